@@ -1,0 +1,1 @@
+"""The coordinator: rounds, fleet, scenarios, runner, metrics and the command line."""

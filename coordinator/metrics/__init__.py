@@ -1,0 +1,1 @@
+"""What a run leaves: events, tables, trace, summary, and their comparison."""

@@ -1,0 +1,1 @@
+"""What devices, links and availability are like: units, documents, profiles and the catalogue."""

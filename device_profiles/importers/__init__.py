@@ -1,0 +1,1 @@
+"""Readers for other projects' traces: FedScale, Mahimahi and CSV."""

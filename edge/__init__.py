@@ -1,0 +1,1 @@
+"""Everything that lives on a device or between devices: clock, messages, links, data and learning."""

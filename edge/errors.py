@@ -1,0 +1,53 @@
+"""Every error the product raises on purpose, with its place in the hierarchy."""
+
+from __future__ import annotations
+
+
+class RecfleetError(Exception):
+    """Base of all errors that recfleet raises on purpose."""
+
+
+class ProtocolError(RecfleetError):
+    """The protocol between coordinator and device was broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We were about to break the protocol: a bug on this side."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the protocol; ``reason`` is a short name that is counted and reported."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class CodecError(RemoteProtocolError):
+    """Bytes that are not a valid frame."""
+
+
+class FrameTooLargeError(CodecError):
+    """A frame above the limit; the limit's setting is named in the message."""
+
+
+class DataError(RecfleetError):
+    """A dataset that cannot be read; the message names file, line and what was expected."""
+
+
+class DeadlockError(RecfleetError):
+    """Virtual time cannot advance: nothing is ready and no timer is set."""
+
+
+class OutOfMemoryError(RecfleetError):
+    """A task needs more memory than its (simulated) device has."""
+
+
+class RunStoppedError(RecfleetError):
+    """A run ended early for a named reason, for example that nobody was ever available."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail

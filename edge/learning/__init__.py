@@ -1,0 +1,1 @@
+"""Federated learning methods, one file each, behind one small protocol."""

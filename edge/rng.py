@@ -1,0 +1,122 @@
+"""Named random streams.
+
+Two forms, both addressed by a seed and a path of names, so that no two features share randomness and
+switching one on never shifts another:
+
+* :func:`stream` gives a numpy generator, for draws made one after the other in one place.
+* :func:`hashed_uniform` and its siblings are pure functions of a key and counters (device id, round,
+  message index …), vectorised. The value for device 17 does not depend on which other devices are asked
+  about, nor in which order; that is what makes "is this device available at time t?" repeatable.
+
+The counter form mixes with the finaliser of splitmix64 (Steele, Lea & Flood 2014, "Fast Splittable
+Pseudorandom Number Generators", constants of Stafford's variant 13) once per counter.
+None of this is cryptographic: no mask, key or share may ever come from here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+_MASK = 0xFFFF_FFFF_FFFF_FFFF
+_GOLDEN = 0x9E37_79B9_7F4A_7C15
+_M1 = 0xBF58_476D_1CE4_E5B9
+_M2 = 0x94D0_49BB_1331_11EB
+_TO_UNIT = 2.0**-53
+
+_GOLDEN_U = np.uint64(_GOLDEN)
+_M1_U = np.uint64(_M1)
+_M2_U = np.uint64(_M2)
+_S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+
+Counter = int | npt.NDArray[np.integer]
+"""A counter: a non-negative int or an integer array; arrays broadcast against each other."""
+
+
+def _digest(seed: int, names: tuple[str | int, ...], size: int) -> bytes:
+    if seed < 0:
+        raise ValueError(f"a seed is a non-negative whole number, not {seed}")
+    # Type and length go in with every part, so ("a", "b") and ("ab",), or 1 and "1", never meet.
+    text = repr((int(seed), *(n if isinstance(n, str) else int(n) for n in names)))
+    return hashlib.blake2b(text.encode(), digest_size=size, person=b"recfleet-stream").digest()
+
+
+def stream(seed: int, *names: str | int) -> np.random.Generator:
+    """Return the generator of the stream called ``names`` under ``seed``.
+
+    Parameters
+    ----------
+    seed : non-negative int, the run's seed.
+    names : path of the stream, for example ``"selection", round_number``.
+    """
+    key = int.from_bytes(_digest(seed, names, 16), "little")
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def stream_key(seed: int, *names: str | int) -> int:
+    """Return the 64-bit key of a stream, for the counter-based functions below."""
+    return int.from_bytes(_digest(seed, names, 8), "little")
+
+
+def hashed_bits(key: int, *counters: Counter) -> npt.NDArray[np.uint64]:
+    """Return 64 random bits for each tuple of counters.
+
+    Parameters
+    ----------
+    key : from :func:`stream_key`.
+    counters : one or more ints or integer arrays (broadcast together); values are taken modulo 2**64.
+
+    Returns
+    -------
+    uint64 array of the broadcast shape (0-d for ints alone).
+    """
+    state: npt.NDArray[np.uint64] = np.asarray(np.uint64(key))
+    with np.errstate(over="ignore"):
+        for counter in counters:
+            c = np.uint64(counter & _MASK) if isinstance(counter, int) else counter.astype(np.uint64)
+            x = state ^ (c * _GOLDEN_U + _GOLDEN_U)
+            x = (x ^ (x >> _S30)) * _M1_U
+            x = (x ^ (x >> _S27)) * _M2_U
+            state = np.asarray(x ^ (x >> _S31))
+    return state
+
+
+def hashed_uniform(key: int, *counters: Counter) -> npt.NDArray[np.float64]:
+    """Return float64 uniforms in the open interval (0, 1), one per tuple of counters.
+
+    They are odd multiples of 2**-54, so ``log`` of one is always finite.
+    """
+    bits = hashed_bits(key, *counters) >> _S11
+    return np.asarray((bits.astype(np.float64) + 0.5) * _TO_UNIT)
+
+
+def hashed_uniform_scalar(key: int, *counters: int) -> float:
+    """Return the same value as :func:`hashed_uniform` for plain ints, without numpy's cost per call."""
+    state = key
+    for counter in counters:
+        x = state ^ (((counter + 1) * _GOLDEN) & _MASK)
+        x = ((x ^ (x >> 30)) * _M1) & _MASK
+        x = ((x ^ (x >> 27)) * _M2) & _MASK
+        state = x ^ (x >> 31)
+    return ((state >> 11) + 0.5) * _TO_UNIT
+
+
+def hashed_normal(key: int, *counters: Counter) -> npt.NDArray[np.float64]:
+    """Return float64 standard normals, one per tuple of counters (Box and Muller 1958, cosine branch)."""
+    bits = hashed_bits(key, *counters)
+    with np.errstate(over="ignore"):
+        # A second, independent word from the first: one more round of the mixer.
+        x = (bits ^ _GOLDEN_U) * _M1_U
+        x = (x ^ (x >> _S27)) * _M2_U
+        second = x ^ (x >> _S31)
+    radius = np.sqrt(-2.0 * np.log(((bits >> _S11).astype(np.float64) + 0.5) * _TO_UNIT))
+    angle = (second >> _S11).astype(np.float64) * (2.0 * math.pi * _TO_UNIT)
+    return np.asarray(radius * np.cos(angle))
+
+
+def hashed_exponential(key: int, *counters: Counter) -> npt.NDArray[np.float64]:
+    """Return float64 exponentials of mean 1, one per tuple of counters."""
+    return np.asarray(-np.log(hashed_uniform(key, *counters)))

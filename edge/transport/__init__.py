@@ -1,0 +1,1 @@
+"""How frames travel: the transport contract, the TCP model and the simulated network."""
