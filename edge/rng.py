@@ -34,6 +34,8 @@ _S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(
 
 Counter = int | npt.NDArray[np.integer]
 """A counter: a non-negative int or an integer array; arrays broadcast against each other."""
+Key = int | npt.NDArray[np.uint64]
+"""A key, or an array of keys made by :func:`hashed_bits`, one for each device."""
 
 
 def _digest(seed: int, names: tuple[str | int, ...], size: int) -> bytes:
@@ -61,19 +63,19 @@ def stream_key(seed: int, *names: str | int) -> int:
     return int.from_bytes(_digest(seed, names, 8), "little")
 
 
-def hashed_bits(key: int, *counters: Counter) -> npt.NDArray[np.uint64]:
+def hashed_bits(key: Key, *counters: Counter) -> npt.NDArray[np.uint64]:
     """Return 64 random bits for each tuple of counters.
 
     Parameters
     ----------
-    key : from :func:`stream_key`.
+    key : from :func:`stream_key`, or an array of keys from this function.
     counters : one or more ints or integer arrays (broadcast together); values are taken modulo 2**64.
 
     Returns
     -------
     uint64 array of the broadcast shape (0-d for ints alone).
     """
-    state: npt.NDArray[np.uint64] = np.asarray(np.uint64(key))
+    state: npt.NDArray[np.uint64] = np.asarray(np.uint64(key) if isinstance(key, int) else key)
     with np.errstate(over="ignore"):
         for counter in counters:
             c = np.uint64(counter & _MASK) if isinstance(counter, int) else counter.astype(np.uint64)
@@ -84,7 +86,7 @@ def hashed_bits(key: int, *counters: Counter) -> npt.NDArray[np.uint64]:
     return state
 
 
-def hashed_uniform(key: int, *counters: Counter) -> npt.NDArray[np.float64]:
+def hashed_uniform(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:
     """Return float64 uniforms in the open interval (0, 1), one per tuple of counters.
 
     They are odd multiples of 2**-54, so ``log`` of one is always finite.
@@ -104,7 +106,7 @@ def hashed_uniform_scalar(key: int, *counters: int) -> float:
     return ((state >> 11) + 0.5) * _TO_UNIT
 
 
-def hashed_normal(key: int, *counters: Counter) -> npt.NDArray[np.float64]:
+def hashed_normal(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:
     """Return float64 standard normals, one per tuple of counters (Box and Muller 1958, cosine branch)."""
     bits = hashed_bits(key, *counters)
     with np.errstate(over="ignore"):
@@ -117,6 +119,6 @@ def hashed_normal(key: int, *counters: Counter) -> npt.NDArray[np.float64]:
     return np.asarray(radius * np.cos(angle))
 
 
-def hashed_exponential(key: int, *counters: Counter) -> npt.NDArray[np.float64]:
+def hashed_exponential(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:
     """Return float64 exponentials of mean 1, one per tuple of counters."""
     return np.asarray(-np.log(hashed_uniform(key, *counters)))

@@ -1,0 +1,206 @@
+"""From a scenario to what a run works with: data, method, fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.evaluation import Evaluator, RatingEvaluator, RegressionEvaluator
+from coordinator.fleet import Fleet
+from coordinator.scenario.data_section import (
+    FileRatings,
+    LeaveOneOutSplit,
+    NoSplit,
+    RatioSplit,
+    SyntheticRatings,
+    SyntheticRegression,
+    UserSplit,
+)
+from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.load import LoadedScenario
+from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
+from device_profiles.availability import Always, AvailabilityProfile, BatteryGated, RegionalOutage
+from device_profiles.catalogue import Catalogue
+from device_profiles.catalogue import load as load_catalogue
+from device_profiles.documents import DocumentError
+from edge.data.clients import Clients, group_users, one_user_per_client
+from edge.data.readers.detect import read_ratings
+from edge.data.regression import generate_regression
+from edge.data.split import (
+    Split,
+    limit_per_user,
+    split_leave_one_out,
+    split_none,
+    split_ratio,
+    split_users,
+)
+from edge.data.store import RatingStore
+from edge.data.synthetic import generate_ratings
+from edge.device.availability.base import AvailabilityModel
+from edge.device.availability.build import build as build_availability
+from edge.learning.base import Problem
+from edge.learning.registry import create
+from edge.rng import hashed_bits, stream_key
+
+HOUR_S = 3600.0
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Assembly:
+    """What a run works with, and the facts about its data for the manifest."""
+
+    workload: Workload
+    fleet: Fleet
+    evaluator: Evaluator
+    data_facts: dict[str, Any]
+
+
+def assemble(loaded: LoadedScenario) -> Assembly:
+    """Read or make the data, and build method and fleet.
+
+    Raises
+    ------
+    DataError : data that cannot be read.
+    ScenarioError : the data has fewer clients than the rounds ask for.
+    """
+    scenario = loaded.scenario
+    seed = scenario.seed
+    if isinstance(scenario.data, SyntheticRegression):
+        data = scenario.data
+        store = generate_regression(
+            clients=data.clients,
+            samples_per_client=data.samples_per_client,
+            features=data.features,
+            heterogeneity=data.heterogeneity,
+            noise_sd=data.noise,
+            seed=seed,
+        )
+        algorithm = create(scenario.learning, Problem(n_features=store.n_features))
+        regression = RegressionWorkload(algorithm, store, seed)
+        facts: dict[str, Any] = {"clients": store.n_clients, "data_hash": store.content_hash()}
+        fleet = _fleet(loaded, store.n_clients)
+        return Assembly(regression, fleet, RegressionEvaluator(regression, seed), facts)
+    ratings, facts = _ratings(loaded)
+    split = _split(loaded, ratings)
+    clients = _clients(scenario.data, split, seed)
+    _check_cohort(loaded, clients.n_clients)
+    facts |= {
+        "clients": clients.n_clients,
+        "users": ratings.n_users,
+        "items": ratings.n_items,
+        "ratings": ratings.n_ratings,
+        "training_ratings": split.train.n_ratings,
+        "split": split.kind,
+        "split_hash": split.hash,
+    }
+    workload = RatingWorkload(create(scenario.learning, rating_problem(split)), split, clients, seed)
+    fleet = _fleet(loaded, clients.n_clients)
+    evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed)
+    return Assembly(workload, fleet, evaluator, facts)
+
+
+def _ratings(loaded: LoadedScenario) -> tuple[RatingStore, dict[str, Any]]:
+    data = loaded.scenario.data
+    if isinstance(data, SyntheticRatings):
+        return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), {}
+    assert isinstance(data, FileRatings)
+    read = read_ratings(loaded.resolve(("data", "path")), data.source)
+    facts = {"format": read.format, "rows": read.rows, "duplicates": read.duplicates}
+    return _limited(read.store, data, loaded), facts
+
+
+def _limited(store: RatingStore, data: SyntheticRatings | FileRatings, loaded: LoadedScenario) -> RatingStore:
+    if data.max_ratings_per_user is None:
+        return store
+    return limit_per_user(store, data.max_ratings_per_user, seed=loaded.scenario.seed)
+
+
+def _split(loaded: LoadedScenario, store: RatingStore) -> Split:
+    data, seed = loaded.scenario.data, loaded.scenario.seed
+    assert not isinstance(data, SyntheticRegression)
+    match data.split:
+        case RatioSplit() as how:
+            return split_ratio(store, test=how.test, validation=how.validation, seed=seed)
+        case LeaveOneOutSplit() as how:
+            return split_leave_one_out(store, seed=seed, validation=how.validation)
+        case UserSplit() as how:
+            return split_users(
+                store, unseen=how.unseen, validation=how.validation, test=how.test, seed=seed
+            )
+        case NoSplit():
+            return split_none(store)
+
+
+def _clients(data: SyntheticRatings | FileRatings, split: Split, seed: int) -> Clients:
+    if data.clients is None and (data.users_per_client or 1) == 1:
+        return one_user_per_client(split.seen_users)
+    return group_users(
+        split.train,
+        split.seen_users,
+        seed=seed,
+        clients=data.clients,
+        users_per_client=data.users_per_client,
+        grouping=data.grouping,
+        alpha=data.alpha if data.grouping == "dirichlet" else None,
+    )
+
+
+def _check_cohort(loaded: LoadedScenario, clients: int) -> None:
+    rounds = loaded.scenario.rounds
+    if rounds.invited <= clients:
+        return
+    key = "cohort" if rounds.cohort > clients else "over_select"
+    path = ("rounds", key)
+    message = f"{rounds.invited} devices would be invited, but the data has {clients} training clients"
+    raise ScenarioError([DocumentError(loaded.document.position(path), path, message, "write less")])
+
+
+def _fleet(loaded: LoadedScenario, n: int) -> Fleet:
+    scenario, section = loaded.scenario, loaded.scenario.fleet
+    extra = [loaded.resolve(("fleet", "profiles", i)) for i in range(len(section.profiles))]
+    catalogue = load_catalogue(extra)
+    mix = catalogue.fleet(section.mix) if section.mix is not None else None
+    devices = section.devices if section.devices is not None else (mix.devices if mix else {})
+    networks = section.networks if section.networks is not None else (mix.networks if mix else {})
+    device_profiles = [(catalogue.device(name), share) for name, share in devices.items()]
+    network_profiles = [(catalogue.network(name), share) for name, share in networks.items()]
+    profile = _availability(loaded, catalogue, mix.availability if mix is not None else None)
+    n_regions = profile.regions if isinstance(profile, RegionalOutage) else 1
+    region_key = stream_key(scenario.seed, "fleet", "region")
+    ids = np.arange(n, dtype=np.int64)
+    regions = (hashed_bits(region_key, ids) % np.uint64(n_regions)).astype(np.uint8)
+    def availability(batteries_j: Callable[[], Floats]) -> AvailabilityModel:
+        return build_availability(
+            profile,
+            scenario.seed,
+            utc_offset_s=_utc_offset_s(scenario.seed, getattr(section, "time_zones", 1), ids),
+            region=regions if isinstance(profile, RegionalOutage) else None,
+            battery_j=batteries_j() if isinstance(profile, BatteryGated) else None,
+        )
+
+    names = tuple(f"region-{number}" for number in range(n_regions))
+    return Fleet(scenario.seed, n, device_profiles, network_profiles, regions, names, availability)
+
+
+def _utc_offset_s(seed: int, time_zones: int, ids: npt.NDArray[np.int64]) -> Any:
+    """Return local time minus UTC: whole hours, devices spread evenly over the time zones."""
+    if time_zones == 1:
+        return 0.0
+    zone = hashed_bits(stream_key(seed, "fleet", "time-zone"), ids) % np.uint64(time_zones)
+    return zone.astype(np.float64) * HOUR_S
+
+
+def _availability(
+    loaded: LoadedScenario, catalogue: Catalogue, of_mix: str | None
+) -> AvailabilityProfile:
+    wanted = loaded.scenario.fleet.availability
+    if wanted is None:
+        return catalogue.availability(of_mix) if of_mix is not None else Always("always")
+    if isinstance(wanted, str):
+        return catalogue.availability(wanted)
+    return wanted.build("scenario", loaded.folder(("fleet", "availability")))

@@ -1,0 +1,5 @@
+"""``python -m coordinator.cli``: the command where its script is not on the search path."""
+
+from coordinator.cli.entry import main
+
+main()

@@ -1,0 +1,51 @@
+"""What a user is told when recfleet itself fails."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+
+import click
+
+
+def report_failure(error: Exception, arguments: Sequence[str], *, show_traceback: bool) -> None:
+    """Tell the user in one line what failed, and keep the traceback for whoever will look into it.
+
+    Parameters
+    ----------
+    error : what nobody caught.
+    arguments : what follows ``recfleet`` on the command line.
+    show_traceback : write the traceback to standard error instead of to a file.
+    """
+    text = "".join(traceback.format_exception(error))
+    # The operating system's refusals (a full disk, a missing permission) are nobody's bug.
+    kind = "error" if isinstance(error, OSError) else f"internal error: {type(error).__name__}"
+    first_line = str(error).partition("\n")[0] or "no message"
+    if show_traceback:
+        click.echo(text, err=True, nl=False)
+        click.echo(f"{kind}: {first_line}", err=True)
+        return
+    click.echo(f"{kind}: {first_line}", err=True)
+    try:
+        where = _file_traceback(text, arguments)
+    except OSError as refusal:
+        click.echo(
+            f"    its traceback could not be filed ({refusal}); show it with: recfleet --debug", err=True
+        )
+        return
+    click.echo(f"    its traceback is in {where}; recfleet --debug shows it here", err=True)
+
+
+def _file_traceback(text: str, arguments: Sequence[str]) -> str:
+    """Write the traceback to a new file in the folder for temporary files and return its path."""
+    descriptor, path = tempfile.mkstemp(prefix="recfleet-error-", suffix=".txt", text=True)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"command: recfleet {shlex.join(arguments)}\n")
+        file.write(f"python: {platform.python_version()} on {sys.platform}\n\n")
+        file.write(text)
+    return path

@@ -1,0 +1,64 @@
+"""``profiles list`` and ``profiles show``: the catalogue, and where each of its numbers comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from coordinator.cli.consoles import console
+from coordinator.cli.refusals import refusals
+from device_profiles import catalogue
+from device_profiles.catalogue_reading import SECTIONS
+
+_extra_option = click.option(
+    "--profiles",
+    "extra",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A catalogue file of your own, laid over the shipped one; may be repeated.",
+)
+_kind_argument_type = click.Choice(SECTIONS)
+
+
+@click.group
+def profiles() -> None:
+    """Devices, networks and fleets, with their sources."""
+
+
+@profiles.command("list")
+@click.argument("kind", required=False, type=_kind_argument_type)
+@_extra_option
+@refusals()
+def list_profiles(kind: str | None, extra: tuple[Path, ...]) -> None:
+    """List the names of all profiles, or of one KIND of them."""
+    for section, names in catalogue.load(extra).names().items():
+        if kind is None:
+            click.echo(f"{section}:")
+        if kind in (None, section):
+            for name in names:
+                click.echo(f"  {name}" if kind is None else name)
+
+
+@profiles.command("show")
+@click.argument("name")
+@click.option("--kind", type=_kind_argument_type, help="Which profile is meant where kinds share a name.")
+@_extra_option
+@refusals()
+def show_profile(name: str, kind: str | None, extra: tuple[Path, ...]) -> None:
+    """Print every value of the profile NAME and where it comes from."""
+    rows = catalogue.load(extra).describe(name, kind)
+    output = console()
+    table = Table(title=name, title_justify="left")
+    for heading in ("field", "value", "source"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(row.field, row.value, row.source or "–")
+    output.print(table)
+    citations = {row.source: row.citation for row in rows if row.source}
+    if citations:
+        output.print("sources:")
+    for source, citation in sorted(citations.items()):
+        output.print(f"  {source}: {citation}", soft_wrap=True)

@@ -1,0 +1,38 @@
+"""Errors of the user's making, as messages with exit code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from coordinator.exit_codes import ExitCode
+from coordinator.scenario.errors import ScenarioError
+from device_profiles.catalogue import CatalogueError
+from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
+from edge.errors import DeadlockError, LocalProtocolError, RecfleetError
+
+
+class Refusal(click.ClickException):
+    """A message for the user, printed as it stands; the command exits with code 2."""
+
+    exit_code = int(ExitCode.INVALID_SCENARIO)
+
+    def show(self, file: object = None) -> None:
+        """Print the message to standard error."""
+        click.echo(self.message, err=True)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn errors of the user's making into a :class:`Refusal`; a bug of recfleet's passes through."""
+    try:
+        yield
+    except (ScenarioError, CatalogueError) as error:
+        # Their lines already begin with file:line:column.
+        raise Refusal(str(error)) from error
+    except (LocalProtocolError, DeadlockError):
+        raise
+    except (RecfleetError, UnknownProfileError, ProfileError, TraceError) as error:
+        raise Refusal(f"error: {error}") from error

@@ -1,0 +1,57 @@
+"""The verbs about scenario files: ``validate``, ``show`` and ``schema``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from coordinator.cli.options import setting_option
+from coordinator.cli.refusals import refusals
+from coordinator.exit_codes import ExitCode
+from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.json_schema import json_schema
+from coordinator.scenario.load import load
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command
+@click.argument("files", nargs=-1, required=True, metavar="FILE…", type=_FILE)
+@setting_option
+def validate(files: tuple[Path, ...], settings: tuple[str, ...]) -> int:
+    """Check scenario files and show every error.
+
+    Each error is shown as file:line:column, the path of the key, and what to write instead. Profiles and
+    files that a scenario names are looked up, too. Exits with 2 if anything is wrong.
+    """
+    code = ExitCode.HELD
+    for path in files:
+        try:
+            load(path, settings)
+        except ScenarioError as error:
+            click.echo(str(error), err=True)
+            code = ExitCode.INVALID_SCENARIO
+        else:
+            click.echo(f"{path}: ok")
+    return int(code)
+
+
+@click.command
+@click.argument("file", type=_FILE)
+@setting_option
+@refusals()
+def show(file: Path, settings: tuple[str, ...]) -> None:
+    """Print a scenario with all of its defaults, as YAML.
+
+    What it extends is merged into it, and every value has its unit. The output is a scenario that asks for
+    the same run. Whether the files that it names exist is not checked.
+    """
+    click.echo(load(file, settings, references=False).resolved, nl=False)
+
+
+@click.command
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

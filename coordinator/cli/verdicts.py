@@ -1,0 +1,47 @@
+"""The thresholds of a run as a table: what was promised, what it was, and by how much it held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from coordinator.scenario.threshold_evaluation import ThresholdResult
+
+
+def _shown(result: ThresholdResult, value: float | None) -> str:
+    if value is None:
+        return "–"
+    # A count has no unit, whatever the metric counts.
+    return f"{value:g}" if result.threshold.aggregation == "count" else result.threshold.kind.show(value)
+
+
+def _margin(result: ThresholdResult) -> str:
+    if result.margin is None:
+        return "–"
+    sign = "-" if result.margin < 0 else "+"
+    return sign + _shown(result, abs(result.margin))
+
+
+def verdict_table(results: Sequence[ThresholdResult]) -> Table:
+    """Return a table with a row per threshold.
+
+    The margin is the distance from the limit, positive on the side that holds.
+    """
+    missed = sum(not result.held for result in results)
+    title = f"thresholds: {missed} of {len(results)} missed" if missed else "thresholds: all held"
+    table = Table(title=title, title_justify="left")
+    table.add_column("threshold", overflow="fold")
+    for heading in ("value", "limit", "margin"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for result in results:
+        table.add_row(
+            str(result.threshold),
+            _shown(result, result.value),
+            _shown(result, result.limit),
+            _margin(result),
+            "held" if result.held else "MISSED",
+            style=None if result.held else "bold red",
+        )
+    return table

@@ -1,0 +1,241 @@
+"""The devices of one simulated round: invited together, followed until the last one is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.actor import ActiveRound, Broadcast, Coordinator
+from coordinator.fleet import Fleet
+from coordinator.foreseen import foreseen_frames
+from coordinator.scenario.rounds_section import Retry
+from coordinator.workload import Workload
+from edge.clock import VirtualClockLoop
+from edge.device.compute import ComputeQueue, Kernel
+from edge.device.simulated import SimulatedDevice
+from edge.learning.base import ClientUpdate
+from edge.log import WIDTH, Column, EventLog
+from edge.messages import Invite
+from edge.rng import stream_key
+from edge.transport.cohort import CohortLinks
+from edge.transport.conditions import LinkConditions
+from edge.transport.link import Delivery, SimulatedNetwork
+from edge.transport.tcp_model import SYN_BYTES, WIRE_BYTES_PER_PAYLOAD_BYTE
+from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Simulation:
+    """What all rounds of a simulated run share."""
+
+    seed: int
+    run_id: str
+    loop: VirtualClockLoop
+    network: SimulatedNetwork
+    fleet: Fleet
+    workload: Workload
+    compute: ComputeQueue
+    coordinator: Coordinator
+    retry: Retry
+    keep_alive: bool
+    crashed: Callable[[int, Exception], None]
+    """Told of a bug in a device's actor."""
+
+
+class SimulatedCohort:
+    """The invited devices of one round; what they share, and how each of them ended.
+
+    Parameters
+    ----------
+    simulation : what all rounds share.
+    ids : int64 [n], the invited devices.
+    round_number : the round.
+    kernel : computes the client updates of this round.
+    done : called once, when the last device has ended its participation.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        ids: Ids,
+        round_number: int,
+        kernel: Kernel[ClientUpdate],
+        done: Callable[[SimulatedCohort], None],
+    ) -> None:
+        fleet, workload = simulation.fleet, simulation.workload
+        self._simulation = simulation
+        self._done = done
+        self.ids = ids
+        self.devices: list[int] = ids.tolist()
+        self.round_number = round_number
+        self.kernel = kernel
+        self.loop = simulation.loop
+        self.network = simulation.network
+        self.compute = simulation.compute
+        self.examples = workload.examples(ids)
+        self.work = workload.work(ids)
+        self.plan = fleet.plan(ids, self.loop.now_s, round_number, self.work, self.examples)
+        table, code = fleet.network_table, fleet.network[ids]
+        self.conditions = LinkConditions(
+            simulation.seed,
+            ids,
+            sigma_log=table.sigma_log[code],
+            rho_1s=table.rho_1s[code],
+            outage_fraction=table.outage_fraction[code],
+            outage_mean_s=table.outage_mean_s[code],
+        )
+        self._flaky = table.outage_fraction[code] > 0.0
+        self.links: CohortLinks
+        self.log = EventLog()
+        self.record = self.log.extend
+        self.open_frames = 0
+        self.outcome = np.full(len(ids), Outcome.UNREACHABLE, dtype=np.int8)
+        self.stage = np.full(len(ids), Stage.INVITE, dtype=np.int8)
+        self.reason = np.full(len(ids), Reason.UNAVAILABLE, dtype=np.int8)
+        self.round: ActiveRound | None = None
+        self.loss = np.full(len(ids), np.nan)
+        """Local training loss of each device that computed an update."""
+        self._open = 0
+        fleet.busy[ids] = True
+
+    # -- invitation ------------------------------------------------------------------------------------
+
+    def invite(self, round_: ActiveRound, invitation: Broadcast) -> None:
+        """Send the invitation to every device of the cohort."""
+        self.round = round_
+        simulation = self._simulation
+        now_s = self.loop.now_s
+        self.links = CohortLinks(
+            stream_key(simulation.seed, "link", "frames"),
+            self.ids,
+            self.round_number,
+            simulation.fleet.link_specs(self.ids),
+            foreseen_frames(
+                simulation.run_id,
+                self.round_number,
+                self.ids,
+                invitation.frame_bytes,
+                round_.model.frame_bytes,
+                self.examples,
+                simulation.workload.algorithm.upload_spec(self.examples),
+            ),
+            0 if simulation.keep_alive else self.network.handshakes,
+        )
+        self.conditions.prepare(np.arange(len(self.ids)), now_s)
+        delay_s, reaches = self._connect_delays()
+        links, frame = self.links, self.links.frames[0]
+        first_byte_s = now_s + np.array(links.promotion_s) + np.array(links.handshake_s) + delay_s
+        data_s = 8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE * invitation.frame_bytes / np.array(links.down_bps)
+        arrival_s = first_byte_s + data_s + np.array(frame.latency_s)
+        reachable = np.array(self.plan.reachable)
+        followed = reachable & reaches & (np.array(frame.first_lost) | self._flaky)
+        plain = reachable & reaches & ~followed
+        self._record_invitations(
+            invitation, plain | ~(reachable & reaches), reachable & reaches, arrival_s, delay_s
+        )
+        self.reason[reachable & ~reaches] = Reason.RETRIES_EXHAUSTED
+        simulation.fleet.busy[self.ids[~(reachable & reaches)]] = False
+        message = invitation.message
+        assert isinstance(message, Invite)
+        self._open = int(np.count_nonzero(reachable & reaches)) + 1
+        arrivals: list[float] = arrival_s.tolist()
+        for slot in np.flatnonzero(plain).tolist():
+            SimulatedDevice(self, self.devices[slot], slot).expect(message, arrivals[slot])
+        for slot in np.flatnonzero(followed).tolist():
+            device = SimulatedDevice(self, self.devices[slot], slot)
+            self.loop.call_later(
+                float(delay_s[slot]), device.push, message, invitation.frame_bytes, invitation.payload_bytes
+            )
+        # The cohort itself is open until the invitations are out, lest it end within this loop.
+        self.loop.call_soon(self._closed_one)
+
+    def _connect_delays(self) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Return the pauses before each device's connection succeeds, and whether it does at all."""
+        retry = self._simulation.retry
+        failures = np.array(self.plan.failed_connects)
+        pauses = np.concatenate(
+            ([0.0], np.cumsum(retry.first_backoff * retry.factor ** np.arange(retry.attempts - 1)))
+        )
+        succeeds = failures < retry.attempts
+        return pauses[np.minimum(failures, retry.attempts - 1)], succeeds
+
+    def _record_invitations(
+        self,
+        invitation: Broadcast,
+        recorded: npt.NDArray[np.bool_],
+        arrives: npt.NDArray[np.bool_],
+        arrival_s: Floats,
+        delay_s: Floats,
+    ) -> None:
+        """Record the transfers of the invitations that need no following, and the retries of all."""
+        now_s = self.loop.now_s
+        slots = np.flatnonzero(recorded)
+        retried = np.flatnonzero((delay_s > 0.0) & np.array(self.plan.reachable))
+        rows = np.zeros((len(retried) + len(slots), WIDTH))
+        rows[:, Column.TIME_S] = rows[:, Column.START_S] = now_s
+        rows[:, Column.STAGE] = Stage.INVITE
+
+        retries, sent = rows[: len(retried)], rows[len(retried) :]
+        retries[:, Column.SLOT] = retried
+        retries[:, Column.DEVICE] = self.ids[retried]
+        retries[:, Column.KIND] = EventKind.RETRY
+        retries[:, Column.END_S] = now_s + delay_s[retried]
+        retries[:, Column.REASON] = Reason.CONNECTION_LOST
+
+        ok = arrives[slots]
+        frame = self.links.frames[0]
+        failures = np.minimum(np.array(self.plan.failed_connects)[slots], self._simulation.retry.attempts)
+        handshake = 0 if self._simulation.keep_alive else self.network.handshake_bytes
+        sent[:, Column.SLOT] = slots
+        sent[:, Column.DEVICE] = self.ids[slots]
+        sent[:, Column.KIND] = EventKind.INVITED
+        sent[:, Column.DIRECTION] = Direction.DOWN
+        sent[:, Column.END_S] = np.where(ok, arrival_s[slots], now_s)
+        sent[:, Column.PAYLOAD_BYTES] = invitation.payload_bytes
+        sent[:, Column.FRAMING_BYTES] = np.where(ok, invitation.frame_bytes - invitation.payload_bytes, 0)
+        sent[:, Column.TCP_IP_BYTES] = (
+            np.where(ok, np.array(frame.overhead_bytes)[slots] + handshake, SYN_BYTES) + failures * SYN_BYTES
+        )
+        sent[:, Column.FATE] = np.where(ok, Fate.DELIVERED, Fate.LOST)
+        sent[:, Column.REASON] = np.where(ok, Reason.NONE, Reason.UNAVAILABLE)
+        self.log.extend(rows.tobytes())
+
+    # -- what devices tell -----------------------------------------------------------------------------
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand a frame to the coordinator and record what it made of it."""
+        device = delivery.link.owner
+        assert isinstance(device, SimulatedDevice)
+        reason = self._simulation.coordinator.frame_received(device, delivery.message)
+        device.log_frame(delivery, Fate.DISCARDED if reason else Fate.DELIVERED, reason)
+
+    def crashed(self, device: SimulatedDevice, error: Exception) -> None:
+        """Take note of a bug in an actor: the run cannot go on."""
+        self._simulation.crashed(device.device, error)
+
+    def finished(self, device: SimulatedDevice) -> None:
+        """Take note that ``device`` has ended its participation."""
+        slot = device.slot
+        assert device.outcome is not None
+        self.outcome[slot] = device.outcome
+        self.stage[slot] = -1 if device.outcome is Outcome.COMPLETED else device.stage
+        self.reason[slot] = device.reason
+        self.loss[slot] = device.loss
+        self._simulation.fleet.busy[device.device] = False
+        self._closed_one()
+
+    def close(self) -> None:
+        """Let go of the round: nothing of it is on its way any more."""
+        assert self.open_frames == 0, f"{self.open_frames} frames of round {self.round_number} have no record"
+        self._simulation.coordinator.forget(self.round_number)
+
+    def _closed_one(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._done(self)

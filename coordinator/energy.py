@@ -1,0 +1,67 @@
+"""The energy of a round's devices, from its log."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.device.energy import RadioSpecs, compute_joules, found_idle, radio_joules, tail_after
+from edge.device.energy import Tail as RadioTail
+from edge.log import Column
+from edge.vocabulary import Direction, EventKind
+
+Floats = npt.NDArray[np.float64]
+
+
+def device_energy(
+    columns: Floats, n: int, active_power_w: Floats, radio: RadioSpecs
+) -> tuple[Floats, Floats]:
+    """Return the joules that each device spent computing and on its radio, float64 [n] each.
+
+    Parameters
+    ----------
+    columns : float64 [WIDTH, records], the round's log by column.
+    active_power_w : float64 [n].
+    radio : n rows.
+
+    The radio is taken to have been idle before the round. A frame that never reached the air (to or from a
+    device that was gone) costs its device nothing.
+    """
+    slot = columns[Column.SLOT].astype(np.int64)
+    known = slot >= 0
+    span_s = columns[Column.END_S] - columns[Column.START_S]
+
+    computed = known & (columns[Column.KIND] == EventKind.COMPUTED)
+    compute_s = np.bincount(slot[computed], span_s[computed], minlength=n)
+
+    travelled = np.flatnonzero(known & (columns[Column.DIRECTION] != Direction.NONE) & (span_s > 0.0))
+    order = travelled[np.lexsort((columns[Column.START_S][travelled], slot[travelled]))]
+    who = slot[order]
+    start_s, end_s = columns[Column.START_S][order], columns[Column.END_S][order]
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = who[1:] != who[:-1]
+    gap_before_s = np.full(len(order), np.inf)
+    gap_before_s[1:][~first[1:]] = np.maximum(start_s[1:] - end_s[:-1], 0.0)[~first[1:]]
+    gap_after_s = np.full(len(order), np.inf)
+    gap_after_s[:-1][~first[1:]] = gap_before_s[1:][~first[1:]]
+
+    each = radio.take(who)
+    woken = found_idle(gap_before_s, each)
+    tail = tail_after(gap_after_s, each)
+    bits = 8.0 * columns[Column.PAYLOAD_BYTES : Column.RETRANSMITTED_BYTES + 1][:, order].sum(axis=0)
+    up = columns[Column.DIRECTION][order] == Direction.UP
+    # A transfer's span begins with the promotion of an idle radio, which is paid for by itself.
+    transfer_s = np.maximum(span_s[order] - np.where(woken, each.promotion_s, 0.0), 0.0)
+
+    def per_device(values: Floats) -> Floats:
+        return np.bincount(who, values, minlength=n)
+
+    radio_j = radio_joules(
+        radio,
+        transfer_s=per_device(transfer_s),
+        up_bits=per_device(np.where(up, bits, 0.0)),
+        down_bits=per_device(np.where(up, 0.0, bits)),
+        promotions=per_device(woken.astype(np.float64)),
+        tail=RadioTail(per_device(tail.tail_s), per_device(tail.tail2_s)),
+    )
+    return compute_joules(active_power_w, compute_s), radio_j

@@ -1,0 +1,205 @@
+"""Measuring the model: on users' own devices, so to speak, after reconstruction from their own ratings.
+
+An evaluation stands outside the simulated time: it costs no simulated seconds and no bytes. It uses the
+method's own reconstruction on each user's training (or support) ratings and scores what was kept back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.fleet import Fleet
+from coordinator.metrics.facts import Evaluation
+from coordinator.scenario.rounds_section import Evaluation as EvaluationSection
+from coordinator.workload import RatingWorkload, RegressionWorkload
+from edge.data.store import RatingStore
+from edge.evaluation.negatives import sample_negatives
+from edge.evaluation.ranking import RankingSums, ranks_among
+from edge.evaluation.rating_errors import RatingErrors
+from edge.learning.base import State
+from edge.rng import hashed_bits, stream, stream_key
+
+Ids = npt.NDArray[np.int64]
+
+_USERS_A_BATCH = 512
+
+
+class Evaluator(Protocol):
+    """Measures global states."""
+
+    def evaluate(self, state: State) -> list[Evaluation]:
+        """Return the metrics of ``state``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Population:
+    """Some users, what they are reconstructed from, what is scored, and their groups."""
+
+    name: str
+    split: str
+    users: Ids
+    support: RatingStore
+    query: RatingStore
+    groupings: tuple[tuple[str, tuple[str, ...], npt.NDArray[np.int64]], ...]
+    """(tag, names of the groups, group of each of ``users``)."""
+
+
+class RatingEvaluator:
+    """Evaluates a rating workload, over all users and by class of device and network.
+
+    Parameters
+    ----------
+    workload, fleet : the run's.
+    section : what the scenario asks for.
+    seed : the run's seed.
+    """
+
+    def __init__(
+        self, workload: RatingWorkload, fleet: Fleet, section: EvaluationSection, seed: int
+    ) -> None:
+        self._workload = workload
+        self._section = section
+        self._seed = seed
+        self._key = stream_key(seed, "evaluation", "client")
+        self._populations = list(self._find_populations(fleet))
+
+    def _find_populations(self, fleet: Fleet) -> Iterator[_Population]:
+        split, clients = self._workload.split, self._workload.clients
+        part = self._section.on
+        query = split.test if part == "test" else split.validation
+        if query is None:
+            return
+        seen = self._sampled(split.seen_users[query.counts[split.seen_users] > 0], "seen")
+        if len(seen):
+            device = np.full(split.train.n_users, -1, dtype=np.int64)
+            device[clients.users] = np.repeat(np.arange(clients.n_clients), clients.counts)
+            groupings = (
+                ("all", ("all",), np.zeros(len(seen), dtype=np.int64)),
+                ("class", fleet.names.classes, fleet.device_class[device[seen]].astype(np.int64)),
+                ("network", fleet.names.networks, fleet.network[device[seen]].astype(np.int64)),
+            )
+            yield _Population("seen", part, seen, split.train, query, groupings)
+        never = split.unseen_users if part == "test" else split.validation_users
+        unseen = self._sampled(never[query.counts[never] > 0], "unseen")
+        if len(unseen):
+            support = split.support if split.support is not None else split.train
+            everyone = (("all", ("all",), np.zeros(len(unseen), dtype=np.int64)),)
+            yield _Population("unseen", part, unseen, support, query, everyone)
+
+    def _sampled(self, users: Ids, name: str) -> Ids:
+        wanted = self._section.users
+        if wanted == "all" or wanted >= len(users):
+            return users
+        generator = stream(self._seed, "evaluation", "users", name)
+        return np.sort(generator.choice(users, wanted, replace=False))
+
+    def evaluate(self, state: State) -> list[Evaluation]:
+        """Return the metrics of ``state``."""
+        return [value for population in self._populations for value in self._measure(population, state)]
+
+    def _measure(self, population: _Population, state: State) -> Iterator[Evaluation]:
+        algorithm = self._workload.algorithm
+        groupings = population.groupings
+        errors = [RatingErrors(len(names)) for _, names, _ in groupings]
+        ranking = self._section.ranking
+        rankings: list[RankingSums] = []
+        if ranking is not None:
+            negatives = None if ranking.negatives == "full" else ranking.negatives
+            rankings = [RankingSums(ranking.k, negatives, len(names)) for _, names, _ in groupings]
+        for start in range(0, len(population.users), _USERS_A_BATCH):
+            part = slice(start, start + _USERS_A_BATCH)
+            users = population.users[part]
+            support, query = population.support.gather(users), population.query.gather(users)
+            keys = hashed_bits(self._key, users)
+            predicted = algorithm.predict(state, support, query, keys)
+            counts = np.diff(query.indptr)
+            for sums, (_, _, group) in zip(errors, groupings, strict=True):
+                sums.add(predicted, query.ratings, np.repeat(group[part], counts))
+            if rankings:
+                self._add_rankings(rankings, population, part, state, support, query)
+        for index, (tag, names, group) in enumerate(groupings):
+            users_in = np.bincount(group, minlength=len(names))
+            tables = [errors[index].results()]
+            if rankings:
+                tables.append(rankings[index].results())
+            for table in tables:
+                for metric, values in table.items():
+                    for name, value, users_of in zip(names, values.tolist(), users_in.tolist(), strict=True):
+                        yield Evaluation(
+                            metric, value, users_of, population.split, population.name, tag, name
+                        )
+
+    def _add_rankings(
+        self,
+        rankings: Sequence[RankingSums],
+        population: _Population,
+        part: slice,
+        state: State,
+        support: Any,
+        query: Any,
+    ) -> None:
+        users = population.users[part]
+        algorithm: Any = self._workload.algorithm
+        scores = algorithm.scores(state, support, hashed_bits(self._key, users))
+        section = self._section.ranking
+        assert section is not None
+        if section.negatives == "full":
+            for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
+                sums.add_full(scores, query, support, group[part])
+            return
+        # One held-out item a user (the schema allows sampled negatives with leave-one-out only).
+        rows = np.arange(len(users))
+        rated = _both(support, query)
+        negatives = sample_negatives(
+            users, rated, scores.shape[1], int(section.negatives), seed=self._seed
+        )
+        items = query.items.astype(np.int64)
+        ranks = ranks_among(scores[rows, items], scores[rows[:, None], negatives], items, negatives)
+        for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
+            sums.add_ranks(ranks, group[part])
+
+
+@dataclass(frozen=True, slots=True)
+class _ItemLists:
+    indptr: npt.NDArray[np.int64]
+    items: npt.NDArray[np.int32]
+
+
+def _both(first: Any, second: Any) -> _ItemLists:
+    """Return the items of two batches of the same users together."""
+    n = len(first.indptr) - 1
+    owners = np.concatenate(
+        (np.repeat(np.arange(n), np.diff(first.indptr)), np.repeat(np.arange(n), np.diff(second.indptr)))
+    )
+    items = np.concatenate((first.items, second.items)).astype(np.int32)
+    order = np.lexsort((items, owners))
+    indptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owners, minlength=n), out=indptr[1:])
+    return _ItemLists(indptr, items[order])
+
+
+class RegressionEvaluator:
+    """Evaluates a regression workload on the clients' own samples."""
+
+    def __init__(self, workload: RegressionWorkload, seed: int) -> None:
+        self._workload = workload
+        self._key = stream_key(seed, "evaluation", "client")
+
+    def evaluate(self, state: State) -> list[Evaluation]:
+        """Return the metrics of ``state``."""
+        workload = self._workload
+        clients = np.arange(workload.n_clients)
+        batch = workload.store.gather(clients)
+        predicted = workload.algorithm.predict(state, batch, batch, hashed_bits(self._key, clients))
+        errors = RatingErrors()
+        errors.add(predicted, batch.y)
+        return [
+            Evaluation(metric, float(values[0]), workload.n_clients, "train")
+            for metric, values in errors.results().items()
+            if metric != "accuracy"
+        ]

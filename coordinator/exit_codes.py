@@ -1,0 +1,20 @@
+"""What the exit code of the command says."""
+
+from __future__ import annotations
+
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """Exit codes of ``recfleet``; scripts rely on them, so none is ever renumbered."""
+
+    HELD = 0
+    """It worked, and every threshold held."""
+    INTERNAL_ERROR = 1
+    """A bug of recfleet."""
+    INVALID_SCENARIO = 2
+    """The scenario, or something it refers to, is wrong; nothing was run."""
+    THRESHOLD_MISSED = 3
+    """The run finished and at least one threshold did not hold."""
+    INTERRUPTED = 4
+    """Stopped by the user or the system before it finished."""

@@ -1,0 +1,205 @@
+"""The fleet: a row of arrays per device, and what a round will be like for those that are chosen.
+
+A device is a row until it is invited. Nothing here loops over devices, and nothing is computed for the whole
+fleet after it has been made: a round costs what its invited devices cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.metrics.facts import FleetNames
+from device_profiles.profile import DeviceProfile, NetworkProfile
+from edge.device.availability.base import AvailabilityModel
+from edge.device.compute_model import ComputeSpecs, task_seconds
+from edge.device.energy import RadioSpecs
+from edge.device.memory import fits
+from edge.device.simulated import CohortPlan
+from edge.learning.base import Work
+from edge.rng import hashed_uniform, stream, stream_key
+from edge.transport.cohort import LinkSpecs
+from edge.vocabulary import Reason
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+FRAMEWORK_STEP_S = 1e-3
+"""c_fw of the compute model: what an on-device runtime spends on a training step besides its operations.
+An assumption; op overheads come from the profiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkTable:
+    """The network profiles of a fleet by code, float64 [networks] each."""
+
+    down_bps: Floats
+    up_bps: Floats
+    rtt_s: Floats
+    loss: Floats
+    jitter_s: Floats
+    sigma_log: Floats
+    rho_1s: Floats
+    outage_fraction: Floats
+    outage_mean_s: Floats
+    connect_success: Floats
+    duty_cycle: Floats
+
+    @classmethod
+    def of(cls, profiles: list[NetworkProfile]) -> NetworkTable:
+        """Return a row per profile."""
+
+        def column(values: list[float]) -> Floats:
+            return np.array(values, dtype=np.float64)
+
+        outages = [profile.outage for profile in profiles]
+        return cls(
+            down_bps=column([p.down_bps for p in profiles]),
+            up_bps=column([p.up_bps for p in profiles]),
+            rtt_s=column([p.rtt_s for p in profiles]),
+            loss=column([p.loss for p in profiles]),
+            jitter_s=column([p.jitter_s for p in profiles]),
+            sigma_log=column([p.rate_sigma_log for p in profiles]),
+            rho_1s=column([p.rate_rho_1s for p in profiles]),
+            outage_fraction=column([0.0 if outage is None else outage.fraction for outage in outages]),
+            outage_mean_s=column([1.0 if outage is None else outage.mean_s for outage in outages]),
+            connect_success=column([p.connect_success for p in profiles]),
+            duty_cycle=column([p.duty_cycle for p in profiles]),
+        )
+
+
+def assign(shares: list[float], n: int, generator: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """Return a code for each of ``n`` devices, uint8 [n]: exact counts by largest remainder, shuffled."""
+    exact = np.asarray(shares) * n
+    counts = np.floor(exact).astype(np.int64)
+    remainders = exact - counts
+    short = n - int(counts.sum())
+    counts[np.argsort(-remainders, kind="stable")[:short]] += 1
+    codes = np.repeat(np.arange(len(shares), dtype=np.uint8), counts)
+    generator.shuffle(codes)
+    return codes
+
+
+class Fleet:
+    """All devices, as arrays.
+
+    Parameters
+    ----------
+    seed : the run's seed.
+    n : number of devices.
+    devices, networks : profiles with their shares.
+    regions : uint8 [n], the region of each device, an index into ``region_names``.
+    availability : makes the model of when devices can be reached, given a function that returns each
+        device's battery in joules, float64 [n], NaN on mains power.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        n: int,
+        devices: list[tuple[DeviceProfile, float]],
+        networks: list[tuple[NetworkProfile, float]],
+        regions: npt.NDArray[np.uint8],
+        region_names: tuple[str, ...],
+        availability: Callable[[Callable[[], Floats]], AvailabilityModel],
+    ) -> None:
+        device_profiles = [profile for profile, _ in devices]
+        network_profiles = [profile for profile, _ in networks]
+        self.n = n
+        self.names = FleetNames(
+            classes=tuple(profile.name for profile in device_profiles),
+            networks=tuple(profile.name for profile in network_profiles),
+            regions=region_names,
+        )
+        self.device_class = assign([s for _, s in devices], n, stream(seed, "fleet", "device-class"))
+        self.network = assign([s for _, s in networks], n, stream(seed, "fleet", "network"))
+        self.region = regions
+        self.busy = np.zeros(n, dtype=np.bool_)
+        """Whether a device takes part in a round now."""
+        self.drained_j = np.zeros(n, dtype=np.float32)
+        """Energy spent on rounds since the start of the run, joules."""
+        self.compute_specs = ComputeSpecs.of(device_profiles, all_threads=False)
+        self.network_table = NetworkTable.of(network_profiles)
+        self.radio_specs = RadioSpecs.of([profile.radio for profile in network_profiles])
+        self.active_power_w = np.array([p.active_power_w for p in device_profiles])
+        self.battery_j = np.array(
+            [math.inf if p.battery_j is None else p.battery_j for p in device_profiles]
+        )
+        self.availability = availability(self._batteries_j)
+        self._ram_bytes = np.array([p.ram_bytes for p in device_profiles], dtype=np.int64)
+        self._noise_key = stream_key(seed, "device", "compute")
+        self._connect_key = stream_key(seed, "link", "connect")
+
+    def _batteries_j(self) -> Floats:
+        return np.where(np.isinf(self.battery_j), np.nan, self.battery_j)[self.device_class]
+
+    @property
+    def nbytes_per_device(self) -> float:
+        """Return the memory that a device's row takes, bytes."""
+        arrays = (self.device_class, self.network, self.region, self.busy, self.drained_j)
+        return sum(array.nbytes for array in arrays) / self.n
+
+    def link_specs(self, ids: Ids) -> LinkSpecs:
+        """Return what the links of the devices ``ids`` (int64 [n]) are like."""
+        code = self.network[ids]
+        table, radio = self.network_table, self.radio_specs
+        return LinkSpecs(
+            down_bps=table.down_bps[code] * table.duty_cycle[code],
+            up_bps=table.up_bps[code] * table.duty_cycle[code],
+            rtt_s=table.rtt_s[code],
+            loss=table.loss[code],
+            jitter_s=table.jitter_s[code],
+            promotion_s=radio.promotion_s[code],
+            tail_s=(radio.tail_s + radio.tail2_s)[code],
+        )
+
+    def plan(
+        self, ids: Ids, now_s: float, round_number: int, work: Work, examples: Ids
+    ) -> CohortPlan:
+        """Return what the round will be like for the devices ``ids`` (int64 [n]), invited at ``now_s``."""
+        code = self.device_class[ids]
+        n = len(ids)
+        seconds = task_seconds(
+            work,
+            self.compute_specs.take(code),
+            framework_step_s=FRAMEWORK_STEP_S,
+            busy_s=np.zeros(n),
+            noise_key=self._noise_key,
+            device_ids=ids,
+            task=round_number,
+        )
+        empty = self.drained_j[ids] >= self.battery_j[code]
+        obstacle = [Reason.NONE] * n
+        for slot in np.flatnonzero(empty).tolist():
+            obstacle[slot] = Reason.BATTERY
+        shortage = [Reason.NONE] * n
+        for slot in np.flatnonzero(examples == 0).tolist():
+            shortage[slot] = Reason.NO_DATA
+        for slot in np.flatnonzero(~fits(work.memory_bytes, self._ram_bytes[code])).tolist():
+            shortage[slot] = Reason.MEMORY
+        dropout = self.availability.dropout(ids, round_number)
+        leaves_s = self.availability.until(ids, now_s)
+        return CohortPlan(
+            reachable=(leaves_s > now_s).tolist(),
+            obstacle=obstacle,
+            shortage=shortage,
+            compute_s=seconds.tolist(),
+            drop_stage=dropout.stage.tolist(),
+            drop_fraction=dropout.fraction.tolist(),
+            leaves_s=leaves_s.tolist(),
+            failed_connects=self._failed_connects(ids, round_number).tolist(),
+        )
+
+    def _failed_connects(self, ids: Ids, round_number: int) -> npt.NDArray[np.int64]:
+        """Return how many attempts to connect fail before one succeeds (geometric), int64 [n]."""
+        success = self.network_table.connect_success[self.network[ids]]
+        uniform = hashed_uniform(self._connect_key, ids, round_number)
+        with np.errstate(divide="ignore"):
+            failures = np.log(uniform) / np.log1p(-success)
+        return np.where(success < 1.0, np.floor(failures), 0.0).astype(np.int64)
+
+

@@ -1,0 +1,56 @@
+"""The lengths of a round's frames, known before it starts, for all invited devices at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.codec import array_frame_sizes, frame_size, unsigned_sizes
+from edge.learning.base import ArraySpec
+from edge.messages import Accept, Acknowledge, Report
+from edge.transport.cohort import Frame
+from edge.vocabulary import Direction
+
+Ids = npt.NDArray[np.int64]
+
+
+def foreseen_frames(
+    run_id: str,
+    round_number: int,
+    devices: Ids,
+    invite_bytes: int,
+    model_bytes: int,
+    examples: Ids,
+    upload: Sequence[ArraySpec],
+) -> list[Frame]:
+    """Return invitation, acceptance, model, report and receipt, each with its length for every device.
+
+    Parameters
+    ----------
+    devices : int64 [n].
+    invite_bytes, model_bytes : lengths of the broadcast frames.
+    examples : int64 [n], what each device will report as its number of examples.
+    upload : the arrays of a report.
+
+    A report that turns out differently (a device with several users may upload less) is merely not foreseen.
+    """
+    n = len(devices)
+
+    def same(size: int) -> Ids:
+        return np.full(n, size, dtype=np.int64)
+
+    of_device = unsigned_sizes(devices) - 1
+    accept = frame_size(Accept(run_id, round_number, 0)) + of_device
+    report = frame_size(Report(run_id, round_number, 0, 0, 0.0, 0.0, {})) + of_device
+    report += unsigned_sizes(examples) - 1
+    for spec in upload:
+        report += 1 + len(spec.name) + array_frame_sizes(1 + len(spec.row_shape), spec.nbytes())
+    return [
+        Frame(Direction.DOWN, same(invite_bytes)),
+        Frame(Direction.UP, accept),
+        Frame(Direction.DOWN, same(model_bytes)),
+        Frame(Direction.UP, report),
+        Frame(Direction.DOWN, same(frame_size(Acknowledge(run_id, round_number, 0)))),
+    ]

@@ -1,0 +1,108 @@
+"""What the caller of the metrics knows of a round, beside its log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.vocabulary import Reason, RoundOutcome
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNames:
+    """The names behind the codes of a :class:`Cohort`; the same object for the whole run.
+
+    A code is a position in its tuple.
+    """
+
+    classes: tuple[str, ...]
+    networks: tuple[str, ...]
+    regions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """The invited devices of a round, by slot: what the log does not tell. All arrays have one entry a slot.
+
+    Attributes
+    ----------
+    device : int64 [n], ids in the fleet.
+    device_class, network, region : integer [n], codes into :class:`FleetNames`.
+    outcome : integer [n], :class:`~edge.vocabulary.Outcome`.
+    stage : integer [n], the :class:`~edge.vocabulary.Stage` at which it ended; -1 when it was completed.
+    reason : integer [n], :class:`~edge.vocabulary.Reason`.
+    energy_compute_j, energy_radio_j : float64 [n], joules.
+    memory_bytes : integer [n].
+    examples : integer [n], local examples of the update; 0 when none was made.
+    loss : float64 [n], local training loss; NaN when none.
+    """
+
+    device: Integers
+    device_class: Integers
+    network: Integers
+    region: Integers
+    outcome: Integers
+    stage: Integers
+    reason: Integers
+    energy_compute_j: Floats
+    energy_radio_j: Floats
+    memory_bytes: Integers
+    examples: Integers
+    loss: Floats
+
+    def __post_init__(self) -> None:
+        n = len(self.device)
+        for name in self.__slots__:
+            shape = getattr(self, name).shape
+            if shape != (n,):
+                raise ValueError(
+                    f"cohort: {name} has shape {shape}; give one entry for each of the {n} devices"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFacts:
+    """What the coordinator knows of a finished round.
+
+    Attributes
+    ----------
+    round_number : rounds count from 1.
+    phase : name of the scenario's phase.
+    start_s, end_s : simulated seconds since the start of the run.
+    outcome, reason : how it ended, and why when it was abandoned.
+    loss : training loss over the applied reports; NaN when there is none.
+    weight : sum of the weights of the applied reports.
+    wall_s, host_rss_bytes : measured on this host; no part of any digest.
+    """
+
+    round_number: int
+    phase: str
+    start_s: float
+    end_s: float
+    outcome: RoundOutcome
+    reason: Reason
+    loss: float
+    weight: float
+    wall_s: float
+    host_rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One value of one metric; see the table ``evaluations`` for the meaning of the fields.
+
+    ``value`` is NaN when there was nobody to compute it over.
+    """
+
+    metric: str
+    value: float
+    users: int
+    split: str = "test"
+    population: str = "seen"
+    tag: str = "all"
+    group: str = "all"

@@ -1,0 +1,174 @@
+"""The observations behind a scenario's thresholds, taken from the tables of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.metrics.reader import RunTables
+from edge.vocabulary import Outcome, RoundOutcome, label
+
+Values = npt.NDArray[np.float64]
+
+_COMPLETED: Final = label(Outcome.COMPLETED)
+
+
+def _equals(table: Any, column: str, name: str) -> Any:
+    return pc.equal(table[column], name)
+
+
+def _values(column: Any) -> Values:
+    return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+
+
+def _happened(condition: Any) -> Values:
+    return _values(condition.cast(pa.int8()))
+
+
+_ROUND_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Values]]]] = {
+    "round.completed": (
+        ("outcome",),
+        lambda rows: _happened(_equals(rows, "outcome", label(RoundOutcome.COMPLETED))),
+    ),
+    "round.duration": (("duration_s",), lambda rows: _values(rows["duration_s"])),
+}
+
+
+def _energy(rows: Any) -> Values:
+    return _values(rows["energy_compute_j"]) + _values(rows["energy_radio_j"])
+
+
+def _wasted(rows: Any) -> Values:
+    worked = rows.filter(pc.greater(rows["compute_s"], 0.0))
+    return _happened(pc.invert(_equals(worked, "outcome", _COMPLETED)))
+
+
+_DEVICE_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Values]]]] = {
+    "device.completed": (("outcome",), lambda rows: _happened(_equals(rows, "outcome", _COMPLETED))),
+    "device.dropped": (
+        ("outcome",),
+        lambda rows: _happened(_equals(rows, "outcome", label(Outcome.DROPPED))),
+    ),
+    "device.wasted_work": (("outcome", "compute_s"), _wasted),
+    "device.latency": (("latency_s",), lambda rows: _values(rows["latency_s"].drop_null())),
+    "device.up_bytes": (("up_bytes",), lambda rows: _values(rows["up_bytes"])),
+    "device.down_bytes": (("down_bytes",), lambda rows: _values(rows["down_bytes"])),
+    "device.energy": (("energy_compute_j", "energy_radio_j"), _energy),
+}
+
+_DEVICE_TAGS: Final = ("phase", "class", "network", "region")
+_MODEL: Final = "model."
+_LOSS: Final = "model.loss"
+_USERS: Final = "users"
+
+_PREFERENCES: Final = {"population": ("seen", "unseen"), "split": ("test", "validation", "train")}
+"""Of rows that differ in one of these, a threshold without the tag means the first that the run has."""
+
+
+class TableMetricSource:
+    """Gives the observations of a metric, narrowed by tags, in the order of the rounds.
+
+    Parameters
+    ----------
+    run : the tables of a run.
+    """
+
+    def __init__(self, run: RunTables) -> None:
+        self._run = run
+
+    def values(self, metric: str, tags: Mapping[str, str]) -> Values:
+        """Return the observations, float64 [n], in base units (SI, bytes, 1 for happened and 0 for not).
+
+        * ``round.…``: one a round. Tag ``phase``.
+        * ``device.…``: one a device round, ``device.latency`` only where a report arrived,
+          ``device.wasted_work`` only where the device computed. Tags ``phase class network region``.
+        * ``model.loss`` : one a round with applied reports; with a device tag, the mean local loss of the
+          applied reports of those devices, weighted by examples. With the tag ``users`` it is one of
+          the next kind.
+        * ``model.<metric>``: one an evaluation. Tags ``phase``, ``class network region``, and ``users``
+          (``seen`` or ``unseen``); without ``users``: the seen ones, or the unseen in a run that evaluated no
+          others. Of several splits test comes before validation.
+
+        A tag value that never occurred gives no observations, nor do two of ``class network region`` together
+        on a model metric: users are grouped by one at a time.
+
+        Raises
+        ------
+        ValueError
+            For an unknown metric, or a tag that it does not have.
+        """
+        if metric in _ROUND_METRICS:
+            columns, compute = _ROUND_METRICS[metric]
+            return compute(self._rows("rounds", columns, tags, ("phase",), metric))
+        if metric in _DEVICE_METRICS:
+            columns, compute = _DEVICE_METRICS[metric]
+            return compute(self._rows("device_rounds", columns, tags, _DEVICE_TAGS, metric))
+        if metric == _LOSS and _USERS not in tags:
+            return self._loss(tags)
+        if metric.startswith(_MODEL):
+            return self._evaluation(metric, tags)
+        known = ", ".join([*_ROUND_METRICS, *_DEVICE_METRICS, _LOSS, f"{_MODEL}<metric>"])
+        raise ValueError(f"unknown metric {metric!r}; one of {known}")
+
+    def _rows(
+        self,
+        table: str,
+        columns: tuple[str, ...],
+        tags: Mapping[str, str],
+        known: tuple[str, ...],
+        metric: str,
+    ) -> Any:
+        _check_tags(metric, tags, known)
+        rows = self._run.read(table, list(dict.fromkeys([*columns, *tags])))
+        return _narrow(rows, tags)
+
+    def _loss(self, tags: Mapping[str, str]) -> Values:
+        if set(tags) <= {"phase"}:
+            rows = self._rows("rounds", ("loss",), tags, ("phase",), _LOSS)
+            return _values(rows["loss"].drop_null())
+        columns = ("round", "outcome", "loss", "examples")
+        rows = self._rows("device_rounds", columns, tags, _DEVICE_TAGS, _LOSS)
+        rows = rows.filter(pc.and_(_equals(rows, "outcome", _COMPLETED), pc.is_valid(rows["loss"])))
+        _, position = np.unique(rows["round"].to_numpy(), return_inverse=True)
+        examples = _values(rows["examples"])
+        total = np.bincount(position, examples * _values(rows["loss"]))
+        weight = np.bincount(position, examples)
+        return np.asarray(total[weight > 0] / weight[weight > 0], dtype=np.float64)
+
+    def _evaluation(self, metric: str, tags: Mapping[str, str]) -> Values:
+        _check_tags(metric, tags, (*_DEVICE_TAGS, _USERS))
+        groups = [name for name in ("class", "network", "region") if name in tags]
+        if len(groups) > 1:
+            return np.empty(0)
+        rows = self._run.read("evaluations")
+        wanted = {"metric": metric.removeprefix(_MODEL), "tag": "all"}
+        if groups:
+            wanted |= {"tag": groups[0], "group": tags[groups[0]]}
+        if "phase" in tags:
+            wanted["phase"] = tags["phase"]
+        if _USERS in tags:
+            wanted["population"] = tags[_USERS]
+        rows = _narrow(rows, wanted)
+        for column, preferred in _PREFERENCES.items():
+            present = set(rows[column].to_pylist())
+            chosen = next((name for name in preferred if name in present), None)
+            if chosen is not None:
+                rows = _narrow(rows, {column: chosen})
+        return _values(rows["value"])  # null becomes NaN: a metric without users is no evidence
+
+
+def _check_tags(metric: str, tags: Mapping[str, str], known: tuple[str, ...]) -> None:
+    for tag in tags:
+        if tag not in known:
+            raise ValueError(f"{metric} cannot be narrowed by {tag!r} here; by {', '.join(known)}")
+
+
+def _narrow(rows: Any, tags: Mapping[str, str]) -> Any:
+    for column, name in tags.items():
+        rows = rows.filter(_equals(rows, column, name))
+    return rows

@@ -1,0 +1,142 @@
+"""Reading the tables of a run: finished, interrupted, still going on, or killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS, VERSION_KEY
+from coordinator.metrics.writer import parquet_path, stream_path
+from edge.errors import RecfleetError
+
+
+class RunFormatError(RecfleetError):
+    """A directory that is not a run, or a run of a version that this one cannot read."""
+
+
+class RunTables:
+    """The tables of one run, read when asked for.
+
+    Of a run without an end, the tables hold the finished rounds: what a killed process had written of a round
+    that is not in ``rounds`` is left out, so the tables always agree with each other.
+
+    Attributes
+    ----------
+    directory : where the run lies.
+    manifest : the contents of ``manifest.json``; empty when there is none.
+    complete : False when a table is still a stream: the run was killed, or goes on.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.manifest = _manifest(directory)
+        self._is_parquet = {table: parquet_path(directory, table).exists() for table in SCHEMAS}
+        self.complete = all(self._is_parquet.values())
+        missing = [
+            table for table, is_parquet in self._is_parquet.items()
+            if not is_parquet and not stream_path(directory, table).exists()
+        ]  # fmt: skip
+        if missing:
+            raise RunFormatError(
+                f"{directory}: not a run directory, it has no table {missing[0]!r}; "
+                "give a directory that `recfleet run` has written"
+            )
+        self._last_round = None if self.complete else self._last_finished_round()
+
+    def read(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        """Return a ``pyarrow.Table``.
+
+        Parameters
+        ----------
+        table : ``rounds``, ``device_rounds``, ``events`` or ``evaluations``.
+        columns : the columns wanted, all by default; few columns of a big table cost little.
+
+        Raises
+        ------
+        RunFormatError
+            When the table was written by a newer version, or is no table at all.
+        """
+        wanted = list(columns) if columns is not None else SCHEMAS[table].names
+        if self._last_round is None:
+            return self._read_whole(table, wanted)
+        with_round = wanted if "round" in wanted else ["round", *wanted]
+        rows = self._read_whole(table, with_round)
+        return rows.filter(pc.less_equal(rows["round"], self._last_round)).select(wanted)
+
+    def _read_whole(self, table: str, columns: list[str]) -> Any:
+        if self._is_parquet[table]:
+            path = parquet_path(self.directory, table)
+            try:
+                with pq.ParquetFile(str(path)) as file:
+                    _check_version(path, file.schema_arrow)
+                    return file.read(columns=columns).select(columns)
+            except pa.ArrowInvalid as error:
+                raise RunFormatError(f"{path}: not a readable Parquet file: {error}") from error
+        path = stream_path(self.directory, table)
+        batches = [batch.select(columns) for batch in _stream_prefix(path)]
+        schema = pa.schema([SCHEMAS[table].field(name) for name in columns])
+        return pa.Table.from_batches(batches) if batches else schema.empty_table()
+
+    def _last_finished_round(self) -> int:
+        rounds = self._read_whole("rounds", ["round"])["round"]
+        return int(np.max(rounds.to_numpy(), initial=0))
+
+
+def _check_version(path: Path, schema: Any) -> None:
+    version = (schema.metadata or {}).get(VERSION_KEY)
+    if version is None:
+        raise RunFormatError(f"{path}: not a table of a run, it has no schema version")
+    if int(version) != SCHEMA_VERSION:
+        raise RunFormatError(
+            f"{path}: schema version {int(version)}, this recfleet reads {SCHEMA_VERSION}; "
+            "use the version that wrote it (named in manifest.json)"
+        )
+
+
+def _stream_prefix(path: Path) -> Iterator[Any]:
+    """Yield the whole batches of a stream that may end in the middle of one."""
+    if path.stat().st_size == 0:
+        return
+    with pa.memory_map(str(path)) as stream:
+        try:
+            reader = pa.ipc.open_stream(stream)
+        except pa.ArrowInvalid:
+            return  # killed while it wrote the schema: no batch can follow
+        _check_version(path, reader.schema)
+        while True:
+            try:
+                yield reader.read_next_batch()
+            except (StopIteration, pa.ArrowInvalid, OSError):
+                # End of the stream, or of what a killed process had written of its last batch.
+                return
+
+
+def _manifest(directory: Path) -> dict[str, Any]:
+    path = directory / "manifest.json"
+    if not path.exists():
+        return {}
+    contents = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(contents, dict):
+        raise RunFormatError(f"{path}: not a manifest")
+    return contents
+
+
+def open_run(directory: Path | str) -> RunTables:
+    """Open the run in a directory.
+
+    Raises
+    ------
+    RunFormatError
+        When there is no run there; the message says what is missing.
+    """
+    path = Path(directory)
+    if not path.is_dir():
+        raise RunFormatError(f"{path}: no such directory; give one that `recfleet run` has written")
+    return RunTables(path)

@@ -1,0 +1,230 @@
+"""The tables of a run: their columns, types, units and meanings.
+
+The documentation of the columns (docs/metrics.md) is generated from here. A field's metadata holds its
+``unit``, its ``meaning`` and whether it is ``measured``: taken from this host's clock or memory, hence noisy,
+and left out of digests and comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from edge.vocabulary import Outcome, Stage, label
+
+SCHEMA_VERSION: Final = 1
+"""Raised whenever a column is added, removed or changes its meaning."""
+
+VERSION_KEY: Final = b"recfleet.schema_version"
+TABLE_KEY: Final = b"recfleet.table"
+
+SPLITS: Final = ("payload", "framing", "tcp_ip", "retransmitted")
+"""The parts of what travels; they add up to the bytes sent."""
+
+DIRECTIONS: Final = ("down", "up")
+"""The directions of a transfer, in the order of :class:`~edge.vocabulary.Direction` without NONE."""
+
+ENUM: Final = pa.dictionary(pa.int8(), pa.string())
+"""Type of a column of labels of a vocabulary."""
+
+NAME: Final = pa.dictionary(pa.int32(), pa.string())
+"""Type of a column of names of the scenario or catalogue: phases, device classes, networks …"""
+
+_SPLIT_MEANINGS: Final = {
+    "payload": "model or update within the frames",
+    "framing": "the rest of the frames: headers, names, shapes",
+    "tcp_ip": "headers, acknowledgements and handshakes below the frames",
+    "retransmitted": "sent again because a packet was lost",
+}
+
+
+def _field(
+    name: str, kind: pa.DataType, unit: str, meaning: str, *, nullable: bool = False, measured: bool = False
+) -> pa.Field:
+    metadata = {"unit": unit, "meaning": meaning}
+    if measured:
+        metadata["measured"] = "true"
+    return pa.field(name, kind, nullable=nullable, metadata=metadata)
+
+
+def _schema(table: str, fields: list[pa.Field]) -> pa.Schema:
+    return pa.schema(fields, metadata={TABLE_KEY: table.encode(), VERSION_KEY: str(SCHEMA_VERSION).encode()})
+
+
+def _byte_fields() -> Iterator[pa.Field]:
+    for direction in DIRECTIONS:
+        yield _field(
+            f"{direction}_bytes", pa.int64(), "bytes", f"everything sent {direction}; sum of the four below"
+        )
+        for split in SPLITS:
+            yield _field(
+                f"{direction}_{split}_bytes",
+                pa.int64(),
+                "bytes",
+                f"sent {direction}: {_SPLIT_MEANINGS[split]}",
+            )
+    yield _field("delivered_bytes", pa.int64(), "bytes", "sent either way, arrived and used")
+    yield _field("lost_bytes", pa.int64(), "bytes", "sent either way, never arrived")
+    yield _field(
+        "discarded_bytes",
+        pa.int64(),
+        "bytes",
+        "sent either way, arrived and thrown away (late, duplicate, stale, garbage, surplus); "
+        "delivered + lost + discarded = down + up",
+    )
+    yield _field(
+        "wasted_bytes",
+        pa.int64(),
+        "bytes",
+        "bytes that did not serve the model: everything sent to or by a device whose report was not applied, "
+        "and what was lost or discarded for the others",
+    )
+
+
+EVENTS: Final = _schema(
+    "events",
+    [
+        _field("round", pa.int32(), "", "round the event belongs to"),
+        _field("time_s", pa.float64(), "s", "simulated time of the event"),
+        _field(
+            "slot", pa.int32(), "", "position among the round's invited devices; -1: a stranger to the round"
+        ),
+        _field("device", pa.int64(), "", "the device's id in the fleet"),
+        _field("kind", ENUM, "", "what happened (`EventKind`)"),
+        _field("stage", ENUM, "", "stage of the protocol it belongs to (`Stage`)"),
+        _field("direction", ENUM, "", "which way bytes travelled (`Direction`)"),
+        _field("start_s", pa.float64(), "s", "start of the transfer or computation"),
+        _field("end_s", pa.float64(), "s", "its end, whether it succeeded or broke off"),
+        *(
+            _field(f"{split}_bytes", pa.int64(), "bytes", f"sent: {_SPLIT_MEANINGS[split]}")
+            for split in SPLITS
+        ),
+        _field("fate", ENUM, "", "what became of the bytes (`Fate`)"),
+        _field("reason", ENUM, "", "why it went wrong, `none` if it did not (`Reason`)"),
+    ],
+)
+
+
+def _device_round_fields() -> Iterator[pa.Field]:
+    yield _field("round", pa.int32(), "", "number of the round")
+    yield _field("phase", NAME, "", "phase of the scenario")
+    yield _field("device", pa.int64(), "", "the device's id in the fleet")
+    yield _field("class", NAME, "", "device class: the name of its device profile")
+    yield _field("network", NAME, "", "the name of its network profile")
+    yield _field("region", NAME, "", "the region it lives in")
+    yield _field("outcome", ENUM, "", "how its participation ended (`Outcome`)")
+    yield _field("stage", ENUM, "", "stage at which it ended; null: it was completed", nullable=True)
+    yield _field("reason", ENUM, "", "why it was not completed, `none` if it was (`Reason`)")
+    for stage in Stage:
+        name = label(stage)
+        yield _field(
+            f"{name}_start_s", pa.float64(), "s", f"start of {name}; null: not reached", nullable=True
+        )
+        yield _field(
+            f"{name}_end_s", pa.float64(), "s", f"end of {name}, or when it broke off", nullable=True
+        )
+    yield _field(
+        "latency_s",
+        pa.float64(),
+        "s",
+        "from the invitation to the first arrival of its report, applied or not; null: none arrived",
+        nullable=True,
+    )
+    yield _field("compute_s", pa.float64(), "s", "simulated computing time on the device")
+    yield _field(
+        "wait_s", pa.float64(), "s", "its time in the round without transfer or computation (at least 0)"
+    )
+    yield _field("retries", pa.int32(), "", "transfers tried again")
+    yield from _byte_fields()
+    for stage in Stage:
+        name = label(stage)
+        for direction in DIRECTIONS:
+            yield _field(
+                f"{name}_{direction}_bytes", pa.int64(), "bytes", f"everything sent {direction} in {name}"
+            )
+    yield _field("energy_compute_j", pa.float64(), "J", "simulated energy of computing")
+    yield _field("energy_radio_j", pa.float64(), "J", "simulated energy of the radio")
+    yield _field("memory_bytes", pa.int64(), "bytes", "memory that the task needs on the device")
+    yield _field("examples", pa.int64(), "", "local examples of the update; 0: none was made")
+    yield _field("loss", pa.float64(), "", "local training loss; null: none", nullable=True)
+    yield _field("wasted_compute_s", pa.float64(), "s", "computing time whose result was not applied")
+
+
+DEVICE_ROUNDS: Final = _schema("device_rounds", list(_device_round_fields()))
+
+_OUTCOME_MEANINGS: Final = {
+    Outcome.COMPLETED: "devices whose report was applied",
+    Outcome.LATE: "devices whose report arrived after the deadline",
+    Outcome.DROPPED: "devices that went away",
+    Outcome.DECLINED: "devices that refused the invitation",
+    Outcome.FAILED: "devices that could not do the work or sent something invalid",
+    Outcome.UNREACHABLE: "devices that never answered the invitation",
+    Outcome.SURPLUS: "devices whose report came after the round had all it wanted",
+    Outcome.ABANDONED: "devices at work, or done, when the round was given up",
+}
+
+
+def _round_fields() -> Iterator[pa.Field]:
+    yield _field("round", pa.int32(), "", "number of the round")
+    yield _field("phase", NAME, "", "phase of the scenario")
+    yield _field("start_s", pa.float64(), "s", "simulated time of the first invitation")
+    yield _field("end_s", pa.float64(), "s", "simulated time of the server update, or of giving up")
+    yield _field("duration_s", pa.float64(), "s", "end_s - start_s")
+    yield _field("outcome", ENUM, "", "`completed` or `abandoned` (`RoundOutcome`)")
+    yield _field("reason", ENUM, "", "why it was abandoned, `none` if it was not (`Reason`)")
+    yield _field("invited", pa.int32(), "devices", "devices invited; the sum of the eight outcomes below")
+    yield _field("accepted", pa.int32(), "devices", "devices that said they would take part")
+    for outcome in Outcome:
+        yield _field(label(outcome), pa.int32(), "devices", _OUTCOME_MEANINGS[outcome])
+    yield _field("retries", pa.int32(), "", "transfers tried again")
+    yield from _byte_fields()
+    yield _field("compute_s", pa.float64(), "s", "simulated computing time of all devices together")
+    yield _field("wasted_compute_s", pa.float64(), "s", "the part of it whose result was not applied")
+    yield _field("energy_j", pa.float64(), "J", "simulated energy of all devices, computing and radio")
+    yield _field(
+        "loss", pa.float64(), "", "training loss over the applied reports; null: none", nullable=True
+    )
+    yield _field("weight", pa.float64(), "", "sum of the weights of the applied reports")
+    yield _field("wall_s", pa.float64(), "s", "time this round took on this host", measured=True)
+    yield _field("host_rss_bytes", pa.int64(), "bytes", "resident memory of the simulator", measured=True)
+
+
+ROUNDS: Final = _schema("rounds", list(_round_fields()))
+
+EVALUATIONS: Final = _schema(
+    "evaluations",
+    [
+        _field("round", pa.int32(), "", "rounds finished when the model was evaluated; 0: the initial model"),
+        _field("phase", NAME, "", "phase of the scenario"),
+        _field("time_s", pa.float64(), "s", "simulated time of the evaluation"),
+        _field("metric", NAME, "", "what was computed: `rmse`, `ndcg@10` …"),
+        _field("split", NAME, "", "ratings it was computed on: `train`, `validation` or `test`"),
+        _field(
+            "population", NAME, "", "whose ratings: `seen` users take part in training, `unseen` never do"
+        ),
+        _field("tag", NAME, "", "what the users are grouped by: `all`, `class`, `network` or `region`"),
+        _field("group", NAME, "", "the group's name; `all` for all of them"),
+        _field("value", pa.float64(), "", "value of the metric; null: not defined, no users", nullable=True),
+        _field("users", pa.int64(), "users", "number of users it was computed over"),
+    ],
+)
+
+SCHEMAS: Final = {
+    "rounds": ROUNDS,
+    "device_rounds": DEVICE_ROUNDS,
+    "events": EVENTS,
+    "evaluations": EVALUATIONS,
+}
+"""The four tables of a run, by name."""
+
+
+def is_measured(field: pa.Field) -> bool:
+    """Return whether a column was measured on this host, and so differs between identical runs."""
+    return bool(field.metadata and field.metadata.get(b"measured") == b"true")
+
+
+def deterministic_fields(table: str) -> tuple[pa.Field, ...]:
+    """Return the columns of a table that depend on scenario, seed and version alone, in their order."""
+    return tuple(field for field in SCHEMAS[table] if not is_measured(field))

@@ -1,0 +1,282 @@
+"""Where a run lies on disk, and what becomes of the one that lay there before.
+
+A run called ``quickstart-7-1f0c29ab`` is written to ``quickstart-7-1f0c29ab.partial``. When it is finished
+the directory takes its plain name, in place of an earlier finished run of that name. So the plain name always
+is a finished run; a killed, failed or interrupted one stays under ``.partial``, readable, until the next run
+of the same name begins, and never costs the finished one. ``--out DIR`` is treated in the same way.
+
+While a run is written its process holds a lock on the directory, which ends with the process. A second run of
+the same name is refused as long as the first is alive.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from coordinator.metrics.schemas import SCHEMA_VERSION
+from edge.errors import RecfleetError
+
+Status = Literal["running", "finished", "interrupted", "failed"]
+
+MANIFEST: Final = "manifest.json"
+RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
+SUMMARY: Final = "summary.json"
+MODEL: Final = "model.npz"
+PARTIAL_SUFFIX: Final = ".partial"
+
+_HASH_DIGITS: Final = 8
+
+
+class RunDirectoryError(RecfleetError):
+    """A run directory that cannot be written; the message says what is in the way."""
+
+
+def run_name(title: str, seed: int, scenario_hash: str) -> str:
+    """Return the directory name of a run: ``<scenario>-<seed>-<short hash>``.
+
+    Parameters
+    ----------
+    title : the scenario file's name without its suffix; anything but letters, digits, ``.`` and ``_`` becomes
+        a hyphen.
+    seed : of the run.
+    scenario_hash : hexadecimal hash of the resolved scenario.
+    """
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", title).strip("-.") or "run"
+    return f"{plain}-{seed}-{scenario_hash[:_HASH_DIGITS]}"
+
+
+def _version() -> str:
+    try:
+        return metadata.version("recfleet")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def host_facts() -> dict[str, Any]:
+    """Return what the manifest says of this host: versions, processors and memory."""
+    return {
+        "recfleet": _version(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "byte_order": sys.byteorder,
+        "processors": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def write_atomically(path: Path, contents: bytes) -> None:
+    """Write a file so that its path holds the old contents or the new, whole, at any moment."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(contents)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def write_json(path: Path, contents: Mapping[str, Any]) -> None:
+    """Write JSON atomically, keys in their order; a NaN or infinity is refused with ``ValueError``."""
+    text = json.dumps(contents, indent=2, allow_nan=False, ensure_ascii=False)
+    write_atomically(path, text.encode() + b"\n")
+
+
+def _lock(directory: Path) -> int | None:
+    """Return a descriptor that holds the directory's lock, or None when another process holds it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def is_being_written(directory: Path) -> bool:
+    """Return whether a living process is writing the run in this directory."""
+    descriptor = _lock(directory)
+    if descriptor is None:
+        return True
+    os.close(descriptor)
+    return False
+
+
+def run_status(directory: Path, manifest: Mapping[str, Any]) -> str:
+    """Return the manifest's status, or ``killed`` when it says running and nobody is."""
+    status = str(manifest.get("status", "unknown"))
+    if status == "running" and not is_being_written(directory):
+        return "killed"
+    return status
+
+
+def _is_run(directory: Path) -> bool:
+    return (directory / MANIFEST).is_file()
+
+
+class RunDirectory:
+    """The directory of a run that is being written; from :meth:`create`.
+
+    Attributes
+    ----------
+    path : where the run lies now: under ``.partial`` until :meth:`finish` has given it its name.
+    """
+
+    def __init__(self, target: Path, path: Path, descriptor: int, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self._target = target
+        self._descriptor: int | None = descriptor
+        self._manifest = manifest
+
+    @classmethod
+    def create(cls, target: Path, resolved_scenario: str, manifest: Mapping[str, Any]) -> RunDirectory:
+        """Create the directory, with scenario and manifest in it, in one step.
+
+        Parameters
+        ----------
+        target : the path the finished run shall have.
+        resolved_scenario : YAML text of the scenario with all defaults.
+        manifest : what the caller knows: ``seed``, ``scenario_hash``, ``split_hash`` …; the schema version,
+            the host's facts and the status are added.
+
+        Raises
+        ------
+        RunDirectoryError
+            When ``target`` is something else than a run, or a living process is writing this run.
+        """
+        if target.exists() and not _is_run(target) and not (target.is_dir() and not any(target.iterdir())):
+            raise RunDirectoryError(
+                f"{target}: is not a run directory (it has no {MANIFEST}) and is not replaced; "
+                "remove it, or give another --out"
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(target.name + PARTIAL_SUFFIX)
+        whole = {
+            "schema_version": SCHEMA_VERSION,
+            "status": "running",
+            **manifest,
+            "host": host_facts(),
+        }
+        # Made under a name of our own, locked, then moved: nobody ever sees it empty or unlocked.
+        fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
+        if fresh.exists():
+            shutil.rmtree(fresh)  # left by a killed process that had our id
+        fresh.mkdir()
+        descriptor = _lock(fresh)
+        if descriptor is None:
+            raise RunDirectoryError(f"{fresh}: locked by another process")
+        try:
+            write_atomically(fresh / RESOLVED_SCENARIO, resolved_scenario.encode())
+            write_json(fresh / MANIFEST, whole)
+            _clear(partial, target)
+            fresh.rename(partial)
+        except BaseException:
+            os.close(descriptor)
+            shutil.rmtree(fresh)
+            raise
+        return cls(target, partial, descriptor, whole)
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def write_json(self, name: str, contents: Mapping[str, Any]) -> None:
+        """Write a JSON file of the run, for example the summary."""
+        write_json(self.path / name, contents)
+
+    def write_model(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Write the final global state as ``model.npz``; equal arrays give equal bytes."""
+        write_atomically(self.path / MODEL, npz_bytes(arrays))
+
+    def finish(self, status: Status, **facts: Any) -> Path:
+        """Write the last manifest, give a finished run its name, and return where the run lies.
+
+        Parameters
+        ----------
+        status : ``finished``, also when thresholds were missed; ``interrupted`` or ``failed``: it stays where
+            it is.
+        facts : added to the manifest, for example ``digest`` and measured times.
+        """
+        self._manifest.update(facts)
+        self._manifest["status"] = status
+        write_json(self.path / MANIFEST, self._manifest)
+        if status == "finished":
+            _publish(self.path, self._target)
+            self.path = self._target
+        self._release()
+        return self.path
+
+
+def _clear(partial: Path, target: Path) -> None:
+    """Make way for a new partial run: publish a finished one, remove a dead one, refuse a living one."""
+    if not partial.exists():
+        return
+    if not _is_run(partial):
+        raise RunDirectoryError(f"{partial}: is not a run directory and is in the way; move it elsewhere")
+    descriptor = _lock(partial)
+    if descriptor is None:
+        raise RunDirectoryError(
+            f"{partial}: another process is writing this run; wait for it, or give another --out"
+        )
+    try:
+        # A process that died between its last manifest and the change of name left a finished run.
+        if json.loads((partial / MANIFEST).read_text(encoding="utf-8")).get("status") == "finished":
+            _publish(partial, target)
+        else:
+            _remove(partial)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(directory: Path) -> None:
+    """Take a run out of sight in one step, then delete it."""
+    doomed = directory.with_name(f".{directory.name}.{os.getpid()}.old")
+    directory.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _publish(partial: Path, target: Path) -> None:
+    if not target.exists() or not any(target.iterdir()):
+        partial.rename(target)  # an empty directory gives way
+        return
+    doomed = target.with_name(f".{target.name}.{os.getpid()}.old")
+    target.rename(doomed)
+    partial.rename(target)
+    shutil.rmtree(doomed)
+
+
+def npz_bytes(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Return the bytes of an ``.npz`` file that ``numpy.load`` reads; names sorted, no time of day in it."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(arrays):
+            one = io.BytesIO()
+            np.lib.format.write_array(one, np.asarray(arrays[name], order="C"), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), one.getvalue())
+    return whole.getvalue()

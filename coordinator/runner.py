@@ -1,0 +1,201 @@
+"""One simulated run, from a loaded scenario to a run directory and a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import multiprocessing
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from coordinator.actor import Coordinator
+from coordinator.assembly import Assembly, assemble
+from coordinator.cohort import Simulation
+from coordinator.exit_codes import ExitCode
+from coordinator.metrics.metric_source import TableMetricSource
+from coordinator.metrics.reader import open_run
+from coordinator.metrics.trace import write_trace
+from coordinator.metrics.writer import RunWriter
+from coordinator.progress import RunObserver
+from coordinator.run_directory import RunDirectory
+from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
+from coordinator.summary import summarise
+from coordinator.training import StopReason, Training
+from edge import clock
+from edge.clock import VirtualClockLoop
+from edge.device.compute import ComputeQueue, Executor, InlineExecutor, PooledExecutor
+from edge.transport.link import SimulatedNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended, and where its results are.
+
+    ``reason`` says why it stopped before its last round; None when it did not.
+    """
+
+    status: str
+    directory: Path
+    verdicts: tuple[ThresholdResult, ...]
+    reason: str | None
+    exit_code: ExitCode
+
+
+def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver) -> RunOutcome:
+    """Run a scenario on the virtual clock and write its run directory.
+
+    Parameters
+    ----------
+    loaded : the scenario.
+    target : the path that the finished run shall have.
+    observer : is told what happens.
+
+    A ``KeyboardInterrupt`` ends the run with what has been finished; its directory stays readable. Any other
+    error passes through, after the directory has been marked as failed.
+
+    Raises
+    ------
+    DataError, ScenarioError, RunDirectoryError : before anything is written.
+    """
+    started_s = time.perf_counter()
+    assembly = assemble(loaded)
+    scenario = loaded.scenario
+    manifest = {
+        "scenario": loaded.name,
+        "title": scenario.title,
+        "seed": scenario.seed,
+        "scenario_hash": loaded.hash,
+        "clock": "virtual",
+        "data": assembly.data_facts,
+    }
+    status, reason = "failed", None
+    digest: str | None = None
+    with RunDirectory.create(target, loaded.resolved, manifest) as directory:
+        prepared_s = time.perf_counter()
+        with RunWriter(directory.path, record_events=scenario.record.events == "all") as writer:
+            observer.on_start(loaded.name, scenario.round_count)
+            training = Training(loaded.scenario, assembly, writer, observer)
+            try:
+                with _quiet_collector(), _executor(scenario.compute.workers) as executor:
+                    stop = _simulate(loaded, assembly, training, executor)
+                status = "finished"
+                reason = None if stop is StopReason.LAST_ROUND else str(stop)
+            except KeyboardInterrupt:
+                status, reason = "interrupted", "interrupted by the user"
+            except BaseException:
+                writer.close()
+                directory.finish("failed")
+                observer.on_end("failed")
+                raise
+            directory.write_model(dict(training.state))
+            if status == "finished":
+                digest = writer.finish()
+        trained_s = time.perf_counter()
+        tables = open_run(directory.path)
+        write_trace(tables, directory.path / "trace.json.gz", scenario.record.trace_devices)
+        directory.write_json("summary.json", summarise(tables, status))
+        verdicts = evaluate(scenario.thresholds, TableMetricSource(tables)) if status == "finished" else ()
+        path = directory.finish(
+            status,
+            digest=digest,
+            stopped_by=reason,
+            thresholds=[str(verdict) for verdict in verdicts],
+            measured={
+                "prepare_s": prepared_s - started_s,
+                "run_s": trained_s - prepared_s,
+                "write_s": time.perf_counter() - trained_s,
+                "peak_rss_bytes": _peak_rss_bytes(),
+            },
+        )
+    observer.on_end(status)
+    code = exit_code(verdicts) if status == "finished" else ExitCode.INTERRUPTED
+    return RunOutcome(status, path, verdicts, reason, code)
+
+
+def _simulate(
+    loaded: LoadedScenario, assembly: Assembly, training: Training, executor: Executor
+) -> StopReason:
+    scenario = loaded.scenario
+
+    async def main() -> StopReason:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualClockLoop)
+        crashed: asyncio.Future[None] = loop.create_future()
+
+        def crash(device: int, error: Exception) -> None:
+            if not crashed.done():
+                error.add_note(f"in the actor of device {device} at {loop.now_s:.6f} s of simulated time")
+                crashed.set_exception(error)
+
+        run_id = loaded.hash[:8]
+        simulation = Simulation(
+            seed=scenario.seed,
+            run_id=run_id,
+            loop=loop,
+            network=SimulatedNetwork(
+                loop,
+                # Named from the coordinator's side in a scenario, from the devices' side here.
+                down_bps=scenario.coordinator.up_rate,
+                up_bps=scenario.coordinator.down_rate,
+                tls=scenario.connection.tls,
+                congestion=scenario.connection.congestion,
+            ),
+            fleet=assembly.fleet,
+            workload=assembly.workload,
+            compute=ComputeQueue(executor, scenario.compute.batch),
+            coordinator=Coordinator(run_id, scenario.learning.algorithm),
+            retry=scenario.rounds.retry,
+            keep_alive=scenario.connection.keep_alive,
+            crashed=crash,
+        )
+        story = loop.create_task(training.run(simulation), name="coordinator")
+        await asyncio.wait((story, crashed), return_when=asyncio.FIRST_COMPLETED)
+        if crashed.done():
+            story.cancel()
+            await crashed
+        crashed.cancel()
+        return await story
+
+    return clock.run(main())
+
+
+@contextlib.contextmanager
+def _executor(workers: int) -> Iterator[Executor]:
+    if workers == 0:
+        yield InlineExecutor()
+        return
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        yield PooledExecutor(pool, workers)
+
+
+@contextlib.contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """Let the cycle collector look less often: a run makes many short-lived objects and few cycles."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+def _peak_rss_bytes() -> int:
+    info = psutil.Process().memory_info()
+    peak = getattr(info, "peak_wset", None)
+    if peak is not None:
+        return int(peak)
+    import resource  # noqa: PLC0415  (not on Windows)
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+

@@ -1,0 +1,270 @@
+"""The ``data`` section: which ratings (or samples) the devices hold, and what is kept back for testing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from coordinator.scenario.errors import Problem
+from coordinator.scenario.model import Section, require
+from device_profiles.fields import (
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    StrictBool,
+    Text,
+)
+from edge.data import synthetic
+
+
+class RatioSplit(Section):
+    """A share of every user's ratings is kept back."""
+
+    kind: Literal["ratio"]
+    test: Fraction = Field(default=0.2, description="share of each user's ratings kept back for testing")
+    validation: Fraction = Field(
+        default=0.0, description="share of each user's ratings kept back for choosing rounds and settings"
+    )
+
+    @model_validator(mode="after")
+    def _something_left(self) -> RatioSplit:
+        require(_something_left(self.test + self.validation, "validation" if self.validation else "test"))
+        return self
+
+
+class LeaveOneOutSplit(Section):
+    """Each user's last rating is kept back for testing."""
+
+    kind: Literal["leave-one-out"]
+    validation: StrictBool = Field(default=True, description="keep back the last but one for validation too")
+
+
+class UserSplit(Section):
+    """Some users never train: what the model is worth to people who join later."""
+
+    kind: Literal["users"]
+    unseen: PositiveFraction = Field(
+        default=0.2,
+        description="share of users that never train; half of their ratings reconstruct, half are scored",
+    )
+    validation: Fraction = Field(
+        default=0.0, description="share of users kept back, in the same way, for choosing rounds and settings"
+    )
+    test: Fraction = Field(
+        default=0.0, description="share of the ratings of training users that is scored too, for comparison"
+    )
+
+    @model_validator(mode="after")
+    def _something_left(self) -> UserSplit:
+        require(_something_left(self.unseen + self.validation, "validation" if self.validation else "unseen"))
+        return self
+
+
+class NoSplit(Section):
+    """Everything trains, nothing is kept back."""
+
+    kind: Literal["none"]
+
+
+def _something_left(kept_back: float, key: str) -> Iterator[Problem]:
+    if kept_back >= 1:
+        yield Problem((key,), f"{kept_back * 100:.6g}% of the data is kept back and none trains; write less")
+
+
+if TYPE_CHECKING:
+    Split = RatioSplit | LeaveOneOutSplit | UserSplit | NoSplit
+else:
+    Split = Annotated[RatioSplit | LeaveOneOutSplit | UserSplit | NoSplit, Field(discriminator="kind")]
+
+
+class _Ratings(Section):
+    """What every source of ratings has."""
+
+    max_ratings_per_user: PositiveInt | None = Field(
+        default=None, description="keep at most this many ratings of a user, the latest; all by default"
+    )
+    users_per_client: PositiveInt | None = Field(
+        default=None, description="users a client holds (cross-silo); 1 by default (cross-device)"
+    )
+    clients: PositiveInt | None = Field(
+        default=None, description="number of clients to deal the users to, instead of `users_per_client`"
+    )
+    grouping: Literal["iid", "by-activity", "dirichlet"] | None = Field(
+        default=None,
+        description="how users are dealt to clients: at random (iid, as by default), by number of ratings, "
+        "or by taste with Dirichlet proportions",
+    )
+    alpha: PositiveFloat | None = Field(
+        default=None,
+        description="Dirichlet concentration of `grouping: dirichlet`, smaller is less alike; 0.5 by default",
+    )
+    split: Split = Field(
+        default=RatioSplit(kind="ratio"),
+        description="what is kept back; by default 20% of each user's ratings for testing",
+    )
+
+    @model_validator(mode="after")
+    def _one_grouping(self) -> _Ratings:
+        require(self._grouping_problems())
+        return self
+
+    def _grouping_problems(self) -> Iterator[Problem]:
+        if self.clients is not None and self.users_per_client is not None:
+            yield Problem(
+                ("clients",), "contradicts users_per_client; write one of the two", None, of_key=True
+            )
+        grouped = self.clients is not None or (self.users_per_client or 1) > 1
+        if self.grouping is not None and not grouped:
+            yield Problem(
+                ("grouping",), "a client holds one user, so nothing is grouped; write users_per_client too",
+                None, of_key=True,
+            )  # fmt: skip
+        if self.alpha is not None and self.grouping != "dirichlet":
+            yield Problem(("alpha",), "applies to 'grouping: dirichlet' only", None, of_key=True)
+
+
+class SyntheticRatings(_Ratings):
+    """Ratings made up from the seed: long-tailed popularity and activity, low-rank taste."""
+
+    source: Literal["synthetic-ratings"]
+    users: PositiveInt = Field(default=200, description="number of users")
+    items: PositiveInt = Field(default=300, description="number of items")
+    ratings_per_user: PositiveFloat = Field(
+        default=30.0, description="mean number of ratings of a user, at most half the items"
+    )
+    min_ratings_per_user: PositiveInt = Field(default=5, description="least number of ratings of a user")
+    activity_sigma: NonNegativeFloat = Field(
+        default=0.8,
+        description="how users differ in their number of ratings: standard deviation of its logarithm",
+    )
+    popularity_exponent: NonNegativeFloat = Field(
+        default=1.0, description="long tail of the items; 0 makes all equally popular"
+    )
+    taste_rank: PositiveInt = Field(
+        default=4, description="rank of the taste that the ratings follow, from 2"
+    )
+    mean_rating: PositiveFloat = Field(default=3.5, description="mean rating, stars")
+    taste_sd: NonNegativeFloat = Field(default=0.9, description="standard deviation that taste gives, stars")
+    user_bias_sd: NonNegativeFloat = Field(
+        default=0.35, description="standard deviation of users' means, stars"
+    )
+    item_bias_sd: NonNegativeFloat = Field(
+        default=0.35, description="standard deviation of items' means, stars"
+    )
+    noise_sd: NonNegativeFloat = Field(default=0.45, description="standard deviation of the noise, stars")
+
+    @model_validator(mode="after")
+    def _possible(self) -> SyntheticRatings:
+        require(self._size_problems())
+        return self
+
+    def _size_problems(self) -> Iterator[Problem]:
+        most = self.items / 2
+        if self.ratings_per_user > most:
+            message = f"at most half of the {self.items} items; write {most:g} or less, or more items"
+            yield Problem(("ratings_per_user",), message)
+        elif self.min_ratings_per_user > self.ratings_per_user:
+            message = (
+                f"{self.min_ratings_per_user} is more than the mean of {self.ratings_per_user:g}; write less"
+            )
+            yield Problem(("min_ratings_per_user",), message)
+        else:
+            try:
+                self.spec()
+            except ValueError as error:
+                # The generator's own limits; its messages start with the name of the setting.
+                name = str(error).split(" ", maxsplit=1)[0]
+                yield Problem((name,) if name in type(self).model_fields else (), str(error))
+        if self.clients is not None and self.clients > self.users:
+            message = f"more than the {self.users} users there are; write {self.users} or less"
+            yield Problem(("clients",), message)
+
+    def spec(self) -> synthetic.SyntheticRatings:
+        """Return what the generator takes."""
+        names = [field.name for field in dataclasses.fields(synthetic.SyntheticRatings)]
+        return synthetic.SyntheticRatings(**{name: getattr(self, name) for name in names})
+
+    @property
+    def client_count(self) -> int:
+        """Number of clients, and so of devices."""
+        if self.clients is not None:
+            return self.clients
+        return -(-self.users // (self.users_per_client or 1))
+
+
+class SyntheticRegression(Section):
+    """Samples of a linear model plus noise, made up from the seed, for `linear-regression`."""
+
+    source: Literal["synthetic-regression"]
+    clients: PositiveInt = Field(default=10, description="number of clients, and so of devices")
+    samples_per_client: PositiveInt = Field(default=50, description="samples each client holds")
+    features: PositiveInt = Field(default=5, description="features of a sample")
+    heterogeneity: Literal["iid", "feature-shift", "label-shift"] = Field(
+        default="iid",
+        description="how clients differ: not at all, in their features, or in their true weights",
+    )
+    noise: NonNegativeFloat = Field(default=0.1, description="standard deviation of the noise on a target")
+
+    @property
+    def client_count(self) -> int:
+        """Number of clients, and so of devices."""
+        return self.clients
+
+
+class _File(_Ratings):
+    path: Text = Field(description="the file or folder, relative to the file that names it")
+
+
+class MovieLens100K(_File):
+    """MovieLens 100K: the folder, or its `u.data`."""
+
+    source: Literal["movielens-100k"]
+
+
+class MovieLens1M(_File):
+    """MovieLens 1M: the folder, or its `ratings.dat`."""
+
+    source: Literal["movielens-1m"]
+
+
+class MovieLensCsv(_File):
+    """Newer MovieLens sets: the folder, or its `ratings.csv`."""
+
+    source: Literal["movielens-csv"]
+
+
+class RecBole(_File):
+    """A RecBole atomic file, `.inter`."""
+
+    source: Literal["recbole"]
+
+
+class LastFm(_File):
+    """HetRec LastFM: the folder, or its `user_artists.dat`; listening counts become ratings 1 to 5."""
+
+    source: Literal["lastfm"]
+
+
+class ParquetRatings(_File):
+    """A Parquet file with a user, an item and a rating column."""
+
+    source: Literal["parquet"]
+
+
+class AutoRatings(_File):
+    """A file or folder whose format is recognised from its content."""
+
+    source: Literal["auto"]
+
+
+FileRatings = MovieLens100K | MovieLens1M | MovieLensCsv | RecBole | LastFm | ParquetRatings | AutoRatings
+
+if TYPE_CHECKING:
+    Data = SyntheticRatings | SyntheticRegression | FileRatings
+else:
+    Data = Annotated[SyntheticRatings | SyntheticRegression | FileRatings, Field(discriminator="source")]

@@ -1,0 +1,125 @@
+"""Writing a scenario back: flattened, with defaults and units, in YAML that loads to an equal scenario."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from coordinator.scenario.model import Shape, field_order, field_shape, item_shape
+from coordinator.scenario.schema import Scenario
+from device_profiles.documents import Node
+from device_profiles.fields import Form
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./%+=<>*@{}()-]*(?: [A-Za-z0-9_./%+=<>*@{}()-]+)*")
+_UNQUOTED: Final = re.compile(r"[A-Za-z0-9_./%+=<>*@() -]+")
+_WORDS: Final = frozenset({"null", "yes", "no", "on", "off", "y", "n", "true", "false"})
+_NOT_HASHED: Final = ("title", "description", "compute")
+"""What a scenario says that cannot change a result."""
+
+
+class _Word(str):
+    """Text that is written without quotes although a word of YAML: a number or a truth value."""
+
+    __slots__ = ()
+
+
+def resolved(scenario: Scenario) -> dict[str, Node]:
+    """Return a scenario as a document: every default spelled out, every value as text with its unit."""
+    node = _written(scenario, Shape(Scenario))
+    assert isinstance(node, dict)
+    return node
+
+
+def written_default(section: type[BaseModel], name: str) -> Node:
+    """Return the default of a field as it is written; None for a required field and for one without value."""
+    info = section.model_fields[name]
+    default = info.get_default(call_default_factory=True)
+    if info.is_required() or default is None:
+        return None
+    return _written(default, field_shape(section, name))
+
+
+def dump_resolved(scenario: Scenario) -> str:
+    """Return the YAML of a scenario, flattened; loading it gives an equal scenario.
+
+    Relative file names stay as they were written.
+    """
+    return "\n".join(_lines(resolved(scenario), "")) + "\n"
+
+
+def scenario_hash(scenario: Scenario) -> str:
+    """Return 64 hexadecimal digits that name what the scenario asks for.
+
+    Title, description and the section ``compute`` cannot change a result and do not count.
+    """
+    content = {key: value for key, value in resolved(scenario).items() if key not in _NOT_HASHED}
+    text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=32, person=b"recfleet-scen").hexdigest()
+
+
+def _written(value: Any, shape: Shape) -> Node:
+    """Return the document form of a value."""
+    form = shape.extra(Form)
+    if form is not None and not isinstance(value, BaseModel):
+        written = form.write(value)
+        if isinstance(written, str):
+            return written if isinstance(value, str) else _Word(written)
+        return written  # type: ignore[no-any-return]
+    if isinstance(value, BaseModel):
+        model = type(value)
+        fields = {name: getattr(value, name) for name in field_order(model, shape)}
+        return {
+            name: _written(inner, field_shape(model, name))
+            for name, inner in fields.items()
+            if inner is not None
+        }
+    if isinstance(value, dict):
+        return {str(key): _written(inner, item_shape(shape)) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_written(inner, item_shape(shape)) for inner in value]
+    if isinstance(value, bool):
+        return _Word("true" if value else "false")
+    return value if isinstance(value, str) else _Word(repr(value))
+
+
+def _lines(node: dict[str, Node], indent: str) -> Iterator[str]:
+    for key, value in node.items():
+        yield from _entry(f"{indent}{_scalar(key)}:", value, indent)
+
+
+def _entry(head: str, value: Node, indent: str) -> Iterator[str]:
+    """Yield the lines of one mapping entry or, where ``head`` ends in a dash, of one list item."""
+    if isinstance(value, dict) and value:
+        if head.endswith("-"):
+            first, *rest = _lines(value, indent + "  ")
+            yield f"{head} {first.lstrip(' ')}"
+            yield from rest
+        else:
+            yield head
+            yield from _lines(value, indent + "  ")
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        yield head
+        for item in value:
+            yield from _entry(f"{indent}  -", item, indent + "  ")
+    elif isinstance(value, list):
+        yield f"{head} [{', '.join(_scalar(str(item)) for item in value)}]"
+    elif isinstance(value, dict):
+        yield f"{head} {{}}"
+    else:
+        yield f"{head} {_scalar(value)}"
+
+
+def _scalar(value: str | None) -> str:
+    """Return a scalar as YAML text: plain where every reader takes it for itself, else in double quotes."""
+    if value is None:
+        return "null"
+    if isinstance(value, _Word):
+        return str(value)
+    if _UNQUOTED.fullmatch(value) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,95 @@
+"""Reading a scenario file together with the files it extends."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path as FilePath
+from typing import Final
+
+from coordinator.scenario.errors import did_you_mean
+from coordinator.scenario.merge import merged, without_nulls
+from device_profiles.documents import Document, DocumentError, Position, read_document
+from device_profiles.quantities import quoted
+
+MAX_CHAIN: Final = 8
+"""Files in a chain of ``extends``, the scenario itself included."""
+
+
+def read_chain(path: FilePath, problems: list[DocumentError]) -> tuple[Document, dict[str, FilePath]]:
+    """Read a scenario and its parents, and merge them.
+
+    Parameters
+    ----------
+    path : the scenario.
+    problems : takes errors after which reading goes on.
+
+    Returns
+    -------
+    The merged document without ``extends``, and the files read, by their name in positions, the scenario
+    first.
+
+    Raises
+    ------
+    DocumentError : a file that cannot be read, a cycle, or a chain that is too long.
+    """
+    documents: list[Document] = []
+    files: dict[str, FilePath] = {}
+    seen: list[str] = []
+    here: FilePath | None = path
+    while here is not None:
+        document = _read(here, documents, problems)
+        documents.append(document)
+        files[document.file] = here
+        seen.append(_identity(here))
+        here = _parent(document, here, seen, problems)
+    result = without_nulls(documents.pop())
+    while documents:
+        result = merged(result, documents.pop())
+    return result, files
+
+
+def _identity(path: FilePath) -> str:
+    return os.path.realpath(path)
+
+
+def _read(path: FilePath, children: list[Document], problems: list[DocumentError]) -> Document:
+    if not children or path.exists():
+        return read_document(path, problems=problems)
+    child = children[-1]
+    # The value was removed from the child's root; its place is still known.
+    raise DocumentError(
+        child.position(("extends",)), ("extends",), f"there is no such file {quoted(path)}", _sibling(path)
+    )
+
+
+def _sibling(path: FilePath) -> str | None:
+    """Return a hint at a scenario beside the missing file with a similar name."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
+    except OSError:
+        return None
+    return did_you_mean(path.name, names)
+
+
+def _parent(
+    document: Document, path: FilePath, seen: list[str], problems: list[DocumentError]
+) -> FilePath | None:
+    """Return the file that a document extends and drop the key; None where it extends none."""
+    written = document.root.pop("extends", None)
+    if written is None:
+        return None
+    position = document.position(("extends",))
+    if not isinstance(written, str):
+        problems.append(_wrong(position, "one file name belongs here; write 'extends: base.yaml'"))
+        return None
+    parent = FilePath(os.path.normpath(path.parent / written))
+    if _identity(parent) in seen:
+        names = [FilePath(name).name for name in (*seen[seen.index(_identity(parent)) :], _identity(parent))]
+        raise _wrong(position, f"the scenario extends itself: {' -> '.join(names)}; remove one 'extends'")
+    if len(seen) >= MAX_CHAIN:
+        raise _wrong(position, f"more than {MAX_CHAIN} files extend each other; merge some of them")
+    return parent
+
+
+def _wrong(position: Position, message: str) -> DocumentError:
+    return DocumentError(position, ("extends",), message)

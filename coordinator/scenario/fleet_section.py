@@ -1,0 +1,115 @@
+"""The ``fleet`` section: what devices there are, on what networks, and when they can be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from coordinator.scenario.errors import Problem
+from coordinator.scenario.model import Section, require, text_or_section
+from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
+from device_profiles.fields import (
+    BitsPerSecond,
+    Fraction,
+    PositiveFraction,
+    PositiveSeconds,
+    StrictBool,
+    Text,
+)
+
+_SHARE_TOLERANCE = 1e-6
+
+
+if TYPE_CHECKING:
+    Availability = str | AvailabilitySection
+else:
+    Availability = text_or_section(Text, "name of an availability profile", "kind", AVAILABILITY_SECTIONS)
+
+
+class MahimahiTrace(Section):
+    """A pair of Mahimahi traces: the milliseconds at which a 1500-byte packet may pass."""
+
+    kind: Literal["mahimahi"]
+    down: Text = Field(description="trace towards the device, relative to the file that names it")
+    up: Text = Field(description="trace from the device, relative to the file that names it")
+    rtt: PositiveSeconds = Field(description="round trip, which the traces do not hold")
+    loss: Fraction = Field(default=0.0, description="probability that a segment is lost")
+
+
+if TYPE_CHECKING:
+    LinkTrace = str | MahimahiTrace
+else:
+    LinkTrace = text_or_section(
+        Text, "CSV file with `t_s,down_mbps,up_mbps,rtt_ms[,loss]`", "kind", {"mahimahi": MahimahiTrace}
+    )
+
+
+class Fleet(Section):
+    """Devices, networks and availability, drawn from the catalogue; one device a client."""
+
+    mix: Text | None = Field(default=None, description="name of a fleet of the catalogue")
+    devices: dict[str, PositiveFraction] | None = Field(
+        default=None, description="share of each device profile, in place of the mix's"
+    )
+    networks: dict[str, PositiveFraction] | None = Field(
+        default=None, description="share of each network profile, in place of the mix's"
+    )
+    availability: Availability | None = Field(
+        default=None,
+        description="name of an availability profile, or one written out; by default the mix's, and without "
+        "a mix every device is always available",
+    )
+    profiles: tuple[Text, ...] = Field(
+        default=(), description="further catalogue files, relative to the file that names them"
+    )
+    link_trace: LinkTrace | None = Field(
+        default=None,
+        description="trace that every device's link follows, in place of the rates of its network: a CSV "
+        "file, relative to the file that names it, or a pair of Mahimahi traces",
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> Fleet:
+        require(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Problem]:
+        yield from _shares("devices", self.devices)
+        yield from _shares("networks", self.networks)
+        if self.mix is None:
+            for key, given in (("devices", self.devices), ("networks", self.networks)):
+                if given is None:
+                    yield Problem((key,), "missing; write it, or name a fleet with 'mix'")
+
+
+def _shares(key: str, shares: Mapping[str, float] | None) -> Iterator[Problem]:
+    if shares is not None:
+        yield from _must_be_whole(sum(shares.values()), key)
+
+
+def _must_be_whole(total: float, key: str) -> Iterator[Problem]:
+    if abs(total - 1) > _SHARE_TOLERANCE:
+        yield Problem((key,), f"the shares sum to {total * 100:.6g}%; make them sum to 100%")
+
+
+class CoordinatorLink(Section):
+    """The coordinator's own link, which all devices share."""
+
+    down_rate: BitsPerSecond = Field(
+        default=1e10, description="rate towards the coordinator: what devices upload"
+    )
+    up_rate: BitsPerSecond = Field(
+        default=1e10, description="rate from the coordinator: what devices download"
+    )
+
+
+class Connection(Section):
+    """How devices connect to the coordinator."""
+
+    tls: StrictBool = Field(default=True, description="set up TLS 1.3 on a new connection")
+    keep_alive: StrictBool = Field(
+        default=False, description="keep the connection of a device open between rounds"
+    )
+    congestion: Literal["cubic", "reno"] = Field(default="cubic", description="TCP congestion control")

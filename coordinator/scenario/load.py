@@ -1,0 +1,149 @@
+"""Loading a scenario: file, parents, command line, validation; every error at once, each with its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path as FilePath
+
+from pydantic import ValidationError
+
+from coordinator.scenario.dump import dump_resolved, scenario_hash
+from coordinator.scenario.errors import Problem, ScenarioError
+from coordinator.scenario.extends import read_chain
+from coordinator.scenario.merge import with_override
+from coordinator.scenario.references import check_references
+from coordinator.scenario.schema import Scenario
+from coordinator.scenario.translate import problems_of
+from device_profiles.catalogue import CatalogueError
+from device_profiles.documents import Document, DocumentError, Path
+
+__all__ = ["LoadedScenario", "ScenarioError", "dump_resolved", "load", "scenario_hash"]
+
+
+@dataclass(frozen=True)
+class LoadedScenario:
+    """A valid scenario and where it came from.
+
+    Attributes
+    ----------
+    scenario : the scenario.
+    name : the file's name without its ending.
+    files : the files it was read from by their name in positions, the scenario's own first.
+    document : what was written, merged, with the place of every value.
+    """
+
+    scenario: Scenario
+    name: str
+    files: dict[str, FilePath]
+    document: Document
+
+    def resolve(self, path: Path) -> FilePath:
+        """Return the file that the text at ``path`` names.
+
+        A relative name starts at the folder of the scenario file that holds it, and at the current folder
+        when it came from the command line.
+
+        Raises
+        ------
+        LookupError : there is no text at ``path``.
+        """
+        return _resolve(self.document, self.files, path)
+
+    @cached_property
+    def resolved(self) -> str:
+        """The YAML of the scenario, flattened, with defaults and units."""
+        return dump_resolved(self.scenario)
+
+    @cached_property
+    def hash(self) -> str:
+        """64 hexadecimal digits; see :func:`coordinator.scenario.dump.scenario_hash`."""
+        return scenario_hash(self.scenario)
+
+
+def load(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), *, references: bool = True
+) -> LoadedScenario:
+    """Load a scenario and check all of it.
+
+    Parameters
+    ----------
+    path : the file.
+    overrides : settings from the command line, ``rounds.cohort=50``, applied in order.
+    references : check that the profiles and files it names exist, too.
+
+    Raises
+    ------
+    ScenarioError : with every error found.
+    """
+    problems: list[DocumentError] = []
+    try:
+        document, files = read_chain(FilePath(path), problems)
+    except DocumentError as error:
+        raise ScenarioError(_in_order([*problems, error], {})) from None
+    for number, text in enumerate(overrides, start=1):
+        try:
+            document = with_override(document, number, text)
+        except DocumentError as error:
+            problems.append(error)
+    try:
+        scenario = Scenario.model_validate(document.root)
+    except ValidationError as error:
+        problems += _placed(problems_of(error, Scenario), document)
+        raise ScenarioError(_in_order(problems, files)) from None
+    if references:
+        problems += _reference_problems(scenario, document, files)
+    if problems:
+        raise ScenarioError(_in_order(problems, files))
+    return LoadedScenario(scenario, FilePath(path).stem, files, document)
+
+
+def _reference_problems(
+    scenario: Scenario, document: Document, files: dict[str, FilePath]
+) -> list[DocumentError]:
+    try:
+        found = list(check_references(scenario, lambda place: _resolve(document, files, place)))
+    except CatalogueError as error:
+        return list(error.problems)
+    return _placed(found, document)
+
+
+def _placed(problems: Iterable[Problem], document: Document) -> list[DocumentError]:
+    return [
+        DocumentError(
+            document.position(problem.path, of_key=problem.of_key),
+            problem.path,
+            problem.message,
+            problem.suggestion,
+        )
+        for problem in problems
+    ]
+
+
+def _in_order(problems: Sequence[DocumentError], files: dict[str, FilePath]) -> list[DocumentError]:
+    """Return errors in reading order: the scenario, its parents, other files; each from top to bottom."""
+    order = {name: index for index, name in enumerate(files)}
+
+    def place(problem: DocumentError) -> tuple[int, str, int, int]:
+        where = problem.position
+        return order.get(where.file, len(order)), where.file, where.line, where.column
+
+    return sorted(problems, key=place)
+
+
+def _resolve(document: Document, files: dict[str, FilePath], path: Path) -> FilePath:
+    node: object = document.root
+    for part in path:
+        if isinstance(node, dict) and isinstance(part, str):
+            node = node.get(part)
+        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+            node = node[part]
+        else:
+            node = None
+    if not isinstance(node, str):
+        raise LookupError(f"the scenario has no text at {path!r}")
+    origin = files.get(document.position(path).file)
+    folder = origin.parent if origin is not None else FilePath()
+    return FilePath(os.path.normpath(folder / node))

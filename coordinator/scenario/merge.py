@@ -1,0 +1,207 @@
+"""Building one document from several: a child over its parent, and settings from the command line.
+
+Mappings merge, everything else replaces, and null removes what was inherited. Every value keeps the place
+where it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypeAlias
+
+from device_profiles.documents import Document, DocumentError, Node, Path, Position, parse_document
+from device_profiles.quantities import quoted
+
+Mapping: TypeAlias = dict[str, Node]
+
+COMMAND_LINE: Final = "--set"
+"""The file name in positions of values from the command line; the line is the number of the option."""
+
+_SEGMENT: Final = re.compile(r'\.?(?:"((?:[^"\\]|\\.)*)"|([^."\[\]\s=]+))|\[([0-9]{1,6})\]')
+
+
+def merged(parent: Document, child: Document) -> Document:
+    """Return ``child`` laid over ``parent``."""
+    result = Document(child.file, {})
+    result.values[()] = child.values.get((), Position(child.file, 1, 1))
+    _merge_mappings(parent, child, result, (), (parent.root, child.root, result.root))
+    return result
+
+
+def without_nulls(document: Document) -> Document:
+    """Return a document that inherits nothing: null removes its own key."""
+    return merged(Document(document.file, {}), document)
+
+
+def _merge_mappings(
+    parent: Document, child: Document, result: Document, path: Path, nodes: tuple[Mapping, Mapping, Mapping]
+) -> None:
+    """Merge the mappings at ``path``: ``nodes`` are the parent's, the child's and the one to fill."""
+    below, above, into = nodes
+    # The parent's order first: a child that changes one value leaves the file's order alone.
+    for key in (*below, *(key for key in above if key not in below)):
+        here = (*path, key)
+        if key not in above:
+            if below[key] is not None:
+                _note(parent, here, result)
+                into[key] = _copied(parent, below[key], here, result)
+            continue
+        upper = above[key]
+        if upper is None:
+            continue
+        lower = below.get(key)
+        _note(child, here, result)
+        if isinstance(upper, dict) and isinstance(lower, dict):
+            inner: dict[str, Node] = {}
+            into[key] = inner
+            _merge_mappings(parent, child, result, here, (lower, upper, inner))
+        else:
+            into[key] = _copied(child, upper, here, result)
+
+
+def _copied(source: Document, node: Node, path: Path, result: Document) -> Node:
+    """Return a copy of a subtree, without nulls in mappings; the places go to ``result``."""
+    if isinstance(node, dict):
+        copy: dict[str, Node] = {}
+        for key, value in node.items():
+            if value is not None:
+                _note(source, (*path, key), result)
+                copy[key] = _copied(source, value, (*path, key), result)
+        return copy
+    if isinstance(node, list):
+        items: list[Node] = []
+        for index, value in enumerate(node):
+            _note(source, (*path, index), result)
+            items.append(_copied(source, value, (*path, index), result))
+        return items
+    return node
+
+
+def _note(source: Document, path: Path, result: Document) -> None:
+    if path in source.keys:
+        result.keys[path] = source.keys[path]
+    if path in source.values:
+        result.values[path] = source.values[path]
+
+
+def with_override(document: Document, number: int, text: str) -> Document:
+    """Return a document with one ``--set`` applied.
+
+    Parameters
+    ----------
+    document : what the setting is laid over.
+    number : of the option, from 1; the line in positions.
+    text : ``path=value``, for example ``rounds.deadline=45 s``, ``phases[0].rounds=3`` or
+        ``thresholds."round.completed"=[rate >= 90%]``. Text that starts with ``[``, ``{`` or a quotation mark
+        is YAML; anything else is taken as it stands. ``null`` or nothing removes.
+
+    Raises
+    ------
+    DocumentError : malformed, or a path that leads through something that is no mapping or list.
+    """
+    path, start = _parse_path(number, text)
+    key_position = Position(COMMAND_LINE, number, 1)
+    position = Position(COMMAND_LINE, number, start + 1)
+    value = _parse_value(text[start:], path, position)
+    result = without_nulls(document)
+    node: Node = result.root
+    for index, part in enumerate(path[:-1]):
+        here = path[: index + 1]
+        if isinstance(node, dict) and isinstance(part, str) and part not in node:
+            node[part] = [] if isinstance(path[index + 1], int) else {}
+            result.keys[here], result.values[here] = key_position, position
+        node = _child(node, part, here, key_position)
+    _assign(result, node, path, value, (key_position, position))
+    return result
+
+
+def _parse_path(number: int, text: str) -> tuple[Path, int]:
+    """Return the path before the first ``=`` that is not in quotes, and where the value starts."""
+    path: list[str | int] = []
+    at = 0
+    while at < len(text) and text[at] != "=":
+        match = _SEGMENT.match(text, at)
+        if match is None or (path == [] and match.group(3) is not None):
+            break
+        name, bare, index = match.groups()
+        if index is not None:
+            path.append(int(index))
+        else:
+            path.append(bare if name is None else re.sub(r"\\(.)", r"\1", name))
+        at = match.end()
+    if not path or at >= len(text) or text[at] != "=":
+        message = f"{quoted(text)} is not a setting; write it like 'rounds.cohort=50'"
+        raise DocumentError(Position(COMMAND_LINE, number, at + 1), (), message)
+    return tuple(path), at + 1
+
+
+def _parse_value(text: str, path: Path, position: Position) -> Node:
+    stripped = text.strip()
+    if stripped in ("", "null", "~"):
+        return None
+    if stripped[0] in "[{\"'":
+        try:
+            return parse_document(f"value: {stripped}\n", COMMAND_LINE).root["value"]
+        except DocumentError as error:
+            # Where it is in the made-up document would mislead.
+            raise DocumentError(position, path, error.message, error.suggestion) from None
+    if not stripped.isprintable():
+        raise DocumentError(position, path, f"{quoted(stripped)} holds characters that cannot be printed")
+    return stripped
+
+
+def _child(node: Node, part: str | int, path: Path, position: Position) -> Node:
+    if isinstance(node, dict) and isinstance(part, str):
+        return node[part]
+    if isinstance(node, list) and isinstance(part, int):
+        if part < len(node):
+            return node[part]
+        raise DocumentError(position, path, f"the list has {len(node)} entries; the first is [0]")
+    kind = "a mapping" if isinstance(node, dict) else "a list" if isinstance(node, list) else "a single value"
+    wanted = "an index" if isinstance(part, int) else "a key"
+    raise DocumentError(position, path, f"{wanted} is asked of {kind}")
+
+
+def _assign(
+    result: Document, node: Node, path: Path, value: Node, positions: tuple[Position, Position]
+) -> None:
+    """Put ``value`` at ``path``, whose container is ``node``; a mapping merges with the one it meets."""
+    key_position, position = positions
+    part = path[-1]
+    if isinstance(node, dict) and isinstance(part, str):
+        previous = node.get(part)
+        if isinstance(previous, dict) and isinstance(value, dict):
+            for key, inner in value.items():
+                _assign(result, previous, (*path, key), inner, positions)
+            return
+        node.pop(part, None)
+        _forget(result, path)
+        if value is None:
+            return
+        node[part] = value
+        result.keys[path] = key_position
+    else:
+        _child(node, part, path, key_position)
+        assert isinstance(node, list)
+        assert isinstance(part, int)
+        _forget(result, path)
+        node[part] = value
+    _place(result, value, path, position)
+
+
+def _forget(result: Document, path: Path) -> None:
+    for table in (result.keys, result.values):
+        for known in [known for known in table if known[: len(path)] == path]:
+            del table[known]
+
+
+def _place(result: Document, node: Node, path: Path, position: Position) -> None:
+    """Say that everything in a subtree stands at ``position``."""
+    result.values[path] = position
+    if isinstance(node, dict):
+        for key, value in node.items():
+            result.keys[(*path, key)] = position
+            _place(result, value, (*path, key), position)
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            _place(result, value, (*path, index), position)

@@ -1,0 +1,182 @@
+"""The metrics a scenario can set thresholds on: name, unit, tags and what may be asked of them."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from device_profiles import units
+from device_profiles.quantities import DURATION, ENERGY, SIZE
+
+
+class MetricKind(enum.Enum):
+    """What the values of a metric are, which decides how a limit is written."""
+
+    DURATION = "duration"
+    BYTES = "bytes"
+    ENERGY = "energy"
+    NUMBER = "number"
+    EVENT = "event"
+    """Happened (1) or not (0), once per observation."""
+
+    def parse_limit(self, text: str) -> float:
+        """Return a limit in base units. Raises UnitError."""
+        return _PARSERS[self](text)
+
+    def show(self, value: float) -> str:
+        """Return a value for people."""
+        return _WRITERS[self](value)
+
+
+def _parse_number(text: str) -> float:
+    return float(units.parse_number(text))
+
+
+def _show_number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _show_energy(value: float) -> str:
+    return f"{value:.4g} J"
+
+
+def _show_share(value: float) -> str:
+    # 99.9999% must not be shown as 100%.
+    return f"{float(f'{value * 100:.6g}')}%".replace(".0%", "%")
+
+
+_PARSERS: Final[dict[MetricKind, Callable[[str], float]]] = {
+    MetricKind.DURATION: DURATION.parse,
+    MetricKind.BYTES: SIZE.parse,
+    MetricKind.ENERGY: ENERGY.parse,
+    MetricKind.NUMBER: _parse_number,
+    MetricKind.EVENT: units.parse_ratio,
+}
+_WRITERS: Final[dict[MetricKind, Callable[[float], str]]] = {
+    MetricKind.DURATION: units.format_duration,
+    MetricKind.BYTES: units.format_bytes,
+    MetricKind.ENERGY: _show_energy,
+    MetricKind.NUMBER: _show_number,
+    MetricKind.EVENT: _show_share,
+}
+
+ROUND_TAGS: Final = ("phase",)
+DEVICE_TAGS: Final = ("phase", "class", "network")
+MODEL_TAGS: Final = ("phase", "class", "network", "users")
+USER_GROUPS: Final = ("seen", "unseen")
+"""Values of the tag ``users``: users whose devices may train, and users that never did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric: its name, what its values are, the tags that narrow it, and what one observation is."""
+
+    name: str
+    kind: MetricKind
+    tags: tuple[str, ...]
+    description: str
+
+
+METRICS: Final = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "round.completed",
+            MetricKind.EVENT,
+            ROUND_TAGS,
+            "per round: it reached its quorum and was applied",
+        ),
+        Metric(
+            "round.duration",
+            MetricKind.DURATION,
+            ROUND_TAGS,
+            "per round: simulated time from invitation to end",
+        ),
+        Metric(
+            "device.completed",
+            MetricKind.EVENT,
+            DEVICE_TAGS,
+            "per device and round: its report was applied",
+        ),
+        Metric(
+            "device.dropped",
+            MetricKind.EVENT,
+            DEVICE_TAGS,
+            "per device and round: it went away before it reported",
+        ),
+        Metric(
+            "device.wasted_work",
+            MetricKind.EVENT,
+            DEVICE_TAGS,
+            "per device and round: it computed an update that was not applied",
+        ),
+        Metric(
+            "device.latency",
+            MetricKind.DURATION,
+            DEVICE_TAGS,
+            "per device and round that reported: simulated time from invitation to report",
+        ),
+        Metric(
+            "device.up_bytes", MetricKind.BYTES, DEVICE_TAGS, "per device and round: bytes sent by the device"
+        ),
+        Metric(
+            "device.down_bytes",
+            MetricKind.BYTES,
+            DEVICE_TAGS,
+            "per device and round: bytes sent to the device",
+        ),
+        Metric(
+            "device.energy",
+            MetricKind.ENERGY,
+            DEVICE_TAGS,
+            "per device and round: energy of compute and radio",
+        ),
+        Metric(
+            "model.loss",
+            MetricKind.NUMBER,
+            MODEL_TAGS,
+            "per round or evaluation: training loss of the cohort",
+        ),
+        Metric(
+            "model.rmse",
+            MetricKind.NUMBER,
+            MODEL_TAGS,
+            "per evaluation: root mean squared error of predicted ratings",
+        ),
+        Metric(
+            "model.mae",
+            MetricKind.NUMBER,
+            MODEL_TAGS,
+            "per evaluation: mean absolute error of predicted ratings",
+        ),
+    )
+}
+
+RANKING_METRICS: Final = {
+    "hr": "hit rate: share of users with a held-out item among the first k",
+    "ndcg": "normalised discounted cumulative gain of the first k",
+    "recall": "share of held-out items among the first k",
+    "precision": "share of the first k that were held out",
+}
+_RANKING: Final = re.compile(
+    rf"model\.({'|'.join(RANKING_METRICS)})@([1-9][0-9]{{0,5}})(/[1-9][0-9]{{0,6}}neg)?"
+)
+
+
+def find_metric(name: str) -> Metric | None:
+    """Return the metric of a name, such as ``round.duration`` or ``model.ndcg@10/99neg``, or None."""
+    known = METRICS.get(name)
+    if known is not None:
+        return known
+    ranking = _RANKING.fullmatch(name)
+    if ranking is None:
+        return None
+    return Metric(name, MetricKind.NUMBER, MODEL_TAGS, f"per evaluation: {RANKING_METRICS[ranking.group(1)]}")
+
+
+def metric_examples() -> tuple[str, ...]:
+    """Return every metric name, with one cut-off standing for all of a ranking metric."""
+    return (*METRICS, *(f"model.{name}@10" for name in RANKING_METRICS))

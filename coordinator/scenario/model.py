@@ -1,0 +1,186 @@
+"""The base of all sections of a scenario, and what may stand at each place of one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+from pydantic.fields import FieldInfo
+
+from coordinator.scenario.errors import FieldProblemsError, Problem
+
+TEXT_TAG = "text"
+"""Names, inside pydantic, the alternative of a choice that is plain text; never shown."""
+
+
+class Section(BaseModel):
+    """A mapping of a scenario: immutable, and any key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def require(problems: Iterator[Problem]) -> None:
+    """Raise the problems that a check yields, if any.
+
+    Raises
+    ------
+    FieldProblemsError : at least one.
+    """
+    found = tuple(problems)
+    if found:
+        raise FieldProblemsError(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """A section whose keys depend on the value of one of them.
+
+    Attributes
+    ----------
+    key : the key that decides, such as ``source``.
+    sections : its values, each with the section it selects.
+    text : what plain text in place of a mapping stands for, or None where it is an error.
+    """
+
+    key: str
+    sections: Mapping[str, type[BaseModel]]
+    text: str | None = None
+
+
+def text_or_section(text: Any, meaning: str, key: str, sections: Mapping[str, type[BaseModel]]) -> Any:
+    """Return the annotation of a value that is either text or a section chosen by ``key``.
+
+    Parameters
+    ----------
+    text : type of the text.
+    meaning : what the text stands for, such as ``name of a profile``.
+    key : the key that decides which section a mapping is.
+    sections : its values, each with the section it selects.
+    """
+    members = [Annotated[section, Tag(value)] for value, section in sections.items()]
+    marker = Choice(key, dict(sections), meaning)
+    return Annotated[
+        Union[(Annotated[text, Tag(TEXT_TAG)], *members)],
+        Discriminator(_tag_by(key)),
+        marker,
+    ]
+
+
+def _tag_by(key: str) -> Callable[[object], str]:
+    def tag(value: object) -> str:
+        if isinstance(value, BaseModel):
+            return str(getattr(value, key))
+        if isinstance(value, dict):
+            return str(value.get(key, ""))
+        return TEXT_TAG
+
+    return tag
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What may stand at a place.
+
+    Attributes
+    ----------
+    type : the type, without ``None`` and ``Annotated``.
+    extras : what annotated it.
+    choice : set where the keys depend on the value of one of them.
+    """
+
+    type: Any
+    extras: tuple[object, ...] = ()
+    choice: Choice | None = None
+
+    def extra(self, kind: type[Any]) -> Any | None:
+        """Return what annotated the type and is of a kind, or None."""
+        return next((extra for extra in self.extras if isinstance(extra, kind)), None)
+
+    @property
+    def section(self) -> type[BaseModel] | None:
+        """The section that stands here, where there is exactly one."""
+        return self.type if isinstance(self.type, type) and issubclass(self.type, BaseModel) else None
+
+
+def shape_of(annotation: Any, extras: tuple[object, ...] = ()) -> Shape:
+    """Return the shape behind an annotation: ``Annotated[X, a] | None`` is X with the extra a."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *more = get_args(annotation)
+        return shape_of(inner, (*extras, *more))
+    if origin not in (Union, UnionType):
+        return Shape(annotation, extras)
+    members = [member for member in get_args(annotation) if member is not NoneType]
+    if len(members) == 1:
+        return shape_of(members[0], extras)
+    return Shape(annotation, extras, _choice_of(members, extras))
+
+
+def _choice_of(members: list[Any], extras: tuple[object, ...]) -> Choice | None:
+    for extra in extras:
+        if isinstance(extra, Choice):
+            return extra
+        if isinstance(extra, FieldInfo) and isinstance(extra.discriminator, str):
+            key = extra.discriminator
+            sections = {}
+            for section in (shape_of(member).section for member in members):
+                if section is not None:
+                    names = get_args(section.model_fields[key].annotation)
+                    sections.update({str(name): section for name in names})
+            return Choice(key, sections)
+    return None
+
+
+def field_shape(section: type[BaseModel], name: str) -> Shape:
+    """Return the shape of a field of a section."""
+    info = section.model_fields[name]
+    return shape_of(info.annotation, (*info.metadata, info))
+
+
+def field_order(section: type[BaseModel], shape: Shape) -> list[str]:
+    """Return the fields of a section in the order to show them.
+
+    What decides about the others comes first, then its own, then those that it shares with other sections.
+    """
+    first = shape.choice.key if shape.choice is not None else None
+    own = inspect.get_annotations(section)
+    return sorted(section.model_fields, key=lambda name: (name != first, name not in own))
+
+
+def item_shape(shape: Shape) -> Shape:
+    """Return the shape of the items of a list, or of the values of a mapping with free keys."""
+    arguments = get_args(shape.type)
+    if not arguments:
+        return Shape(object)
+    return shape_of(arguments[1] if get_origin(shape.type) is dict else arguments[0])
+
+
+def words_of(shape: Shape) -> tuple[str, ...]:
+    """Return the words that may stand at a place, where there is a fixed set of them."""
+    if get_origin(shape.type) is not Literal:
+        return ()
+    return tuple(str(word) for word in get_args(shape.type))
+
+
+def sections_of(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield a section and every section below it, each once, in reading order."""
+    seen: set[type[BaseModel]] = set()
+
+    def visit(shape: Shape) -> Iterator[type[BaseModel]]:
+        inside = list(shape.choice.sections.values()) if shape.choice is not None else []
+        if shape.section is not None:
+            inside.append(shape.section)
+        for section in inside:
+            if section not in seen:
+                seen.add(section)
+                yield section
+                for name in section.model_fields:
+                    yield from visit(field_shape(section, name))
+        if get_origin(shape.type) in (tuple, list, dict):
+            yield from visit(item_shape(shape))
+
+    yield from visit(Shape(root))

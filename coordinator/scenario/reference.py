@@ -1,0 +1,227 @@
+"""The reference of scenario files, made from the schema: ``python -m coordinator.scenario.reference``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path as FilePath
+from typing import Any, Final, get_origin
+
+from pydantic import BaseModel
+
+from coordinator.exit_codes import ExitCode
+from coordinator.scenario.dump import written_default
+from coordinator.scenario.extends import MAX_CHAIN
+from coordinator.scenario.metric_names import METRICS, MODEL_TAGS, RANKING_METRICS, USER_GROUPS
+from coordinator.scenario.model import Choice, Shape, field_order, field_shape, item_shape, words_of
+from coordinator.scenario.schema import Scenario
+from coordinator.scenario.thresholds import EVENT_AGGREGATIONS, OPERATORS, VALUE_AGGREGATIONS
+from device_profiles.documents import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES
+from device_profiles.fields import Form
+
+_EXIT_CODES: Final = {
+    ExitCode.HELD: "it worked, and every threshold held",
+    ExitCode.INTERNAL_ERROR: "internal error",
+    ExitCode.INVALID_SCENARIO: "the scenario, or something it refers to, is wrong; nothing was run",
+    ExitCode.THRESHOLD_MISSED: "the run finished and at least one threshold did not hold",
+    ExitCode.INTERRUPTED: "stopped before it finished",
+}
+
+
+def _words(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+_INTRODUCTION: Final = f"""\
+# Scenario files
+
+A scenario is one YAML file. This page is made from the schema (`python -m coordinator.scenario.reference`);
+`recfleet schema` prints the same as JSON Schema for editors, and `recfleet show FILE` prints a scenario with
+all its defaults.
+
+## How values are written
+
+- Everything is read as text and gets its meaning from its key: `no`, `1e-3`, `010` and `1:30` are never
+  turned into something else on the way.
+- A quantity has a unit: `300 ms`, `20 min`, `50 Mbit/s`, `64 KiB`. Bits and bytes are different units
+  (`Mbit/s`, `MB/s`), and so are `kB` (1000 bytes) and `KiB` (1024 bytes). A bare number is an error.
+- A fraction is a percentage or a number from 0 to 1: `30%` or `0.3`.
+- `true` and `false` are the only truth values.
+- An unknown or duplicate key is an error. So are tags, anchors, aliases and a second document. A file is
+  UTF-8, at most {MAX_FILE_BYTES // 1024} KiB, with at most {MAX_NODES} values, nested at most {MAX_DEPTH}
+  deep.
+- Every error is shown at once, as `file:line:column: path: message`.
+
+## Building on another file
+
+`extends: base.yaml` starts from another scenario (relative to this file; a chain of at most {MAX_CHAIN}
+files). Mappings merge, lists replace, and `null` removes what was inherited. On the command line,
+`--set path=value` changes one value after that: `--set rounds.cohort=50`, `--set phases[0].rounds=3`,
+`--set 'thresholds."round.completed"=[rate >= 90%]'`. Text that starts with `[`, `{{` or a quotation mark is
+YAML, anything else is taken as it stands, and `null` removes.
+
+Names of files are relative to the file that holds them, and to the current folder on the command line.
+"""
+
+_THRESHOLDS = f"""\
+## Thresholds
+
+    thresholds:
+      round.completed: [rate == 100%]
+      round.duration: [p95 < 20 s, max < 1 min]
+      "device.up_bytes{{network=4g_slow}}": [p99 < 256 KiB]
+      model.rmse: [last < 0.9 * first]
+
+A threshold is a metric, narrowed by tags in braces, and a list of expectations `aggregation operator limit`;
+each has to hold. Operators: {_words(OPERATORS)}.
+
+- Of an event (happened or not), {" and ".join(f"`{name}`" for name in EVENT_AGGREGATIONS)} can be asked: the
+  share of observations in which it happened, and how often it happened.
+- Of any other metric, {_words(VALUE_AGGREGATIONS)},
+  where `p` takes any percentage (`p99.9`) and `med` is `p50`. `first` and `last` are in time order;
+  `count` is the number of observations.
+- A percentile interpolates linearly between the two closest ranks: with n sorted values, `pN` is the value at
+  rank (n − 1)·N/100, counted from 0 (definition 7 of Hyndman and Fan, 1996).
+- A limit has the metric's unit, or is a multiple of another aggregate of the same metric and tags:
+  `0.9 * first`, `150% * med`.
+- Without any observation, a threshold does not hold, unless it asks for a `count`. A value that is not a
+  number (NaN) does not hold either.
+- `{{expect: p99 < 90 s}}` is a longer form of an expectation.
+
+The tags are `phase` (a name under `phases`), `class` (name of the device profile), `network` (name of the
+network profile) and `users` ({" or ".join(f"`{group}`" for group in USER_GROUPS)}:
+whether a user's device may train).
+"""
+
+
+def render() -> str:
+    """Return the whole page, Markdown."""
+    parts = [_INTRODUCTION, "## The keys of a scenario\n", _table(Shape(Scenario), Scenario)]
+    for name in Scenario.model_fields:
+        parts += _chapters(name, field_shape(Scenario, name), 2)
+    parts += [_THRESHOLDS, *_metrics(), _exit_codes()]
+    return "\n".join(parts)
+
+
+def _chapters(path: str, shape: Shape, level: int) -> Iterator[str]:
+    """Yield the headings and tables of what stands at ``path`` and below it."""
+    heading = "#" * min(level, 5)
+    if get_origin(shape.type) in (tuple, list):
+        shape = item_shape(shape)
+        path += "[]"
+    if shape.choice is not None:
+        yield from _alternatives(path, shape, shape.choice, level)
+    elif shape.section is not None:
+        yield f"{heading} `{path}`\n"
+        yield f"{_summary(shape.section)}\n"
+        yield _table(shape, shape.section)
+        for name in field_order(shape.section, shape):
+            yield from _chapters(f"{path}.{name}", field_shape(shape.section, name), level + 1)
+
+
+def _alternatives(path: str, shape: Shape, choice: Choice, level: int) -> Iterator[str]:
+    yield f"{'#' * min(level, 5)} `{path}`\n"
+    if choice.text is not None:
+        yield f"Plain text is the {choice.text}; a mapping is one of the following.\n"
+    shown: dict[str, str] = {}
+    for value, section in choice.sections.items():
+        yield f"{'#' * min(level + 1, 5)} `{path}`, `{choice.key}: {value}`\n"
+        yield f"{_summary(section)}\n"
+        table = _table(shape, section, skip=choice.key)
+        same = shown.setdefault(table, value)
+        if same != value:
+            yield f"Keys as for `{choice.key}: {same}`.\n"
+        elif table:
+            yield table
+    # Sections inside an alternative are described once, under the first alternative that has them.
+    inside: set[str] = set()
+    for section in choice.sections.values():
+        for name in section.model_fields:
+            if name not in inside:
+                inside.add(name)
+                yield from _chapters(f"{path}.{name}", field_shape(section, name), level + 1)
+
+
+def _summary(section: type[BaseModel]) -> str:
+    return (
+        (section.__doc__ or "").strip().split("\n\n", maxsplit=1)[0].replace("\n    ", " ").replace("``", "`")
+    )
+
+
+def _table(shape: Shape, section: type[BaseModel], skip: str | None = None) -> str:
+    names = [name for name in field_order(section, shape) if name != skip]
+    if not names:
+        return ""
+    rows = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+    for name in names:
+        info = section.model_fields[name]
+        description = (info.description or "").rstrip(".")
+        default = "required" if info.is_required() else _default(section, name)
+        cells = (f"`{name}`", _form(field_shape(section, name)), default, description)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _form(shape: Shape) -> str:
+    """Return what may be written, in words."""
+    form = shape.extra(Form)
+    if form is not None:
+        return str(form.describe)
+    if shape.choice is not None:
+        mapping = f"mapping by `{shape.choice.key}`"
+        return f"{shape.choice.text}, or {mapping}" if shape.choice.text is not None else mapping
+    words = words_of(shape)
+    if words:
+        return ", ".join(f"`{word}`" for word in words)
+    origin = get_origin(shape.type)
+    if origin in (tuple, list):
+        return f"list of {_form(item_shape(shape))}"
+    if origin is dict:
+        return f"mapping from name to {_form(item_shape(shape))}"
+    return "mapping" if shape.section is not None else "value"
+
+
+def _default(section: type[BaseModel], name: str) -> str:
+    written: Any = written_default(section, name)
+    if written is None:
+        return ""
+    if isinstance(written, dict):
+        deciding = field_shape(section, name).choice
+        if deciding is not None:
+            return f"`{deciding.key}: {written[deciding.key]}`"
+        return "see below" if written else "none"
+    if isinstance(written, list):
+        return f"`[{', '.join(str(item) for item in written)}]`"
+    return f"`{written}`"
+
+
+def _metrics() -> Iterator[str]:
+    yield "### Metrics\n"
+    rows = ["| metric | values | tags | one observation is |", "| --- | --- | --- | --- |"]
+    for metric in METRICS.values():
+        tags = ", ".join(f"`{tag}`" for tag in metric.tags)
+        rows.append(f"| `{metric.name}` | {metric.kind.value} | {tags} | {metric.description} |")
+    tags = ", ".join(f"`{tag}`" for tag in MODEL_TAGS)
+    for name, description in RANKING_METRICS.items():
+        rows.append(f"| `model.{name}@10` | number | {tags} | per evaluation: {description} |")
+    yield "\n".join(rows) + "\n"
+    yield (
+        "The cut-off after `@` is one of `evaluation.ranking.k`. Against sampled negatives the name says\n"
+        "how many: `model.ndcg@10/99neg`.\n"
+    )
+
+
+def _exit_codes() -> str:
+    rows = ["## Exit codes\n", "| code | meaning |", "| --- | --- |"]
+    rows += [f"| {code.value} | {_EXIT_CODES[code]} |" for code in ExitCode]
+    return "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    """Write the page to the file named on the command line, by default ``docs/scenario-reference.md``."""
+    target = FilePath(sys.argv[1] if len(sys.argv) > 1 else "docs/scenario-reference.md")
+    target.write_text(render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""The scenario: everything a run depends on, as immutable models with a description and a default each.
+
+The reference of scenario files, the JSON Schema for editors and the flattened form of a scenario are all made
+from these models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from coordinator.scenario.data_section import Data, SyntheticRatings, SyntheticRegression
+from coordinator.scenario.errors import Problem, did_you_mean
+from coordinator.scenario.fleet_section import Connection, CoordinatorLink, Fleet
+from coordinator.scenario.learning_section import Learning, method_name
+from coordinator.scenario.model import Section, require
+from coordinator.scenario.rounds_section import Compute, Evaluation, Limits, Phase, Record, Rounds
+from coordinator.scenario.thresholds import Threshold, parse_thresholds, written_thresholds
+from device_profiles.fields import Form, NonNegativeInt, Text
+from device_profiles.quantities import UnitError, quoted
+from edge.learning.registry import METHODS
+
+FORMAT: Final = 1
+LATER_KEYS: Final = ("faults", "baseline", "sweep", "privacy", "secure_aggregation")
+"""Keys of the scenario format that this version does not know yet; the error says so."""
+
+
+def _read_format(value: object) -> int:
+    if (isinstance(value, str) and value.strip() == str(FORMAT)) or (type(value) is int and value == FORMAT):
+        return FORMAT
+    raise UnitError(f"{quoted(value)} is a format that this version does not know; write '{FORMAT}'")
+
+
+def _read_thresholds(value: object) -> tuple[Threshold, ...]:
+    return value if isinstance(value, tuple) else parse_thresholds(value)
+
+
+_EXPECTATIONS: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": "string"},
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "anyOf": [
+                    {"type": "string"},
+                    {
+                        "type": "object",
+                        "properties": {"expect": {"type": "string"}},
+                        "required": ["expect"],
+                        "additionalProperties": False,
+                    },
+                ]
+            },
+        },
+    ]
+}
+
+FormatNumber = Annotated[
+    int,
+    BeforeValidator(_read_format),
+    WithJsonSchema({"enum": [FORMAT, str(FORMAT)]}),
+    Form(f"`{FORMAT}`", str),
+]
+Thresholds = Annotated[
+    tuple[Threshold, ...],
+    BeforeValidator(_read_thresholds),
+    WithJsonSchema({"type": "object", "additionalProperties": _EXPECTATIONS}),
+    Form("mapping from metric to expectations", written_thresholds),
+]
+
+
+class Scenario(Section):
+    """One scenario, complete: with it and the data, a run is determined to the last bit."""
+
+    format: FormatNumber = Field(description="version of this format")
+    title: Text | None = Field(default=None, description="one line")
+    description: Text | None = Field(default=None, description="what the scenario is for")
+    seed: NonNegativeInt = Field(default=1, description="all randomness of the run follows from it")
+    data: Data = Field(description="which ratings or samples the devices hold")
+    fleet: Fleet = Field(description="which devices there are, on which networks, and when")
+    coordinator: CoordinatorLink = Field(default=CoordinatorLink(), description="the coordinator's own link")
+    connection: Connection = Field(default=Connection(), description="how devices connect")
+    learning: Learning = Field(description="the method, by `algorithm`, and its settings")
+    rounds: Rounds = Field(description="rounds, cohort and waiting")
+    phases: tuple[Phase, ...] = Field(default=(), description="named stretches of the run, for thresholds")
+    evaluation: Evaluation = Field(default=Evaluation(), description="when and on whom the model is measured")
+    record: Record = Field(default=Record(), description="what the run leaves")
+    compute: Compute = Field(default=Compute(), description="how this host computes; never changes a result")
+    limits: Limits = Field(default=Limits(), description="bounds")
+    thresholds: Thresholds = Field(default=(), description="promises; the exit code says whether they held")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Scenario:
+        require(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Problem]:
+        yield from self._length_problems()
+        yield from self._client_problems()
+        yield from self._learning_problems()
+        yield from self._evaluation_problems()
+        yield from self._phase_tag_problems()
+
+    def _length_problems(self) -> Iterator[Problem]:
+        names: set[str] = set()
+        for index, phase in enumerate(self.phases):
+            if phase.name in names:
+                yield Problem(("phases", index, "name"), f"a second phase {quoted(phase.name)}; rename one")
+            names.add(phase.name)
+            if (phase.rounds is None) != (self.phases[0].rounds is None):
+                found, first = ("rounds", "time") if phase.time is None else ("time", "rounds")
+                message = f"the first phase is measured in {first}; measure all phases alike"
+                yield Problem(("phases", index, found), message, None, of_key=True)
+        total = self.phase_rounds
+        if total is not None and self.rounds.count is not None and self.rounds.count != total:
+            message = f"{self.rounds.count} is not the {total} rounds of the phases; leave count out"
+            yield Problem(("rounds", "count"), message)
+        if not self.phases and self.rounds.count is None:
+            yield Problem(("rounds", "count"), "missing; write the number of rounds, or phases")
+
+    @property
+    def phase_rounds(self) -> int | None:
+        """Rounds that the phases add up to; None without phases and for phases measured in time."""
+        rounds = [phase.rounds for phase in self.phases if phase.rounds is not None]
+        return sum(rounds) if rounds and len(rounds) == len(self.phases) else None
+
+    @property
+    def round_count(self) -> int | None:
+        """Number of rounds; None when only the time of the phases limits the run."""
+        return self.rounds.count if self.rounds.count is not None else self.phase_rounds
+
+    @property
+    def phase_time_s(self) -> float | None:
+        """Simulated time that the phases add up to, seconds; None unless they are measured in time."""
+        times = [phase.time for phase in self.phases if phase.time is not None]
+        return sum(times) if times and len(times) == len(self.phases) else None
+
+    def phase_at(self, round_number: int, time_s: float) -> str:
+        """Return the name of the phase of a round, or ``""`` without phases.
+
+        Parameters
+        ----------
+        round_number : counted from 0.
+        time_s : simulated time at which the round starts.
+        """
+        position = float(round_number)
+        for phase in self.phases:
+            if phase.time is not None:
+                position = time_s if phase is self.phases[0] else position
+            position -= phase.rounds if phase.rounds is not None else (phase.time or 0.0)
+            if position < 0:
+                return phase.name
+        return self.phases[-1].name if self.phases else ""
+
+    def _client_problems(self) -> Iterator[Problem]:
+        if not isinstance(self.data, SyntheticRatings | SyntheticRegression):
+            return
+        clients = self.data.client_count
+        if self.rounds.cohort > clients:
+            message = (
+                f"{self.rounds.cohort} devices, but the data has {clients} clients; write {clients} or less"
+            )
+            yield Problem(("rounds", "cohort"), message)
+        elif self.rounds.invited > clients:
+            message = f"{self.rounds.invited} devices would be invited, but the data has {clients} clients"
+            yield Problem(("rounds", "over_select"), f"{message}; write less")
+
+    def _learning_problems(self) -> Iterator[Problem]:
+        needs = METHODS[method_name(self.learning)].data
+        has = "regression" if isinstance(self.data, SyntheticRegression) else "ratings"
+        if needs != has:
+            message = (
+                f"{method_name(self.learning)!r} learns from {needs}, but {self.data.source!r} gives {has}"
+            )
+            fitting = sorted(name for name, entry in METHODS.items() if entry.data == has)
+            yield Problem(("learning", "algorithm"), message, f"methods for {has}: {', '.join(fitting)}")
+
+    def _evaluation_problems(self) -> Iterator[Problem]:
+        if isinstance(self.data, SyntheticRegression):
+            if self.evaluation.ranking is not None:
+                message = "samples cannot be ranked; leave it out"
+                yield Problem(("evaluation", "ranking"), message, None, of_key=True)
+        elif self.evaluation.on == "validation" and not getattr(self.data.split, "validation", False):
+            message = "the split keeps nothing back for validation; write 'validation: 10%' in data.split"
+            yield Problem(("evaluation", "on"), message)
+
+    def _phase_tag_problems(self) -> Iterator[Problem]:
+        names = [phase.name for phase in self.phases]
+        for threshold in self.thresholds:
+            phase = dict(threshold.tags).get("phase")
+            if phase is not None and phase not in names:
+                hint = did_you_mean(phase, names, listed="phases")
+                key = threshold.written_key
+                yield Problem(("thresholds", key), f"unknown phase {quoted(phase)}", hint, of_key=True)

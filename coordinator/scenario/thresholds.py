@@ -1,0 +1,240 @@
+"""Thresholds: promises about a run, written as ``metric{tag=value}: [aggregation operator limit]``.
+
+The form follows k6's thresholds. An expectation is text such as ``p95 < 20 s``, ``rate >= 99%`` or
+``last <= 0.9 * first``; several expectations of one metric are a list, and each of them has to hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
+from coordinator.scenario.metric_names import MetricKind, find_metric, metric_examples
+from device_profiles.documents import Path
+from device_profiles.quantities import UnitError, quoted
+from device_profiles.units import parse_number, parse_ratio
+
+OPERATORS: Final = ("<=", ">=", "==", "<", ">")
+EVENT_AGGREGATIONS: Final = ("rate", "count")
+VALUE_AGGREGATIONS: Final = ("count", "min", "max", "mean", "med", "p50", "p95", "p99", "first", "last")
+"""The usual ones; ``p`` may be followed by any percentage from 0 to 100, such as ``p99.9``."""
+
+_KEY: Final = re.compile(r"([^{}\s]+)\s*(?:\{([^{}]*)\})?")
+_EXPECTATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9_.]*)\s*(<=|>=|==|<|>)\s*(\S.*)")
+_RELATIVE: Final = re.compile(r"(?:(\S+)\s*\*\s*)?([A-Za-z][A-Za-z0-9_.]*)")
+_PERCENTILE: Final = re.compile(r"p([0-9]{1,3}(?:\.[0-9]{1,6})?)")
+_NOT_YET: Final = "is not supported in this version"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The right-hand side: ``value`` in base units, or that many times the aggregate ``relative_to``."""
+
+    value: float
+    relative_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """One promise.
+
+    Attributes
+    ----------
+    metric : name of the metric.
+    tags : pairs of tag and value that narrow it, sorted by tag.
+    aggregation : ``rate count min max mean med first last`` or a percentile such as ``p95``.
+    operator : one of ``< <= > >= ==``.
+    limit : what the aggregate is compared with.
+    text : the expectation as written.
+    written_key : the key it was written under, where an error about it belongs.
+    """
+
+    metric: str
+    tags: tuple[tuple[str, str], ...]
+    aggregation: str
+    operator: str
+    limit: Limit
+    text: str
+    written_key: str = field(default="", compare=False)
+
+    @property
+    def kind(self) -> MetricKind:
+        """What the values of the metric are."""
+        metric = find_metric(self.metric)
+        if metric is None:
+            raise LookupError(f"unknown metric {self.metric!r}")
+        return metric.kind
+
+    @property
+    def key(self) -> str:
+        """The metric and its tags, as the key of a threshold is written."""
+        tags = ",".join(f"{name}={value}" for name, value in self.tags)
+        return f"{self.metric}{{{tags}}}" if tags else self.metric
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.text}"
+
+
+def percentile_of(aggregation: str) -> float | None:
+    """Return the percentage of an aggregation such as ``p95``, 50 for ``med``, None for any other.
+
+    Raises
+    ------
+    UnitError : a percentage above 100.
+    """
+    if aggregation == "med":
+        return 50.0
+    match = _PERCENTILE.fullmatch(aggregation)
+    if match is None:
+        return None
+    percentage = float(match.group(1))
+    if percentage > 100:
+        raise UnitError(f"{quoted(aggregation)} is no percentile; write 'p0' to 'p100'")
+    return percentage
+
+
+def parse_thresholds(written: object) -> tuple[Threshold, ...]:
+    """Return the thresholds of a mapping from metric to expectations.
+
+    Raises
+    ------
+    FieldProblemsError : every unknown metric, tag or aggregation, wrong unit or malformed expectation.
+    """
+    if not isinstance(written, dict):
+        raise FieldProblemsError(
+            [Problem((), "thresholds are a mapping; write 'round.completed: [rate == 100%]'")]
+        )
+    problems: list[Problem] = []
+    found: list[Threshold] = []
+    for key, expectations in written.items():
+        try:
+            metric, tags = parse_metric(str(key))
+        except FieldProblemsError as error:
+            problems += [problem._replace(path=(key,), of_key=True) for problem in error.problems]
+            continue
+        for path, expectation in _expectations(key, expectations, problems):
+            try:
+                found.append(replace(parse_expectation(metric, tags, expectation), written_key=str(key)))
+            except ValueError as error:
+                problems.append(Problem(path, str(error)))
+    if problems:
+        raise FieldProblemsError(problems)
+    return tuple(found)
+
+
+def parse_metric(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the metric and the sorted tags of a key such as ``device.latency{phase=storm,network=4g}``.
+
+    Raises
+    ------
+    FieldProblemsError : malformed, an unknown metric, or a tag that the metric does not have.
+    """
+    match = _KEY.fullmatch(key.strip())
+    if match is None:
+        raise FieldProblemsError([Problem((), f"{quoted(key)} is not a metric; write 'metric{{tag=value}}'")])
+    metric = find_metric(match.group(1))
+    if metric is None:
+        hint = did_you_mean(match.group(1), metric_examples(), listed="known metrics")
+        raise FieldProblemsError([Problem((), f"unknown metric {quoted(match.group(1))}", hint)])
+    tags: dict[str, str] = {}
+    for pair in (match.group(2) or "").split(",") if match.group(2) is not None else ():
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        if not (name and equals and value):
+            raise FieldProblemsError([Problem((), f"{quoted(pair.strip())} is not a tag; write 'tag=value'")])
+        if name not in metric.tags:
+            hint = did_you_mean(name, metric.tags, listed="known tags")
+            raise FieldProblemsError([Problem((), f"{metric.name} has no tag {quoted(name)}", hint)])
+        if name in tags:
+            raise FieldProblemsError([Problem((), f"the tag {quoted(name)} is given twice; keep one")])
+        tags[name] = value
+    return metric.name, tuple(sorted(tags.items()))
+
+
+def _expectations(key: str, written: object, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
+    """Yield every expectation of a metric with its path; what is none of them goes to ``problems``."""
+    if isinstance(written, str):
+        yield (key,), written
+        return
+    if not isinstance(written, list) or not written:
+        problems.append(Problem((key,), "expectations are a list; write '[p95 < 20 s]' or '[rate >= 99%]'"))
+        return
+    for index, entry in enumerate(written):
+        path: Path = (key, index)
+        if isinstance(entry, dict):
+            yield from _from_mapping(path, entry, problems)
+        elif isinstance(entry, str):
+            yield path, entry
+        else:
+            problems.append(Problem(path, "an expectation is text; write one such as 'p95 < 20 s'"))
+
+
+def _from_mapping(
+    path: Path, entry: Mapping[str, object], problems: list[Problem]
+) -> Iterator[tuple[Path, str]]:
+    """Yield the expectation of the long form ``{expect: p99 < 90 s}``."""
+    for name in entry:
+        if name in ("abort", "after"):
+            problems.append(Problem((*path, name), f"stopping a run at a threshold {_NOT_YET}", of_key=True))
+        elif name != "expect":
+            hint = did_you_mean(name, ["expect"], listed="known keys")
+            problems.append(Problem((*path, name), "unknown key", hint, of_key=True))
+    expectation = entry.get("expect")
+    if isinstance(expectation, str):
+        yield (*path, "expect"), expectation
+    else:
+        problems.append(Problem((*path, "expect"), "missing; write 'expect: p99 < 90 s'"))
+
+
+def parse_expectation(metric: str, tags: tuple[tuple[str, str], ...], text: str) -> Threshold:
+    """Return the threshold of one expectation such as ``p95 < 20 s``.
+
+    Raises
+    ------
+    ValueError : malformed, an aggregation that the metric does not have, or a wrong unit.
+    """
+    match = _EXPECTATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{quoted(text)} is not an expectation; write one such as 'p95 < 20 s'")
+    aggregation, operator, right = match.groups()
+    found = find_metric(metric)
+    if found is None:
+        raise ValueError(f"unknown metric {quoted(metric)}")
+    _check_aggregation(aggregation, found.kind)
+    limit = _parse_limit(right.strip(), aggregation, found.kind)
+    return Threshold(metric, tags, aggregation, operator, limit, text.strip())
+
+
+def _check_aggregation(name: str, kind: MetricKind) -> None:
+    allowed = EVENT_AGGREGATIONS if kind is MetricKind.EVENT else VALUE_AGGREGATIONS
+    if name in allowed:
+        return
+    if kind is not MetricKind.EVENT and percentile_of(name) is not None:
+        return
+    hint = did_you_mean(name, allowed)
+    raise ValueError(
+        f"this metric has no {quoted(name)}; write one of {', '.join(allowed)}{f' ({hint})' if hint else ''}"
+    )
+
+
+def _parse_limit(text: str, aggregation: str, kind: MetricKind) -> Limit:
+    relative = _RELATIVE.fullmatch(text)
+    if relative is not None:
+        factor, reference = relative.groups()
+        if reference == "baseline":
+            raise ValueError(f"comparison with a baseline {_NOT_YET}; compare with a value or with 'first'")
+        _check_aggregation(reference, kind)
+        return Limit(1.0 if factor is None else parse_ratio(factor), reference)
+    if aggregation == "count":
+        return Limit(float(parse_number(text)))
+    return Limit(kind.parse_limit(text))
+
+
+def written_thresholds(thresholds: tuple[Threshold, ...]) -> dict[str, list[str]]:
+    """Return the mapping that :func:`parse_thresholds` reads back to ``thresholds``."""
+    written: dict[str, list[str]] = {}
+    for threshold in thresholds:
+        written.setdefault(threshold.key, []).append(threshold.text)
+    return written

@@ -1,0 +1,114 @@
+"""From what pydantic found to errors with a place, a path and a hint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
+from coordinator.scenario.model import TEXT_TAG, Choice, Shape, field_shape, item_shape, words_of
+from coordinator.scenario.schema import LATER_KEYS
+from device_profiles.documents import Path
+from device_profiles.fields import describe_value
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """Return every problem in ``error``, raised by ``model``, with paths from the root of the document."""
+    found: list[Problem] = []
+    for detail in error.errors(include_url=False):
+        path, shape, parent = locate(model, detail["loc"])
+        found += _problems(detail, path, shape, parent)
+    return found
+
+
+def locate(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[Path, Shape, Shape]:
+    """Return the path of a pydantic location, what may stand there, and what may stand around it.
+
+    A pydantic location also names the alternative of every choice on its way; a path does not.
+    """
+    shape = parent = Shape(model)
+    path: list[int | str] = []
+    for part in location:
+        if shape.choice is not None and part in (TEXT_TAG, *shape.choice.sections):
+            section = shape.choice.sections.get(str(part))
+            shape = Shape(section) if section is not None else Shape(str)
+            continue
+        if part == "[key]":
+            continue
+        parent = shape
+        path.append(part)
+        section = shape.section
+        if section is None:
+            shape = item_shape(shape)
+        elif part in section.model_fields:
+            shape = field_shape(section, str(part))
+        else:
+            shape = Shape(object)
+    return tuple(path), shape, parent
+
+
+def _problems(detail: ErrorDetails, path: Path, shape: Shape, parent: Shape) -> list[Problem]:
+    kind = detail["type"]
+    value = detail["input"]
+    if kind == "extra_forbidden":
+        return [_unknown_key(path, parent)]
+    if kind == "missing":
+        return [Problem(path, _missing(path, shape))]
+    if kind in ("union_tag_not_found", "union_tag_invalid") and shape.choice is not None:
+        return [_no_alternative(path, shape.choice, value)]
+    if kind == "value_error":
+        cause = detail["ctx"]["error"]
+        if isinstance(cause, FieldProblemsError):
+            return [problem._replace(path=(*path, *problem.path)) for problem in cause.problems]
+        return [Problem(path, str(cause))]
+    if kind == "literal_error":
+        words = words_of(shape)
+        hint = did_you_mean(str(value), words)
+        return [Problem(path, f"{describe_value(value)} is none of: {', '.join(words)}", hint)]
+    if kind in ("model_type", "dict_type", "model_attributes_type"):
+        return [Problem(path, f"{describe_value(value)} where a mapping belongs; write 'key: value' lines")]
+    if kind in ("tuple_type", "list_type"):
+        return [Problem(path, f"{describe_value(value)} where a list belongs; write '[...]'")]
+    message = detail["msg"]
+    return [Problem(path, f"{describe_value(value)}: {message[:1].lower()}{message[1:]}")]
+
+
+def _unknown_key(path: Path, parent: Shape) -> Problem:
+    key = str(path[-1])
+    if len(path) == 1 and key in LATER_KEYS:
+        return Problem(path, "unknown key: not supported in this version; leave it out", None, of_key=True)
+    known = list(parent.section.model_fields) if parent.section is not None else []
+    if len(path) == 1:
+        known.append("extends")
+    hint = did_you_mean(key, known, listed="known keys")
+    return Problem(path, "unknown key", hint, of_key=True)
+
+
+def _missing(path: Path, shape: Shape) -> str:
+    name = path[-1]
+    if shape.choice is not None:
+        first = next(iter(shape.choice.sections))
+        return f"missing; write '{name}:' with '{shape.choice.key}: {first}' or another below it"
+    if name == "format":
+        return "missing; write 'format: 1'"
+    words = words_of(shape)
+    if words:
+        return f"missing; write '{name}: {words[0]}'" + (" or another" if len(words) > 1 else "")
+    return f"missing; write '{name}:'" if shape.section is not None else f"missing; write '{name}: ...'"
+
+
+def _no_alternative(path: Path, choice: Choice, value: Any) -> Problem:
+    names = list(choice.sections)
+    listed = f"one of: {', '.join(names)}"
+    if not isinstance(value, dict):
+        return Problem(
+            path,
+            f"{describe_value(value)} where a mapping belongs; write '{choice.key}: {names[0]}' below it",
+        )
+    if value.get(choice.key) is None:
+        return Problem((*path, choice.key), f"missing; write {listed}")
+    written = value[choice.key]
+    hint = did_you_mean(str(written), names)
+    return Problem((*path, choice.key), f"{describe_value(written)} is not {listed}", hint)

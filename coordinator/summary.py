@@ -1,0 +1,307 @@
+"""A run in figures: ``summary.json``, and the table that a terminal shows.
+
+Both are made from the tables alone, so a killed run has a summary too. Percentiles interpolate linearly, as
+those of thresholds do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Group
+from rich.table import Table
+
+from coordinator.metrics.digest import whole_columns
+from coordinator.metrics.reader import RunTables
+from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SPLITS
+from coordinator.run_directory import run_status
+from coordinator.scenario.metric_names import RANKING_METRICS
+from device_profiles.units import format_bytes, format_duration
+from edge.vocabulary import Fate, Outcome, RoundOutcome, label
+
+_PERCENTILES: Final = (50, 95, 99)
+_GROUPINGS: Final = ("class", "network")
+_HIGHER_IS_BETTER: Final = frozenset(RANKING_METRICS)
+_BYTE_COLUMNS: Final = (
+    *(f"{direction}_bytes" for direction in DIRECTIONS),
+    *(f"{direction}_{split}_bytes" for direction in DIRECTIONS for split in SPLITS),
+    *(f"{label(fate)}_bytes" for fate in Fate),
+    "wasted_bytes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Columns of a table: numbers as they are, labels as codes, which compare far faster than text."""
+
+    numbers: Mapping[str, npt.NDArray[Any]]
+    codes: Mapping[str, npt.NDArray[np.integer]]
+    names: Mapping[str, tuple[str, ...]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.numbers.values())))
+
+    def equal(self, column: str, name: str) -> npt.NDArray[np.bool_]:
+        """Return where a column of labels has this one, bool [n]."""
+        if name not in self.names[column]:
+            return np.zeros(len(self), dtype=np.bool_)
+        return np.asarray(self.codes[column] == self.names[column].index(name))
+
+    def counts(self, column: str) -> dict[str, int]:
+        """Return how often each label occurs, those that do not left out, by name."""
+        found = np.bincount(self.codes[column], minlength=len(self.names[column]))
+        return {
+            name: int(count) for name, count in sorted(zip(self.names[column], found, strict=True)) if count
+        }
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> _Rows:
+        """Return the chosen rows."""
+        return _Rows(
+            {name: values[chosen] for name, values in self.numbers.items()},
+            {name: codes[chosen] for name, codes in self.codes.items()},
+            self.names,
+        )
+
+
+def _read(run: RunTables, table: str, names: list[str]) -> _Rows:
+    numbers: dict[str, npt.NDArray[Any]] = {}
+    codes: dict[str, npt.NDArray[np.integer]] = {}
+    labels: dict[str, tuple[str, ...]] = {}
+    for name, column in whole_columns(run.read(table, names)).items():
+        if pa.types.is_dictionary(column.type):
+            codes[name] = column.indices.to_numpy()
+            labels[name] = tuple(column.dictionary.to_pylist())
+        else:
+            numbers[name] = column.to_numpy(zero_copy_only=False)
+    return _Rows(numbers, codes, labels)
+
+
+def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
+    """Return p50, p95, p99 and the maximum of float64 [n], NaN left out; None when nothing is left."""
+    known = values[~np.isnan(values)]
+    if not known.size:
+        return None
+    found = np.percentile(known, _PERCENTILES, method="linear")
+    return {
+        **{f"p{p}": float(value) for p, value in zip(_PERCENTILES, found, strict=True)},
+        "max": float(known.max()),
+    }
+
+
+def higher_is_better(metric: str) -> bool:
+    """Return whether more of a metric is better: of ranking metrics it is, of errors and losses it is not."""
+    return metric.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER
+
+
+def _outcomes(rows: _Rows) -> dict[str, int]:
+    counts = rows.counts("outcome")
+    return {label(kind): counts.get(label(kind), 0) for kind in Outcome}
+
+
+def _rounds(rounds: _Rows) -> dict[str, Any]:
+    abandoned = rounds.where(rounds.equal("outcome", label(RoundOutcome.ABANDONED)))
+    return {
+        "finished": len(rounds),
+        "completed": len(rounds) - len(abandoned),
+        "abandoned": len(abandoned),
+        "abandoned_reasons": abandoned.counts("reason"),
+        "duration_s": percentiles(rounds.numbers["duration_s"]),
+    }
+
+
+def _group(rows: _Rows) -> dict[str, Any]:
+    numbers, count = rows.numbers, len(rows)
+    energy_j = numbers["energy_compute_j"].sum() + numbers["energy_radio_j"].sum()
+    return {
+        "device_rounds": count,
+        **_outcomes(rows),
+        "latency_s": percentiles(numbers["latency_s"]),
+        "mean_down_bytes": float(numbers["down_bytes"].sum() / count),
+        "mean_up_bytes": float(numbers["up_bytes"].sum() / count),
+        "wasted_bytes": int(numbers["wasted_bytes"].sum()),
+        "mean_energy_j": float(energy_j / count),
+        "mean_compute_s": float(numbers["compute_s"].sum() / count),
+    }
+
+
+def _dropouts(run: RunTables) -> list[dict[str, Any]]:
+    """Count how device rounds ended that were not completed, most frequent first."""
+    rows = run.read("device_rounds", ["outcome", "stage", "reason"])
+    rows = rows.filter(pc.not_equal(rows["outcome"], label(Outcome.COMPLETED)))
+    counted = rows.group_by(["outcome", "stage", "reason"]).aggregate([([], "count_all")])
+    found = [
+        {"outcome": row["outcome"], "stage": row["stage"], "reason": row["reason"], "count": row["count_all"]}
+        for row in counted.to_pylist()
+    ]
+    return sorted(found, key=lambda row: (-row["count"], row["outcome"], row["stage"] or "", row["reason"]))
+
+
+def _accuracy(run: RunTables) -> list[dict[str, Any]]:
+    rows = run.read("evaluations").to_pylist()
+    series: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["tag"] == "all" and row["value"] is not None:
+            series.setdefault((row["metric"], row["split"], row["population"]), []).append(row)
+    found = []
+    for (metric, split, population), values in series.items():
+        choose = max if higher_is_better(metric) else min
+        best = choose(values, key=lambda row: row["value"])
+        found.append(
+            {
+                "metric": metric,
+                "split": split,
+                "population": population,
+                "first": values[0]["value"],
+                "last": values[-1]["value"],
+                "best": best["value"],
+                "best_round": best["round"],
+                "users": values[-1]["users"],
+            }
+        )
+    return found
+
+
+def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
+    """Return the summary of a run, of JSON types only.
+
+    Parameters
+    ----------
+    run : the tables of a run.
+    status : how the run ended, for the process that is ending it; by default what the manifest says.
+
+    Units are those of the names: seconds, bytes, joules. What was measured on this host is under
+    ``measured``; the rest is equal for equal runs.
+    """
+    rounds = _read(
+        run,
+        "rounds",
+        ["outcome", "reason", "duration_s", "end_s", "invited", "loss", "energy_j", "compute_s",
+         "wasted_compute_s", "retries", "wall_s", "host_rss_bytes", *_BYTE_COLUMNS],
+    )  # fmt: skip
+    devices = _read(
+        run,
+        "device_rounds",
+        [*_GROUPINGS, "outcome", "latency_s", "down_bytes", "up_bytes", "wasted_bytes", "energy_compute_j",
+         "energy_radio_j", "compute_s"],
+    )  # fmt: skip
+    of_rounds = rounds.numbers
+    loss = of_rounds["loss"][~np.isnan(of_rounds["loss"])]
+    count = len(devices)
+    wall_s = float(of_rounds["wall_s"].sum())
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "status": run_status(run.directory, run.manifest) if status is None else status,
+        "rounds": _rounds(rounds),
+        "simulated_s": float(of_rounds["end_s"].max(initial=0.0)),
+        "device_rounds": count,
+        "outcomes": _outcomes(devices),
+        "latency_s": percentiles(devices.numbers["latency_s"]),
+        "bytes": {name.removesuffix("_bytes"): int(of_rounds[name].sum()) for name in _BYTE_COLUMNS},
+        "energy_j": float(of_rounds["energy_j"].sum()),
+        "compute_s": float(of_rounds["compute_s"].sum()),
+        "wasted_compute_s": float(of_rounds["wasted_compute_s"].sum()),
+        "retries": int(of_rounds["retries"].sum()),
+        "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
+        "accuracy": _accuracy(run),
+        "not_completed": _dropouts(run),
+        **{
+            f"by_{grouping}": {
+                name: _group(devices.where(devices.equal(grouping, name)))
+                for name in devices.counts(grouping)
+            }
+            for grouping in _GROUPINGS
+        },
+        "measured": {
+            "wall_s": wall_s,
+            "device_rounds_per_s": count / wall_s if wall_s > 0 else None,
+            "max_host_rss_bytes": int(of_rounds["host_rss_bytes"].max(initial=0)),
+        },
+    }
+
+
+def _duration(seconds: float | None) -> str:
+    return "–" if seconds is None else format_duration(seconds)
+
+
+def _percentile(found: Mapping[str, float] | None, name: str) -> str:
+    return _duration(None if found is None else found[name])
+
+
+def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
+    table = Table(title=f"per {'device class' if grouping == 'class' else grouping}", title_justify="left")
+    table.add_column(grouping)
+    for heading in ("device rounds", "completed", "p50", "p95", "p99", "down", "up", "energy", "wasted"):
+        table.add_column(heading, justify="right")
+    for name, group in summary[f"by_{grouping}"].items():
+        table.add_row(
+            name,
+            str(group["device_rounds"]),
+            f"{group['completed'] / group['device_rounds']:.1%}",
+            *(_percentile(group["latency_s"], f"p{p}") for p in _PERCENTILES),
+            format_bytes(group["mean_down_bytes"]),
+            format_bytes(group["mean_up_bytes"]),
+            f"{group['mean_energy_j']:.3g} J",
+            format_bytes(group["wasted_bytes"]),
+        )
+    return table
+
+
+def _overview_table(summary: Mapping[str, Any]) -> Table:
+    rounds, sizes, measured = summary["rounds"], summary["bytes"], summary["measured"]
+    table = Table(title=f"run {summary['status']}", title_justify="left", show_header=False)
+    table.add_column("figure")
+    table.add_column("value")
+    abandoned = ", ".join(f"{reason} {count}" for reason, count in rounds["abandoned_reasons"].items())
+    ended = f"{rounds['completed']} completed, {rounds['abandoned']} abandoned"
+    table.add_row("rounds", f"{ended} ({abandoned})" if abandoned else ended)
+    table.add_row(
+        "round duration",
+        f"p50 {_percentile(rounds['duration_s'], 'p50')}, p95 {_percentile(rounds['duration_s'], 'p95')}",
+    )
+    table.add_row("simulated time", _duration(summary["simulated_s"]))
+    outcomes = ", ".join(f"{name} {count}" for name, count in summary["outcomes"].items() if count)
+    table.add_row("device rounds", f"{summary['device_rounds']}: {outcomes}" if outcomes else "none")
+    table.add_row("bytes down, up", f"{format_bytes(sizes['down'])}, {format_bytes(sizes['up'])}")
+    table.add_row(
+        "of these",
+        f"lost {format_bytes(sizes['lost'])}, discarded {format_bytes(sizes['discarded'])}, "
+        f"wasted {format_bytes(sizes['wasted'])}",
+    )
+    table.add_row("device energy", f"{summary['energy_j']:.4g} J")
+    if summary["loss"] is not None:
+        table.add_row("training loss", f"{summary['loss']['first']:.5g} → {summary['loss']['last']:.5g}")
+    for row in summary["accuracy"]:
+        table.add_row(
+            f"{row['metric']} ({row['split']}, {row['population']} users)",
+            f"first {row['first']:.5g}, last {row['last']:.5g}, best {row['best']:.5g} "
+            f"in round {row['best_round']}",
+        )
+    speed = measured["device_rounds_per_s"]
+    per_second = "" if speed is None else f" ({speed:,.0f} device rounds/s)"
+    table.add_row("wall time", f"{_duration(measured['wall_s'])}{per_second}")
+    return table
+
+
+def _endings_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="not completed", title_justify="left")
+    for heading in ("outcome", "stage", "reason"):
+        table.add_column(heading)
+    table.add_column("device rounds", justify="right")
+    for row in summary["not_completed"]:
+        table.add_row(row["outcome"], row["stage"] or "–", row["reason"], str(row["count"]))
+    return table
+
+
+def render(summary: Mapping[str, Any]) -> Group:
+    """Return the summary for a terminal: overview, device classes, networks, and what was not completed."""
+    parts = [_overview_table(summary)]
+    parts.extend(_groups_table(summary, grouping) for grouping in _GROUPINGS if summary[f"by_{grouping}"])
+    if summary["not_completed"]:
+        parts.append(_endings_table(summary))
+    return Group(*parts)

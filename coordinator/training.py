@@ -1,0 +1,242 @@
+"""The training of one run: round after round, with everything that is written about it."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import math
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+
+from coordinator.actor import ActiveRound
+from coordinator.assembly import Assembly
+from coordinator.cohort import SimulatedCohort, Simulation
+from coordinator.energy import device_energy
+from coordinator.metrics.batches import evaluation_batch, round_batches
+from coordinator.metrics.facts import Cohort, Evaluation, RoundFacts
+from coordinator.metrics.writer import RunWriter
+from coordinator.progress import RunObserver, round_summary
+from coordinator.rounds import RoundPlan
+from coordinator.scenario.schema import Scenario
+from coordinator.selection import Selector
+from edge.clock import VirtualClockLoop
+from edge.learning.base import Aggregate
+from edge.vocabulary import Outcome, Reason, RoundOutcome
+
+_SHORTEST_WAIT_S = 1.0
+"""Simulated time between two looks for devices while too few are available."""
+_LONGEST_WAIT_S = 600.0
+
+
+class StopReason(enum.StrEnum):
+    """Why training ended."""
+
+    LAST_ROUND = "last round"
+    TARGET = "target reached"
+    CONVERGED = "converged"
+    TIME_LIMIT = "simulated time limit"
+    NOBODY_AVAILABLE = "nobody available"
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A round that is over for the coordinator, but perhaps not for all its devices."""
+
+    cohort: SimulatedCohort
+    active: ActiveRound
+    aggregate: Aggregate | None
+    phase: str
+    wall_s: float
+
+
+class Training:
+    """Runs the rounds of a scenario and writes what happens.
+
+    Parameters
+    ----------
+    scenario, assembly : what is run.
+    writer : takes the tables.
+    observer : is told about rounds and evaluations.
+    """
+
+    def __init__(
+        self, scenario: Scenario, assembly: Assembly, writer: RunWriter, observer: RunObserver
+    ) -> None:
+        self._scenario = scenario
+        self._fleet = assembly.fleet
+        self._workload = assembly.workload
+        self._evaluator = assembly.evaluator
+        self._writer = writer
+        self._observer = observer
+        self._selector = Selector(assembly.fleet, scenario.seed, scenario.rounds.selection)
+        algorithm = assembly.workload.algorithm
+        self.state = algorithm.initial_state(scenario.seed)
+        """The global parameters."""
+        self._optimizer_state = algorithm.initial_optimizer_state(self.state)
+        self._applied = 0
+        self._pending: deque[_Pending] = deque()
+        self._open: set[int] = set()
+        """Rounds with devices that are still at work."""
+        self._idle: asyncio.Event = asyncio.Event()
+        self._evaluated_at = -1
+        self._process = psutil.Process()
+
+    async def run(self, simulation: Simulation) -> StopReason:
+        """Train until a reason to stop; return it once the last device is done."""
+        stop = await self._rounds(simulation)
+        if self._scenario.evaluation.final and self._evaluated_at != self._rounds_run:
+            self._evaluate(self._rounds_run, simulation.loop.now_s)
+        while self._open:
+            self._idle.clear()
+            await self._idle.wait()
+        return stop
+
+    async def _rounds(self, simulation: Simulation) -> StopReason:
+        scenario, rounds, loop = self._scenario, self._scenario.rounds, simulation.loop
+        count = scenario.round_count
+        self._rounds_run = 0
+        self._evaluate(0, loop.now_s)
+        while count is None or self._rounds_run < count:
+            if self._out_of_time(loop):
+                return StopReason.TIME_LIMIT if scenario.phase_time_s is None else StopReason.LAST_ROUND
+            number = self._rounds_run + 1
+            ids = await self._select(loop, number)
+            if ids is None:
+                return StopReason.NOBODY_AVAILABLE
+            stop = await self._round(simulation, number, ids)
+            self._rounds_run = number
+            if number % scenario.evaluation.every == 0 and self._evaluate(number, loop.now_s):
+                return StopReason.TARGET
+            if stop is not None:
+                return stop
+            if rounds.interval > 0:
+                await asyncio.sleep(rounds.interval)
+        return StopReason.LAST_ROUND
+
+    def _out_of_time(self, loop: VirtualClockLoop) -> bool:
+        limits = (self._scenario.rounds.simulated_time_limit, self._scenario.phase_time_s)
+        return any(limit is not None and loop.now_s >= limit for limit in limits)
+
+    async def _select(self, loop: VirtualClockLoop, number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+        """Return the devices to invite, waiting for enough of them; None when the wait was too long."""
+        rounds = self._scenario.rounds
+        give_up_s = loop.now_s + rounds.max_wait
+        attempt = 0
+        while True:
+            ids = self._selector.draw(rounds.invited, number, attempt, loop.now_s)
+            if len(ids) >= rounds.quorum_reports:
+                return ids
+            attempt += 1
+            chance_s = self._selector.next_chance_s(loop.now_s, number)
+            wait_s = min(max(chance_s - loop.now_s, _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
+            if loop.now_s + wait_s > give_up_s:
+                return None
+            await asyncio.sleep(wait_s)
+
+    async def _round(
+        self, simulation: Simulation, number: int, ids: np.ndarray[tuple[int], np.dtype[np.int64]]
+    ) -> StopReason | None:
+        wall_s = time.perf_counter()
+        rounds, algorithm = self._scenario.rounds, self._workload.algorithm
+        phase = self._scenario.phase_at(number - 1, simulation.loop.now_s)
+        plan = RoundPlan(
+            simulation.run_id,
+            number,
+            target=min(rounds.cohort, len(ids)),
+            quorum=rounds.quorum_reports,
+            deadline_s=rounds.deadline,
+        )
+        kernel = self._workload.training(self.state, number)
+        cohort = SimulatedCohort(simulation, ids, number, kernel, self._cohort_done)
+        self._open.add(number)
+        active = await simulation.coordinator.run_round(
+            plan, cohort, algorithm.broadcast(self.state), algorithm.accumulator(self.state)
+        )
+        aggregate: Aggregate | None = None
+        stop: StopReason | None = None
+        if active.machine.outcome is RoundOutcome.COMPLETED:
+            aggregate = active.accumulator.result()
+            self.state, self._optimizer_state = algorithm.server_update(
+                self.state, self._optimizer_state, aggregate, self._applied
+            )
+            self._applied += 1
+            if algorithm.converged(aggregate) is not None:
+                stop = StopReason.CONVERGED
+        self._pending.append(_Pending(cohort, active, aggregate, phase, time.perf_counter() - wall_s))
+        self._write_finished()
+        return stop
+
+    def _cohort_done(self, cohort: SimulatedCohort) -> None:
+        self._open.discard(cohort.round_number)
+        cohort.close()
+        self._write_finished()
+        self._idle.set()
+
+    def _write_finished(self) -> None:
+        """Write the rounds whose devices are all done, in the order of the rounds."""
+        while self._pending and self._pending[0].cohort.round_number not in self._open:
+            self._write(self._pending.popleft())
+
+    def _write(self, pending: _Pending) -> None:
+        cohort, active, aggregate = pending.cohort, pending.active, pending.aggregate
+        ids, fleet = cohort.ids, self._fleet
+        outcome = active.machine.outcome
+        assert outcome is not None, "only rounds that are over are written"
+        given_up = (outcome is RoundOutcome.ABANDONED) & (cohort.outcome == Outcome.COMPLETED)
+        cohort.outcome[given_up] = Outcome.ABANDONED
+        cohort.reason[given_up] = Reason.QUORUM
+        code = fleet.network[ids]
+        compute_j, radio_j = device_energy(
+            cohort.log.columns(),
+            len(ids),
+            fleet.active_power_w[fleet.device_class[ids]],
+            fleet.radio_specs.take(code),
+        )
+        fleet.drained_j[ids] += (compute_j + radio_j).astype(np.float32)
+        facts = RoundFacts(
+            round_number=cohort.round_number,
+            phase=pending.phase,
+            start_s=active.start_s,
+            end_s=active.end_s,
+            outcome=outcome,
+            reason=active.machine.reason,
+            loss=aggregate.loss if aggregate is not None else math.nan,
+            weight=aggregate.weight if aggregate is not None else 0.0,
+            wall_s=pending.wall_s,
+            host_rss_bytes=self._process.memory_info().rss,
+        )
+        members = Cohort(
+            device=ids,
+            device_class=fleet.device_class[ids],
+            network=code,
+            region=fleet.region[ids],
+            outcome=cohort.outcome,
+            stage=cohort.stage,
+            reason=cohort.reason,
+            energy_compute_j=compute_j,
+            energy_radio_j=radio_j,
+            memory_bytes=cohort.work.memory_bytes,
+            examples=np.where(np.isnan(cohort.loss), 0, cohort.examples),
+            loss=cohort.loss,
+        )
+        batches = round_batches(facts, members, fleet.names, cohort.log)
+        self._writer.write_round(batches)
+        self._observer.on_round(round_summary(batches.rounds))
+
+    def _evaluate(self, number: int, now_s: float) -> bool:
+        """Evaluate the model after round ``number``; return whether the scenario's target is reached."""
+        self._evaluated_at = number
+        values = self._evaluator.evaluate(self.state)
+        phase = self._scenario.phase_at(max(number - 1, 0), now_s)
+        self._writer.write_evaluations(evaluation_batch(number, phase, now_s, values))
+        self._observer.on_evaluation(number, values)
+        target = self._scenario.rounds.target
+        return target is not None and any(_is_target(target.threshold.metric, v) and target.reached(v.value) for v in values)
+
+
+def _is_target(metric: str, value: Evaluation) -> bool:
+    return metric == f"model.{value.metric}" and value.tag == "all"

@@ -1,0 +1,146 @@
+"""What the devices learn: a method together with the local data of every client."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.data.clients import Clients
+from edge.data.regression import RegressionStore
+from edge.data.split import Split
+from edge.device.compute import Kernel
+from edge.learning.base import Algorithm, ClientUpdate, Problem, State, Work
+from edge.rng import hashed_bits, stream_key
+
+Ids = npt.NDArray[np.int64]
+
+
+class Workload(Protocol):
+    """The clients' data and what is done with it; one device a client."""
+
+    algorithm: Algorithm[Any]
+    n_clients: int
+
+    def examples(self, clients: Ids) -> Ids:
+        """Return how many training examples each client holds, int64 [n]."""
+
+    def work(self, clients: Ids) -> Work:
+        """Return what a client update costs each client."""
+
+    def training(self, state: State, round_number: int) -> Kernel[ClientUpdate]:
+        """Return the kernel that computes client updates of a round from the global ``state``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RatingKernel:
+    workload: RatingWorkload
+    state: State
+    round_number: int
+
+    def __call__(self, clients: Ids) -> Callable[[], Iterable[ClientUpdate]]:
+        workload = self.workload
+        keys = hashed_bits(workload.key, clients, self.round_number)
+        if workload.grouped:
+            offsets, users = workload.clients.gather(clients)
+            batch = workload.split.train.gather(users)
+            return functools.partial(workload.algorithm.client_update, self.state, batch, keys, offsets)
+        batch = workload.split.train.gather(workload.clients.users[clients])
+        return functools.partial(workload.algorithm.client_update, self.state, batch, keys)
+
+
+class RatingWorkload:
+    """Ratings of users, one user a client or a group of users a client.
+
+    Parameters
+    ----------
+    algorithm : the method.
+    split : the ratings; devices train on ``split.train``.
+    clients : the users of each client.
+    seed : the run's seed.
+    """
+
+    def __init__(self, algorithm: Algorithm[Any], split: Split, clients: Clients, seed: int) -> None:
+        self.algorithm = algorithm
+        self.split = split
+        self.clients = clients
+        self.n_clients = clients.n_clients
+        self.grouped = bool((clients.counts != 1).any())
+        self.key = stream_key(seed, "learning", "client")
+
+    def examples(self, clients: Ids) -> Ids:
+        """Return how many training ratings each client holds, int64 [n]."""
+        indptr = self.split.train.indptr
+        if not self.grouped:
+            users = self.clients.users[clients]
+            return np.asarray(indptr[users + 1] - indptr[users])
+        offsets, users = self.clients.gather(clients)
+        return np.add.reduceat(indptr[users + 1] - indptr[users], offsets[:-1])
+
+    def work(self, clients: Ids) -> Work:
+        """Return what a client update costs each client; a client of several users does them in turn."""
+        if not self.grouped:
+            return self.algorithm.work(self.examples(clients))
+        offsets, users = self.clients.gather(clients)
+        indptr = self.split.train.indptr
+        each = self.algorithm.work(indptr[users + 1] - indptr[users])
+        starts = offsets[:-1]
+
+        def total(per_step: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+            return np.add.reduceat(per_step * each.steps[:, None], starts, axis=0)
+
+        return Work(
+            flops=total(each.flops),
+            moved_bytes=total(each.moved_bytes),
+            ops=total(each.ops),
+            steps=np.ones(len(clients)),
+            memory_bytes=np.maximum.reduceat(each.memory_bytes, starts),
+        )
+
+    def training(self, state: State, round_number: int) -> Kernel[ClientUpdate]:
+        """Return the kernel that computes client updates of a round from the global ``state``."""
+        return _RatingKernel(self, state, round_number)
+
+
+@dataclass(frozen=True, slots=True)
+class _RegressionKernel:
+    workload: RegressionWorkload
+    state: State
+    round_number: int
+
+    def __call__(self, clients: Ids) -> Callable[[], Iterable[ClientUpdate]]:
+        workload = self.workload
+        keys = hashed_bits(workload.key, clients, self.round_number)
+        batch = workload.store.gather(clients)
+        return functools.partial(workload.algorithm.client_update, self.state, batch, keys)
+
+
+class RegressionWorkload:
+    """Samples of a regression, one client a device."""
+
+    def __init__(self, algorithm: Algorithm[Any], store: RegressionStore, seed: int) -> None:
+        self.algorithm = algorithm
+        self.store = store
+        self.n_clients = store.n_clients
+        self.key = stream_key(seed, "learning", "client")
+
+    def examples(self, clients: Ids) -> Ids:
+        """Return how many samples each client holds, int64 [n]."""
+        return np.asarray(self.store.indptr[clients + 1] - self.store.indptr[clients])
+
+    def work(self, clients: Ids) -> Work:
+        """Return what a client update costs each client."""
+        return self.algorithm.work(self.examples(clients))
+
+    def training(self, state: State, round_number: int) -> Kernel[ClientUpdate]:
+        """Return the kernel that computes client updates of a round from the global ``state``."""
+        return _RegressionKernel(self, state, round_number)
+
+
+def rating_problem(split: Split) -> Problem:
+    """Return what a method must know of ratings before the first round."""
+    return Problem(n_items=split.train.n_items, rating_mean=split.train.mean())

@@ -1,0 +1,170 @@
+"""The catalogue of devices, networks, availability models and fleets, with the source of every number.
+
+The shipped files are in ``device_profiles/catalogue``; files of the same format can be laid over them
+(docs/adding-a-profile.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from device_profiles.availability import AvailabilityProfile
+from device_profiles.catalogue_reading import (
+    SECTIONS,
+    CatalogueError,
+    Profiles,
+    nearest,
+    read_catalogue,
+    source_keys,
+)
+from device_profiles.errors import UnknownProfileError
+from device_profiles.frozen import FrozenMap
+from device_profiles.profile import DeviceProfile, FleetMix, NetworkProfile, RadioProfile, ThermalProfile
+
+__all__ = ["Catalogue", "CatalogueError", "Row", "load"]
+
+P = TypeVar("P")
+
+_SHIPPED: Final = (
+    "sources.yaml",
+    "thermal.yaml",
+    "radios.yaml",
+    "devices.yaml",
+    "networks.yaml",
+    "availability.yaml",
+    "fleets.yaml",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of what a profile says: ``value`` with its unit, as written, and where it comes from.
+
+    ``source`` and ``citation`` are empty for words that need no source, such as the name of an example.
+    """
+
+    field: str
+    value: str
+    source: str
+    citation: str
+
+
+class Catalogue:
+    """Profiles by kind and name; immutable."""
+
+    def __init__(self, profiles: Profiles) -> None:
+        self.devices: Mapping[str, DeviceProfile] = FrozenMap(profiles.devices)
+        self.networks: Mapping[str, NetworkProfile] = FrozenMap(profiles.networks)
+        self.availabilities: Mapping[str, AvailabilityProfile] = FrozenMap(profiles.availability)
+        self.fleets: Mapping[str, FleetMix] = FrozenMap(profiles.fleets)
+        self.radios: Mapping[str, RadioProfile] = FrozenMap(profiles.radios)
+        self.thermals: Mapping[str, ThermalProfile] = FrozenMap(profiles.thermal)
+        self.sources: Mapping[str, str] = FrozenMap(profiles.sources)
+        self._written = {key: written.content for key, written in profiles.written.items()}
+
+    def device(self, name: str) -> DeviceProfile:
+        """Return a device profile; raises UnknownProfileError."""
+        return _find("device", name, self.devices)
+
+    def network(self, name: str) -> NetworkProfile:
+        """Return a network profile; raises UnknownProfileError."""
+        return _find("network", name, self.networks)
+
+    def availability(self, name: str) -> AvailabilityProfile:
+        """Return an availability profile of any kind; raises UnknownProfileError."""
+        return _find("availability", name, self.availabilities)
+
+    def fleet(self, name: str) -> FleetMix:
+        """Return a fleet mix; raises UnknownProfileError."""
+        return _find("fleet", name, self.fleets)
+
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """Return the names of all profiles, sorted, by section: devices, networks, availability, …."""
+        return {
+            section: tuple(sorted(name for kind, name in self._written if kind == section))
+            for section in SECTIONS
+        }
+
+    def describe(self, name: str, section: str | None = None) -> tuple[Row, ...]:
+        """Return what a profile says, line by line, what it refers to included (``radio.tail``, …).
+
+        Parameters
+        ----------
+        name : of a profile of any section.
+        section : one of the keys of :meth:`names`; left out, the first that has the name.
+
+        Raises
+        ------
+        UnknownProfileError : no such profile.
+        """
+        found = next((s for s in SECTIONS if section in (None, s) and (s, name) in self._written), None)
+        if found is None:
+            known = [other for kind, other in self._written if section in (None, kind)]
+            raise UnknownProfileError("profile", name, nearest(name, known))
+        return tuple(self._rows(found, name, ""))
+
+    def cite(self, source: str) -> str:
+        """Return the citations of a source as profiles write it: ``key (note)``, or more joined by ``+``."""
+        return "; ".join(self.sources[key] for key in source_keys(source))
+
+    def _rows(self, section: str, name: str, prefix: str) -> Iterator[Row]:
+        content = self._written[section, name]
+        sources = content.get("sources", {})
+        for key, value in content.items():
+            if key == "sources":
+                continue
+            refers_to = {"thermal": "thermal", "radio": "radios"}.get(key)
+            source = "" if key in _WORDS else sources if isinstance(sources, str) else sources.get(key, "")
+            citation = self.cite(source) if source else ""
+            for field, text in _flat(f"{prefix}{key}", value):
+                yield Row(field, text, source, citation)
+            if refers_to:
+                yield from self._rows(refers_to, value, f"{prefix}{key}.")
+
+
+_WORDS: Final = frozenset({"example", "note", "kind", "file", "thermal", "radio", "availability"})
+
+
+def _flat(field: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(f"{field}.{key}", inner)
+    else:
+        # An empty value is how a file says "none", as for the battery of a device on mains power.
+        yield field, "none" if value is None else str(value)
+
+
+def _find(kind: str, name: str, profiles: Mapping[str, P]) -> P:
+    found = profiles.get(name)
+    if found is None:
+        raise UnknownProfileError(kind, name, nearest(name, profiles))
+    return found
+
+
+def load(extra: Sequence[Path] = ()) -> Catalogue:
+    """Return the shipped catalogue, with the profiles of ``extra`` files laid over it in order.
+
+    A profile in a later file takes the place of one of the same section and name; profiles that refer to it
+    (a network to its radio, say) then use the new one. The shipped catalogue alone is read once a process.
+
+    Raises
+    ------
+    CatalogueError : with every problem in the files, each at file:line:column.
+    """
+    return _load(tuple(Path(path) for path in extra)) if extra else _shipped()
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> Catalogue:
+    return _load(())
+
+
+def _load(extra: tuple[Path, ...]) -> Catalogue:
+    with as_file(files("device_profiles") / "catalogue") as folder:
+        shipped = [(folder / name, f"device_profiles/catalogue/{name}") for name in _SHIPPED]
+        return Catalogue(read_catalogue([*shipped, *((path, str(path)) for path in extra)]))

@@ -1,0 +1,345 @@
+"""From catalogue files to frozen profiles, with every problem at its place in the file."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from device_profiles.availability import AvailabilityProfile
+from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
+from device_profiles.documents import Document, DocumentError, Path, read_document
+from device_profiles.errors import ProfileError, TraceError
+from device_profiles.profile import DeviceProfile, FleetMix, NetworkProfile, RadioProfile, ThermalProfile
+from device_profiles.quantities import UnitError
+from device_profiles.schema import (
+    DeviceSection,
+    FleetSection,
+    NetworkSection,
+    RadioSection,
+    Section,
+    ThermalSection,
+    needs_source,
+    spread_sources,
+)
+
+SECTIONS: Final = ("devices", "networks", "availability", "fleets", "radios", "thermal")
+"""Sections of a catalogue file that hold profiles; ``sources`` is the one besides them."""
+
+_SINGULAR: Final = {
+    "devices": "device",
+    "networks": "network",
+    "availability": "availability",
+    "fleets": "fleet",
+    "radios": "radio",
+    "thermal": "thermal profile",
+}
+
+_BETWEEN_SOURCES: Final = re.compile(r" \+ (?![^()]*\))")
+"""A plus sign outside the brackets of a note."""
+
+S = TypeVar("S", bound=Section)
+P = TypeVar("P")
+
+
+class CatalogueError(ValueError):
+    """Catalogue files that cannot be used; ``problems`` holds every error found, in reading order."""
+
+    def __init__(self, problems: Sequence[DocumentError]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A profile as somebody wrote it: its text, and the document and path it stands at."""
+
+    document: Document
+    folder: FilePath
+    path: Path
+    content: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Profiles:
+    """Everything that was read: profiles by name, sources by key, and what was written for each profile."""
+
+    devices: dict[str, DeviceProfile] = field(default_factory=dict)
+    networks: dict[str, NetworkProfile] = field(default_factory=dict)
+    availability: dict[str, AvailabilityProfile] = field(default_factory=dict)
+    fleets: dict[str, FleetMix] = field(default_factory=dict)
+    radios: dict[str, RadioProfile] = field(default_factory=dict)
+    thermal: dict[str, ThermalProfile] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    written: dict[tuple[str, str], Written] = field(default_factory=dict)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that ``name`` most likely meant, or None."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def source_keys(text: str) -> list[str]:
+    """Return the source keys in ``key``, ``key (note)`` or several of them joined by `` + ``."""
+    return [part.split("(", 1)[0].strip() for part in _BETWEEN_SOURCES.split(text)]
+
+
+def read_catalogue(files: Sequence[tuple[FilePath, str]]) -> Profiles:
+    """Read catalogue files; a later file's profile takes the place of an earlier one of the same name.
+
+    Parameters
+    ----------
+    files : path of each file and how to call it in messages.
+
+    Raises
+    ------
+    CatalogueError : with every problem found, each at file:line:column.
+    """
+    reader = _Reader()
+    for path, name in files:
+        reader.take_file(path, name)
+    # What is missing because a file could not be read is not worth reporting.
+    profiles = reader.profiles if reader.unreadable else reader.build()
+    if reader.problems:
+        order = {name: index for index, (_, name) in enumerate(files)}
+        raise CatalogueError(
+            sorted(
+                reader.problems,
+                key=lambda p: (order.get(p.position.file, 0), p.position.line, p.position.column),
+            )
+        )
+    return profiles
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.problems: list[DocumentError] = []
+        self.unreadable = False
+        self.profiles = Profiles()
+        self._written: dict[str, dict[str, Written]] = {section: {} for section in SECTIONS}
+
+    # Reading
+
+    def take_file(self, path: FilePath, name: str) -> None:
+        """Take the profiles of one file, as they are written."""
+        try:
+            document = read_document(path, name=name, problems=self.problems)
+        except DocumentError as error:
+            self.problems.append(error)
+            self.unreadable = True
+            return
+        for section, content in document.root.items():
+            if section == "sources":
+                self._take_sources(document, content)
+            elif section in SECTIONS:
+                self._take_section(document, path.parent, section, content)
+            else:
+                known = nearest(section, (*SECTIONS, "sources"))
+                hint = f"did you mean {known!r}?" if known else f"write one of {', '.join(SECTIONS)}, sources"
+                self._problem(document, (section,), "unknown section", hint, of_key=True)
+
+    def _take_sources(self, document: Document, content: object) -> None:
+        if not isinstance(content, dict):
+            self._problem(document, ("sources",), "expected a mapping; write 'key: citation' lines")
+            return
+        for key, citation in content.items():
+            if not isinstance(citation, str) or not citation.strip():
+                self._problem(document, ("sources", key), "expected a citation as text")
+            elif not key.replace("_", "").replace("-", "").isalnum():
+                message = "a source key has letters, digits, '_' and '-' only"
+                self._problem(document, ("sources", key), message, of_key=True)
+            else:
+                self.profiles.sources[key] = citation
+
+    def _take_section(self, document: Document, folder: FilePath, section: str, content: object) -> None:
+        if not isinstance(content, dict):
+            message = f"expected a mapping; write the name of each {_SINGULAR[section]} and its keys below"
+            self._problem(document, (section,), message)
+            return
+        for name, profile in content.items():
+            path = (section, name)
+            if isinstance(profile, dict):
+                self._written[section][name] = Written(document, folder, path, profile)
+            else:
+                self._problem(document, path, "expected a mapping; write the profile's keys below its name")
+
+    # Building, in the order in which profiles name each other
+
+    def build(self) -> Profiles:
+        """Build every profile that can be built."""
+        made = self.profiles
+        self._each("thermal", made.thermal, lambda name, w: self._plain(name, w, ThermalSection))
+        self._each("radios", made.radios, lambda name, w: self._plain(name, w, RadioSection))
+        self._each("devices", made.devices, self._device)
+        self._each("networks", made.networks, self._network)
+        self._each("availability", made.availability, self._availability)
+        self._each("fleets", made.fleets, self._fleet)
+        return made
+
+    def _each(self, section: str, into: dict[str, P], make: Callable[[str, Written], P | None]) -> None:
+        for name, written in self._written[section].items():
+            try:
+                profile = make(name, written)
+            except ProfileError as error:
+                self._profile_problem(written, error)
+                continue
+            if profile is not None:
+                into[name] = profile
+                self.profiles.written[section, name] = written
+
+    def _plain(self, name: str, written: Written, model: Any) -> Any:
+        section: Any = self._validated(written, model)
+        return None if section is None else section.build(name)
+
+    def _device(self, name: str, written: Written) -> DeviceProfile | None:
+        section = self._validated(written, DeviceSection)
+        if section is None or not self._known(written, "thermal", section.thermal, "thermal"):
+            return None
+        thermal = self.profiles.thermal.get(section.thermal)
+        return None if thermal is None else section.build(name, thermal)
+
+    def _network(self, name: str, written: Written) -> NetworkProfile | None:
+        section = self._validated(written, NetworkSection)
+        if section is None or not self._known(written, "radio", section.radio, "radios"):
+            return None
+        radio = self.profiles.radios.get(section.radio)
+        return None if radio is None else section.build(name, radio)
+
+    def _availability(self, name: str, written: Written) -> AvailabilityProfile | None:
+        kind = written.content.get("kind")
+        model = AVAILABILITY_SECTIONS.get(kind) if isinstance(kind, str) else None
+        if model is None:
+            known = nearest(str(kind), AVAILABILITY_SECTIONS)
+            hint = f"did you mean {known!r}?" if known else f"write one of {', '.join(AVAILABILITY_SECTIONS)}"
+            message = f"unknown kind {kind!r}" if isinstance(kind, str) else "is missing"
+            self._problem(written.document, (*written.path, "kind"), message, hint)
+            return None
+        section: AvailabilitySection | None = self._validated(written, model)
+        if section is None:
+            return None
+        try:
+            return section.build(name, written.folder)
+        except TraceError as error:
+            self._problem(written.document, (*written.path, "file"), str(error))
+            return None
+
+    def _fleet(self, name: str, written: Written) -> FleetMix | None:
+        section = self._validated(written, FleetSection)
+        if section is None:
+            return None
+        named = [("devices", device, "devices") for device in section.devices]
+        named += [("networks", network, "networks") for network in section.networks]
+        good = [self._known(written, key, profile, kind, inside=True) for key, profile, kind in named]
+        good.append(self._known(written, "availability", section.availability, "availability"))
+        return section.build(name) if all(good) else None
+
+    # Problems
+
+    def _validated(self, written: Written, model: type[S]) -> S | None:
+        """Return the section's model, or None after adding what is wrong with it."""
+        content = spread_sources(written.content, model.words)
+        try:
+            section = model.model_validate(content)
+        except ValidationError as error:
+            for problem in error.errors():
+                self._validation_problem(written, model, dict(problem))
+            return None
+        return section if self._sources_hold(written, model, section) else None
+
+    def _validation_problem(self, written: Written, model: type[Section], problem: dict[str, Any]) -> None:
+        where = _existing(written.content, problem["loc"], keep_last=problem["type"] == "missing")
+        path = (*written.path, *where)
+        cause = problem.get("ctx", {}).get("error")
+        if problem["type"] == "extra_forbidden":
+            known = nearest(str(where[-1]), model.model_fields) if len(where) == 1 else None
+            hint = f"did you mean {known!r}?" if known else None
+            self._problem(written.document, path, "unknown key", hint, of_key=True)
+        elif problem["type"] == "missing":
+            self._problem(written.document, path, "is missing")
+        elif isinstance(cause, UnitError):
+            self._problem(written.document, path, str(cause))
+        else:
+            self._problem(written.document, path, str(problem["msg"]))
+
+    def _sources_hold(self, written: Written, model: type[Section], section: Section) -> bool:
+        """Check that each number names a source, each source a number, and that the catalogue cites it."""
+        before = len(self.problems)
+        numbers = needs_source(written.content, model.words)
+        # One text for all numbers stands at the key 'sources' itself.
+        alone = isinstance(written.content.get("sources"), str)
+        for key in numbers:
+            if key not in section.sources:
+                message = f"has no source; write it under 'sources', if only as '{key}: assumption'"
+                self._problem(written.document, (*written.path, key), message, of_key=True)
+        for key, text in section.sources.items():
+            path: Path = (*written.path, "sources") if alone else (*written.path, "sources", key)
+            if key not in numbers:
+                self._problem(written.document, path, "is a source for a key that is not there", of_key=True)
+            for source in source_keys(text):
+                if source not in self.profiles.sources:
+                    known = nearest(source, self.profiles.sources)
+                    hint = f"did you mean {known!r}?" if known else "cite it in a section 'sources'"
+                    self._problem(written.document, path, f"unknown source {source!r}", hint)
+            if alone:
+                break
+        return len(self.problems) == before
+
+    def _known(self, written: Written, key: str, name: str, section: str, *, inside: bool = False) -> bool:
+        """Check that ``name`` is written somewhere (whether or not it could be built)."""
+        if name in self._written[section]:
+            return True
+        close = nearest(name, self._written[section])
+        hint = f"did you mean {close!r}?" if close else "see them all with: recfleet profiles list"
+        path = (*written.path, key, name) if inside else (*written.path, key)
+        message = f"unknown {_SINGULAR[section]} {name!r}"
+        self._problem(written.document, path, message, hint, of_key=inside)
+        return False
+
+    def _profile_problem(self, written: Written, error: ProfileError) -> None:
+        """Place a complaint of a frozen type at the key that its field is written as."""
+        field_name = error.field.split(".")[0]
+        keys = list(written.content)
+        by_field = {_FIELD_KEYS.get(field_name, field_name), field_name}
+        key = next((key for key in keys if key in by_field), None)
+        if error.field == "name" or key is None:
+            self._problem(written.document, written.path, error.problem, of_key=True)
+        else:
+            self._problem(written.document, (*written.path, key), error.problem)
+
+    def _problem(
+        self, document: Document, path: Path, message: str, hint: str | None = None, *, of_key: bool = False
+    ) -> None:
+        self.problems.append(DocumentError(document.position(path, of_key=of_key), path, message, hint))
+
+
+_MODELS: Final[tuple[type[Section], ...]] = (
+    ThermalSection,
+    RadioSection,
+    DeviceSection,
+    NetworkSection,
+    *AVAILABILITY_SECTIONS.values(),
+)
+_FIELD_KEYS: Final = {attribute: key for model in _MODELS for key, attribute in model.fields.items()}
+"""Attribute of a frozen type -> key in YAML, where they differ; no attribute is written in two ways."""
+
+
+def _existing(content: object, location: tuple[str | int, ...], *, keep_last: bool) -> Path:
+    """Return the part of pydantic's location that exists in the document.
+
+    Pydantic adds the tag of a tagged union to a location; it stands for no key. With ``keep_last`` the last
+    part is kept although it does not exist: it is what is missing.
+    """
+    path: list[str | int] = []
+    for index, part in enumerate(location):
+        if isinstance(content, dict) and part in content:
+            path.append(part)
+            content = content[part]
+        elif keep_last and index == len(location) - 1:
+            path.append(part)
+    return tuple(path)

@@ -1,0 +1,245 @@
+"""What a device, its radio, its link and a fleet are like: frozen, checked when built, in SI units.
+
+How the numbers enter time and energy is described where they are used (``edge.device``, ``edge.transport``);
+where each number comes from is in the profile's own ``sources``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from device_profiles.checks import (
+    above_zero_to_one,
+    below_one,
+    check_name,
+    non_negative,
+    positive,
+    probability,
+    shares,
+)
+from device_profiles.errors import ProfileError
+from device_profiles.frozen import FrozenMap
+
+NO_SOURCES: FrozenMap[str] = FrozenMap({})
+
+
+def freeze_sources(profile: object, sources: Mapping[str, str]) -> None:
+    """Store ``sources`` on a frozen profile as an immutable map (for use in ``__post_init__``)."""
+    object.__setattr__(profile, "sources", FrozenMap(sources))
+
+
+@dataclass(frozen=True, slots=True)
+class ThermalProfile:
+    """How a device slows down when it computes for long.
+
+    After t seconds of continuous work its speed relative to a cool device is
+    ``floor + (1 - floor) * exp(-max(0, t - onset_s) / tau_s)``.
+
+    Attributes
+    ----------
+    floor : relative speed that remains in the end, in (0, 1]; 1 means that it never throttles.
+    onset_s : seconds of work at full speed.
+    tau_s : time constant of the slowdown, seconds, above zero.
+    sources : field -> where the number comes from.
+    """
+
+    name: str
+    floor: float
+    onset_s: float
+    tau_s: float
+    sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
+
+    def __post_init__(self) -> None:
+        owner = check_name("thermal profile", self.name)
+        above_zero_to_one(owner, floor=self.floor)
+        non_negative(owner, onset_s=self.onset_s)
+        positive(owner, tau_s=self.tau_s)
+        freeze_sources(self, self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """What a class of devices can do.
+
+    Attributes
+    ----------
+    name : key in the catalogue.
+    example : a product of this class.
+    flops_1_thread, flops_all_threads : sustained float32 rate, flop/s.
+    memory_bytes_per_s : copy rate of main memory on one core, bytes/s.
+    ram_bytes : main memory, bytes.
+    op_overhead_s : fixed time that a framework spends on each operation, seconds.
+    active_power_w : power of the whole device under full load, watts.
+    compute_sigma_log : sd of the log of a task's time about its model (log-normal variation between runs).
+    battery_j : energy of a full battery, joules; None on mains power.
+    thermal : slowdown under continuous load.
+    sources : field -> where the number comes from.
+    """
+
+    name: str
+    example: str
+    flops_1_thread: float
+    flops_all_threads: float
+    memory_bytes_per_s: float
+    ram_bytes: int
+    op_overhead_s: float
+    active_power_w: float
+    compute_sigma_log: float
+    battery_j: float | None
+    thermal: ThermalProfile
+    sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
+
+    def __post_init__(self) -> None:
+        owner = check_name("device", self.name)
+        positive(
+            owner,
+            flops_1_thread=self.flops_1_thread,
+            flops_all_threads=self.flops_all_threads,
+            memory_bytes_per_s=self.memory_bytes_per_s,
+            ram_bytes=self.ram_bytes,
+            active_power_w=self.active_power_w,
+        )
+        if not isinstance(self.ram_bytes, int):
+            raise ProfileError(owner, "ram_bytes", f"must be a whole number of bytes, not {self.ram_bytes!r}")
+        non_negative(owner, op_overhead_s=self.op_overhead_s, compute_sigma_log=self.compute_sigma_log)
+        if self.flops_all_threads < self.flops_1_thread:
+            raise ProfileError(
+                owner,
+                "flops_all_threads",
+                f"all threads together ({self.flops_all_threads:g} flop/s) cannot be slower than one thread "
+                f"({self.flops_1_thread:g} flop/s)",
+            )
+        if self.battery_j is not None:
+            positive(owner, battery_j=self.battery_j)
+        freeze_sources(self, self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class RadioProfile:
+    """What a radio costs in time and energy.
+
+    An idle radio is promoted before the first packet (``promotion_s`` at ``promotion_w``). While it
+    transfers it draws ``base_w + up_w_per_bps * up_bps + down_w_per_bps * down_bps``. Afterwards it stays
+    up for ``tail_s`` at ``tail_w``, then for ``tail2_s`` at ``tail2_w``, then it is idle again.
+
+    Attributes
+    ----------
+    promotion_s, tail_s, tail2_s : seconds.
+    promotion_w, tail_w, tail2_w, base_w : watts.
+    up_w_per_bps, down_w_per_bps : watts per bit/s, which is joules per bit.
+    sources : field -> where the number comes from.
+    """
+
+    name: str
+    promotion_s: float
+    promotion_w: float
+    tail_s: float
+    tail_w: float
+    tail2_s: float
+    tail2_w: float
+    base_w: float
+    up_w_per_bps: float
+    down_w_per_bps: float
+    sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
+
+    def __post_init__(self) -> None:
+        non_negative(
+            check_name("radio", self.name),
+            promotion_s=self.promotion_s,
+            promotion_w=self.promotion_w,
+            tail_s=self.tail_s,
+            tail_w=self.tail_w,
+            tail2_s=self.tail2_s,
+            tail2_w=self.tail2_w,
+            base_w=self.base_w,
+            up_w_per_bps=self.up_w_per_bps,
+            down_w_per_bps=self.down_w_per_bps,
+        )
+        freeze_sources(self, self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class OutageProfile:
+    """How often and for how long a link carries nothing.
+
+    Attributes
+    ----------
+    fraction : share of time without service, in (0, 1).
+    mean_s : mean length of an outage, seconds.
+    """
+
+    fraction: float
+    mean_s: float
+
+    def __post_init__(self) -> None:
+        positive("outage", fraction=self.fraction, mean_s=self.mean_s)
+        below_one("outage", fraction=self.fraction)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkProfile:
+    """What a class of access links is like.
+
+    Attributes
+    ----------
+    down_bps, up_bps : typical rate towards and from the device, bit/s.
+    rtt_s : round trip without queueing, seconds.
+    jitter_s : mean of the exponential delay that a message meets on top, seconds.
+    loss : probability that a segment is lost, in [0, 1).
+    rate_sigma_log : sd of the log of the rate over time.
+    rate_rho_1s : correlation of the log rate with itself one second later, in [0, 1].
+    radio : promotion, tail and power.
+    outage : on/off outages; None if the link never goes away.
+    connect_success : probability that an attempt to connect succeeds, in (0, 1].
+    duty_cycle : share of time that the device may transmit, in (0, 1]; 1 where no regulation limits it.
+    sources : field -> where the number comes from.
+    """
+
+    name: str
+    down_bps: float
+    up_bps: float
+    rtt_s: float
+    jitter_s: float
+    loss: float
+    rate_sigma_log: float
+    rate_rho_1s: float
+    radio: RadioProfile
+    outage: OutageProfile | None = None
+    connect_success: float = 1.0
+    duty_cycle: float = 1.0
+    sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
+
+    def __post_init__(self) -> None:
+        owner = check_name("network", self.name)
+        positive(owner, down_bps=self.down_bps, up_bps=self.up_bps, rtt_s=self.rtt_s)
+        non_negative(owner, jitter_s=self.jitter_s, rate_sigma_log=self.rate_sigma_log)
+        below_one(owner, loss=self.loss)
+        probability(owner, rate_rho_1s=self.rate_rho_1s)
+        above_zero_to_one(owner, connect_success=self.connect_success, duty_cycle=self.duty_cycle)
+        freeze_sources(self, self.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetMix:
+    """What a fleet is made of: shares of device and network classes, drawn independently of each other.
+
+    Attributes
+    ----------
+    devices, networks : name of a profile -> share in (0, 1]; given to within 1e-6 of a sum of 1, stored
+        scaled to it, in the order given (the order in which a draw walks them).
+    availability : name of an availability profile.
+    sources : field -> where the numbers come from.
+    """
+
+    name: str
+    devices: Mapping[str, float]
+    networks: Mapping[str, float]
+    availability: str
+    sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
+
+    def __post_init__(self) -> None:
+        owner = check_name("fleet", self.name)
+        object.__setattr__(self, "devices", FrozenMap(shares(owner, "devices", self.devices)))
+        object.__setattr__(self, "networks", FrozenMap(shares(owner, "networks", self.networks)))
+        freeze_sources(self, self.sources)

@@ -1,0 +1,240 @@
+"""How profiles are written in YAML: one pydantic model per section, each of which builds its frozen type.
+
+A model only knows its own keys; ``device_profiles.catalogue`` resolves names between profiles and turns what
+goes wrong into errors with a place in the file.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from device_profiles.fields import (
+    BitsPerSecond,
+    Bytes,
+    BytesPerSecond,
+    FlopsPerSecond,
+    Fraction,
+    Joules,
+    JoulesPerBit,
+    NonNegativeFloat,
+    PositiveFraction,
+    PositiveSeconds,
+    Seconds,
+    Text,
+    Watts,
+)
+from device_profiles.profile import (
+    DeviceProfile,
+    FleetMix,
+    NetworkProfile,
+    OutageProfile,
+    RadioProfile,
+    ThermalProfile,
+)
+
+
+class Section(BaseModel):
+    """Common to every profile in YAML.
+
+    ``words`` are the keys that hold no number and so need no source; ``fields`` names the attribute that a
+    key becomes, where the two differ.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    words: ClassVar[frozenset[str]] = frozenset()
+    fields: ClassVar[dict[str, str]] = {}
+
+    sources: dict[str, Text] = Field(
+        default_factory=dict, description="Where each number comes from: key of this profile to source."
+    )
+    note: Text | None = Field(default=None, description="Anything a reader should know about the numbers.")
+
+    def field_sources(self) -> dict[str, str]:
+        """Return the sources by attribute of the frozen type."""
+        return {self.fields.get(key, key): source for key, source in self.sources.items()}
+
+
+class ThermalSection(Section):
+    """A thermal profile."""
+
+    fields: ClassVar[dict[str, str]] = {"onset": "onset_s", "tau": "tau_s"}
+
+    floor: PositiveFraction = Field(description="Relative speed that remains under continuous load.")
+    onset: Seconds = Field(description="Time at full speed.")
+    tau: PositiveSeconds = Field(description="Time constant of the slowdown.")
+
+    def build(self, name: str) -> ThermalProfile:
+        """Return the frozen profile."""
+        return ThermalProfile(name, self.floor, self.onset, self.tau, self.field_sources())
+
+
+class RadioSection(Section):
+    """A radio profile."""
+
+    fields: ClassVar[dict[str, str]] = {
+        "promotion": "promotion_s",
+        "promotion_power": "promotion_w",
+        "tail": "tail_s",
+        "tail_power": "tail_w",
+        "second_tail": "tail2_s",
+        "second_tail_power": "tail2_w",
+        "base_power": "base_w",
+        "up_energy": "up_w_per_bps",
+        "down_energy": "down_w_per_bps",
+    }
+
+    promotion: Seconds = Field(description="Delay before the first packet of an idle radio.")
+    promotion_power: Watts = Field(description="Power during the promotion.")
+    tail: Seconds = Field(description="Time that the radio stays up after the last packet.")
+    tail_power: Watts = Field(description="Power during the tail.")
+    second_tail: Seconds = Field(default=0.0, description="A second, weaker tail after the first.")
+    second_tail_power: Watts = Field(default=0.0, description="Power during the second tail.")
+    base_power: Watts = Field(description="Power during a transfer, whatever its rate.")
+    up_energy: JoulesPerBit = Field(description="Energy per bit sent, on top.")
+    down_energy: JoulesPerBit = Field(description="Energy per bit received, on top.")
+
+    def build(self, name: str) -> RadioProfile:
+        """Return the frozen profile."""
+        return RadioProfile(
+            name=name,
+            promotion_s=self.promotion,
+            promotion_w=self.promotion_power,
+            tail_s=self.tail,
+            tail_w=self.tail_power,
+            tail2_s=self.second_tail,
+            tail2_w=self.second_tail_power,
+            base_w=self.base_power,
+            up_w_per_bps=self.up_energy,
+            down_w_per_bps=self.down_energy,
+            sources=self.field_sources(),
+        )
+
+
+class DeviceSection(Section):
+    """A device profile."""
+
+    words: ClassVar[frozenset[str]] = frozenset({"example", "thermal"})
+    fields: ClassVar[dict[str, str]] = {
+        "memory_rate": "memory_bytes_per_s",
+        "ram": "ram_bytes",
+        "op_overhead": "op_overhead_s",
+        "active_power": "active_power_w",
+        "compute_sigma": "compute_sigma_log",
+        "battery": "battery_j",
+    }
+
+    example: Text = Field(description="A product of this class.")
+    flops_1_thread: FlopsPerSecond = Field(description="Sustained float32 rate of one thread.")
+    flops_all_threads: FlopsPerSecond = Field(description="Sustained float32 rate of all threads.")
+    memory_rate: BytesPerSecond = Field(description="Copy rate of main memory on one core.")
+    ram: Bytes = Field(description="Main memory.")
+    op_overhead: Seconds = Field(description="Fixed time a framework spends on each operation.")
+    active_power: Watts = Field(description="Power of the whole device under full load.")
+    compute_sigma: NonNegativeFloat = Field(
+        description="Sd of the log of a task's time about its model: variation from run to run."
+    )
+    battery: Joules | None = Field(default=None, description="Energy of a full battery; none on mains power.")
+    thermal: Text = Field(description="Name of a thermal profile.")
+
+    def build(self, name: str, thermal: ThermalProfile) -> DeviceProfile:
+        """Return the frozen profile."""
+        return DeviceProfile(
+            name=name,
+            example=self.example,
+            flops_1_thread=self.flops_1_thread,
+            flops_all_threads=self.flops_all_threads,
+            memory_bytes_per_s=self.memory_rate,
+            ram_bytes=self.ram,
+            op_overhead_s=self.op_overhead,
+            active_power_w=self.active_power,
+            compute_sigma_log=self.compute_sigma,
+            battery_j=self.battery,
+            thermal=thermal,
+            sources=self.field_sources(),
+        )
+
+
+class OutageSection(BaseModel):
+    """On/off outages of a link."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    fraction: PositiveFraction = Field(description="Share of time without service.")
+    mean: PositiveSeconds = Field(description="Mean length of an outage.")
+
+
+class NetworkSection(Section):
+    """A network profile."""
+
+    words: ClassVar[frozenset[str]] = frozenset({"radio"})
+    fields: ClassVar[dict[str, str]] = {
+        "down": "down_bps",
+        "up": "up_bps",
+        "rtt": "rtt_s",
+        "jitter": "jitter_s",
+        "rate_sigma": "rate_sigma_log",
+        "rate_rho": "rate_rho_1s",
+    }
+
+    down: BitsPerSecond = Field(description="Typical rate towards the device.")
+    up: BitsPerSecond = Field(description="Typical rate from the device.")
+    rtt: PositiveSeconds = Field(description="Round trip without queueing.")
+    jitter: Seconds = Field(description="Mean of the exponential delay that each message meets on top.")
+    loss: Fraction = Field(description="Probability that a segment is lost.")
+    rate_sigma: NonNegativeFloat = Field(description="Sd of the log of the rate over time.")
+    rate_rho: Fraction = Field(description="Correlation of the log rate with itself one second later.")
+    radio: Text = Field(description="Name of a radio profile.")
+    outage: OutageSection | None = Field(default=None, description="On/off outages; left out, none.")
+    connect_success: PositiveFraction = Field(
+        default=1.0, description="Probability that an attempt to connect succeeds."
+    )
+    duty_cycle: PositiveFraction = Field(
+        default=1.0, description="Share of time that the device may transmit, by regulation."
+    )
+
+    def build(self, name: str, radio: RadioProfile) -> NetworkProfile:
+        """Return the frozen profile."""
+        return NetworkProfile(
+            name=name,
+            down_bps=self.down,
+            up_bps=self.up,
+            rtt_s=self.rtt,
+            jitter_s=self.jitter,
+            loss=self.loss,
+            rate_sigma_log=self.rate_sigma,
+            rate_rho_1s=self.rate_rho,
+            radio=radio,
+            outage=OutageProfile(self.outage.fraction, self.outage.mean) if self.outage else None,
+            connect_success=self.connect_success,
+            duty_cycle=self.duty_cycle,
+            sources=self.field_sources(),
+        )
+
+
+class FleetSection(Section):
+    """A fleet mix."""
+
+    words: ClassVar[frozenset[str]] = frozenset({"availability"})
+
+    devices: dict[str, PositiveFraction] = Field(description="Name of a device profile to its share.")
+    networks: dict[str, PositiveFraction] = Field(description="Name of a network profile to its share.")
+    availability: Text = Field(description="Name of an availability profile.")
+
+    def build(self, name: str) -> FleetMix:
+        """Return the frozen profile."""
+        return FleetMix(name, self.devices, self.networks, self.availability, self.field_sources())
+
+
+def spread_sources(raw: dict[str, Any], words: frozenset[str]) -> dict[str, Any]:
+    """Return ``raw`` with ``sources: text`` spread over every key that needs a source."""
+    sources = raw.get("sources")
+    if not isinstance(sources, str):
+        return raw
+    return {**raw, "sources": dict.fromkeys(needs_source(raw, words), sources)}
+
+
+def needs_source(raw: dict[str, Any], words: frozenset[str]) -> list[str]:
+    """Return the keys of a profile that hold numbers."""
+    return [key for key in raw if key not in words and key not in ("sources", "note")]

@@ -1,0 +1,287 @@
+"""The virtual clock: an asyncio event loop whose time jumps to the next timer when nothing is ready.
+
+Ordinary asyncio code runs on it unchanged (tasks, ``asyncio.timeout``, task groups, cancellation). There is
+no selector and no thread: the only things that can happen next are ready callbacks and timers, so a run is
+a pure function of its inputs. Timers with equal deadlines fire first-in first-out, which asyncio's own heap
+of timers does not promise.
+
+:func:`sleep` is the light way to wait here: its awaitable *is* the heap entry, and waking it steps the
+waiting task directly, without a future, a handle and a second trip through the ready queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from asyncio import events
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from typing import Any, TypeVar, cast
+
+from edge.errors import DeadlockError
+
+T = TypeVar("T")
+
+_INFINITY = math.inf
+_DESCRIBED_WAITERS = 20
+
+
+class _Handle:
+    """A scheduled callback; carries the four fields that asyncio's own handle has."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_when")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context, when: float
+    ) -> None:
+        self._callback: Callable[..., object] | None = callback
+        self._args: tuple[Any, ...] = args
+        self._context = context
+        self._cancelled = False
+        self._when = when
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = None
+        self._args = ()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def when(self) -> float:
+        return self._when
+
+
+class VirtualClockLoop(asyncio.BaseEventLoop):
+    """An event loop on virtual time.
+
+    ``time()`` starts at 0.0 seconds. When nothing is ready it jumps to the earliest live timer; when there
+    is none either, :class:`~edge.errors.DeadlockError` names every waiting task and what it waits for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.events_run = 0
+        self._timers: list[tuple[float, int, Any]] = []
+        self._sequence = 0
+
+    # -- what asyncio asks of a loop -------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Return the virtual time in seconds since the loop was made."""
+        return self.now_s
+
+    def get_debug(self) -> bool:
+        """Return False: asyncio's debug mode measures callbacks in real time, which has no meaning here."""
+        return False
+
+    def _process_events(self, event_list: object) -> None:
+        """Do nothing: there is no selector."""
+
+    def _write_to_self(self) -> None:
+        """Do nothing: this loop never blocks, so nobody needs to wake it."""
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Schedule ``callback`` behind everything that is ready now."""
+        handle = _Handle(callback, args, context if context is not None else copy_context(), self.now_s)
+        cast(Any, self)._ready.append(handle)
+        return cast(asyncio.Handle, handle)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Schedule ``callback`` at virtual time ``when`` (seconds); one at infinity never fires."""
+        handle = _Handle(callback, args, context if context is not None else copy_context(), when)
+        self.push_timer(when, handle)
+        return cast(asyncio.TimerHandle, handle)
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Schedule ``callback`` after ``delay`` seconds of virtual time."""
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+        """Refuse: how long a thread takes is measured time, which must never move the virtual clock."""
+        raise RuntimeError(
+            "the virtual clock cannot wait for a thread or process; call the function directly, "
+            "or run on the real clock"
+        )
+
+    # -- timers ----------------------------------------------------------------------------------------
+
+    def push_timer(self, when: float, entry: Any) -> None:
+        """Put ``entry`` (a handle, or an object with a ``fire()`` method) on the heap at ``when`` seconds."""
+        if when != when:
+            raise ValueError("a timer cannot be set at NaN seconds")
+        self._sequence = sequence = self._sequence + 1
+        if when < _INFINITY:
+            heapq.heappush(self._timers, (when, sequence, entry))
+
+    def _run_once(self) -> None:
+        ready = cast(Any, self)._ready
+        timers = self._timers
+        pop_ready = ready.popleft
+        pop_timer = heapq.heappop
+        count = 0
+        handle: Any = None
+        try:
+            while True:
+                try:
+                    while ready:
+                        handle = pop_ready()
+                        if not handle._cancelled:
+                            count += 1
+                            handle._context.run(handle._callback, *handle._args)
+                    if cast(Any, self)._stopping:
+                        return
+                    if not timers:
+                        raise DeadlockError(self._describe_deadlock())
+                    when, _, handle = pop_timer(timers)
+                    if handle.__class__ is _Handle:
+                        if not handle._cancelled:
+                            if when > self.now_s:
+                                self.now_s = when
+                            count += 1
+                            handle._context.run(handle._callback, *handle._args)
+                    elif handle.live:
+                        if when > self.now_s:
+                            self.now_s = when
+                        count += 1
+                        handle.fire()
+                except (SystemExit, KeyboardInterrupt, DeadlockError):
+                    raise
+                except BaseException as error:
+                    # As asyncio's own handles do: a failing callback is reported, the loop goes on.
+                    self.call_exception_handler(
+                        {"message": f"Exception in callback {handle!r}", "exception": error}
+                    )
+        finally:
+            self.events_run += count
+
+    def _describe_deadlock(self) -> str:
+        waiting = sorted(
+            f"{task.get_name()} waits for {_describe_waiter(task)}"
+            for task in asyncio.all_tasks(self)
+            if not task.done()
+        )
+        shown = waiting[:_DESCRIBED_WAITERS]
+        if len(waiting) > len(shown):
+            shown.append(f"and {len(waiting) - len(shown)} more")
+        return (
+            f"virtual time stands still at {self.now_s:.6f} s: nothing is ready and no timer is set; "
+            + ("; ".join(shown) if shown else "no task is waiting")
+        )
+
+
+def _describe_waiter(task: asyncio.Task[Any]) -> str:
+    waiter = getattr(task, "_fut_waiter", None)
+    describe = getattr(waiter, "describe", None)
+    if describe is not None:
+        return str(describe())
+    return repr(waiter) if waiter is not None else "its first step"
+
+
+class Awaitable:
+    """A future-like awaitable with one waiter, woken directly by the virtual loop.
+
+    Subclasses say what is waited for in :meth:`describe` and what the wait yields in :meth:`result`.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_error", "_loop")
+
+    def __init__(self, loop: VirtualClockLoop) -> None:
+        self._loop = loop
+        self._asyncio_future_blocking = False
+        self._callback: Callable[[Any], object] | None = None
+        self._context: Context | None = None
+        self._error: BaseException | None = None
+
+    def describe(self) -> str:
+        """Return what the waiting task waits for, for a deadlock's message."""
+        return type(self).__name__
+
+    def get_loop(self) -> VirtualClockLoop:
+        """Return the loop (asyncio checks that it is the running one)."""
+        return self._loop
+
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
+        """Register the waiting task's wake-up; called by asyncio."""
+        self._callback = callback
+        self._context = context
+
+    def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
+        """Forget the waiting task; called by asyncio."""
+        removed = 0 if self._callback is None else 1
+        self._callback = None
+        return removed
+
+    def cancel(self, msg: object = None) -> bool:
+        """Wake the waiting task with ``CancelledError``; called by asyncio when the task is cancelled."""
+        return self._fail(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
+
+    def _fail(self, error: BaseException) -> bool:
+        callback = self._callback
+        if callback is None:
+            return False
+        self._callback = None
+        self._error = error
+        self._loop.call_soon(callback, self, context=self._context)
+        return True
+
+    def result(self) -> Any:
+        """Raise what the wait failed with, if it failed; called by asyncio on wake-up."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        self._asyncio_future_blocking = True
+        yield self
+        return None
+
+
+class _Sleep(Awaitable):
+    """A wait for a moment of virtual time; the object is its own entry in the heap of timers."""
+
+    __slots__ = ("_until_s",)
+
+    def __init__(self, loop: VirtualClockLoop, until_s: float) -> None:
+        super().__init__(loop)
+        self._until_s = until_s
+        loop.push_timer(until_s, self)
+
+    @property
+    def live(self) -> bool:
+        return self._callback is not None
+
+    def fire(self) -> None:
+        callback, context = self._callback, self._context
+        self._callback = None
+        if callback is not None and context is not None:
+            context.run(callback, self)
+
+    def describe(self) -> str:
+        return f"time {self._until_s} s"
+
+
+def sleep(delay_s: float) -> _Sleep:
+    """Return an awaitable that ends ``delay_s`` seconds of virtual time from now.
+
+    Works only under a running :class:`VirtualClockLoop`. A negative delay ends at once, behind everything
+    that is due now; NaN raises ``ValueError``.
+    """
+    loop = events._get_running_loop()
+    if not isinstance(loop, VirtualClockLoop):
+        raise RuntimeError("sleep() of the virtual clock needs a running VirtualClockLoop")
+    return _Sleep(loop, loop.now_s + delay_s if delay_s > 0 else loop.now_s + 0.0 * delay_s)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run ``main`` to its end on a new virtual clock and return its result."""
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
+        return runner.run(main)

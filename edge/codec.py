@@ -1,0 +1,267 @@
+"""Messages to bytes and back: msgpack with an extension for arrays, and hard limits.
+
+A frame is a msgpack array ``[version, code, field, …]`` with the fields of the message's ``FIELDS``. An array
+is extension type 1: one byte of dtype, one of dimensions, four (little-endian) a dimension, then the data,
+row-major and little-endian. :func:`frame_size` gives ``len(encode(message))`` without encoding.
+
+Decoding never trusts a length: the frame limit is checked before anything is parsed, containers are bounded
+to what a message can hold (so nested headers cannot make the parser reserve memory), a dtype outside the
+whitelist is refused, and shape × dtype must equal the bytes that are there. Arrays are read-only views of the
+frame, not copies.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from edge.errors import CodecError, FrameTooLargeError, LocalProtocolError
+from edge.messages import ARRAYS, MESSAGE_TYPES, REAL, TEXT, UNSIGNED, Arrays, Message, array_bytes
+
+VERSION = 1
+ARRAY_EXTENSION = 1
+
+DTYPES: tuple[npt.DTypeLike, ...] = ("<f4", "<f8", "<f2", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8")
+"""The dtypes that may travel; the position is the code on the wire, so only ever append."""
+
+_DTYPE_OF_CODE = tuple(np.dtype(name) for name in DTYPES)
+_CODE_OF_DTYPE = {dtype: code for code, dtype in enumerate(_DTYPE_OF_CODE)}
+_TYPE_OF_CODE = {message_type.CODE: message_type for message_type in MESSAGE_TYPES}
+_U32 = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class CodecLimits:
+    """What one frame may hold; the defaults fit the largest messages of the shipped methods."""
+
+    frame_bytes: int = 64 * 1024 * 1024
+    arrays: int = 64
+    dimensions: int = 4
+    text_bytes: int = 256
+
+
+DEFAULT_LIMITS = CodecLimits()
+
+
+# -- encoding ------------------------------------------------------------------------------------------
+
+
+def _pack_array(value: object) -> msgpack.ExtType:
+    if not isinstance(value, np.ndarray):
+        raise LocalProtocolError(f"a message cannot carry a {type(value).__name__}")
+    dtype = value.dtype.newbyteorder("<")
+    code = _CODE_OF_DTYPE.get(dtype)
+    if code is None:
+        raise LocalProtocolError(
+            f"a message cannot carry an array of dtype {value.dtype}; allowed: {_dtype_names()}"
+        )
+    data = np.ascontiguousarray(value, dtype=dtype)
+    head = bytes((code, value.ndim)) + b"".join(_U32.pack(n) for n in value.shape)
+    return msgpack.ExtType(ARRAY_EXTENSION, head + data.tobytes())
+
+
+def encode(message: Message, limits: CodecLimits = DEFAULT_LIMITS) -> bytes:
+    """Return the frame of ``message``.
+
+    Raises ``LocalProtocolError`` for a value that the message's fields do not allow (our own bug), and
+    ``FrameTooLargeError`` above ``limits.frame_bytes``.
+    """
+    fields: list[Any] = [VERSION, message.CODE]
+    for name, kind in message.FIELDS:
+        value = getattr(message, name)
+        problem = _field_problem(kind, value, limits)
+        if problem is not None:
+            raise LocalProtocolError(f"{type(message).__name__}.{name}: {problem}")
+        fields.append(float(value) if kind == REAL else value)
+    size = frame_size(message)
+    if size > limits.frame_bytes:
+        raise FrameTooLargeError(
+            "frame-too-large",
+            f"{type(message).__name__} of {size} bytes is above limits.frame_bytes = {limits.frame_bytes}",
+        )
+    return cast(bytes, msgpack.packb(fields, default=_pack_array, use_bin_type=True))
+
+
+# -- sizes without encoding ----------------------------------------------------------------------------
+
+
+def _unsigned_size(value: int) -> int:
+    if value < 0x80:
+        return 1
+    if value < 0x100:
+        return 2
+    if value < 0x1_0000:
+        return 3
+    return 5 if value < 0x1_0000_0000 else 9
+
+
+def _text_size(value: str) -> int:
+    length = len(value) if value.isascii() else len(value.encode())
+    if length < 32:
+        return 1 + length
+    return 2 + length if length < 0x100 else 3 + length
+
+
+def array_frame_size(array: npt.NDArray[Any]) -> int:
+    """Return how many bytes ``array`` takes within a frame: header, shape and data."""
+    body = 2 + 4 * array.ndim + array.nbytes
+    if body in (1, 2, 4, 8, 16):
+        return 2 + body
+    if body < 0x100:
+        return 3 + body
+    return 4 + body if body < 0x1_0000 else 6 + body
+
+
+def _arrays_size(arrays: Arrays) -> int:
+    size = 1 if len(arrays) < 16 else 3
+    for name, array in arrays.items():
+        size += _text_size(name) + array_frame_size(array)
+    return size
+
+
+def frame_size(message: Message) -> int:
+    """Return ``len(encode(message))`` in bytes, computed from the fields' values and shapes alone."""
+    fields = message.FIELDS
+    size = 3 if len(fields) < 14 else 5  # container header, version, code
+    for name, kind in fields:
+        if kind == UNSIGNED:
+            size += _unsigned_size(getattr(message, name))
+        elif kind == REAL:
+            size += 9
+        elif kind == TEXT:
+            size += _text_size(getattr(message, name))
+        else:
+            size += _arrays_size(getattr(message, name))
+    return size
+
+
+def unsigned_sizes(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return how many bytes each of ``values`` (>= 0) takes in a frame, int64 [n]."""
+    edges = np.array([0x80, 0x100, 0x1_0000, 0x1_0000_0000], dtype=np.int64)
+    return np.array([1, 2, 3, 5, 9], dtype=np.int64)[np.searchsorted(edges, values, side="right")]
+
+
+def array_frame_sizes(dimensions: int, data_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return :func:`array_frame_size` for arrays of equal dimensions, given the bytes of their data."""
+    body = 2 + 4 * dimensions + data_bytes
+    header = np.where(body < 0x100, 3, np.where(body < 0x1_0000, 4, 6))
+    header[np.isin(body, (1, 2, 4, 8, 16))] = 2
+    return body + header
+
+
+def measure(message: Message) -> tuple[int, int]:
+    """Return the frame's length and, of that, the raw data of its arrays, both in bytes."""
+    return frame_size(message), array_bytes(message)
+
+
+# -- decoding ------------------------------------------------------------------------------------------
+
+
+def _unpack_array(code: int, data: memoryview, limits: CodecLimits) -> npt.NDArray[Any]:
+    if code != ARRAY_EXTENSION:
+        raise CodecError("garbage", f"extension type {code} is not known")
+    if len(data) < 2:
+        raise CodecError("garbage", "an array without dtype and dimensions")
+    dtype_code, dimensions = data[0], data[1]
+    if dtype_code >= len(_DTYPE_OF_CODE):
+        raise CodecError("garbage", f"dtype code {dtype_code} is not one of 0…{len(_DTYPE_OF_CODE) - 1}")
+    if dimensions > limits.dimensions:
+        raise CodecError("garbage", f"{dimensions} dimensions are above the limit of {limits.dimensions}")
+    start = 2 + 4 * dimensions
+    if len(data) < start:
+        raise CodecError("garbage", "an array whose shape is cut off")
+    shape = struct.unpack_from(f"<{dimensions}I", data, 2)
+    dtype = _DTYPE_OF_CODE[dtype_code]
+    expected = math.prod(shape) * dtype.itemsize
+    if expected != len(data) - start:
+        raise CodecError(
+            "garbage", f"shape {shape} of {dtype} needs {expected} bytes, the frame has {len(data) - start}"
+        )
+    return np.frombuffer(data, dtype=dtype, offset=start).reshape(shape)
+
+
+def _dtype_names() -> str:
+    return ", ".join(dtype.name for dtype in _DTYPE_OF_CODE)
+
+
+def _field_problem(kind: str, value: Any, limits: CodecLimits) -> str | None:
+    if kind == UNSIGNED:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**64:
+            return f"expected a whole number from 0 to 2**64 − 1, got {value!r:.40}"
+    elif kind == REAL:
+        if isinstance(value, bool) or not isinstance(value, float | int) or not math.isfinite(value):
+            return f"expected a finite number, got {value!r:.40}"
+    elif kind == TEXT:
+        if not isinstance(value, str) or len(value.encode(errors="replace")) > limits.text_bytes:
+            return f"expected at most {limits.text_bytes} bytes of text"
+    elif kind == ARRAYS:
+        if not isinstance(value, dict) or len(value) > limits.arrays:
+            return f"expected at most {limits.arrays} named arrays"
+        for name, array in value.items():
+            if not isinstance(name, str) or len(name.encode(errors="replace")) > limits.text_bytes:
+                return "the name of an array must be short text"
+            if not isinstance(array, np.ndarray):
+                return f"{name!r:.40} is not an array"
+    return None
+
+
+def decode(frame: bytes, limits: CodecLimits = DEFAULT_LIMITS) -> Message:
+    """Return the message in ``frame``; its arrays are read-only views of ``frame``.
+
+    Raises ``FrameTooLargeError`` above ``limits.frame_bytes`` and ``CodecError`` for anything that is not a
+    valid frame. No input makes it reserve more memory than a small multiple of the frame.
+    """
+    if len(frame) > limits.frame_bytes:
+        raise FrameTooLargeError(
+            "frame-too-large",
+            f"a frame of {len(frame)} bytes is above limits.frame_bytes = {limits.frame_bytes}",
+        )
+
+    def unpack_extension(code: int, data: bytes) -> npt.NDArray[Any]:
+        return _unpack_array(code, memoryview(data), limits)
+
+    try:
+        fields = msgpack.unpackb(
+            frame,
+            ext_hook=unpack_extension,
+            raw=False,
+            strict_map_key=True,
+            max_str_len=limits.text_bytes,
+            max_bin_len=0,
+            max_array_len=16,
+            max_map_len=limits.arrays,
+            max_ext_len=limits.frame_bytes,
+        )
+    except CodecError:
+        raise
+    except (ValueError, TypeError, msgpack.UnpackException, msgpack.ExtraData, RecursionError) as error:
+        raise CodecError("garbage", f"not a frame: {type(error).__name__}: {error!s:.80}") from None
+    return _build(fields, limits)
+
+
+def _build(fields: object, limits: CodecLimits) -> Message:
+    if not isinstance(fields, list) or len(fields) < 2:
+        raise CodecError("garbage", "a frame is an array of at least version and code")
+    version, code = fields[0], fields[1]
+    if type(version) is not int or version != VERSION:
+        raise CodecError("version", f"frame version {version!r:.20}; this side speaks {VERSION}")
+    message_type = _TYPE_OF_CODE.get(code) if type(code) is int else None
+    if message_type is None:
+        raise CodecError("garbage", f"message code {code!r:.20} is not known")
+    values = fields[2:]
+    if len(values) != len(message_type.FIELDS):
+        raise CodecError(
+            "garbage",
+            f"{message_type.__name__} has {len(message_type.FIELDS)} fields, the frame has {len(values)}",
+        )
+    for (name, kind), value in zip(message_type.FIELDS, values, strict=True):
+        problem = _field_problem(kind, value, limits)
+        if problem is not None:
+            raise CodecError("garbage", f"{message_type.__name__}.{name}: {problem}")
+    return message_type(*values)

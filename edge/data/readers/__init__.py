@@ -1,0 +1,1 @@
+"""Readers of rating files, one module a family of formats."""

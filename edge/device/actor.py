@@ -1,0 +1,66 @@
+"""One device's story in one round.
+
+The actor is written once: under the virtual clock its context sends over simulated links and waits in
+simulated time; on the real clock another context does the same over sockets. Nothing here knows which.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from edge.device.participation import Participation, State
+from edge.learning.base import ClientUpdate
+from edge.mailbox import DeadlineExceededError
+from edge.messages import Invite, Message, Model
+from edge.vocabulary import Reason
+
+
+class DeviceContext(Protocol):
+    """What a device can do: look at itself, talk to the coordinator, compute."""
+
+    @property
+    def device(self) -> int:
+        """The device's id."""
+
+    def obstacle(self) -> Reason:
+        """Say what keeps the device from taking part now, or ``Reason.NONE``."""
+
+    def send(self, message: Message) -> None:
+        """Start sending ``message`` to the coordinator; returns at once."""
+
+    async def receive(self) -> Message:
+        """Return the next frame; raise :class:`~edge.mailbox.DeadlineExceededError` when time is up."""
+
+    def settle(self, reason: Reason) -> None:
+        """Say what became of the frame received last: acted on (``NONE``), or discarded and why."""
+
+    async def train(self, model: Model) -> ClientUpdate | Reason:
+        """Reconstruct the local factors and compute the update, taking the device's time for it.
+
+        Returns the reason instead when the device cannot do the work (no data, out of memory).
+        """
+
+
+async def take_part(context: DeviceContext, invite: Invite) -> Participation:
+    """Answer an invitation, download, train, report, and wait for the receipt.
+
+    Returns the participation as it ended. ``CancelledError`` passes through: a device that vanishes does
+    not say goodbye.
+    """
+    part = Participation(context.device)
+    context.send(part.invited(invite, context.obstacle()))
+    try:
+        while part.state is State.AWAITING_MODEL:
+            model = await context.receive()
+            context.settle(part.received(model))
+        if isinstance(model, Model) and part.state is State.COMPUTING:
+            result = await context.train(model)
+            if isinstance(result, Reason):
+                context.send(part.failed(result))
+            else:
+                context.send(part.computed(result.arrays, result.weight, result.examples, result.loss))
+        while part.state is State.AWAITING_RECEIPT:
+            context.settle(part.received(await context.receive()))
+    except DeadlineExceededError:
+        part.timed_out()
+    return part

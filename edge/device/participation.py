@@ -1,0 +1,117 @@
+"""The device's side of one round, as a state machine without I/O.
+
+Frames and local events go in, messages to send come out; there is no clock, socket or ``await`` here. The
+same machine serves the virtual and the real clock. What a frame means is decided here and nowhere else: one
+of another run or round is *stale*, one that repeats a step is a *duplicate*, one out of order is of the
+*wrong stage*; such frames are discarded and named, never acted on.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+from edge.errors import LocalProtocolError
+from edge.messages import Accept, Acknowledge, Arrays, Decline, Failure, Invite, Message, Model, Report
+from edge.vocabulary import Reason
+
+
+class State(enum.Enum):
+    """Where the device stands in its round."""
+
+    IDLE = "idle"
+    AWAITING_MODEL = "awaiting model"
+    COMPUTING = "computing"
+    AWAITING_RECEIPT = "awaiting receipt"
+    OVER = "over"
+
+
+class Participation:
+    """One device's part in one round.
+
+    The order of calls is :meth:`invited`, :meth:`received` (until it gives a model), :meth:`computed` or
+    :meth:`failed`, :meth:`received` (until the receipt); :meth:`timed_out` may end it anywhere. A call in
+    any other state raises ``LocalProtocolError``: that is a bug of the caller, not of the peer.
+    """
+
+    __slots__ = ("device", "receipt", "round_number", "run_id", "state")
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.state = State.IDLE
+        self.run_id = ""
+        self.round_number = -1
+        self.receipt: Reason | None = None
+        """What the coordinator answered to the report: ``Reason.NONE`` when it was counted."""
+
+    @property
+    def over(self) -> bool:
+        """Say whether nothing more is to be done in this round."""
+        return self.state is State.OVER
+
+    def _expect(self, state: State, call: str) -> None:
+        if self.state is not state:
+            raise LocalProtocolError(f"{call}() needs the state '{state.value}', not '{self.state.value}'")
+
+    def invited(self, invite: Invite, obstacle: Reason) -> Accept | Decline:
+        """Answer an invitation: no if there is an ``obstacle`` (battery, memory, …), else yes."""
+        self._expect(State.IDLE, "invited")
+        self.run_id = invite.run_id
+        self.round_number = invite.round_number
+        if obstacle is not Reason.NONE:
+            self.state = State.OVER
+            return Decline(invite.run_id, invite.round_number, self.device, obstacle)
+        self.state = State.AWAITING_MODEL
+        return Accept(invite.run_id, invite.round_number, self.device)
+
+    def received(self, message: Message) -> Reason:
+        """Take a frame from the coordinator; return ``Reason.NONE`` if it was acted on, else why not."""
+        if isinstance(message, Model):
+            if not self._is_ours(message.run_id, message.round_number):
+                return Reason.STALE
+            if self.state is State.AWAITING_MODEL:
+                self.state = State.COMPUTING
+                return Reason.NONE
+            return Reason.DUPLICATE
+        if isinstance(message, Acknowledge):
+            if not self._is_ours(message.run_id, message.round_number):
+                return Reason.STALE
+            if self.state is State.OVER:
+                return Reason.DUPLICATE
+            if self.state is State.COMPUTING:
+                return Reason.WRONG_STAGE  # nothing was reported that could be acknowledged
+            # Waiting for the model, a receipt says that the round no longer needs this device.
+            self.state = State.OVER
+            self.receipt = _known_reason(message.reason)
+            return Reason.NONE
+        if isinstance(message, Invite):
+            return Reason.DUPLICATE if self._is_ours(message.run_id, message.round_number) else Reason.STALE
+        return Reason.WRONG_STAGE
+
+    def computed(self, arrays: Arrays, weight: float, examples: int, loss: float) -> Report | Failure:
+        """Report a finished client update; one with a NaN or infinite loss or weight becomes a failure."""
+        self._expect(State.COMPUTING, "computed")
+        if not (math.isfinite(loss) and math.isfinite(weight)):
+            return self.failed(Reason.NOT_FINITE)
+        self.state = State.AWAITING_RECEIPT
+        return Report(self.run_id, self.round_number, self.device, examples, weight, loss, arrays)
+
+    def failed(self, reason: Reason) -> Failure:
+        """Give up during the computation and say why."""
+        self._expect(State.COMPUTING, "failed")
+        self.state = State.OVER
+        return Failure(self.run_id, self.round_number, self.device, reason)
+
+    def timed_out(self) -> None:
+        """End the participation: its time is up. Nothing is sent; the coordinator has its own clock."""
+        self.state = State.OVER
+
+    def _is_ours(self, run_id: str, round_number: int) -> bool:
+        return round_number == self.round_number and run_id == self.run_id
+
+
+def _known_reason(code: int) -> Reason:
+    try:
+        return Reason(code)
+    except ValueError:
+        return Reason.GARBAGE

@@ -1,0 +1,396 @@
+"""A device in virtual time: the context in which the actor of a simulated device lives.
+
+It exists from the invitation to the end of the participation. What its profile makes of the round (rates,
+computing time, when it leaves …) has been drawn for the whole cohort beforehand: :class:`CohortPlan`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from edge.clock import VirtualClockLoop, sleep
+from edge.codec import measure
+from edge.device.actor import take_part
+from edge.device.compute import ComputeQueue, Kernel
+from edge.device.participation import Participation
+from edge.learning.base import ClientUpdate
+from edge.log import pack_record
+from edge.mailbox import DeadlineExceededError, Mailbox
+from edge.messages import Accept, Decline, Failure, Invite, Message, Model, Report
+from edge.transport.cohort import CohortLinks
+from edge.transport.conditions import LinkConditions
+from edge.transport.link import Delivery, DeviceLink, SimulatedNetwork
+from edge.transport.loss import TransferFailedError
+from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, tcp_ip_bytes
+from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
+
+RECEIPT_PATIENCE = 2.0
+"""A device that has begun its report waits for the receipt until this multiple of the round's time limit."""
+
+_EVENT_OF_REASON = {
+    Reason.DUPLICATE: EventKind.DUPLICATE,
+    Reason.STALE: EventKind.STALE,
+    Reason.GARBAGE: EventKind.GARBAGE,
+    Reason.DEADLINE: EventKind.LATE,
+    Reason.COHORT_FULL: EventKind.LATE,
+}
+
+
+@dataclass(slots=True)
+class CohortPlan:
+    """What a round will be like for each invited device, as lists indexed by slot."""
+
+    reachable: list[bool]
+    """Whether it is available when it is invited."""
+    failed_connects: list[int]
+    """Attempts to connect that fail before one succeeds."""
+    obstacle: list[Reason]
+    """What makes it decline, or ``NONE``."""
+    shortage: list[Reason]
+    """What makes the computation fail (``MEMORY``, ``NO_DATA``), or ``NONE``."""
+    compute_s: list[float]
+    """How long the computation takes, simulated seconds."""
+    drop_stage: list[int]
+    """Stage in which it vanishes by chance, −1 for never."""
+    drop_fraction: list[float]
+    """How far into that stage, 0…1."""
+    leaves_s: list[float]
+    """When its availability ends, absolute seconds; ``inf`` for never."""
+
+
+class RoundServices(Protocol):
+    """What the devices of one round share."""
+
+    loop: VirtualClockLoop
+    network: SimulatedNetwork
+    links: CohortLinks
+    conditions: LinkConditions
+    compute: ComputeQueue
+    kernel: Kernel[ClientUpdate]
+    plan: CohortPlan
+    open_frames: int
+    """Frames that were sent and of which no record was made yet; 0 when the round is done."""
+
+    def record(self, packed: bytes) -> None:
+        """Add a packed record to the round's log."""
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand a frame to the coordinator."""
+
+    def finished(self, device: SimulatedDevice) -> None:
+        """Take note that ``device`` has ended its participation."""
+
+    def crashed(self, device: SimulatedDevice, error: Exception) -> None:
+        """Take note of a bug in the actor."""
+
+
+class _VanishedError(Exception):
+    """The device is gone; unwinds its actor from within."""
+
+
+class SimulatedDevice:
+    """One device during one round; implements :class:`~edge.device.actor.DeviceContext`."""
+
+    __slots__ = (
+        "_arrival",
+        "_compute_start_s",
+        "_deadline_s",
+        "_invite",
+        "_mailbox",
+        "_patience_s",
+        "_services",
+        "_task",
+        "device",
+        "link",
+        "loss",
+        "outcome",
+        "over",
+        "reason",
+        "slot",
+        "stage",
+    )
+
+    def __init__(self, services: RoundServices, device: int, slot: int) -> None:
+        self._services = services
+        self.device = device
+        self.slot = slot
+        self.link = DeviceLink(services.links, slot, self)
+        self._mailbox: Mailbox | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._invite: Invite | None = None
+        self._arrival: Delivery | None = None
+        self._compute_start_s = 0.0
+        self._deadline_s = self._patience_s = math.inf
+        self.outcome: Outcome | None = None
+        """How the participation ended, as far as the device knows; set once."""
+        self.reason = Reason.NONE
+        self.stage = Stage.INVITE
+        self.over = False
+        self.loss = math.nan
+        """Local training loss, once an update was computed."""
+
+    # -- frames and records ----------------------------------------------------------------------------
+
+    def arrived(self, delivery: Delivery) -> None:
+        """Take a frame from the coordinator; the first invitation starts the actor."""
+        if self.outcome is not None:
+            self.log_frame(delivery, Fate.DISCARDED, self.reason or Reason.WRONG_STAGE)
+            self._finish_when_quiet()
+        elif self._mailbox is not None:
+            if not self._mailbox.put(delivery):
+                self.log_frame(delivery, Fate.DISCARDED, Reason.GARBAGE)
+        elif isinstance(delivery.message, Invite):
+            self.log_frame(delivery, Fate.DELIVERED, Reason.NONE)
+            self._begin(delivery.message)
+        else:
+            self.log_frame(delivery, Fate.DISCARDED, Reason.WRONG_STAGE)
+
+    def delivered(self, delivery: Delivery) -> None:
+        """Learn that a frame of this device has arrived, and pass it on."""
+        if isinstance(delivery.message, Report) and self.outcome is None:
+            self.stage = Stage.ACKNOWLEDGE
+        self._services.deliver(delivery)
+        if self.outcome is not None:
+            self._finish_when_quiet()
+
+    def push(self, message: Message, frame_bytes: int, payload_bytes: int) -> None:
+        """Start sending a frame of the coordinator to this device; returns at once."""
+        self.transmit(Direction.DOWN, message, frame_bytes, payload_bytes)
+
+    def transmit(
+        self, direction: Direction, message: Message, frame_bytes: int | None = None, payload_bytes: int = 0
+    ) -> Delivery | None:
+        """Put a frame on this device's link; None (and a record of the loss) when the connection is dead.
+
+        ``frame_bytes`` and ``payload_bytes`` are measured here unless they are known already.
+        """
+        services = self._services
+        services.open_frames += 1
+        if self.over:
+            self._send_in_vain(direction, message)
+            return None
+        if frame_bytes is None:
+            frame_bytes, payload_bytes = measure(message)
+        try:
+            return services.network.transmit(
+                self.link, services.conditions, direction, message, frame_bytes, payload_bytes
+            )
+        except TransferFailedError:
+            services.open_frames -= 1
+            self.vanish(Reason.CONNECTION_LOST)
+            return None
+
+    def _send_in_vain(self, direction: Direction, message: Message) -> None:
+        """Record a frame to a device that is gone: TCP sends one window and hears nothing more."""
+        frame_bytes, payload_bytes = measure(message)
+        lost = Delivery(self.link, direction, message, frame_bytes, payload_bytes)
+        lost.start_s = lost.end_s = self._services.loop.now_s
+        lost.retransmitted_bytes = 0
+        lost.tcp_ip_bytes = tcp_ip_bytes(frame_bytes)
+        self.log_frame(lost, Fate.LOST, self.reason, min(1.0, INITIAL_WINDOW_BYTES / frame_bytes))
+
+    def log_frame(self, delivery: Delivery, fate: Fate, reason: Reason, share: float = 1.0) -> None:
+        """Record what became of a frame, or of the ``share`` of it that was sent."""
+        services = self._services
+        services.open_frames -= 1
+        message = delivery.message
+        payload, framing = delivery.payload_bytes, delivery.framing_bytes
+        overhead, resent = delivery.tcp_ip_bytes, delivery.retransmitted_bytes
+        if share < 1.0:
+            payload, framing = int(payload * share), int(framing * share)
+            overhead, resent = int(overhead * share), int(resent * share)
+        services.record(
+            pack_record(
+                services.loop.now_s,
+                self.slot,
+                self.device,
+                message.EVENT if fate is Fate.DELIVERED else _EVENT_OF_REASON.get(reason, message.EVENT),
+                message.STAGE,
+                delivery.direction,
+                delivery.start_s,
+                delivery.end_s if share >= 1.0 else services.loop.now_s,
+                payload,
+                framing,
+                overhead,
+                resent,
+                fate,
+                reason,
+            )
+        )
+
+    def _log_event(self, kind: EventKind, stage: Stage, start_s: float, reason: Reason) -> None:
+        now_s = self._services.loop.now_s
+        self._services.record(
+            pack_record(
+                now_s, self.slot, self.device, kind, stage, Direction.NONE, start_s, now_s, 0, 0, 0, 0,
+                Fate.DELIVERED, reason,
+            )
+        )  # fmt: skip
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> bool:
+        """Say whether the invitation is still to arrive (the device is its own timer for it)."""
+        return self._mailbox is None
+
+    def expect(self, invite: Invite, arrival_s: float) -> None:
+        """Let the invitation arrive at ``arrival_s``; its transfer is recorded by the caller."""
+        link = self.link
+        link.connected = True
+        link.frames_sent = 1
+        link.arrived_s = arrival_s
+        link.radio_until_s = arrival_s + link.cohort.tail_s[self.slot]
+        self._invite = invite
+        self._services.loop.push_timer(arrival_s, self)
+
+    def fire(self) -> None:
+        """Receive the invitation; called by the loop."""
+        assert self._invite is not None
+        self._begin(self._invite)
+
+    def _begin(self, invite: Invite) -> None:
+        loop = self._services.loop
+        self._invite = invite
+        self._deadline_s = loop.now_s + invite.report_within_s
+        self._patience_s = loop.now_s + RECEIPT_PATIENCE * invite.report_within_s
+        name = f"device {self.device} in round {invite.round_number}"
+        self._mailbox = Mailbox(loop, name)
+        self._mailbox.set_deadline(self._deadline_s)
+        leaves_s = self._services.plan.leaves_s[self.slot]
+        if leaves_s < self._patience_s:
+            loop.call_at(leaves_s, self.vanish, Reason.SESSION_ENDED)
+        self._task = loop.create_task(self._live(invite), name=name)
+
+    async def _live(self, invite: Invite) -> None:
+        try:
+            part = await take_part(self, invite)
+        except _VanishedError:
+            return
+        except asyncio.CancelledError:
+            if self.outcome is None:
+                raise
+            return
+        except Exception as error:
+            self._services.crashed(self, error)
+            return
+        self._conclude(part)
+
+    def _conclude(self, part: Participation) -> None:
+        if self.outcome is None:  # a refusal or failure was noted when it was sent
+            receipt = part.receipt
+            if receipt is None:
+                self._end(Outcome.LATE, Reason.DEADLINE)
+                self._cut(Reason.DEADLINE)
+            elif receipt is Reason.NONE:
+                self._end(Outcome.COMPLETED, Reason.NONE)
+            else:
+                self._end(Outcome.SURPLUS if receipt is Reason.COHORT_FULL else Outcome.LATE, receipt)
+        self._finish_when_quiet()
+
+    def _finish_when_quiet(self) -> None:
+        """Finish once nothing is on its way any more."""
+        if not self.over and not self.link.in_flight:
+            self._finish()
+
+    def _end(self, outcome: Outcome, reason: Reason) -> None:
+        self.outcome = outcome
+        self.reason = reason
+
+    def _finish(self) -> None:
+        self.over = True
+        self._task = None
+        if self._mailbox is not None:
+            for delivery in self._mailbox.drain():
+                self.log_frame(delivery, Fate.DISCARDED, self.reason or Reason.WRONG_STAGE)
+        self._services.finished(self)
+
+    def _cut(self, reason: Reason) -> None:
+        services = self._services
+        for delivery in services.network.cut(self.link):
+            self.log_frame(delivery, Fate.LOST, reason, delivery.sent_share(services.loop.now_s))
+
+    def vanish(self, reason: Reason) -> None:
+        """Disappear without a word: frames under way are lost, the actor ends where it stands."""
+        if self.outcome is not None:
+            return
+        self._end(Outcome.DROPPED, reason)
+        self._cut(reason)
+        if self.stage is Stage.COMPUTE:
+            self._log_event(EventKind.COMPUTED, Stage.COMPUTE, self._compute_start_s, reason)
+        self._log_event(EventKind.DROPPED, self.stage, self._services.loop.now_s, reason)
+        task = self._task
+        self._finish()
+        if task is not None:
+            task.cancel()
+
+    # -- what the actor can do -------------------------------------------------------------------------
+
+    def obstacle(self) -> Reason:
+        """Say what keeps the device from taking part now, or ``Reason.NONE``."""
+        return self._services.plan.obstacle[self.slot]
+
+    def send(self, message: Message) -> None:
+        """Start sending ``message`` to the coordinator; returns at once."""
+        delivery = self.transmit(Direction.UP, message)
+        if isinstance(message, Accept):
+            self.stage = Stage.DOWNLOAD
+            if self._services.plan.drop_stage[self.slot] == Stage.DOWNLOAD and delivery is not None:
+                self._vanish_at(delivery.end_s)
+        elif isinstance(message, Report):
+            self.stage = Stage.REPORT
+            assert self._mailbox is not None
+            self._mailbox.set_deadline(self._patience_s)
+            plan = self._services.plan
+            if plan.drop_stage[self.slot] == Stage.REPORT and delivery is not None:
+                span_s = delivery.last_byte_s - delivery.first_byte_s
+                self._vanish_at(delivery.first_byte_s + plan.drop_fraction[self.slot] * span_s)
+        elif isinstance(message, Decline):
+            self._end(Outcome.DECLINED, Reason(message.reason))
+        elif isinstance(message, Failure):
+            self._end(Outcome.FAILED, Reason(message.reason))
+
+    def _vanish_at(self, when_s: float) -> None:
+        self._services.loop.call_at(when_s, self.vanish, Reason.VANISHED)
+
+    async def receive(self) -> Message:
+        """Return the next frame; raise ``DeadlineExceededError`` when time is up."""
+        assert self._mailbox is not None
+        delivery: Delivery = await self._mailbox
+        self._arrival = delivery
+        return delivery.message
+
+    def settle(self, reason: Reason) -> None:
+        """Record what became of the frame received last."""
+        delivery, self._arrival = self._arrival, None
+        assert delivery is not None
+        self.log_frame(delivery, Fate.DELIVERED if reason is Reason.NONE else Fate.DISCARDED, reason)
+
+    async def train(self, model: Model) -> ClientUpdate | Reason:
+        """Take the device's time for the computation and return its result."""
+        services = self._services
+        plan = services.plan
+        self.stage = Stage.COMPUTE
+        shortage = plan.shortage[self.slot]
+        if shortage is not Reason.NONE:
+            return shortage
+        self._compute_start_s = start_s = services.loop.now_s
+        seconds = plan.compute_s[self.slot]
+        if plan.drop_stage[self.slot] == Stage.COMPUTE:
+            before_s = seconds * plan.drop_fraction[self.slot]
+            if start_s + before_s < self._deadline_s:
+                await sleep(before_s)
+                self.vanish(Reason.VANISHED)
+                raise _VanishedError
+        if start_s + seconds > self._deadline_s:
+            # It knows that it cannot make it only when the time is up: others may be done by then.
+            await sleep(self._deadline_s - start_s)
+            self._log_event(EventKind.COMPUTED, Stage.COMPUTE, start_s, Reason.DEADLINE)
+            raise DeadlineExceededError
+        result = await services.compute.run(services.kernel, self.device, seconds)
+        self.loss = result.loss
+        self._log_event(EventKind.COMPUTED, Stage.COMPUTE, start_s, Reason.NONE)
+        return result

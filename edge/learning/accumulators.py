@@ -1,0 +1,153 @@
+"""Sums of client updates: one buffer the size of the model, whatever the number of clients.
+
+Contributions are added one after the other in the order in which they arrive, in the updates' own dtype, so
+the bits of the sum depend on that order and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.errors import RemoteProtocolError
+from edge.learning.base import Aggregate, Array, ClientUpdate
+
+
+class _Totals:
+    """The scalars every accumulator keeps."""
+
+    __slots__ = ("clients", "examples", "loss_sum", "weight")
+
+    def __init__(self) -> None:
+        self.clients = 0
+        self.examples = 0
+        self.weight = 0.0
+        self.loss_sum = 0.0
+
+    def add(self, update: ClientUpdate) -> None:
+        self.clients += 1
+        self.examples += update.examples
+        self.weight += update.weight
+        self.loss_sum += update.loss * update.examples
+
+    def aggregate(self, sums: dict[str, Array]) -> Aggregate:
+        loss = self.loss_sum / self.examples if self.examples else float("nan")
+        return Aggregate(sums, self.weight, self.clients, self.examples, loss)
+
+
+def _malformed(detail: str) -> RemoteProtocolError:
+    return RemoteProtocolError("malformed-update", detail)
+
+
+def _check_names(arrays: Mapping[str, Array], expected: Iterable[str]) -> None:
+    wanted = sorted(expected)
+    if sorted(arrays) != wanted:
+        raise _malformed(f"an update has the arrays {', '.join(wanted)}, not {', '.join(sorted(arrays))}")
+
+
+def _check_array(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    if array.dtype != dtype or array.shape != shape:
+        raise _malformed(f"'{name}' is {dtype}{list(shape)}, not {array.dtype}{list(array.shape)}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise _malformed(f"'{name}' holds a value that is not finite")
+
+
+class DenseAccumulator:
+    """Adds whole arrays.
+
+    Parameters
+    ----------
+    shapes : dtype and shape of every array of an update, by name.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> None:
+        self._shapes = dict(shapes)
+        self._sums: dict[str, Array] = {
+            name: np.zeros(shape, dtype) for name, (dtype, shape) in shapes.items()
+        }
+        self._totals = _Totals()
+
+    def check(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays that are not a well-formed update (``malformed-update``)."""
+        _check_names(arrays, self._shapes)
+        for name, (dtype, shape) in self._shapes.items():
+            _check_array(name, arrays[name], dtype, shape)
+
+    def add(self, update: ClientUpdate) -> None:
+        """Add one update."""
+        for name, total in self._sums.items():
+            np.add(total, update.arrays[name], out=total)
+        self._totals.add(update)
+
+    def add_many(self, updates: Iterable[ClientUpdate]) -> None:
+        """Add updates in order."""
+        for update in updates:
+            self.add(update)
+
+    def result(self) -> Aggregate:
+        """Return the sum so far."""
+        return self._totals.aggregate({name: array.copy() for name, array in self._sums.items()})
+
+
+class RowAccumulator:
+    """Adds a few rows of one table, each update naming the rows it changes.
+
+    Parameters
+    ----------
+    name : the array that holds an update's rows, [n, width], and the name of the sum.
+    index_name : the array that holds the row numbers, [n], increasing.
+    index_dtype, dtype : of the two arrays.
+    rows, width : shape of the table.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index_name: str,
+        *,
+        index_dtype: np.dtype[Any],
+        dtype: np.dtype[Any],
+        rows: int,
+        width: int,
+    ) -> None:
+        self._name = name
+        self._index_name = index_name
+        self._index_dtype = index_dtype
+        self._sum: npt.NDArray[Any] = np.zeros((rows, width), dtype)
+        self._totals = _Totals()
+
+    def check(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays that are not a well-formed update (``malformed-update``)."""
+        _check_names(arrays, (self._name, self._index_name))
+        index, rows = arrays[self._index_name], arrays[self._name]
+        if index.ndim != 1:
+            raise _malformed(f"'{self._index_name}' has {index.ndim} dimensions; it has 1")
+        _check_array(self._index_name, index, self._index_dtype, (len(index),))
+        _check_array(self._name, rows, self._sum.dtype, (len(index), self._sum.shape[1]))
+        if len(index) == 0:
+            return
+        if not (index[1:] > index[:-1]).all():
+            raise _malformed(f"'{self._index_name}' does not increase from row to row")
+        if int(index[0]) < 0 or int(index[-1]) >= len(self._sum):
+            raise _malformed(f"'{self._index_name}' names a row outside 0..{len(self._sum) - 1}")
+
+    def add(self, update: ClientUpdate) -> None:
+        """Add one update."""
+        # Take, add, put back: twice as fast as `sum[index] += rows`; right because an index never repeats.
+        index = update.arrays[self._index_name].astype(np.intp)
+        rows = self._sum.take(index, axis=0)
+        rows += update.arrays[self._name]
+        self._sum[index] = rows
+        self._totals.add(update)
+
+    def add_many(self, updates: Iterable[ClientUpdate]) -> None:
+        """Add updates in order."""
+        for update in updates:
+            self.add(update)
+
+    def result(self) -> Aggregate:
+        """Return the sum so far."""
+        return self._totals.aggregate({self._name: self._sum.copy()})

@@ -1,0 +1,316 @@
+"""FedRecon matrix factorisation: global item factors, user factors reconstructed on the device every round.
+
+Source: Singhal et al., "Federated Reconstruction: Partially Local Federated Learning" (NeurIPS 2021),
+algorithm 1, applied to r̂_ui = μ + b_i + b_u + p_u·q_i. Global: item factors q and item biases b_i. Local,
+made anew every round and never uploaded: user factors p_u and user bias b_u.
+
+A round on a device: split the ratings into support and query (or use all for both); from zero, fit p_u and
+b_u to the support with the items frozen, by ridge regression (b_u solved jointly) or gradient steps; with p_u
+and b_u frozen, take gradient steps on the items of the query; upload how the item rows changed.
+
+What an upload reveals. A *sparse* upload names the items it changes: whoever sees it learns which items were
+rated (the query part of them, under a split), and the rows are multiples of p_u, so they give its direction
+away as well. A *dense* upload is zero where nothing changed: seen in the clear it reveals just as much, but
+it can be added up under masks, so that only the sum over the cohort is seen. An item that a single device of
+a cohort rated stays exposed in that sum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, StrictBool
+from edge.learning import fedrecon_kernels as kernels
+from edge.learning.accumulators import DenseAccumulator, RowAccumulator
+from edge.learning.base import (
+    Accumulator,
+    Aggregate,
+    Array,
+    ArraySpec,
+    ClientUpdate,
+    OptimizerState,
+    Problem,
+    RatingBatch,
+    State,
+    UpdateBatch,
+    Work,
+)
+from edge.learning.fedrecon_work import fedrecon_work
+from edge.learning.local_steps import GradientSteps, LocalDescent, Reconstruction, Ridge
+from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
+from edge.rng import stream
+
+ITEMS, ROWS = "items", "item_rows"
+FACTORS, BIAS, MEAN = "item_factors", "item_bias", "rating_mean"
+
+
+class FedReconSettings(BaseModel):
+    """Settings of FedRecon matrix factorisation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    algorithm: Literal["fedrecon"]
+    factors: PositiveInt = Field(default=16, description="length k of the user and item factors")
+    item_bias: StrictBool = Field(default=True, description="learn a bias for every item")
+    user_bias: StrictBool = Field(default=True, description="reconstruct a bias for every user")
+    subtract_mean: StrictBool = Field(
+        default=True, description="predict the difference to the mean training rating, a public statistic"
+    )
+    initial_scale: NonNegativeFloat = Field(
+        default=0.1, description="standard deviation of the item factors before the first round"
+    )
+    reconstruction: Reconstruction = Field(
+        default=Ridge(), description="how a device fits its user factors: ridge, gradient-steps, mini-batches"
+    )
+    split: Literal["none", "support-query"] = Field(
+        default="none",
+        description="reconstruct on one part of the ratings and update on the other; none: all for both",
+    )
+    support_fraction: PositiveFraction = Field(
+        default=0.5, description="part of a user's ratings that goes into support, with split: support-query"
+    )
+    client: LocalDescent = Field(
+        default=GradientSteps(method="gradient-steps", steps=1, learning_rate=1.0),
+        description="a device's steps on the items: gradient-steps or mini-batches",
+    )
+    weighting: Literal["examples", "uniform"] = Field(
+        default="examples", description="weight of an update: its number of query ratings, or one per client"
+    )
+    upload: Literal["sparse", "dense"] = Field(
+        default="sparse", description="upload the changed item rows and their numbers, or the whole table"
+    )
+    optimizer: ServerOptimizer = Field(default=AdamSettings(), description="server optimiser")
+    learning_rate: PositiveFloat = Field(default=0.02, description="server learning rate")
+    schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _DenseUpdateBatch(UpdateBatch):
+    """Keeps the rows sparse and lays a client's table out when asked for it: no n × items buffer."""
+
+    n_items: int
+
+    def client(self, index: int) -> ClientUpdate:
+        """Return the update of the client at ``index``; its table is a new array."""
+        sparse = UpdateBatch.client(self, index)
+        rows = sparse.arrays[ROWS]
+        table = np.zeros((self.n_items, rows.shape[1]), rows.dtype)
+        table[sparse.arrays[ITEMS]] = rows
+        return sparse._replace(arrays={ROWS: table})
+
+
+class FedRecon:
+    """FedRecon matrix factorisation; see the module for what it does and :class:`FedReconSettings`.
+
+    State: ``item_factors`` [items, k], ``item_bias`` [items] (with ``item_bias``), ``rating_mean`` [1].
+    Upload: ``item_rows`` [n, k + 1], the deltas of the factors and, with ``item_bias``, of the bias in the
+    last column, times the weight; and, when sparse, ``items`` [n]. All arithmetic in ``dtype``.
+    """
+
+    def __init__(self, settings: FedReconSettings, problem: Problem, dtype: type[Any] = np.float32) -> None:
+        if problem.n_items < 1:
+            raise ValueError("fedrecon learns from ratings; this problem has no items")
+        self.settings = settings
+        self.n_items = problem.n_items
+        self.dtype = np.dtype(dtype)
+        self.item_dtype = np.dtype(np.uint16 if self.n_items < 65_536 else np.int32)
+        self.width = settings.factors + settings.item_bias
+        self._rating_mean = problem.rating_mean if settings.subtract_mean else 0.0
+
+    def initial_state(self, seed: int) -> State:
+        """Return item factors ~ N(0, ``initial_scale``²), biases 0 and the rating mean."""
+        s = self.settings
+        draws = stream(seed, "learning", "item_factors").standard_normal((self.n_items, s.factors))
+        state = {
+            FACTORS: (s.initial_scale * draws).astype(self.dtype),
+            MEAN: np.array([self._rating_mean], self.dtype),
+        }
+        if s.item_bias:
+            state[BIAS] = np.zeros(self.n_items, self.dtype)
+        return state
+
+    def initial_optimizer_state(self, state: State) -> OptimizerState:
+        """Return the server optimiser's arrays before the first round."""
+        return self.settings.optimizer.initial(self._trained(state))
+
+    def broadcast(self, state: State) -> dict[str, Array]:
+        """Return the item table and the rating mean."""
+        return dict(state)
+
+    def work(self, examples: npt.NDArray[np.int64]) -> Work:
+        """Return what a round costs users with this many ratings; see :mod:`edge.learning.fedrecon_work`."""
+        return fedrecon_work(self.settings, self.n_items, self._query_counts(examples), examples)
+
+    def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
+        """Return the arrays uploaded by users with this many ratings."""
+        if self.settings.upload == "dense":
+            rows = np.full(len(examples), self.n_items, dtype=np.int64)
+            return (ArraySpec(ROWS, self.dtype, (self.width,), rows),)
+        rows = np.minimum(self._query_counts(examples), self.n_items)
+        return (
+            ArraySpec(ITEMS, self.item_dtype, (), rows),
+            ArraySpec(ROWS, self.dtype, (self.width,), rows),
+        )
+
+    def client_update(
+        self,
+        state: State,
+        batch: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        clients: npt.NDArray[np.int64] | None = None,
+    ) -> UpdateBatch:
+        """Reconstruct every user and compute how its query ratings change the items.
+
+        See :meth:`edge.learning.base.Algorithm.client_update`. A client of several users uploads the sum of
+        its users' deltas: weighted by their query ratings, or their mean with uniform weights.
+        """
+        s = self.settings
+        table = self._table(state)
+        users = len(batch.indptr) - 1
+        per_client = np.ones(users, np.int64) if clients is None else np.diff(clients)
+        owners = np.repeat(np.arange(len(per_client)), per_client)
+        keys = client_keys if clients is None else _user_keys(client_keys, clients)
+        support: RatingBatch = batch
+        query: RatingBatch = batch
+        if s.split == "support-query":
+            support, query = kernels.split(batch, keys, s.support_fraction)
+        counts: npt.NDArray[np.int64] = np.diff(query.indptr)
+        per_user = counts.astype(np.float64) if s.weighting == "examples" else 1.0 / per_client[owners]
+        scales = per_user.astype(self.dtype)
+        rates = kernels.step_rates(query.indptr, keys, s.client, self.dtype)
+        rows = np.empty((len(query.items), self.width), self.dtype)
+        losses: npt.NDArray[Any] = np.zeros(users)
+        for first, end in kernels.blocks(batch.indptr):
+            design, local = self._reconstruct(table, support, first, end, keys)
+            if query is not support:
+                design = kernels.gather(table, query, first, end)
+            part = slice(int(query.indptr[first]), int(query.indptr[end]))
+            error = kernels.item_steps(
+                design,
+                local,
+                s.factors,
+                counts=counts[first:end],
+                rates=rates[:, part],
+                scales=scales[first:end],
+                regularization=s.client.regularization,
+                out=rows[part],
+            )
+            np.square(error, out=error)
+            owner = np.repeat(np.arange(end - first), counts[first:end])
+            losses[first:end] = np.bincount(owner, error, minlength=end - first)
+        items = query.items.astype(self.item_dtype, copy=False)
+        offsets = query.indptr
+        if clients is not None:
+            items, rows, offsets = kernels.merge_users(
+                items, rows, np.repeat(owners, counts), len(per_client)
+            )
+            losses = np.bincount(owners, losses, minlength=len(per_client))
+            # Sums of whole numbers: exact in float64.
+            counts = np.bincount(owners, counts, minlength=len(per_client)).astype(np.int64)
+        weights = np.asarray(counts if s.weighting == "examples" else counts > 0, dtype=np.float64)
+        fields: dict[str, Any] = {
+            "stacked": {},
+            "ragged": {ITEMS: items, ROWS: rows},
+            "offsets": offsets,
+            "weights": weights,
+            "examples": counts,
+            "losses": 0.5 * losses / np.maximum(counts, 1),
+        }
+        if s.upload == "dense":
+            return _DenseUpdateBatch(**fields, n_items=self.n_items)
+        return UpdateBatch(**fields)
+
+    def accumulator(self, state: State) -> Accumulator:
+        """Return an empty accumulator for one round."""
+        if self.settings.upload == "dense":
+            return DenseAccumulator({ROWS: (self.dtype, (self.n_items, self.width))})
+        return RowAccumulator(
+            ROWS,
+            ITEMS,
+            index_dtype=self.item_dtype,
+            dtype=self.dtype,
+            rows=self.n_items,
+            width=self.width,
+        )
+
+    def server_update(
+        self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
+    ) -> tuple[State, OptimizerState]:
+        """Let the server optimiser apply the mean delta of the item rows."""
+        s = self.settings
+        rows = aggregate.mean()[ROWS]
+        update = {FACTORS: rows[:, : s.factors]}
+        if s.item_bias:
+            update[BIAS] = rows[:, s.factors]
+        rate = s.learning_rate * s.schedule.factor(round_number)
+        trained, optimizer_state = s.optimizer.apply(self._trained(state), optimizer_state, update, rate)
+        return {**state, **trained}, optimizer_state
+
+    def converged(self, aggregate: Aggregate) -> str | None:
+        """Return None: FedRecon has no stopping rule of its own."""
+        return None
+
+    def predict(
+        self,
+        state: State,
+        support: RatingBatch,
+        query: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+    ) -> Array:
+        """Reconstruct users from all of ``support`` and predict their ``query`` ratings, [N of query]."""
+        table = self._table(state)
+        counts = np.diff(query.indptr)
+        predictions = np.empty(int(query.indptr[-1]), self.dtype)
+        for first, end in kernels.blocks(support.indptr):
+            _, local = self._reconstruct(table, support, first, end, client_keys)
+            part = slice(int(query.indptr[first]), int(query.indptr[end]))
+            predictions[part] = kernels.predict_rows(table, local, query.items[part], counts[first:end])
+        return predictions
+
+    def scores(
+        self, state: State, support: RatingBatch, client_keys: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[np.float32]:
+        """Reconstruct users from all of ``support`` and predict every item, float32 [n, items]."""
+        table = self._table(state)
+        scores = np.empty((len(support.indptr) - 1, self.n_items), np.float32)
+        for first, end in kernels.blocks(support.indptr):
+            _, local = self._reconstruct(table, support, first, end, client_keys)
+            scores[first:end] = kernels.score_catalogue(table, local)
+        return scores
+
+    def _reconstruct(
+        self, table: kernels.Table, support: RatingBatch, first: int, end: int, keys: npt.NDArray[np.uint64]
+    ) -> tuple[Array, Array]:
+        """Return the gathered support rows of users ``first`` … ``end - 1`` and what was fitted to them."""
+        design = kernels.gather(table, support, first, end)
+        indptr = support.indptr[first : end + 1] - support.indptr[first]
+        return design, kernels.reconstruct(
+            table, design, indptr, keys[first:end], self.settings.reconstruction
+        )
+
+    def _table(self, state: State) -> kernels.Table:
+        return kernels.item_table(
+            state[FACTORS], state.get(BIAS), user_bias=self.settings.user_bias, mean=float(state[MEAN][0])
+        )
+
+    def _trained(self, state: State) -> dict[str, Array]:
+        return {name: state[name] for name in (FACTORS, BIAS) if name in state}
+
+    def _query_counts(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        if self.settings.split == "none":
+            return examples
+        support = kernels.support_sizes(examples, self.settings.support_fraction)
+        return np.where(examples >= 2, examples - support, examples)
+
+
+def _user_keys(client_keys: npt.NDArray[np.uint64], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return a key for every user of clients that hold several: a hash of the client's key and the place."""
+    per_client = np.diff(clients)
+    place = np.arange(int(clients[-1])) - np.repeat(clients[:-1], per_client)
+    return kernels.place_keys(np.repeat(client_keys, per_client), place)

@@ -1,0 +1,70 @@
+"""How a device fits parameters on its own data: the settings shared by the methods.
+
+Losses are ½·mean(error²), so a gradient is mean(error · features). A rate published for mean squared error
+without the half, as Keras defines it, is doubled here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Ridge(_Settings):
+    """The exact minimiser of Σ error² + λ|p|² + λ_b b²."""
+
+    method: Literal["ridge"] = "ridge"
+    regularization: PositiveFloat = Field(default=4.0, description="λ of the user factors")
+    bias_regularization: PositiveFloat = Field(default=2.0, description="λ of the user bias")
+
+
+class Gradient(_Settings):
+    """No step at all: the gradient on all local examples is what a device uploads (FedSGD)."""
+
+    method: Literal["gradient"]
+    regularization: NonNegativeFloat = Field(default=0.0, description="weight decay λ; biases are exempt")
+
+
+class UserSteps(_Settings):
+    """Gradient steps on ½Σ error² + ½λ|p|² + ½λ_b b², each divided by the number of ratings plus λ (or λ_b).
+
+    The division is the diagonal of the Hessian for features of size one. It makes one rate fit users with few
+    and with many ratings: rates up to 2 are stable for the bias, for factors 2 over their mean square.
+    """
+
+    method: Literal["gradient-steps"]
+    steps: PositiveInt = Field(default=5, description="gradient steps, each on all support ratings")
+    learning_rate: PositiveFloat = Field(default=0.3, description="rate of the user factors")
+    bias_learning_rate: PositiveFloat = Field(default=0.5, description="rate of the user bias")
+    regularization: NonNegativeFloat = Field(default=0.0, description="λ of the user factors")
+    bias_regularization: NonNegativeFloat = Field(default=0.0, description="λ_b of the user bias")
+
+
+class GradientSteps(_Settings):
+    """A number of gradient steps, each on all local examples."""
+
+    method: Literal["gradient-steps"]
+    steps: PositiveInt = Field(description="gradient steps, each on all local examples")
+    learning_rate: PositiveFloat = Field(default=0.1, description="rate on the device, for ½·mean(error²)")
+    regularization: NonNegativeFloat = Field(default=0.0, description="weight decay λ; biases are exempt")
+
+
+class MiniBatches(_Settings):
+    """Passes over the local examples in random order, one gradient step per mini-batch."""
+
+    method: Literal["mini-batches"]
+    batch_size: PositiveInt = Field(description="examples in a mini-batch")
+    epochs: PositiveInt = Field(default=1, description="passes over the local examples")
+    learning_rate: PositiveFloat = Field(default=0.1, description="rate on the device, for ½·mean(error²)")
+    regularization: NonNegativeFloat = Field(default=0.0, description="weight decay λ; biases are exempt")
+
+
+Reconstruction = Annotated[Ridge | UserSteps | MiniBatches, Field(discriminator="method")]
+LocalDescent = Annotated[GradientSteps | MiniBatches, Field(discriminator="method")]

@@ -1,0 +1,45 @@
+"""The methods by name: their settings, and how to make them.
+
+A scenario's ``learning`` section is one of the settings models, told apart by ``algorithm``. To add a method
+is to add a line here; see docs/adding-an-algorithm.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel
+
+from edge.learning.base import Algorithm, Problem
+from edge.learning.fedrecon import FedRecon, FedReconSettings
+from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
+
+
+class Method(NamedTuple):
+    """A method: its settings model, its class, called with settings and problem, and what it learns from."""
+
+    settings: type[BaseModel]
+    algorithm: type[Any]
+    data: Literal["ratings", "regression"]
+
+
+METHODS: dict[str, Method] = {
+    "fedrecon": Method(FedReconSettings, FedRecon, "ratings"),
+    "linear-regression": Method(LinearRegressionSettings, LinearRegression, "regression"),
+}
+"""Every method by the name that ``learning.algorithm`` gives it."""
+
+
+def create(settings: BaseModel, problem: Problem) -> Algorithm[Any]:
+    """Make the method that ``settings`` belong to.
+
+    Raises
+    ------
+    ValueError : ``settings`` belong to no registered method, or the problem lacks what the method needs.
+    """
+    for method in METHODS.values():
+        if type(settings) is method.settings:
+            algorithm: Algorithm[Any] = method.algorithm(settings, problem)
+            return algorithm
+    known = ", ".join(sorted(METHODS))
+    raise ValueError(f"{type(settings).__name__} are settings of no registered method; there are {known}")

@@ -1,0 +1,204 @@
+"""Optimisers of the coordinator: how the mean client update changes the global model.
+
+The mean update Δ is taken as a descent direction, −Δ standing for the gradient (Reddi et al. 2021,
+"Adaptive Federated Optimization", algorithm 2; McMahan et al. 2017 is plain SGD with rate 1). Unlike that
+algorithm, Adam here corrects its bias as Kingma and Ba 2015 do, so that the first rounds are not slow.
+
+The optimiser's state is a flat dictionary of arrays, so that it can be stored with the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from device_profiles.fields import (
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+)
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ConstantSchedule(_Settings):
+    """The same learning rate in every round."""
+
+    kind: Literal["constant"] = "constant"
+
+    def factor(self, round_number: int) -> float:
+        """Return what the learning rate is multiplied by in ``round_number``, counted from 0."""
+        return 1.0
+
+
+class InverseTimeSchedule(_Settings):
+    """Rate / (1 + round / half_after): half the rate after that many rounds, a third after twice as many."""
+
+    kind: Literal["inverse-time"]
+    half_after: PositiveInt = Field(description="rounds after which the rate has halved")
+
+    def factor(self, round_number: int) -> float:
+        """Return what the learning rate is multiplied by in ``round_number``, counted from 0."""
+        return 1.0 / (1.0 + round_number / self.half_after)
+
+
+class StepSchedule(_Settings):
+    """The rate is multiplied by ``factor_per_step`` every ``every`` rounds."""
+
+    kind: Literal["step"]
+    every: PositiveInt = Field(description="rounds from one drop to the next")
+    factor_per_step: PositiveFraction = Field(
+        default=0.5, description="what each drop multiplies the rate by"
+    )
+
+    def factor(self, round_number: int) -> float:
+        """Return what the learning rate is multiplied by in ``round_number``, counted from 0."""
+        return float(self.factor_per_step ** (round_number // self.every))
+
+
+class ExponentialSchedule(_Settings):
+    """The rate is multiplied by ``factor_per_round`` every round."""
+
+    kind: Literal["exponential"]
+    factor_per_round: PositiveFraction = Field(description="what each round multiplies the rate by")
+
+    def factor(self, round_number: int) -> float:
+        """Return what the learning rate is multiplied by in ``round_number``, counted from 0."""
+        return float(self.factor_per_round**round_number)
+
+
+class CosineSchedule(_Settings):
+    """Half a cosine from the full rate to ``final`` times it over ``rounds`` rounds, constant afterwards."""
+
+    kind: Literal["cosine"]
+    rounds: PositiveInt = Field(description="rounds until the lowest rate")
+    final: Fraction = Field(default=0.0, description="the lowest rate as a fraction of the full one")
+
+    def factor(self, round_number: int) -> float:
+        """Return what the learning rate is multiplied by in ``round_number``, counted from 0."""
+        progress = min(round_number / self.rounds, 1.0)
+        return self.final + (1.0 - self.final) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+Schedule = Annotated[
+    ConstantSchedule | InverseTimeSchedule | StepSchedule | ExponentialSchedule | CosineSchedule,
+    Field(discriminator="kind"),
+]
+
+
+class SgdSettings(_Settings):
+    """Plain or heavy-ball SGD: v ← β v + Δ; θ ← θ + η v."""
+
+    kind: Literal["sgd"]
+    momentum: Fraction = Field(default=0.0, description="share β of the last step that is kept")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> SgdSettings:
+        if self.momentum >= 1.0:
+            raise ValueError("momentum 100% never forgets; write less than 100%")
+        return self
+
+    def initial(self, parameters: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Return the optimiser's arrays before the first round."""
+        if self.momentum == 0.0:
+            return {}
+        return {f"velocity/{name}": np.zeros_like(array) for name, array in parameters.items()}
+
+    def apply(
+        self, parameters: Arrays, state: Arrays, update: Arrays, learning_rate: float
+    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+        """Return the parameters and the optimiser's arrays after one update."""
+        if self.momentum == 0.0:
+            return {name: parameters[name] + learning_rate * update[name] for name in parameters}, {}
+        velocity = {name: self.momentum * state[f"velocity/{name}"] + update[name] for name in parameters}
+        return (
+            {name: parameters[name] + learning_rate * velocity[name] for name in parameters},
+            {f"velocity/{name}": array for name, array in velocity.items()},
+        )
+
+
+class AdagradSettings(_Settings):
+    """Adagrad (Duchi et al. 2011): s ← s + Δ²; θ ← θ + η Δ / (√s + ε)."""
+
+    kind: Literal["adagrad"]
+    initial_accumulator: NonNegativeFloat = Field(default=0.0, description="s before the first round")
+    epsilon: PositiveFloat = Field(default=1e-8, description="keeps the division finite")
+
+    def initial(self, parameters: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Return the optimiser's arrays before the first round."""
+        return {
+            f"square_sum/{name}": np.full_like(array, self.initial_accumulator)
+            for name, array in parameters.items()
+        }
+
+    def apply(
+        self, parameters: Arrays, state: Arrays, update: Arrays, learning_rate: float
+    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+        """Return the parameters and the optimiser's arrays after one update."""
+        new: dict[str, npt.NDArray[Any]] = {}
+        sums: dict[str, npt.NDArray[Any]] = {}
+        for name, array in parameters.items():
+            total = state[f"square_sum/{name}"] + np.square(update[name])
+            sums[f"square_sum/{name}"] = total
+            new[name] = array + learning_rate * update[name] / (np.sqrt(total) + self.epsilon)
+        return new, sums
+
+
+class AdamSettings(_Settings):
+    """Adam (Kingma and Ba 2015, algorithm 1), its bias corrected."""
+
+    kind: Literal["adam"] = "adam"
+    beta1: Fraction = Field(default=0.9, description="decay of the mean of updates")
+    beta2: Fraction = Field(default=0.999, description="decay of the mean of squared updates")
+    epsilon: PositiveFloat = Field(
+        default=1e-8, description="added to the root; larger values quieten rarely updated parameters"
+    )
+
+    @model_validator(mode="after")
+    def _bounded(self) -> AdamSettings:
+        if self.beta1 >= 1.0 or self.beta2 >= 1.0:
+            raise ValueError("a decay of 100% never forgets; write less than 100%")
+        return self
+
+    def initial(self, parameters: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Return the optimiser's arrays before the first round."""
+        arrays: dict[str, npt.NDArray[Any]] = {"updates": np.zeros(1, dtype=np.int64)}
+        for name, array in parameters.items():
+            arrays[f"mean/{name}"] = np.zeros_like(array)
+            arrays[f"square_mean/{name}"] = np.zeros_like(array)
+        return arrays
+
+    def apply(
+        self, parameters: Arrays, state: Arrays, update: Arrays, learning_rate: float
+    ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+        """Return the parameters and the optimiser's arrays after one update."""
+        updates = int(state["updates"][0]) + 1
+        correction1 = 1.0 - self.beta1**updates
+        correction2 = math.sqrt(1.0 - self.beta2**updates)
+        arrays: dict[str, npt.NDArray[Any]] = {"updates": np.array([updates], dtype=np.int64)}
+        new: dict[str, npt.NDArray[Any]] = {}
+        for name, array in parameters.items():
+            delta = update[name]
+            mean = self.beta1 * state[f"mean/{name}"] + (1.0 - self.beta1) * delta
+            square = self.beta2 * state[f"square_mean/{name}"] + (1.0 - self.beta2) * np.square(delta)
+            arrays[f"mean/{name}"] = mean
+            arrays[f"square_mean/{name}"] = square
+            new[name] = array + (learning_rate / correction1) * mean / (
+                np.sqrt(square) / correction2 + self.epsilon
+            )
+        return new, arrays
+
+
+ServerOptimizer = Annotated[SgdSettings | AdagradSettings | AdamSettings, Field(discriminator="kind")]
+"""How the coordinator applies the mean update; ``kind`` says which."""

@@ -1,0 +1,82 @@
+"""A mailbox with one reader and a deadline, on the virtual clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any
+
+from edge.clock import Awaitable, VirtualClockLoop
+
+
+class DeadlineExceededError(Exception):
+    """The mailbox's deadline passed while its reader was waiting (or had passed before it asked)."""
+
+
+class Mailbox(Awaitable):
+    """A queue of messages for one reader: ``message = await mailbox``.
+
+    Parameters
+    ----------
+    loop : the virtual loop.
+    owner : who reads, for a deadlock's message.
+    limit : most messages held; one put beyond it is refused (``put`` returns False).
+
+    ``set_deadline`` is absolute, in virtual seconds; from then on a wait without a message raises
+    :class:`DeadlineExceededError`. Messages that arrived before are still read first.
+    """
+
+    __slots__ = ("_deadline_s", "_limit", "_messages", "_owner")
+
+    def __init__(self, loop: VirtualClockLoop, owner: str, limit: int = 1024) -> None:
+        super().__init__(loop)
+        self._owner = owner
+        self._limit = limit
+        self._messages: list[Any] = []
+        self._deadline_s = math.inf
+
+    def describe(self) -> str:
+        """Return what the reader waits for."""
+        return f"a message to {self._owner}"
+
+    def put(self, message: Any) -> bool:
+        """Add ``message`` and wake the reader; return False when the mailbox is full.
+
+        Only for callbacks of the loop (a frame that arrives): the reader runs before this returns.
+        """
+        if len(self._messages) >= self._limit:
+            return False
+        self._messages.append(message)
+        callback, context = self._callback, self._context
+        if callback is not None and context is not None:
+            self._callback = None
+            context.run(callback, self)
+        return True
+
+    def drain(self) -> list[Any]:
+        """Take out all messages that nobody has read."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def set_deadline(self, when_s: float) -> None:
+        """Let waits fail from ``when_s`` (absolute virtual seconds) on."""
+        self._deadline_s = when_s
+        self._loop.push_timer(when_s, self)
+
+    @property
+    def live(self) -> bool:
+        """Say whether a reader is waiting for the deadline now (the loop skips dead timers)."""
+        return self._callback is not None
+
+    def fire(self) -> None:
+        """Pass the deadline; called by the loop."""
+        if self._loop.now_s >= self._deadline_s:  # a timer of an earlier, replaced deadline says nothing
+            self._fail(DeadlineExceededError(self._owner))
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self._messages:
+            if self._loop.now_s >= self._deadline_s:
+                raise DeadlineExceededError(self._owner)
+            self._asyncio_future_blocking = True
+            yield self
+        return self._messages.pop(0)

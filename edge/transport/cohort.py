@@ -1,0 +1,181 @@
+"""The links of one round's devices, prepared together.
+
+The frames of a round are known before it starts: who sends them, in which order, and how long they are. What
+chance does to each (the first lost packet, the jitter, lost handshakes) is therefore drawn for the whole
+cohort at once, and sending a frame only looks its fate up. A frame that is not as foreseen (a duplicate, a
+retry, another length) draws its own, from its own stream: frame ``n`` of a device in a round has the key
+``hash(link key, n)`` whichever way it is prepared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.rng import hashed_bits, hashed_uniform, hashed_uniform_scalar
+from edge.transport.loss import handshake_time
+from edge.transport.tcp_model import (
+    PURE_ACK_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SEGMENT_PAYLOAD_BYTES,
+    SEGMENTS_PER_ACK,
+    SMALL_PACKET_BYTES,
+)
+from edge.vocabulary import Direction
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_JITTER = 0
+_LOSS = 1 << 32
+_HANDSHAKE = 2 << 32
+"""Where the counters of a frame's draws begin: its jitter, its losses, and those of the handshake before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpecs:
+    """What the links of a cohort are like, float64 [n] each; rates in bits/s, times in seconds."""
+
+    down_bps: Floats
+    up_bps: Floats
+    rtt_s: Floats
+    loss: Floats
+    jitter_s: Floats
+    promotion_s: Floats
+    tail_s: Floats
+    """How long the radio stays up after an activity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of the round, foreseen for every device: whose it is and its length, int64 [n]."""
+
+    direction: Direction
+    frame_bytes: Ints
+
+
+class PreparedFrame:
+    """The fate of one frame for every device of the cohort, as lists indexed by slot."""
+
+    __slots__ = ("direction", "first_lost", "frame_bytes", "latency_s", "overhead_bytes")
+
+    def __init__(self, frame: Frame, specs: LinkSpecs, small_s: Floats, keys: npt.NDArray[np.uint64]) -> None:
+        count = -(-frame.frame_bytes // SEGMENT_PAYLOAD_BYTES)
+        overhead = count * SEGMENT_HEADER_BYTES + -(-count // SEGMENTS_PER_ACK) * PURE_ACK_BYTES
+        with np.errstate(divide="ignore"):
+            first = np.log(hashed_uniform(keys, _LOSS)) / np.log1p(-specs.loss)
+        latency = 0.5 * small_s - specs.jitter_s * np.log(hashed_uniform(keys, _JITTER))
+        self.direction = frame.direction
+        self.frame_bytes: list[int] = frame.frame_bytes.tolist()
+        self.overhead_bytes: list[int] = overhead.tolist()
+        self.latency_s: list[float] = latency.tolist()
+        self.first_lost: list[bool] = (first < count).tolist()
+        """Whether any packet of the frame is lost at its first sending."""
+
+
+def small_round_trip_array(rate_bps: Floats, rtt_s: Floats) -> Floats:
+    """Return ``tcp_model.small_round_trip`` for arrays, float64 [n] seconds."""
+    return np.asarray(rtt_s + 8 * 2 * SMALL_PACKET_BYTES / rate_bps)
+
+
+class CohortLinks:
+    """The links of a round's invited devices.
+
+    Parameters
+    ----------
+    link_key : of the stream ``"link", "frames"``.
+    device_ids : int64 [n].
+    round_number : round.
+    specs : of the devices' links.
+    frames : the frames of a round in each device's own order, from both sides.
+    handshakes : round trips that opening the connection takes; 0 when it is open already.
+    """
+
+    __slots__ = (
+        "down_bps",
+        "frames",
+        "handshake_s",
+        "jitter_s",
+        "keys",
+        "loss",
+        "promotion_s",
+        "rtt_s",
+        "small_down_s",
+        "small_up_s",
+        "tail_s",
+        "up_bps",
+    )
+
+    def __init__(
+        self,
+        link_key: int,
+        device_ids: Ints,
+        round_number: int,
+        specs: LinkSpecs,
+        frames: list[Frame],
+        handshakes: int,
+    ) -> None:
+        keys = hashed_bits(link_key, device_ids, round_number)
+        small_down = small_round_trip_array(specs.down_bps, specs.rtt_s)
+        small_up = small_round_trip_array(specs.up_bps, specs.rtt_s)
+        self.keys: list[int] = keys.tolist()
+        self.down_bps: list[float] = specs.down_bps.tolist()
+        self.up_bps: list[float] = specs.up_bps.tolist()
+        self.rtt_s: list[float] = specs.rtt_s.tolist()
+        self.loss: list[float] = specs.loss.tolist()
+        self.jitter_s: list[float] = specs.jitter_s.tolist()
+        self.promotion_s: list[float] = specs.promotion_s.tolist()
+        self.tail_s: list[float] = specs.tail_s.tolist()
+        self.small_down_s: list[float] = small_down.tolist()
+        self.small_up_s: list[float] = small_up.tolist()
+        self.handshake_s = self._handshakes(keys, specs, small_down, handshakes)
+        """Seconds that opening the connection takes."""
+        self.frames = [
+            PreparedFrame(
+                frame,
+                specs,
+                small_up if frame.direction is Direction.UP else small_down,
+                hashed_bits(keys, number),
+            )
+            for number, frame in enumerate(frames)
+        ]
+
+    def _handshakes(
+        self, keys: npt.NDArray[np.uint64], specs: LinkSpecs, small_s: Floats, handshakes: int
+    ) -> list[float]:
+        seconds: list[float] = (handshakes * small_s).tolist()
+        if handshakes == 0:
+            return seconds
+        # Few handshakes lose a packet; those are followed one by one, from the same draws.
+        with np.errstate(divide="ignore"):
+            first = np.log(hashed_uniform(hashed_bits(keys, 0), _HANDSHAKE)) / np.log1p(-specs.loss)
+        for slot in np.flatnonzero(first < 2 * handshakes).tolist():
+            seconds[slot] = handshake_time(
+                self.rtt_s[slot],
+                self.down_bps[slot],
+                handshakes,
+                self.loss[slot],
+                self._draws(slot, 0, _HANDSHAKE).__next__,
+            )
+        return seconds
+
+    def loss_draws(self, slot: int, number: int) -> Callable[[], float]:
+        """Return the source of the uniforms that decide what frame ``number`` of a device loses."""
+        return self._draws(slot, number, _LOSS).__next__
+
+    def unforeseen_latency_s(self, slot: int, number: int, direction: Direction) -> float:
+        """Return half a round trip and the jitter of a frame that was not foreseen, seconds."""
+        jitter_s = -self.jitter_s[slot] * math.log(self._draws(slot, number, _JITTER).__next__())
+        small_s = self.small_up_s[slot] if direction is Direction.UP else self.small_down_s[slot]
+        return 0.5 * small_s + jitter_s
+
+    def _draws(self, slot: int, number: int, first: int) -> Iterator[float]:
+        key = int(hashed_bits(self.keys[slot], number))
+        counter = first
+        while True:
+            yield hashed_uniform_scalar(key, counter)
+            counter += 1

@@ -1,0 +1,310 @@
+"""Simulated links: frames on their way, in virtual time.
+
+One :class:`SimulatedNetwork` carries a whole fleet. A device that takes part in a round has a
+:class:`DeviceLink`, which remembers the state of its connection: whether it is open, when the radio was last
+active, and what is on its way. A frame becomes a :class:`Delivery`: it waits for the radio and the handshake,
+occupies the device's link (and its share of the coordinator's), and arrives half a round trip later.
+
+How long a frame takes alone is the TCP model's business, at the rate that the link has at that moment; the
+coordinator's link stretches it when it is full. Frames are not encoded here: ``edge.codec.frame_size`` gives
+their exact length. Every frame starts from the initial window: frames of one direction are separated by the
+other side's answer or by a computation, which is idle time to TCP.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+from edge.clock import VirtualClockLoop
+from edge.messages import Message
+from edge.transport.cohort import CohortLinks
+from edge.transport.conditions import LinkConditions
+from edge.transport.loss import Congestion, lossy_transfer
+from edge.transport.sharing import SharedLink
+from edge.transport.tcp_model import (
+    HANDSHAKE_RECEIVED_BYTES,
+    HANDSHAKE_SENT_BYTES,
+    PACKET_BYTES,
+    SEGMENT_PAYLOAD_BYTES,
+    WIRE_BYTES_PER_PAYLOAD_BYTE,
+    ack_bytes,
+    tcp_ip_bytes,
+)
+from edge.vocabulary import Direction
+
+TLS_HANDSHAKE_BYTES = 4096
+"""What TLS 1.3 adds to a new connection, both ways together: hellos, a certificate chain of about 3 KB."""
+
+_WIRE_BITS_PER_BYTE = 8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE
+
+
+class Endpoint(Protocol):
+    """The device at the end of a link."""
+
+    def arrived(self, delivery: Delivery) -> None:
+        """Take a frame from the coordinator."""
+
+    def delivered(self, delivery: Delivery) -> None:
+        """Learn that a frame to the coordinator has arrived there."""
+
+
+class DeviceLink:
+    """The state of one device's link during one round.
+
+    ``slot`` is its place in ``cohort`` (and in the round's link conditions), ``owner`` the device.
+    """
+
+    __slots__ = (
+        "arrived_s",
+        "cohort",
+        "connected",
+        "frames_sent",
+        "in_flight",
+        "owner",
+        "radio_until_s",
+        "slot",
+    )
+
+    def __init__(self, cohort: CohortLinks, slot: int, owner: Endpoint) -> None:
+        self.cohort = cohort
+        self.slot = slot
+        self.owner = owner
+        self.connected = False
+        self.radio_until_s = -math.inf
+        self.arrived_s = 0.0
+        self.frames_sent = 0
+        self.in_flight: list[Delivery] = []
+
+
+class Delivery:
+    """A frame on its way: what it is, when it left, and what it costs in bytes.
+
+    ``start_s`` is when the sender began (waiting for the radio included), ``first_byte_s`` and
+    ``last_byte_s`` when they left, ``end_s`` when the last byte arrived. The object is its own timer.
+    """
+
+    __slots__ = (
+        "direction",
+        "end_s",
+        "first_byte_s",
+        "framing_bytes",
+        "last_byte_s",
+        "latency_s",
+        "link",
+        "live",
+        "message",
+        "payload_bytes",
+        "retransmitted_bytes",
+        "sharing",
+        "start_s",
+        "tcp_ip_bytes",
+    )
+
+    def __init__(
+        self, link: DeviceLink, direction: Direction, message: Message, frame_bytes: int, payload_bytes: int
+    ) -> None:
+        self.link = link
+        self.direction = direction
+        self.message = message
+        self.payload_bytes = payload_bytes
+        self.framing_bytes = frame_bytes - payload_bytes
+        self.live = True
+        self.sharing = False
+        self.end_s = math.inf
+        """Unknown until the frame has left a link that it shares."""
+
+    def fire(self) -> None:
+        """Arrive; called by the loop."""
+        self.live = False
+        link = self.link
+        link.in_flight.remove(self)
+        if self.direction is Direction.DOWN:
+            link.owner.arrived(self)
+        else:
+            link.owner.delivered(self)
+
+    def sent_share(self, now_s: float) -> float:
+        """Return the share of the frame that has left by ``now_s``, 0…1, at the pace it has alone."""
+        if now_s <= self.first_byte_s:
+            return 0.0
+        span_s = self.last_byte_s - self.first_byte_s
+        return min(1.0, (now_s - self.first_byte_s) / span_s) if span_s > 0.0 else 1.0
+
+
+class _Pump:
+    """Keeps one timer at the next completion on a shared link."""
+
+    __slots__ = ("_armed_s", "_finish", "_loop", "link")
+
+    live = True
+
+    def __init__(
+        self, loop: VirtualClockLoop, capacity_bps: float, finish: Callable[[Delivery], None]
+    ) -> None:
+        self._loop = loop
+        self._finish = finish
+        self._armed_s = math.inf
+        self.link: SharedLink[Delivery] = SharedLink(capacity_bps)
+
+    def start(self, delivery: Delivery, wire_bits: float, cap_bps: float, weight: float) -> None:
+        self.link.start(delivery, wire_bits, cap_bps, weight, self._loop.now_s)
+        self._arm()
+
+    def cancel(self, delivery: Delivery) -> None:
+        self.link.cancel(delivery, self._loop.now_s)
+        self._arm()
+
+    def _arm(self) -> None:
+        next_s = self.link.next_completion_s()
+        if next_s < self._armed_s:
+            self._armed_s = next_s
+            self._loop.push_timer(next_s, self)
+
+    def fire(self) -> None:
+        now_s = self._loop.now_s
+        if now_s >= self._armed_s:
+            self._armed_s = math.inf
+        for delivery in self.link.pop_completed(now_s):
+            self._finish(delivery)
+        self._arm()
+
+
+class SimulatedNetwork:
+    """Carries frames between the coordinator and the devices of a fleet.
+
+    Parameters
+    ----------
+    loop : the virtual clock.
+    down_bps, up_bps : capacity of the coordinator's own link, bits/s; ``math.inf`` never limits.
+    tls : whether a new connection pays for TLS 1.3 on top of TCP.
+    congestion : the congestion control of every connection.
+    """
+
+    def __init__(
+        self, loop: VirtualClockLoop, down_bps: float, up_bps: float, *, tls: bool, congestion: Congestion
+    ) -> None:
+        self._loop = loop
+        self.handshakes = 2 if tls else 1
+        """Round trips that opening a connection takes."""
+        self.handshake_bytes = (
+            HANDSHAKE_SENT_BYTES + HANDSHAKE_RECEIVED_BYTES + (TLS_HANDSHAKE_BYTES if tls else 0)
+        )
+        """What opening a connection sends, both ways together."""
+        self._congestion: Congestion = congestion
+        self._down = _Pump(loop, down_bps, self._left)
+        self._up = _Pump(loop, up_bps, self._left)
+
+    def transmit(
+        self,
+        link: DeviceLink,
+        conditions: LinkConditions,
+        direction: Direction,
+        message: Message,
+        frame_bytes: int,
+        payload_bytes: int,
+    ) -> Delivery:
+        """Start sending ``message``; the link's owner is told when it has arrived whole.
+
+        ``frame_bytes`` is the length of its frame, ``payload_bytes`` what its arrays take of that.
+        Raises ``TransferFailedError`` if TCP gives the transfer up.
+        """
+        now_s = self._loop.now_s
+        delivery = Delivery(link, direction, message, frame_bytes, payload_bytes)
+        cohort = link.cohort
+        slot = link.slot
+        number = link.frames_sent
+        link.frames_sent = number + 1
+        first_byte_s = now_s
+        if now_s > link.radio_until_s:
+            first_byte_s += cohort.promotion_s[slot]
+        resent_bytes = 0
+        frame = cohort.frames[number] if number < len(cohort.frames) else None
+        if frame is not None and frame.frame_bytes[slot] == frame_bytes and frame.direction is direction:
+            overhead = frame.overhead_bytes[slot]
+            latency_s = frame.latency_s[slot]
+            lossless = not frame.first_lost[slot]
+        else:
+            overhead = tcp_ip_bytes(frame_bytes) + ack_bytes(frame_bytes)
+            latency_s = cohort.unforeseen_latency_s(slot, number, direction)
+            lossless = False
+        if not link.connected:
+            link.connected = True
+            first_byte_s += cohort.handshake_s[slot]
+            overhead += self.handshake_bytes
+        rate_bps = cohort.up_bps[slot] if direction is Direction.UP else cohort.down_bps[slot]
+        small = frame_bytes <= SEGMENT_PAYLOAD_BYTES
+        if not lossless:
+            result = lossy_transfer(
+                frame_bytes,
+                rate_bps,
+                cohort.rtt_s[slot],
+                cohort.loss[slot],
+                cohort.loss_draws(slot, number),
+                self._congestion,
+            )
+            seconds = conditions.carry_s(slot, direction, first_byte_s, result.seconds)
+            resent_bytes = result.retransmitted_segments * PACKET_BYTES
+        elif small:
+            seconds = conditions.carry_s(slot, direction, first_byte_s, frame_bytes * _WIRE_BITS_PER_BYTE / rate_bps)
+        else:
+            seconds, _ = conditions.alone_time(slot, frame_bytes, rate_bps, cohort.rtt_s[slot], first_byte_s)
+
+        delivery.start_s = now_s
+        delivery.first_byte_s = first_byte_s
+        delivery.last_byte_s = last_byte_s = first_byte_s + seconds
+        delivery.latency_s = latency_s
+        delivery.tcp_ip_bytes = overhead
+        delivery.retransmitted_bytes = resent_bytes
+        link.radio_until_s = last_byte_s + latency_s + cohort.tail_s[slot]
+        link.in_flight.append(delivery)
+        if small:
+            # A single packet: too small to queue behind anyone's share of the coordinator's link.
+            self._arrive(delivery, last_byte_s)
+        elif first_byte_s > now_s:
+            self._loop.call_at(first_byte_s, self._occupy, delivery)
+        else:
+            self._occupy(delivery)
+        return delivery
+
+    def _occupy(self, delivery: Delivery) -> None:
+        """Put a frame on the coordinator's link, capped at the pace it would have alone."""
+        if not delivery.live:
+            return
+        pump = self._up if delivery.direction is Direction.UP else self._down
+        if pump.link.capacity_bps == math.inf:
+            self._arrive(delivery, delivery.last_byte_s)
+            return
+        frame_bytes = delivery.payload_bytes + delivery.framing_bytes
+        wire_bits = 8.0 * (frame_bytes + tcp_ip_bytes(frame_bytes) + delivery.retransmitted_bytes)
+        delivery.sharing = True
+        link = delivery.link
+        cap_bps = wire_bits / (delivery.last_byte_s - delivery.first_byte_s)
+        pump.start(delivery, wire_bits, cap_bps, 1.0 / link.cohort.rtt_s[link.slot])
+
+    def _left(self, delivery: Delivery) -> None:
+        """The last byte has left the shared link."""
+        delivery.sharing = False
+        self._arrive(delivery, self._loop.now_s)
+
+    def _arrive(self, delivery: Delivery, last_byte_s: float) -> None:
+        link = delivery.link
+        delivery.last_byte_s = last_byte_s
+        end_s = last_byte_s + delivery.latency_s
+        if end_s < link.arrived_s:  # one connection delivers in order, whatever the jitter
+            end_s = link.arrived_s
+        link.arrived_s = end_s
+        delivery.end_s = end_s
+        self._loop.push_timer(end_s, delivery)
+
+    def cut(self, link: DeviceLink) -> list[Delivery]:
+        """Break the link off; return the frames that were on their way and will not arrive."""
+        broken, link.in_flight = link.in_flight, []
+        for delivery in broken:
+            delivery.live = False
+            if delivery.sharing:
+                delivery.sharing = False
+                (self._up if delivery.direction is Direction.UP else self._down).cancel(delivery)
+        link.connected = False
+        return broken

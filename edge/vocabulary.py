@@ -1,0 +1,180 @@
+"""The names and numbers of everything that is counted: stages, outcomes, reasons, events, fates.
+
+The numbers are written into logs, tables and frames, so they are stable: a name is only ever appended, at
+the end of its enum and with the next number; none is renumbered, renamed or reused. :func:`label` gives the
+spelling that tables, summaries and scenario files show.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class Stage(enum.IntEnum):
+    """A step of a device's participation in a round, in the order of the protocol."""
+
+    INVITE = 0
+    """Invitation on its way down, the device's answer on its way up."""
+    DOWNLOAD = 1
+    """The global model on its way down."""
+    COMPUTE = 2
+    """Reconstruction and client update on the device."""
+    REPORT = 3
+    """The client update on its way up."""
+    ACKNOWLEDGE = 4
+    """The coordinator's receipt on its way down."""
+
+
+class Outcome(enum.IntEnum):
+    """How a device's participation in a round ended."""
+
+    COMPLETED = 0
+    """Its report was applied to the model."""
+    LATE = 1
+    """Its report arrived after the round was closed by the deadline; not applied."""
+    DROPPED = 2
+    """It went away during the round."""
+    DECLINED = 3
+    """It answered the invitation with a no."""
+    FAILED = 4
+    """It stayed and could not do the work, or its report was not valid."""
+    UNREACHABLE = 5
+    """The invitation was never answered."""
+    SURPLUS = 6
+    """The round had all the reports it wanted before this one; not applied."""
+    ABANDONED = 7
+    """The round was given up below its quorum; whatever the device reported was not applied."""
+
+
+class RoundOutcome(enum.IntEnum):
+    """How a round ended."""
+
+    COMPLETED = 0
+    """The server update was made from at least a quorum of reports."""
+    ABANDONED = 1
+    """No server update; the reason says why."""
+
+
+class Reason(enum.IntEnum):
+    """Why something did not go as intended."""
+
+    NONE = 0
+    UNAVAILABLE = 1
+    """The device was not available: its owner's habits, screen on, no Wi-Fi …"""
+    BATTERY = 2
+    """The battery was too low."""
+    MEMORY = 3
+    """The task needs more memory than the device has."""
+    VANISHED = 4
+    """The device disappeared without a word."""
+    CONNECTION_LOST = 5
+    """The link failed during a transfer."""
+    DEADLINE = 6
+    """The round's deadline passed."""
+    STALE = 7
+    """A frame of another round or run."""
+    DUPLICATE = 8
+    """A frame that had been received before."""
+    GARBAGE = 9
+    """Bytes that are not a valid frame, or a frame with invalid contents."""
+    NOT_INVITED = 10
+    """A frame from a device that is not part of the round."""
+    SESSION_ENDED = 11
+    """The period in which the device was available ended."""
+    OUTAGE = 12
+    """An outage of the device's link or region."""
+    TIMEOUT = 13
+    """No answer within the time limit of one step."""
+    RETRIES_EXHAUSTED = 14
+    """Every permitted attempt failed."""
+    COHORT_FULL = 15
+    """The round already had the reports it wanted."""
+    QUORUM = 16
+    """Fewer reports than the quorum."""
+    NOBODY_AVAILABLE = 17
+    """No device could be invited within the time the scenario allows."""
+    NO_DATA = 18
+    """The device holds nothing to train on."""
+    NOT_FINITE = 19
+    """An update with NaN or infinite values."""
+    BUSY = 20
+    """The device still takes part in another round."""
+    FRAME_TOO_LARGE = 21
+    """A frame above the limit."""
+    WRONG_STAGE = 22
+    """A valid frame at a time when the protocol does not allow it."""
+    RUN_ENDED = 23
+    """The run ended while the device was still at work."""
+
+
+class EventKind(enum.IntEnum):
+    """What a record of the log tells."""
+
+    INVITED = 0
+    """An invitation travelled down."""
+    ACCEPTED = 1
+    """An acceptance travelled up."""
+    DECLINED = 2
+    """A refusal travelled up; the reason says why."""
+    MODEL = 3
+    """The global model travelled down."""
+    COMPUTED = 4
+    """The device computed, from start to end; nothing travelled."""
+    REPORT = 5
+    """A client update travelled up."""
+    ACKNOWLEDGED = 6
+    """The receipt of a report travelled down."""
+    DROPPED = 7
+    """The device went away; the stage says where, the reason why."""
+    RETRY = 8
+    """A transfer is tried again after a back-off; nothing travelled."""
+    LATE = 9
+    """A report travelled up and arrived after its round was closed."""
+    DUPLICATE = 10
+    """A frame travelled that had been received before."""
+    STALE = 11
+    """A frame of another round or run travelled."""
+    GARBAGE = 12
+    """Bytes travelled that are not a valid frame."""
+    RELEASED = 13
+    """Word that the round no longer needs the device travelled down."""
+    FAILED = 14
+    """The device could not do its work; the reason says why."""
+    HANDSHAKE = 15
+    """A connection was set up; the bytes are all TCP/IP and TLS."""
+
+
+class Direction(enum.IntEnum):
+    """Which way bytes travelled."""
+
+    NONE = 0
+    DOWN = 1
+    """From the coordinator to the device."""
+    UP = 2
+    """From the device to the coordinator."""
+
+
+class Fate(enum.IntEnum):
+    """What became of bytes that were sent: every byte sent has exactly one of these."""
+
+    DELIVERED = 0
+    """Arrived and used."""
+    LOST = 1
+    """Never arrived."""
+    DISCARDED = 2
+    """Arrived and thrown away: late, duplicate, stale, garbage, surplus."""
+
+
+def label(code: enum.IntEnum) -> str:
+    """Return the spelling shown to people: ``CONNECTION_LOST`` is ``"connection-lost"``."""
+    return code.name.lower().replace("_", "-")
+
+
+def labels(vocabulary: type[enum.IntEnum]) -> tuple[str, ...]:
+    """Return the spellings of a whole enum, the position being the number."""
+    return tuple(label(code) for code in vocabulary)
+
+
+N_STAGES: Final = len(Stage)
+"""Number of stages."""

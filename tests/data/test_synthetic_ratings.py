@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge.data.split import split_ratio
+from edge.data.store import RatingStore
+from edge.data.synthetic import SyntheticRatings, generate_ratings
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 2500), st.integers(2, 400)),
+    share=st.floats(0, 1),
+    exponent=st.floats(0, 3),
+    sigma=st.floats(0, 2),
+    seed=st.integers(0, 2**62),
+)
+def test_any_setting_gives_a_valid_store(
+    sizes: tuple[int, int], share: float, exponent: float, sigma: float, seed: int
+) -> None:
+    users, items = sizes
+    least = max(1, min(3, items // 4))
+    spec = SyntheticRatings(
+        users=users,
+        items=items,
+        ratings_per_user=least + share * (items / 2 - least),
+        min_ratings_per_user=least,
+        popularity_exponent=exponent,
+        activity_sigma=sigma,
+    )
+    store = generate_ratings(spec, seed=seed, workers=1)
+    store.validate()
+    assert (store.n_users, store.n_items) == (users, items)
+    assert store.counts.min() >= least
+    assert store.counts.max() <= items // 2
+    assert set(np.unique(store.ratings)) <= {1, 2, 3, 4, 5}
+
+
+def test_result_does_not_depend_on_the_number_of_threads() -> None:
+    spec = SyntheticRatings(users=5000, items=300, ratings_per_user=20)
+    one, three, default = (generate_ratings(spec, seed=8, workers=workers) for workers in (1, 3, None))
+    assert one.content_hash() == three.content_hash() == default.content_hash()
+    assert one.content_hash() != generate_ratings(spec, seed=9).content_hash()
+
+
+def test_large_catalogues_use_wider_indices() -> None:
+    spec = SyntheticRatings(users=50, items=70_000, ratings_per_user=30)
+    store = generate_ratings(spec, seed=1)
+    store.validate()
+    assert store.items.dtype == np.int32
+
+
+def test_shape_of_activity_and_popularity() -> None:
+    spec = SyntheticRatings(users=4000, items=2000, ratings_per_user=40, min_ratings_per_user=10)
+    store = generate_ratings(spec, seed=2)
+    counts = np.sort(store.counts)
+    assert counts.mean() == pytest.approx(40, rel=0.05)
+    # A long tail: the median is well below the mean.
+    assert np.median(counts) < 0.9 * counts.mean()
+    popularity = np.sort(store.item_counts())[::-1]
+    # The top tenth of the items has several times its share, and the tail is still rated.
+    assert popularity[:200].sum() > 0.3 * store.n_ratings
+    assert np.count_nonzero(popularity) > 0.95 * spec.items
+
+
+def test_without_a_tail_all_items_are_equally_popular() -> None:
+    spec = SyntheticRatings(users=4000, items=200, ratings_per_user=20, popularity_exponent=0.0, taste_sd=0.0)
+    counts = generate_ratings(spec, seed=2).item_counts()
+    # 400 ratings an item are expected; stratification makes them vary less than a Poisson count would.
+    assert np.abs(counts / counts.mean() - 1).max() < 6 / np.sqrt(counts.mean())
+
+
+def test_popularity_is_not_a_matter_of_item_index() -> None:
+    store = generate_ratings(SyntheticRatings(users=2000, items=400, ratings_per_user=20), seed=3)
+    correlation = np.corrcoef(np.arange(400), store.item_counts())[0, 1]
+    assert abs(correlation) < 0.2
+
+
+def test_spread_of_the_parts_is_as_asked() -> None:
+    """With every part but one at 0, the ratings spread as that part does."""
+    base: dict[str, Any] = {
+        "users": 3000,
+        "items": 400,
+        "ratings_per_user": 40,
+        "mean_rating": 3.0,
+        "taste_sd": 0.0,
+        "user_bias_sd": 0.0,
+        "item_bias_sd": 0.0,
+        "noise_sd": 0.0,
+    }
+    flat = generate_ratings(SyntheticRatings(**base), seed=1)
+    assert np.all(flat.ratings == 3)
+    noisy = generate_ratings(SyntheticRatings(**(base | {"noise_sd": 0.6})), seed=1)
+    # Rounding to whole stars adds 1/12 to the variance (Sheppard 1898).
+    assert noisy.decoded().std() == pytest.approx(np.sqrt(0.36 + 1 / 12), rel=0.02)
+    biased = generate_ratings(SyntheticRatings(**(base | {"user_bias_sd": 0.6})), seed=1)
+    assert all(np.ptp(biased.local(user)[1]) == 0 for user in range(100))
+
+
+def _biases(train: RatingStore) -> tuple[float, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    users, items = train.owners(), train.items.astype(np.int64)
+    residual = train.decoded() - train.mean()
+    user_bias = np.zeros(train.n_users)
+    for _ in range(10):
+        sums = np.bincount(items, residual - user_bias[users], train.n_items)
+        item_bias = sums / (train.item_counts() + 3)
+        user_bias = np.bincount(users, residual - item_bias[items], train.n_users) / (train.counts + 3)
+    return train.mean(), user_bias, item_bias
+
+
+def _solve(
+    rows: npt.NDArray[np.int64],
+    columns: npt.NDArray[np.int64],
+    values: npt.NDArray[np.float64],
+    other: npt.NDArray[np.float64],
+    size: int,
+) -> npt.NDArray[np.float64]:
+    """Ridge of every row on the other side's factors."""
+    factors = other.shape[1]
+    gram = np.zeros((size, factors, factors))
+    right = np.zeros((size, factors))
+    picked = other[columns]
+    np.add.at(gram, rows, picked[:, :, None] * picked[:, None, :])
+    np.add.at(right, rows, picked * values[:, None])
+    return np.asarray(np.linalg.solve(gram + 3.0 * np.eye(factors), right[..., None])[..., 0])
+
+
+@pytest.mark.parametrize(("users", "items", "each"), [(200, 300, 30), (1000, 2000, 40)])
+def test_factorisation_beats_biases_clearly(users: int, items: int, each: int) -> None:
+    store = generate_ratings(SyntheticRatings(users=users, items=items, ratings_per_user=each), seed=7)
+    split = split_ratio(store, test=0.2, seed=7)
+    assert split.test is not None
+    train, test = split.train, split.test
+    mean, user_bias, item_bias = _biases(train)
+    rows, columns = train.owners(), train.items.astype(np.int64)
+    residual = train.decoded() - mean - user_bias[rows] - item_bias[columns]
+    item_factors = np.random.default_rng(0).normal(0, 0.1, (items, 8))
+    for _ in range(12):
+        user_factors = _solve(rows, columns, residual, item_factors, users)
+        item_factors = _solve(columns, rows, residual, user_factors, items)
+    rows, columns = test.owners(), test.items.astype(np.int64)
+    biased = mean + user_bias[rows] + item_bias[columns]
+    factored = biased + (user_factors[rows] * item_factors[columns]).sum(axis=1)
+    rmse = [np.sqrt(np.mean((np.clip(guess, 1, 5) - test.decoded()) ** 2)) for guess in (biased, factored)]
+    assert rmse[1] < 0.92 * rmse[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"users": 0}, "users"),
+        ({"items": 1}, "items"),
+        ({"items": 200_000}, "items"),
+        ({"ratings_per_user": 60}, "ratings_per_user"),
+        ({"ratings_per_user": float("nan")}, "ratings_per_user"),
+        ({"min_ratings_per_user": 11}, "min_ratings_per_user"),
+        ({"taste_rank": 1}, "taste_rank"),
+        ({"mean_rating": 0.5}, "mean_rating"),
+        ({"noise_sd": -0.1}, "noise_sd"),
+        ({"taste_sd": float("nan")}, "taste_sd"),
+        ({"activity_sigma": 4.0}, "activity_sigma"),
+    ],
+)
+def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SyntheticRatings(**({"users": 10, "items": 100, "ratings_per_user": 10} | changes))

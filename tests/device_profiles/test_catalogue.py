@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from device_profiles import catalogue
+from device_profiles.availability import Diurnal, HeavyTail, LogNormal, OnOffSessions
+from device_profiles.errors import UnknownProfileError
+
+SHIPPED = catalogue.load()
+EVERY_PROFILE = [(section, name) for section, names in SHIPPED.names().items() for name in names]
+WORDS = {"example", "note", "kind", "thermal", "radio", "availability"}
+
+
+def test_the_shipped_catalogue_is_whole() -> None:
+    counts = {section: len(names) for section, names in SHIPPED.names().items()}
+    assert counts == {
+        "devices": 20,
+        "networks": 19,
+        "availability": 8,
+        "fleets": 7,
+        "radios": 6,
+        "thermal": 4,
+    }
+
+
+def test_it_is_read_once() -> None:
+    assert catalogue.load() is SHIPPED
+
+
+@pytest.mark.parametrize(("section", "name"), EVERY_PROFILE)
+def test_every_number_has_a_source(section: str, name: str) -> None:
+    rows = SHIPPED.describe(name, section)
+    assert rows or (section, name) == ("availability", "always_on")
+    for row in rows:
+        if row.field.split(".")[-1] in WORDS:
+            assert row.source == ""
+            assert row.citation == ""
+        else:
+            assert row.citation, row
+
+
+def test_no_source_is_left_unused() -> None:
+    used = {row.source for section, name in EVERY_PROFILE for row in SHIPPED.describe(name, section)}
+    text = " ".join(used)
+    assert [key for key in SHIPPED.sources if not re.search(rf"\b{key}\b", text)] == []
+
+
+def test_what_a_network_says() -> None:
+    network = SHIPPED.network("4g_uk")
+    assert network.down_bps == 29.5e6
+    assert network.up_bps == 7.6e6
+    assert network.rtt_s == 0.021
+    assert network.loss == 0.001
+    assert network.connect_success == 0.972
+    assert network.outage is None
+    assert network.radio.up_w_per_bps == 438.39e-9
+    assert network.sources["down_bps"] == "ofcom23"
+    rows = {row.field: row for row in SHIPPED.describe("4g_uk")}
+    assert rows["down"].value == "29.5 Mbit/s"
+    assert rows["rtt"].source.startswith("ofcom24")
+    assert rows["rtt"].citation == "Ofcom, Mobile Matters 2024 (October 2023 to March 2024)"
+    assert rows["radio.tail"].value == "10 s"
+    assert rows["radio.tail"].citation.startswith("attdevsupport/VideoOptimzer")
+    driving = SHIPPED.network("3g_umts_driving").outage
+    assert driving is not None
+    assert (driving.fraction, driving.mean_s) == (0.083, 3.2)
+    assert {row.field for row in SHIPPED.describe("3g_umts_driving")} >= {"outage.fraction", "outage.mean"}
+
+
+def test_what_a_device_says() -> None:
+    phone = SHIPPED.device("phone_flagship_2023")
+    assert phone.flops_1_thread == 37e9
+    assert phone.memory_bytes_per_s == 17e9
+    assert phone.ram_bytes == 8 * 2**30
+    assert phone.op_overhead_s == 4e-6
+    assert phone.battery_j == 17.325 * 3600
+    assert phone.thermal.floor == 0.55
+    assert SHIPPED.device("laptop_m1").battery_j is None
+    assert SHIPPED.device("mcu_esp32c3").ram_bytes == 400 * 1024
+
+
+def test_what_availability_and_fleets_say() -> None:
+    assert SHIPPED.availability("diurnal_charging") == Diurnal("diurnal_charging", 0.15, 4.0, 2.0)
+    assert SHIPPED.availability("onoff_sessions") == OnOffSessions(
+        "onoff_sessions", LogNormal(22000.0, 0.9), LogNormal(30000.0, 0.9)
+    )
+    assert SHIPPED.availability("flash_heavy_tail") == HeavyTail("flash_heavy_tail", 0.1, 0.3, 0.86)
+    fleet = SHIPPED.fleet("uk_mobile_2024")
+    assert fleet.networks["4g_uk"] == pytest.approx(0.78)
+    for mix in SHIPPED.fleets.values():
+        assert sum(mix.devices.values()) == pytest.approx(1.0, abs=1e-12)
+        assert set(mix.devices) <= set(SHIPPED.devices)
+        assert set(mix.networks) <= set(SHIPPED.networks)
+        assert mix.availability in SHIPPED.availabilities
+
+
+@pytest.mark.parametrize(
+    ("find", "name", "message"),
+    [
+        (SHIPPED.device, "phone_mid_2021", "unknown device 'phone_mid_2021'; did you mean 'phone_mid_2020'?"),
+        (SHIPPED.network, "4g-uk", "unknown network '4g-uk'; did you mean '4g_uk'?"),
+        (SHIPPED.availability, "always", "unknown availability 'always'; did you mean 'always_on'?"),
+        (SHIPPED.fleet, "zzz", "unknown fleet 'zzz'; see them all with: recfleet profiles list"),
+        (SHIPPED.describe, "starlnk", "unknown profile 'starlnk'; did you mean 'starlink'?"),
+    ],
+)
+def test_a_name_that_is_not_there(find: object, name: str, message: str) -> None:
+    assert callable(find)
+    with pytest.raises(UnknownProfileError) as caught:
+        find(name)
+    assert str(caught.value) == message
+
+
+def test_a_section_narrows_the_search() -> None:
+    assert SHIPPED.describe("lte", "radios")[0].field == "promotion"
+    with pytest.raises(UnknownProfileError):
+        SHIPPED.describe("lte", "devices")
+
+
+def test_several_sources_are_all_cited() -> None:
+    cited = SHIPPED.cite("ookla (10 ms + more) + assumption (10 ms of Wi-Fi)")
+    assert cited == f"{SHIPPED.sources['ookla']}; {SHIPPED.sources['assumption']}"

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from device_profiles import catalogue
+from device_profiles.availability import TraceAvailability
+from device_profiles.catalogue import CatalogueError
+
+BOARD = """\
+sources:
+  bench: our own bench, June
+devices:
+  our_board:
+    example: our board
+    flops_1_thread: 2 GFLOP/s
+    flops_all_threads: 8 GFLOP/s
+    memory_rate: 1 GB/s
+    ram: 1 GiB
+    op_overhead: 20 us
+    active_power: 4 W
+    compute_sigma: 0.1
+    thermal: board
+    sources: bench (five runs)
+"""
+RADIO = """\
+radios:
+  lte:
+    promotion: 1 s
+    promotion_power: 1 W
+    tail: 0 s
+    tail_power: 0 W
+    base_power: 1 W
+    up_energy: 76.7 nJ/bit
+    down_energy: 11.5 nJ/bit
+    sources: s21pow
+"""
+
+
+def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    path = write(folder, text)
+    with pytest.raises(CatalogueError) as caught:
+        catalogue.load([path])
+    return [line.removeprefix(f"{path}:") for line in str(caught.value).splitlines()]
+
+
+def test_a_file_adds_profiles(tmp_path: Path) -> None:
+    fleet = """\
+fleets:
+  ours:
+    devices: {our_board: 60%, sbc_pi4: 40%}
+    networks: {wifi_home: 100%}
+    availability: always_on
+    sources: assumption
+"""
+    loaded = catalogue.load([write(tmp_path, BOARD), write(tmp_path, fleet, "fleet.yaml")])
+    assert loaded.device("our_board").flops_all_threads == 8e9
+    assert loaded.device("our_board").thermal == loaded.thermals["board"]
+    assert loaded.fleet("ours").devices == {"our_board": 0.6, "sbc_pi4": 0.4}
+    row = loaded.describe("our_board")[1]
+    assert (row.field, row.value, row.source) == ("flops_1_thread", "2 GFLOP/s", "bench (five runs)")
+    assert row.citation == "our own bench, June"
+    assert "our_board" not in catalogue.load().devices
+
+
+def test_a_file_replaces_a_profile_and_what_refers_to_it_follows(tmp_path: Path) -> None:
+    loaded = catalogue.load([write(tmp_path, RADIO)])
+    assert loaded.network("4g_uk").radio.promotion_s == 1.0
+    assert catalogue.load().network("4g_uk").radio.promotion_s == 0.26
+
+
+def test_the_last_file_wins(tmp_path: Path) -> None:
+    second = write(tmp_path, RADIO.replace("promotion: 1 s", "promotion: 2 s"), "second.yaml")
+    assert catalogue.load([write(tmp_path, RADIO), second]).radios["lte"].promotion_s == 2.0
+
+
+def test_recorded_sessions_relative_to_the_file(tmp_path: Path) -> None:
+    entry = {"active": [10, 50], "inactive": [20, 60], "finish_time": 100}
+    (tmp_path / "behave.pkl").write_bytes(pickle.dumps({1: entry}))
+    text = "availability:\n  recorded:\n    kind: trace\n    file: behave.pkl\n"
+    profile = catalogue.load([write(tmp_path, text)]).availability("recorded")
+    assert isinstance(profile, TraceAvailability)
+    assert profile.trace.starts_s.tolist() == [10.0, 50.0]
+    assert problems(tmp_path, text.replace("behave", "other")) == [
+        f"4:11: availability.recorded.file: {tmp_path / 'other.pkl'}: cannot be read: "
+        "No such file or directory"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("2 GFLOP/s", "2", "6:21: devices.our_board.flops_1_thread: '2' has no unit; write '2 GFLOP/s'"),
+        (
+            "1 GiB",
+            "1 GB/s",
+            "9:10: devices.our_board.ram: '1 GB/s' is a rate, not a size in bytes; write '1 GB'",
+        ),
+        (
+            "20 us",
+            "-20 us",
+            "10:18: devices.our_board.op_overhead: '-20 us' is negative; a duration is zero or more",
+        ),
+        ("    ram: 1 GiB\n", "", "4:3: devices.our_board.ram: is missing"),
+        ("    ram: 1 GiB", "    ram: 1 GiB\n    gpu: 3", "10:5: devices.our_board.gpu: unknown key"),
+        ("ram:", "rams:", "9:5: devices.our_board.rams: unknown key\n    did you mean 'ram'?"),
+        (
+            "thermal: board",
+            "thermal: bord",
+            "13:14: devices.our_board.thermal: unknown thermal profile 'bord'\n    did you mean 'board'?",
+        ),
+        (
+            "bench (five runs)",
+            "bensh",
+            "14:14: devices.our_board.sources: unknown source 'bensh'\n    did you mean 'bench'?",
+        ),
+        (
+            "bench (five runs)",
+            "{ram: bench}",
+            "6:5: devices.our_board.flops_1_thread: has no source; write it under 'sources', if only as "
+            "'flops_1_thread: assumption'",
+        ),
+        ("8 GFLOP/s", "1 GFLOP/s", "7:24: devices.our_board.flops_all_threads: all threads together"),
+        ("our_board:", "Our Board:", '4:3: devices."Our Board": use small letters'),
+        ("devices:", "device:", "3:1: device: unknown section\n    did you mean 'devices'?"),
+        ("1 GiB", "0 B", "9:10: devices.our_board.ram: must be above zero, not 0"),
+        ("our own bench, June", "[x]", "2:10: sources.bench: expected a citation as text"),
+    ],
+)
+def test_a_problem_is_shown_where_it_stands(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    found = "\n".join(problems(tmp_path, BOARD.replace(old, new, 1)))
+    assert expected in found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("devices: 3\n", "1:10: devices: expected a mapping"),
+        ("devices:\n  a: 3\n", "2:6: devices.a: expected a mapping"),
+        ("sources: 3\n", "1:10: sources: expected a mapping"),
+        ("sources:\n  a b: text\n", '2:3: sources."a b": a source key has letters'),
+        ("availability:\n  a: {kind: diurnl}\n", "did you mean 'diurnal'?"),
+        ("availability:\n  a: {drop: 3}\n", "availability.a.kind: is missing"),
+        (
+            "availability:\n  a:\n    kind: on-off\n    session: {distribution: exponential, mean: 5}\n"
+            "    gap: {distribution: exponential, mean: 5 s}\n    sources: assumption\n",
+            "4:48: availability.a.session.mean: '5' has no unit; write '5 s'",
+        ),
+        (
+            "availability:\n  a:\n    kind: on-off\n    session: {distribution: normal, mean: 5 s}\n"
+            "    gap: {distribution: exponential, mean: 5 s}\n    sources: assumption\n",
+            "4:14: availability.a.session: ",
+        ),
+        (
+            "availability:\n  a: {kind: diurnal, mean_available: 90%, peak_to_trough: 4, peak_local_hour: 2,"
+            " sources: assumption}\n",
+            "2:38: availability.a.mean_available: 0.9 needs more than all devices at the peak",
+        ),
+        (
+            "fleets:\n  a:\n    devices: {sbc_pi4: 50%}\n    networks: {wifi_hom: 100%}\n"
+            "    availability: always_on\n    sources: assumption\n",
+            "4:16: fleets.a.networks.wifi_hom: unknown network 'wifi_hom'\n    did you mean 'wifi_home'?",
+        ),
+        (
+            "fleets:\n  a:\n    devices: {sbc_pi4: 50%}\n    networks: {wifi_home: 100%}\n"
+            "    availability: always_on\n    sources: assumption\n",
+            "3:14: fleets.a.devices: shares sum to 0.5; they must sum to 1 (100%)",
+        ),
+    ],
+)
+def test_other_problems_are_shown_where_they_stand(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in "\n".join(problems(tmp_path, text))
+
+
+def test_all_problems_are_shown_at_once_in_reading_order(tmp_path: Path) -> None:
+    text = BOARD.replace("2 GFLOP/s", "2").replace("4 W", "4 V").replace("thermal: board", "thermal: 5")
+    found = [line for line in problems(tmp_path, text) if not line.startswith("    ")]
+    assert [line.split(":")[0] for line in found] == ["6", "11"]
+    assert "write '4 W'" in found[1] or "a power" in found[1]
+
+
+def test_a_file_that_cannot_be_read_is_the_only_problem(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+    with pytest.raises(CatalogueError) as caught:
+        catalogue.load([path])
+    assert str(caught.value) == f"{path}:1:1: there is no such file"
+    assert len(caught.value.problems) == 1

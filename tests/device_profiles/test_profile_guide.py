@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from device_profiles import catalogue
+from device_profiles.availability_schema import AVAILABILITY_SECTIONS
+from device_profiles.importers.link_csv import read_link_csv
+
+GUIDE = Path(__file__).parents[2] / "docs" / "adding-a-profile.md"
+SECTIONS = ("sources:", "devices:", "thermal:", "networks:", "radios:", "availability:", "fleets:")
+
+
+@pytest.fixture(scope="module")
+def guide() -> str:
+    return GUIDE.read_text(encoding="utf-8")
+
+
+def test_the_profiles_in_the_guide_load(guide: str, tmp_path: Path) -> None:
+    blocks = [block for block in re.findall(r"```yaml\n(.*?)```", guide, re.S) if block.startswith(SECTIONS)]
+    # The one that replays a file is left out: there is no such file.
+    files = []
+    for index, block in enumerate(block for block in blocks if "kind: trace" not in block):
+        files.append(tmp_path / f"{index}.yaml")
+        files[-1].write_text(block, encoding="utf-8")
+    loaded = catalogue.load(files)
+    assert loaded.device("our_board").battery_j == 17.3 * 3600
+    assert loaded.network("our_4g").down_bps == 24e6
+    assert loaded.fleet("our_fleet").availability == "commuters"
+    assert "our_case" in loaded.thermals
+    assert "our_radio" in loaded.radios
+
+
+def test_the_guide_names_every_kind_of_availability_and_its_keys(guide: str) -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", guide, re.M)
+    named = {kind: set(re.findall(r"`(\w+)`", keys)) for kind, keys in rows}
+    common = {"kind", "sources", "note"}
+    assert named == {kind: set(model.model_fields) - common for kind, model in AVAILABILITY_SECTIONS.items()}
+
+
+def test_the_link_trace_in_the_guide_loads(guide: str, tmp_path: Path) -> None:
+    found = re.search(r"```\n(t_s,.*?)```", guide, re.S)
+    assert found is not None
+    path = tmp_path / "link.csv"
+    path.write_text(found.group(1), encoding="utf-8")
+    trace = read_link_csv(path)
+    assert trace.period_s == 2.0
+    assert trace.loss.tolist() == [0.0, 0.01]

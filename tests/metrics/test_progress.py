@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+from metrics_samples import sample_round
+from rich.console import Console
+
+from coordinator.metrics.facts import Evaluation
+from coordinator.progress import PlainProgress, RoundSummary, RunObserver, TerminalProgress, round_summary
+from edge.vocabulary import Reason, RoundOutcome
+
+
+def _summary(number: int, abandoned: str | None = None, loss: float = 0.5) -> RoundSummary:
+    return RoundSummary(number, "calm", 40, 3, 2, 20.0 * number, loss, abandoned)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_figures_of_a_round_come_from_its_row() -> None:
+    assert round_summary(sample_round(2).rounds) == RoundSummary(2, "calm", 1, 1, 1, 220.0, 0.25, None)
+    batches = sample_round(2, outcome=RoundOutcome.ABANDONED, reason=Reason.QUORUM, loss=math.nan)
+    summary = round_summary(batches.rounds)
+    assert summary.abandoned == "quorum"
+    assert math.isnan(summary.loss)
+
+
+def test_plain_lines_are_throttled_and_the_last_is_never_lost() -> None:
+    lines: list[str] = []
+    clock = _Clock()
+    progress = PlainProgress(lines.append, clock)
+    progress.on_start("quickstart-7-aa", 5)
+    for number in (1, 2, 3, 4, 5):
+        progress.on_round(_summary(number))
+        clock.now_s += 0.4
+    progress.on_end("finished")
+    assert lines == [
+        "quickstart-7-aa: 5 rounds",
+        "round 1/5 [calm]: 40 completed, 3 dropped, 2 late, loss 0.5, simulated 20 s, wall 0 s",
+        "round 4/5 [calm]: 40 completed, 3 dropped, 2 late, loss 0.5, simulated 80 s, wall 1.2 s",
+        "round 5/5 [calm]: 40 completed, 3 dropped, 2 late, loss 0.5, simulated 100 s, wall 2 s",
+        "finished after 2 s",
+    ]
+
+
+def test_an_abandoned_round_and_an_evaluation_are_always_shown() -> None:
+    lines: list[str] = []
+    progress = PlainProgress(lines.append, _Clock())
+    progress.on_start("a", None)
+    progress.on_round(_summary(1))
+    progress.on_round(_summary(2, abandoned="quorum", loss=math.nan))
+    progress.on_evaluation(
+        2,
+        [
+            Evaluation("rmse", 0.91234567, 5),
+            Evaluation("rmse", 0.8, 2, tag="class", group="budget"),
+            Evaluation("rmse", 1.0, 5, population="unseen"),
+        ],
+    )
+    progress.on_evaluation(3, [])
+    assert lines[0] == "a"
+    assert lines[2].endswith("loss –, simulated 40 s, wall 0 s, abandoned: quorum")
+    assert lines[3:] == ["after round 2: rmse 0.91235, rmse 1 (unseen users)"]
+
+
+def test_the_bar_of_a_terminal() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=160)
+    with TerminalProgress(console) as progress:
+        observer: RunObserver = progress
+        observer.on_start("quickstart-7-aa", 3)
+        observer.on_round(_summary(1))
+        observer.on_evaluation(1, [Evaluation("rmse", 0.9, 5)])
+        observer.on_round(_summary(2, abandoned="quorum"))
+        observer.on_end("interrupted")
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for expected in (
+        "quickstart-7-aa",
+        "2/3",
+        "40 completed",
+        "abandoned: quorum",
+        "rmse 0.9",
+        "interrupted",
+    ):
+        assert expected in text
+
+
+def test_a_round_before_the_start_is_an_error() -> None:
+    with TerminalProgress(Console(file=io.StringIO())) as progress, pytest.raises(ValueError, match="start"):
+        progress.on_round(_summary(1))

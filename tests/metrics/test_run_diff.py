@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from metrics_samples import (
+    NAMES,
+    facts,
+    record,
+    sample_evaluation,
+    sample_round,
+    three_device_log,
+    three_devices,
+    write_run,
+)
+
+from coordinator.diff import CONTEXT_ROWS, diff_runs, render_diff
+from coordinator.metrics.batches import round_batches
+from coordinator.metrics.facts import Evaluation
+from coordinator.metrics.reader import open_run
+from coordinator.metrics.writer import RunWriter
+from edge.vocabulary import EventKind, Stage
+
+
+def test_equal_runs_are_identical(tmp_path: Path) -> None:
+    digests = {write_run(tmp_path / name) for name in ("a", "b")}
+    assert len(digests) == 1
+    diff = diff_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"))
+    assert diff.identical
+    assert diff.rows == {"events": 60, "device_rounds": 9, "evaluations": 8, "rounds": 3}
+    assert render_diff(diff) == "identical (60 events, 9 device rounds, 8 evaluations, 3 rounds)"
+
+
+def test_what_was_measured_does_not_matter(tmp_path: Path) -> None:
+    for name, wall_s in (("a", 0.1), ("b", 0.2)):
+        (tmp_path / name).mkdir()
+        with RunWriter(tmp_path / name) as writer:
+            writer.write_round(sample_round(1, wall_s=wall_s, host_rss_bytes=int(wall_s * 1000)))
+            writer.finish()
+    assert diff_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b")).identical
+
+
+def _write_with_late_event(directory: Path, reason_round: int) -> None:
+    directory.mkdir()
+    with RunWriter(directory) as writer:
+        for number in (1, 2, 3):
+            log = three_device_log(100.0 * number)
+            if number == reason_round:
+                record(log, 0, EventKind.RETRY, Stage.REPORT, span_s=(100.0 * number + 9, 100.0 * number + 9))
+            writer.write_round(round_batches(facts(number, 100.0 * number), three_devices(), NAMES, log))
+        writer.finish()
+
+
+def test_the_first_differing_event_is_shown_with_context(tmp_path: Path) -> None:
+    _write_with_late_event(tmp_path / "a", reason_round=0)
+    _write_with_late_event(tmp_path / "b", reason_round=2)
+    diff = diff_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"))
+    found = diff.divergence
+    assert found is not None
+    # Twenty events a round: the additional one of round 2 stands where round 3 begins in the other run.
+    assert (found.table, found.row, found.round_number) == ("events", 40, 2)
+    assert found.first is not None
+    assert found.second is not None
+    assert (found.first["kind"], found.second["kind"]) == ("invited", "retry")
+    assert {"kind", "round", "time_s"} <= set(found.fields)
+    assert "retransmitted_bytes" not in found.fields
+    assert [row["kind"] for row in found.context] == ["retry", "late", "garbage"]
+    assert len(found.context) == CONTEXT_ROWS
+    text = render_diff(diff, "run-a", "run-b")
+    assert "first difference: round 2, table events, row 40" in text
+    assert "kind: 'invited' in run-a, 'retry' in run-b" in text
+
+
+def test_a_difference_beside_the_events_is_found(tmp_path: Path) -> None:
+    for name, energy_j in (("a", 3.0), ("b", math.nextafter(3.0, 4.0))):
+        (tmp_path / name).mkdir()
+        cohort = three_devices()
+        cohort.energy_compute_j[0] = energy_j
+        with RunWriter(tmp_path / name) as writer:
+            writer.write_round(sample_round(1))
+            writer.write_round(round_batches(facts(2), cohort, NAMES, three_device_log()))
+            writer.finish()
+    found = diff_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b")).divergence
+    assert found is not None
+    assert (found.table, found.row, found.round_number) == ("device_rounds", 3, 2)
+    assert found.fields == ("energy_compute_j",)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_shorter_run_differs_where_it_ends(tmp_path: Path, swapped: bool) -> None:
+    write_run(tmp_path / "short", rounds=2)
+    write_run(tmp_path / "long", rounds=3)
+    runs = [open_run(tmp_path / "short"), open_run(tmp_path / "long")]
+    names = ["short", "long"]
+    if swapped:
+        runs.reverse()
+        names.reverse()
+    diff = diff_runs(*runs)
+    found = diff.divergence
+    assert found is not None
+    assert (found.table, found.row, found.round_number, found.fields) == ("events", 40, 3, ())
+    assert (found.second if swapped else found.first) is None
+    assert "short ends here; long goes on:" in render_diff(diff, *names)
+
+
+def test_a_killed_run_is_compared_as_far_as_it_came(tmp_path: Path) -> None:
+    write_run(tmp_path / "killed", rounds=2, finish=False)
+    write_run(tmp_path / "same", rounds=2)
+    write_run(tmp_path / "long", rounds=3)
+    killed = open_run(tmp_path / "killed")
+    same = diff_runs(killed, open_run(tmp_path / "same"))
+    assert same.identical
+    assert len(same.notes) == 1
+    assert "has no end" in render_diff(same)
+    assert diff_runs(killed, open_run(tmp_path / "long")).divergence is not None
+
+
+def test_a_run_without_events_is_compared_by_its_other_tables(tmp_path: Path) -> None:
+    write_run(tmp_path / "with", rounds=2)
+    write_run(tmp_path / "without", rounds=2, events=False)
+    diff = diff_runs(open_run(tmp_path / "with"), open_run(tmp_path / "without"))
+    assert diff.identical
+    assert "events" not in diff.rows
+    assert "recorded no events" in diff.notes[0]
+
+
+def test_null_differs_from_a_value_and_equals_null(tmp_path: Path) -> None:
+    for name, value in (("a", math.nan), ("b", math.nan), ("c", 0.0)):
+        (tmp_path / name).mkdir()
+        with RunWriter(tmp_path / name) as writer:
+            writer.write_round(sample_round(1))
+            writer.write_evaluations(sample_evaluation(1, [Evaluation("rmse", value, 0)]))
+            writer.finish()
+    runs = {name: open_run(tmp_path / name) for name in ("a", "b", "c")}
+    assert diff_runs(runs["a"], runs["b"]).identical
+    found = diff_runs(runs["a"], runs["c"]).divergence
+    assert found is not None
+    assert (found.table, found.fields) == ("evaluations", ("value",))
+
+
+def test_empty_runs_are_identical(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        with RunWriter(tmp_path / name) as writer:
+            writer.finish()
+    assert diff_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b")).identical

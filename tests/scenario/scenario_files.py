@@ -1,0 +1,45 @@
+"""A complete scenario that tests change in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+LINES = (
+    "format: 1",
+    "seed: 7",
+    "data:",
+    "  source: synthetic-ratings",
+    "  users: 200",
+    "  items: 300",
+    "  ratings_per_user: 30",
+    "fleet:",
+    "  mix: global_android_2024",
+    "learning:",
+    "  algorithm: fedrecon",
+    "  factors: 8",
+    "rounds:",
+    "  count: 20",
+    "  cohort: 50",
+    "  deadline: 60 s",
+    "thresholds:",
+    "  round.completed: [rate == 100%]",
+)
+BASE = "\n".join(LINES) + "\n"
+
+
+def with_line(number: int, *replacement: str) -> str:
+    """Return the scenario with line ``number`` (from 1) replaced by other lines, or by none."""
+    return "\n".join((*LINES[: number - 1], *replacement, *LINES[number:])) + "\n"
+
+
+def with_lines_after(number: int, *added: str) -> str:
+    """Return the scenario with lines put after line ``number``."""
+    return "\n".join((*LINES[:number], *added, *LINES[number:])) + "\n"
+
+
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+    """Write files into a folder and return the path of ``s.yaml`` in it."""
+    for name, content in files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / "s.yaml"
