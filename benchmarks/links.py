@@ -14,6 +14,7 @@ import math
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 from edge.transport.loss import lossy_transfer
 from edge.transport.sharing import SharedLink
@@ -26,12 +27,12 @@ from edge.transport.tcp_model import (
     segments,
 )
 
-Flow = tuple[float, float, float, float]
-"""Start s, bits, cap bit/s, weight."""
+Flow = tuple[float, float, float]
+"""Bits, cap bit/s, weight."""
 
 
 def packet_loop(payload_bytes: int, rate_bps: float, rtt_s: float) -> float:
-    """The same transfer packet by packet: a heap of acknowledgements, a window that grows with each."""
+    """Send packet by packet: a heap of acknowledgements, a window that grows with each."""
     packet_s, echo_s = SEGMENT_PAYLOAD_BYTES / goodput(rate_bps), ack_clock_period(rate_bps, rtt_s)
     left, window, in_flight, free_s = segments(payload_bytes), INITIAL_WINDOW_SEGMENTS, 0, 0.0
     acknowledgements: list[float] = []
@@ -60,101 +61,88 @@ def best_of(repeats: int, runs: Callable[[], object]) -> float:
 
 
 def compare_transfers() -> None:
-    rate_bps, rtt_s = 10e6, 0.06
+    rate_bps, rtt_s, calls = 10e6, 0.06, 500
     uniform = random.Random(1).random
-    print(f"one transfer at {rate_bps / 1e6:g} Mbit/s, round trip {rtt_s * 1e3:g} ms")
     print(
-        f"{'payload':>10} {'closed form':>12} {'loss 0.1 %':>12} {'loss 3 %':>12} {'per packet':>12} {'ratio':>9} {'times agree':>12}"
+        f"one transfer at {rate_bps / 1e6:g} Mbit/s, round trip {rtt_s * 1e3:g} ms, microseconds to compute"
     )
-    for payload in (1_000, 30_000, 1_000_000, 10_000_000):
-        many = range(2_000)
-        closed_s = best_of(5, lambda p=payload: [data_time(p, rate_bps, rtt_s) for _ in many]) / 2_000
-        lossy_s = [
-            best_of(
-                3,
-                lambda p=payload, q=loss: [
-                    lossy_transfer(p, rate_bps, rtt_s, q, uniform) for _ in range(200)
-                ],
-            )
-            / 200
+    print("   payload  closed form  loss 0.1 %    loss 3 %  per packet     ratio  same time")
+    for payload in (1_448, 28_960, 1_000_000, 10_000_000):
+        closed_s = best_of(5, partial(repeat, calls, data_time, payload, rate_bps, rtt_s)) / calls
+        few_s, many_s = (
+            best_of(3, partial(repeat, calls, lossy_transfer, payload, rate_bps, rtt_s, loss, uniform))
+            / calls
             for loss in (0.001, 0.03)
-        ]
-        loop_s = best_of(3, lambda p=payload: packet_loop(p, rate_bps, rtt_s))
-        agree = data_time(payload, rate_bps, rtt_s)[0] / packet_loop(payload, rate_bps, rtt_s)
+        )
+        loop_s = best_of(3, partial(packet_loop, payload, rate_bps, rtt_s))
+        same = data_time(payload, rate_bps, rtt_s)[0] / packet_loop(payload, rate_bps, rtt_s)
         print(
-            f"{payload:>10} {closed_s * 1e6:>9.2f} us {lossy_s[0] * 1e6:>9.2f} us {lossy_s[1] * 1e6:>9.2f} us "
-            f"{loop_s * 1e6:>9.1f} us {loop_s / closed_s:>8.0f}x {agree:>12.3f}"
+            f"{payload:>10} {closed_s * 1e6:>12.2f} {few_s * 1e6:>11.2f} {many_s * 1e6:>11.2f} "
+            f"{loop_s * 1e6:>11.1f} {loop_s / closed_s:>8.0f}x {same:>10.3f}"
         )
 
 
-def workload(at_once: int, flows: int, seed: int) -> list[Flow]:
-    """``flows`` flows of which about ``at_once`` are on the link together if nobody is held back."""
-    chance = random.Random(seed)
-    cases: list[Flow] = []
-    for i in range(flows):
-        cap_bps = 10 ** chance.uniform(6, 7)
-        start_s = chance.random() if i < at_once else (i - at_once + chance.random()) / at_once
-        cases.append((start_s, cap_bps * chance.uniform(0.5, 1.5), cap_bps, 1 / chance.uniform(0.01, 0.3)))
-    return sorted(cases)
+def repeat(times: int, function: Callable[..., object], *arguments: object) -> None:
+    for _ in range(times):
+        function(*arguments)
 
 
-def shared_link(cases: list[Flow], capacity_bps: float) -> float:
+def random_flow(chance: random.Random) -> Flow:
+    cap_bps = 10 ** chance.uniform(6, 7)
+    return cap_bps * chance.uniform(0.5, 1.5), cap_bps, 1 / chance.uniform(0.01, 0.3)
+
+
+def shared_link(at_once: int, capacity_bps: float, completions: int) -> tuple[float, float]:
+    """Keep ``at_once`` flows on the link; return the wall time of the completions and when the last was."""
+    chance = random.Random(at_once)
     link: SharedLink[int] = SharedLink(capacity_bps)
-    last_s = 0.0
-    for key, (start_s, bits, cap_bps, weight) in enumerate(cases):
-        while (at_s := link.next_completion_s()) <= start_s:
-            link.pop_completed(at_s)
-        link.start(key, bits, cap_bps, weight, start_s)
-    while (at_s := link.next_completion_s()) < math.inf:
-        link.pop_completed(at_s)
-        last_s = at_s
-    return last_s
+    for key in range(at_once):
+        link.start(key, *random_flow(chance), 0.0)
+    begin = time.perf_counter()
+    now_s = 0.0
+    for _ in range(completions):
+        now_s = link.next_completion_s()
+        for key in link.pop_completed(now_s):
+            link.start(key, *random_flow(chance), now_s)
+    return time.perf_counter() - begin, now_s
 
 
-def recomputing(cases: list[Flow], capacity_bps: float, events: int) -> tuple[int, float]:
-    """Process up to ``events`` events, with every rate worked out anew at each; return how many, and the last."""
-    flows: dict[int, list[float]] = {}
-    now_s, done, following = 0.0, 0, 0
-    while done < events and (following < len(cases) or flows):
+def recomputing(at_once: int, capacity_bps: float, completions: int) -> tuple[float, float]:
+    """Do the same with every rate worked out anew at each completion."""
+    chance = random.Random(at_once)
+    flows = {key: random_flow(chance) for key in range(at_once)}
+    left = {key: flow[0] for key, flow in flows.items()}
+    begin = time.perf_counter()
+    now_s = 0.0
+    for _ in range(completions):
         rates: dict[int, float] = {}
-        left_bps, weights = capacity_bps, sum(flow[2] for flow in flows.values())
+        left_bps, weights = capacity_bps, sum(weight for _, _, weight in flows.values())
         for key, (_, cap_bps, weight) in sorted(flows.items(), key=lambda item: item[1][1] / item[1][2]):
-            rate = min(cap_bps, weight * left_bps / weights)
-            rates[key] = rate
+            rates[key] = rate = min(cap_bps, weight * left_bps / weights)
             left_bps, weights = left_bps - rate, weights - weight
-        end_s, first = min(
-            ((now_s + flow[0] / rates[key], key) for key, flow in flows.items()), default=(math.inf, -1)
-        )
-        start_s = cases[following][0] if following < len(cases) else math.inf
-        until_s = min(end_s, start_s)
-        for key, flow in flows.items():
-            flow[0] -= rates[key] * (until_s - now_s)
-        now_s = until_s
-        if end_s <= start_s:
-            del flows[first]
-        else:
-            flows[following] = list(cases[following][1:])
-            following += 1
-        done += 1
-    return done, now_s
+        first = min(left, key=lambda key: left[key] / rates[key])
+        step_s = left[first] / rates[first]
+        for key, rate in rates.items():
+            left[key] -= rate * step_s
+        now_s += step_s
+        flows[first] = random_flow(chance)
+        left[first] = flows[first][0]
+    return time.perf_counter() - begin, now_s
 
 
 def compare_sharing() -> None:
-    print("\na shared link, microseconds an event (a flow that starts or ends)")
-    print(f"{'flows':>8} {'capacity':>12} {'SharedLink':>12} {'recomputing':>12} {'ratio':>9}")
+    print("\na shared link with n flows at a time, microseconds a flow (its end and the next one's start)")
+    print("   flows  capacity  SharedLink  recomputing     ratio  same time")
     for at_once in (10, 100, 1_000, 10_000):
         for label, share in (("ample", 4.0), ("scarce", 0.5)):
-            cases = workload(at_once, max(2_000, 3 * at_once), seed=at_once)
             capacity_bps = share * at_once * 3.9e6
-            ours_s = best_of(3, lambda c=cases, b=capacity_bps: shared_link(c, b)) / (2 * len(cases))
-            # Past the starts of a full link, some events are enough to know the price of one.
-            warm, _ = 2 * at_once, None
-            some = min(2 * len(cases), warm + max(50, 200_000 // at_once))
-            begin = time.perf_counter()
-            count, _ = recomputing(cases, capacity_bps, some)
-            naive_s = (time.perf_counter() - begin) / count
+            some = max(20, 100_000 // at_once)
+            ours_s = min(shared_link(at_once, capacity_bps, 20_000)[0] for _ in range(3)) / 20_000
+            naive_s, naive_end_s = recomputing(at_once, capacity_bps, some)
+            same = shared_link(at_once, capacity_bps, some)[1] / naive_end_s
             print(
-                f"{at_once:>8} {label:>12} {ours_s * 1e6:>9.2f} us {naive_s * 1e6:>9.1f} us {naive_s / ours_s:>8.1f}x"
+                f"{at_once:>8} {label:>9} {ours_s * 1e6:>11.2f} {naive_s / some * 1e6:>12.1f} "
+                f"{naive_s / some / ours_s:>8.1f}x {same:>10.6f}"
             )
 
 

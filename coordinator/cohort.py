@@ -144,6 +144,12 @@ class SimulatedCohort:
         message = invitation.message
         assert isinstance(message, Invite)
         self._open = int(np.count_nonzero(reachable & reaches)) + 1
+        plan = self.plan
+        computes = (
+            reachable & reaches & (np.array(plan.obstacle) == Reason.NONE) & (np.array(plan.shortage) == Reason.NONE)
+            & ((np.array(plan.drop_stage) < 0) | (np.array(plan.drop_stage) > Stage.COMPUTE))
+        )  # fmt: skip
+        self.compute.foresee(self.kernel, self.ids[computes].tolist())
         arrivals: list[float] = arrival_s.tolist()
         for slot in np.flatnonzero(plain).tolist():
             SimulatedDevice(self, self.devices[slot], slot).expect(message, arrivals[slot])
@@ -234,6 +240,7 @@ class SimulatedCohort:
         """Let go of the round: nothing of it is on its way any more."""
         assert self.open_frames == 0, f"{self.open_frames} frames of round {self.round_number} have no record"
         self._simulation.coordinator.forget(self.round_number)
+        self.compute.forget(self.kernel)
 
     def _closed_one(self) -> None:
         self._open -= 1

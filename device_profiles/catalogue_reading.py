@@ -215,9 +215,10 @@ class _Reader:
         kind = written.content.get("kind")
         model = AVAILABILITY_SECTIONS.get(kind) if isinstance(kind, str) else None
         if model is None:
-            known = nearest(str(kind), AVAILABILITY_SECTIONS)
+            known = nearest(kind, AVAILABILITY_SECTIONS) if isinstance(kind, str) else None
             hint = f"did you mean {known!r}?" if known else f"write one of {', '.join(AVAILABILITY_SECTIONS)}"
-            message = f"unknown kind {kind!r}" if isinstance(kind, str) else "is missing"
+            message = f"unknown kind {kind!r}" if isinstance(kind, str) else "must be the name of a kind"
+            message = message if "kind" in written.content else "is missing"
             self._problem(written.document, (*written.path, "kind"), message, hint)
             return None
         section: AvailabilitySection | None = self._validated(written, model)
@@ -265,7 +266,7 @@ class _Reader:
         elif isinstance(cause, UnitError):
             self._problem(written.document, path, str(cause))
         else:
-            self._problem(written.document, path, str(problem["msg"]))
+            self._problem(written.document, path, _in_plain_words(problem))
 
     def _sources_hold(self, written: Written, model: type[Section], section: Section) -> bool:
         """Check that each number names a source, each source a number, and that the catalogue cites it."""
@@ -327,6 +328,19 @@ _MODELS: Final[tuple[type[Section], ...]] = (
 )
 _FIELD_KEYS: Final = {attribute: key for model in _MODELS for key, attribute in model.fields.items()}
 """Attribute of a frozen type -> key in YAML, where they differ; no attribute is written in two ways."""
+
+
+def _in_plain_words(problem: dict[str, Any]) -> str:
+    """Return pydantic's complaint about the shape of a value in the words of a YAML file."""
+    context = problem.get("ctx", {})
+    if problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
+        return "expected a mapping; write its keys below it"
+    if problem["type"] == "union_tag_invalid":
+        key = str(context["discriminator"]).strip("'")
+        return f"unknown {key} '{context['tag']}'; write one of {context['expected_tags']}"
+    if problem["type"] == "union_tag_not_found":
+        return f"{context['discriminator']} is missing"
+    return str(problem["msg"])
 
 
 def _existing(content: object, location: tuple[str | int, ...], *, keep_last: bool) -> Path:

@@ -36,6 +36,7 @@ from device_profiles.positions import DocumentError, Path, Position, format_path
 __all__ = [
     "MAX_DEPTH",
     "MAX_FILE_BYTES",
+    "MAX_LINE_CHARACTERS",
     "MAX_NODES",
     "Document",
     "DocumentError",
@@ -48,11 +49,14 @@ __all__ = [
 ]
 
 MAX_FILE_BYTES: Final = 1024 * 1024
+MAX_LINE_CHARACTERS: Final = 16_384
+"""Longer lines are no configuration, and some take the parser time that grows with their square."""
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 50_000
 
 Node: TypeAlias = "dict[str, Node] | list[Node] | str | None"
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LONG_LINE: Final = re.compile(f"[^\\r\\n]{{{MAX_LINE_CHARACTERS + 1}}}")
 _NULLS: Final = ("", "null", "~")
 
 
@@ -135,6 +139,7 @@ def parse_document(
             Position(file, 1, 1), (), f"larger than {MAX_FILE_BYTES} bytes (1 MiB), the limit of a document"
         )
     _refuse_characters(text, file)
+    _refuse_long_lines(text, file)
     builder = _Builder(file, problems)
     for event in _events(text, builder):
         builder.take(event)
@@ -172,6 +177,13 @@ def _refuse_characters(text: str, file: str) -> None:
         hint = "; is the file UTF-16? save it as UTF-8" if code == 0 else "; remove it"
         where = _position_in(text[: found.start()], file)
         raise DocumentError(where, (), f"character U+{code:04X} does not belong in a text file{hint}")
+
+
+def _refuse_long_lines(text: str, file: str) -> None:
+    found = _LONG_LINE.search(text)
+    if found:
+        message = f"a line of more than {MAX_LINE_CHARACTERS} characters, the limit of a document; break it"
+        raise DocumentError(_position_in(text[: found.start()], file), (), message)
 
 
 def _events(text: str, builder: _Builder) -> Iterator[Event]:

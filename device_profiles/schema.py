@@ -236,5 +236,7 @@ def spread_sources(raw: dict[str, Any], words: frozenset[str]) -> dict[str, Any]
 
 
 def needs_source(raw: dict[str, Any], words: frozenset[str]) -> list[str]:
-    """Return the keys of a profile that hold numbers."""
-    return [key for key in raw if key not in words and key not in ("sources", "note")]
+    """Return the keys of a profile that hold numbers; an empty value, such as no battery, is none."""
+    return [
+        key for key in raw if key not in words and key not in ("sources", "note") and raw[key] is not None
+    ]

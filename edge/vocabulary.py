@@ -8,7 +8,6 @@ spelling that tables, summaries and scenario files show.
 from __future__ import annotations
 
 import enum
-from typing import Final
 
 
 class Stage(enum.IntEnum):
@@ -174,7 +173,3 @@ def label(code: enum.IntEnum) -> str:
 def labels(vocabulary: type[enum.IntEnum]) -> tuple[str, ...]:
     """Return the spellings of a whole enum, the position being the number."""
     return tuple(label(code) for code in vocabulary)
-
-
-N_STAGES: Final = len(Stage)
-"""Number of stages."""

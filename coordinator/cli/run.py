@@ -93,7 +93,11 @@ def _termination_interrupts() -> Iterator[None]:
     """Let a request to terminate (SIGTERM, as CI systems send it) end a run in order, as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        # While the event loop runs, Ctrl-C has a handler that cancels between two steps, not within one.
+        as_ctrl_c = signal.getsignal(signal.SIGINT)
+        if not callable(as_ctrl_c):
+            raise KeyboardInterrupt
+        as_ctrl_c(signal.SIGINT, frame)
 
     previous = signal.signal(signal.SIGTERM, interrupt)
     try:
@@ -108,9 +112,6 @@ def _report(outcome: RunOutcome) -> None:
     output.print(render(summary))
     if outcome.verdicts:
         output.print(verdict_table(outcome.verdicts))
-    for result in outcome.verdicts:
-        if not result.held:
-            output.print(str(result), soft_wrap=True)
     if outcome.reason is not None:
         output.print(f"{outcome.status}: {outcome.reason}", soft_wrap=True)
     output.print(f"run directory: {outcome.directory}", soft_wrap=True)

@@ -23,6 +23,13 @@ def _margin(result: ThresholdResult) -> str:
     return sign + _shown(result, abs(result.margin))
 
 
+def _verdict(result: ThresholdResult) -> str:
+    if result.held:
+        return "held"
+    # Where there is a margin, the row itself says why.
+    return "MISSED" if result.margin is not None else f"MISSED: {result.reason}"
+
+
 def verdict_table(results: Sequence[ThresholdResult]) -> Table:
     """Return a table with a row per threshold.
 
@@ -41,7 +48,7 @@ def verdict_table(results: Sequence[ThresholdResult]) -> Table:
             _shown(result, result.value),
             _shown(result, result.limit),
             _margin(result),
-            "held" if result.held else "MISSED",
+            _verdict(result),
             style=None if result.held else "bold red",
         )
     return table

@@ -20,6 +20,9 @@ from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS, deterministic_f
 _ROWS_AT_ONCE: Final = 4096
 """Hashing waits for this many rows: a call costs more than the bytes of a small round."""
 
+_BATCHES_AT_ONCE: Final = 64
+"""Or for this many batches: one of a single row takes kilobytes."""
+
 _SIZE: Final = 16
 
 
@@ -82,7 +85,7 @@ class TableDigest:
         """Add the rows of a ``RecordBatch`` or ``Table`` with at least the table's deterministic columns."""
         self._waiting.extend(batch.to_batches() if isinstance(batch, pa.Table) else [batch])
         self._rows += batch.num_rows
-        if self._rows >= _ROWS_AT_ONCE:
+        if self._rows >= _ROWS_AT_ONCE or len(self._waiting) >= _BATCHES_AT_ONCE:
             self._hash()
 
     def _hash(self) -> None:

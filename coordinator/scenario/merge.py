@@ -119,7 +119,7 @@ def _parse_path(number: int, text: str) -> tuple[Path, int]:
     """Return the path before the first ``=`` that is not in quotes, and where the value starts."""
     path: list[str | int] = []
     at = 0
-    while at < len(text) and text[at] != "=":
+    while at < len(text) and text[at] not in "= ":
         match = _SEGMENT.match(text, at)
         if match is None or (path == [] and match.group(3) is not None):
             break
@@ -129,6 +129,7 @@ def _parse_path(number: int, text: str) -> tuple[Path, int]:
         else:
             path.append(bare if name is None else re.sub(r"\\(.)", r"\1", name))
         at = match.end()
+    at += len(text[at:]) - len(text[at:].lstrip(" "))
     if not path or at >= len(text) or text[at] != "=":
         message = f"{quoted(text)} is not a setting; write it like 'rounds.cohort=50'"
         raise DocumentError(Position(COMMAND_LINE, number, at + 1), (), message)

@@ -16,7 +16,7 @@ from coordinator.scenario.metric_names import METRICS, MODEL_TAGS, RANKING_METRI
 from coordinator.scenario.model import Choice, Shape, field_order, field_shape, item_shape, words_of
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.thresholds import EVENT_AGGREGATIONS, OPERATORS, VALUE_AGGREGATIONS
-from device_profiles.documents import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES
+from device_profiles.documents import MAX_DEPTH, MAX_FILE_BYTES, MAX_LINE_CHARACTERS, MAX_NODES
 from device_profiles.fields import Form
 
 _EXIT_CODES: Final = {
@@ -49,7 +49,7 @@ all its defaults.
 - `true` and `false` are the only truth values.
 - An unknown or duplicate key is an error. So are tags, anchors, aliases and a second document. A file is
   UTF-8, at most {MAX_FILE_BYTES // 1024} KiB, with at most {MAX_NODES} values, nested at most {MAX_DEPTH}
-  deep.
+  deep, no line longer than {MAX_LINE_CHARACTERS} characters.
 - Every error is shown at once, as `file:line:column: path: message`.
 
 ## Building on another file

@@ -108,6 +108,11 @@ def refuse_deep(root: object, max_depth: int) -> None:
             )
 
 
+def _word(value: object) -> str:
+    """Return a piece of text, and "" for anything else: comparing to an array, say, gives another array."""
+    return value if type(value) is str else ""
+
+
 def _dtype_of(value: object) -> np.dtype[Any]:
     if isinstance(value, PendingDtype):
         return value.plain().make()
@@ -134,21 +139,25 @@ def _array(raw: object, dtype: object, shape: object, order: str) -> np.ndarray[
 
 
 def _rebuild_dtype(arguments: tuple[Any, ...]) -> PendingDtype:
-    if not arguments or arguments[0] not in _DTYPES:
+    if not arguments or _word(arguments[0]) not in _DTYPES:
         raise UnsafePickleError("a dtype other than bool, int, uint or float")
     return PendingDtype(arguments[0])
 
 
 def _finish_dtype(target: PendingDtype, state: tuple[Any, ...]) -> PendingDtype:
     # (version, order, subdtype, names, fields, itemsize, alignment, flags[, metadata]), as numpy writes it
-    if len(state) < 5 or state[1] not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
+    if (
+        len(state) < 5
+        or _word(state[1]) not in ("<", ">", "|", "=")
+        or any(part is not None for part in state[2:5])
+    ):
         raise UnsafePickleError("a dtype with fields or an unknown byte order")
     target.order = state[1]
     return target
 
 
 def _rebuild_array(arguments: tuple[Any, ...]) -> PendingArray:
-    if not arguments or arguments[0] != Global("numpy", "ndarray"):
+    if not arguments or type(arguments[0]) is not Global or arguments[0] != Global("numpy", "ndarray"):
         raise UnsafePickleError("an array of a type other than numpy.ndarray")
     return PendingArray()
 
@@ -164,7 +173,7 @@ def _rebuild_from_buffer(arguments: tuple[Any, ...]) -> np.ndarray[Any, Any]:
     if len(arguments) != 4:
         raise UnsafePickleError("an array in an unknown format")
     raw, dtype, shape, order = arguments
-    return _array(raw, dtype, shape, order if order == "F" else "C")
+    return _array(raw, dtype, shape, "F" if _word(order) == "F" else "C")
 
 
 def _rebuild_scalar(arguments: tuple[Any, ...]) -> float | int | bool:
@@ -176,7 +185,11 @@ def _rebuild_scalar(arguments: tuple[Any, ...]) -> float | int | bool:
 
 def _rebuild_encoded(arguments: tuple[Any, ...]) -> bytes:
     # How protocols 0 to 2 write bytes: text to be encoded as Latin-1.
-    if len(arguments) != 2 or type(arguments[0]) is not str or arguments[1] not in ("latin1", "latin-1"):
+    if (
+        len(arguments) != 2
+        or type(arguments[0]) is not str
+        or _word(arguments[1]) not in ("latin1", "latin-1")
+    ):
         raise UnsafePickleError("text to be encoded in another way than Latin-1")
     try:
         return arguments[0].encode("latin-1")

@@ -1,8 +1,8 @@
 """The numbers of many devices, computed together.
 
-An actor awaits ``queue.run(kernel, client, seconds)`` as if its device computed alone. The request is queued
-when the computation starts, and everything queued for the same kernel runs as one batch no later than the
-first completion in virtual time. How long the batch takes on this host plays no part: ``seconds`` comes from
+An actor awaits ``queue.run(kernel, client, seconds)`` as if its device computed alone. Requests for the same
+kernel wait for each other and run as one batch no later than the first completion in virtual time; those that
+are foreseen when a round starts join before they are made. How long the batch takes on this host plays no part: ``seconds`` comes from
 the device's compute model.
 
 A kernel is a pure function of arrays whose value for one client does not depend on the others, so batch size,
@@ -11,7 +11,7 @@ executor and number of workers cannot change a result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor as _PoolExecutor
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -74,12 +74,15 @@ class PooledExecutor:
         return [result for future in futures for result in future.result()]
 
 
-class _Ticket(Generic[R]):
-    __slots__ = ("client", "result")
+class _Batch(Generic[R]):
+    """Clients that are computed together, and their results until these are fetched."""
 
-    def __init__(self, client: int) -> None:
-        self.client = client
-        self.result: R | None = None
+    __slots__ = ("clients", "kernel", "results")
+
+    def __init__(self, kernel: Kernel[R], clients: Iterable[int]) -> None:
+        self.kernel = kernel
+        self.clients = dict.fromkeys(clients)
+        self.results: dict[int, R] | None = None
 
 
 class ComputeQueue:
@@ -96,49 +99,71 @@ class ComputeQueue:
         if batch < 1:
             raise ValueError(f"a batch holds at least 1 client, not {batch}")
         self._executor = executor
-        self._batch = batch
+        self._size = batch
         self._wait = wait
-        self._pending: dict[int, tuple[Kernel[Any], list[_Ticket[Any]]]] = {}
+        self._batches: dict[int, dict[int, _Batch[Any]]] = {}
+        """Of a kernel (by identity; the batches keep it alive): the batch of each client."""
+        self._filling: dict[int, _Batch[Any]] = {}
+        """Of a kernel: the batch that clients which were not foreseen still join."""
         self.computed = 0
         """Clients computed so far."""
-        self.batches = 0
+        self.calls = 0
         """Kernel calls made so far."""
+
+    def foresee(self, kernel: Kernel[Any], clients: Sequence[int]) -> None:
+        """Announce that these clients will ask for ``kernel``, so that they can be computed together.
+
+        A kernel's inputs are known from the start of a round: the first client to finish may as well take
+        along those that will begin later. :meth:`forget` ends the announcement.
+        """
+        batches = self._batches.setdefault(id(kernel), {})
+        for start in range(0, len(clients), self._size):
+            batch = _Batch(kernel, clients[start : start + self._size])
+            batches.update(dict.fromkeys(batch.clients, batch))
+
+    def forget(self, kernel: Kernel[Any]) -> None:
+        """Drop whatever was announced or computed for ``kernel`` and not fetched."""
+        self._batches.pop(id(kernel), None)
+        self._filling.pop(id(kernel), None)
 
     async def run(self, kernel: Kernel[R], client: int, seconds: float) -> R:
         """Return the kernel's result for ``client`` after ``seconds`` of simulated time.
 
         A caller that is cancelled meanwhile takes its request back, unless the batch has run already.
         """
-        ticket: _Ticket[R] = _Ticket(client)
-        pending = self._pending.get(id(kernel))
-        if pending is None:
-            self._pending[id(kernel)] = (kernel, [ticket])
-        else:
-            pending[1].append(ticket)
+        batch = self._batch_of(kernel, client)
         try:
             await self._wait(seconds)
         except BaseException:
-            if ticket.result is None:
-                self._take_back(kernel, ticket)
+            self._take_back(batch, client)
             raise
-        if ticket.result is None:
-            self._flush(kernel)
-        assert ticket.result is not None, "a kernel gave no result for a client of its batch"
-        return ticket.result
+        if batch.results is None:
+            self._compute(batch)
+        assert batch.results is not None
+        del self._batches[id(kernel)][client]
+        return batch.results.pop(client)
 
-    def _take_back(self, kernel: Kernel[R], ticket: _Ticket[R]) -> None:
-        _, tickets = self._pending[id(kernel)]
-        tickets.remove(ticket)
-        if not tickets:
-            del self._pending[id(kernel)]
+    def _batch_of(self, kernel: Kernel[R], client: int) -> _Batch[R]:
+        batches = self._batches.setdefault(id(kernel), {})
+        found = batches.get(client)
+        if found is None:
+            found = self._filling.get(id(kernel))
+            if found is None or found.results is not None or len(found.clients) >= self._size:
+                found = self._filling[id(kernel)] = _Batch(kernel, ())
+            found.clients[client] = None
+            batches[client] = found
+        return found
 
-    def _flush(self, kernel: Kernel[R]) -> None:
-        _, tickets = self._pending.pop(id(kernel))
-        for start in range(0, len(tickets), self._batch):
-            part = tickets[start : start + self._batch]
-            clients = np.fromiter((ticket.client for ticket in part), np.int64, len(part))
-            results = self._executor.run(kernel, clients)
-            for ticket, result in zip(part, results, strict=True):
-                ticket.result = result
-            self.computed += len(part)
-            self.batches += 1
+    def _take_back(self, batch: _Batch[Any], client: int) -> None:
+        if batch.results is None:
+            del batch.clients[client]
+        else:
+            batch.results.pop(client, None)
+        self._batches.get(id(batch.kernel), {}).pop(client, None)
+
+    def _compute(self, batch: _Batch[Any]) -> None:
+        clients = np.fromiter(batch.clients, np.int64, len(batch.clients))
+        results = self._executor.run(batch.kernel, clients)
+        batch.results = dict(zip(batch.clients, results, strict=True))
+        self.computed += len(clients)
+        self.calls += 1

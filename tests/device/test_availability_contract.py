@@ -7,7 +7,9 @@ from availability_models import DAY_S, KINDS, N_DEVICES, model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.device.availability import NO_STAGE, SEARCH_HORIZON_S, All
+from device_profiles.availability import TraceAvailability
+from device_profiles.traces import AvailabilityTrace
+from edge.device.availability import NO_STAGE, SEARCH_HORIZON_S, All, build
 from edge.vocabulary import Stage
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -134,6 +136,14 @@ def test_all_is_the_conjunction() -> None:
     ends = [part.until(ids, times) for part in parts]
     np.testing.assert_array_equal(both.until(ids, times), np.minimum(*ends))
     assert 0 < expected.mean() < min(part.available(ids, times).mean() for part in parts)
+
+
+@pytest.mark.parametrize("half_s", [50.0, 50_000.0])
+def test_models_that_never_agree_are_given_up(half_s: float) -> None:
+    halves = [(0.0, half_s), (half_s, 2 * half_s)]
+    traces = [AvailabilityTrace.from_sessions([0], [[half]], [2 * half_s]) for half in halves]
+    both = All([build(TraceAvailability("t", trace), 1, utc_offset_s=0.0) for trace in traces])
+    assert both.next_available(np.arange(2), 10.0).tolist() == [np.inf, np.inf]
 
 
 def test_all_of_nothing_is_refused() -> None:

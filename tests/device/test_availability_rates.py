@@ -18,7 +18,9 @@ from device_profiles.availability import (
     LogNormal,
     OnOffSessions,
     RegionalOutage,
+    TraceAvailability,
 )
+from device_profiles.traces import AvailabilityTrace
 from edge.device.availability import NO_STAGE, AvailabilityModel, build
 from edge.device.availability.battery import BatteryAvailability
 from edge.device.availability.heavy_tail import HeavyTailAvailability
@@ -328,3 +330,11 @@ def test_trace_sessions_by_hand() -> None:
         20_150.0,
         7000.0,
     ]
+
+
+def test_a_trace_without_a_session_is_never_available() -> None:
+    trace = AvailabilityTrace.from_sessions([0, 1], [[], []], [100.0, 200.0])
+    asked = build(TraceAvailability("empty", trace), 1, utc_offset_s=0.0)
+    ids = np.arange(4)
+    assert not asked.available(ids, 150.0).any()
+    assert np.all(np.isinf(asked.next_available(ids, 150.0)))

@@ -77,6 +77,17 @@ def test_a_file_replaces_a_profile_and_what_refers_to_it_follows(tmp_path: Path)
     assert catalogue.load().network("4g_uk").radio.promotion_s == 0.26
 
 
+def test_an_empty_battery_is_mains_power_and_needs_no_source(tmp_path: Path) -> None:
+    text = BOARD.replace("thermal: board", "battery:\n    thermal: board").replace(
+        "bench (five runs)", "{}", 1
+    )
+    needed = [line for line in problems(tmp_path, text) if "has no source" in line]
+    assert not any("battery" in line for line in needed)
+    loaded = catalogue.load([write(tmp_path, BOARD.replace("thermal:", "battery:\n    thermal:"))])
+    assert loaded.device("our_board").battery_j is None
+    assert [row.value for row in loaded.describe("our_board") if row.field == "battery"] == ["none"]
+
+
 def test_the_last_file_wins(tmp_path: Path) -> None:
     second = write(tmp_path, RADIO.replace("promotion: 1 s", "promotion: 2 s"), "second.yaml")
     assert catalogue.load([write(tmp_path, RADIO), second]).radios["lte"].promotion_s == 2.0
@@ -132,6 +143,11 @@ def test_recorded_sessions_relative_to_the_file(tmp_path: Path) -> None:
         ("our_board:", "Our Board:", '4:3: devices."Our Board": use small letters'),
         ("devices:", "device:", "3:1: device: unknown section\n    did you mean 'devices'?"),
         ("1 GiB", "0 B", "9:10: devices.our_board.ram: must be above zero, not 0"),
+        (
+            "    thermal: board",
+            "    battery: 17\n    thermal: board",
+            "13:14: devices.our_board.battery: '17' has no unit; write '17 J'",
+        ),
         ("our own bench, June", "[x]", "2:10: sources.bench: expected a citation as text"),
     ],
 )
@@ -148,6 +164,7 @@ def test_a_problem_is_shown_where_it_stands(tmp_path: Path, old: str, new: str, 
         ("sources: 3\n", "1:10: sources: expected a mapping"),
         ("sources:\n  a b: text\n", '2:3: sources."a b": a source key has letters'),
         ("availability:\n  a: {kind: diurnl}\n", "did you mean 'diurnal'?"),
+        ("availability:\n  a: {kind: [x]}\n", "2:13: availability.a.kind: must be the name of a kind"),
         ("availability:\n  a: {drop: 3}\n", "availability.a.kind: is missing"),
         (
             "availability:\n  a:\n    kind: on-off\n    session: {distribution: exponential, mean: 5}\n"
@@ -157,13 +174,24 @@ def test_a_problem_is_shown_where_it_stands(tmp_path: Path, old: str, new: str, 
         (
             "availability:\n  a:\n    kind: on-off\n    session: {distribution: normal, mean: 5 s}\n"
             "    gap: {distribution: exponential, mean: 5 s}\n    sources: assumption\n",
-            "4:14: availability.a.session: ",
+            "4:14: availability.a.session: unknown distribution 'normal'; write one of 'exponential', "
+            "'lognormal'",
         ),
         (
             "availability:\n  a: {kind: diurnal, mean_available: 90%, peak_to_trough: 4, peak_local_hour: 2,"
             " sources: assumption}\n",
             "2:38: availability.a.mean_available: 0.9 needs more than all devices at the peak",
         ),
+        (
+            "availability:\n  a: {kind: on-off, session: {mean: 5 s}, gap: 5 s, sources: assumption}\n",
+            "2:30: availability.a.session: 'distribution' is missing",
+        ),
+        (
+            "availability:\n  a: {kind: on-off, session: {mean: 5 s}, gap: 5 s, sources: assumption}\n",
+            "2:48: availability.a.gap: expected a mapping; write its keys below it",
+        ),
+        ("networks:\n  n: {sources: }\n", "networks.n.sources: expected a mapping"),
+        ("networks:\n  n: {outage: 3 s}\n", "2:15: networks.n.outage: expected a mapping"),
         (
             "fleets:\n  a:\n    devices: {sbc_pi4: 50%}\n    networks: {wifi_hom: 100%}\n"
             "    availability: always_on\n    sources: assumption\n",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from device_profiles.documents import (
     MAX_DEPTH,
     MAX_FILE_BYTES,
+    MAX_LINE_CHARACTERS,
     MAX_NODES,
     Document,
     DocumentError,
@@ -121,11 +122,18 @@ def test_depth_is_limited() -> None:
     deepest = "a: " + "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1)
     assert parse_document(deepest, "f").root["a"] is not None
     assert f"nested deeper than {MAX_DEPTH} levels" in refusal("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH)
-    assert f"nested deeper than {MAX_DEPTH} levels" in refusal("a: " + "{b: " * 5000)
+    assert f"nested deeper than {MAX_DEPTH} levels" in refusal("a: " + "{b: " * 4000)
 
 
 def test_the_number_of_values_is_limited() -> None:
-    assert f"more than {MAX_NODES} values" in refusal("a: [" + "1," * MAX_NODES + "1]\n")
+    assert f"more than {MAX_NODES} values" in refusal("a: [" + "1,\n " * MAX_NODES + "1]\n")
+
+
+def test_the_length_of_a_line_is_limited() -> None:
+    longest = "a: 1\nb: " + "x" * (MAX_LINE_CHARACTERS - 3)
+    assert len(str(parse_document(longest, "f").root["b"])) == MAX_LINE_CHARACTERS - 3
+    expected = f"f.yaml:2:1: a line of more than {MAX_LINE_CHARACTERS} characters, the limit of a document"
+    assert refusal(longest + "x").startswith(expected)
 
 
 def test_the_size_is_limited(tmp_path: Path) -> None:
@@ -133,7 +141,8 @@ def test_the_size_is_limited(tmp_path: Path) -> None:
     path.write_bytes(b"a: 1\n#" + b"x" * MAX_FILE_BYTES)
     with pytest.raises(DocumentError, match=r"larger than 1048576 bytes \(1 MiB\)"):
         read_document(path)
-    path.write_bytes(b"a: 1\n#" + b"x" * (MAX_FILE_BYTES - 6))
+    path.write_bytes(b"a: 1\n" + b"#\n" * ((MAX_FILE_BYTES - 5) // 2) + b"#")
+    assert path.stat().st_size == MAX_FILE_BYTES
     assert read_document(path).root == {"a": "1"}
 
 

@@ -142,6 +142,7 @@ B1 = DTYPE + short("b1") + b"\x85R"
 RECONSTRUCT = short("numpy.core.multiarray") + short("_reconstruct") + b"\x93"
 NDARRAY = short("numpy") + short("ndarray") + b"\x93"
 FROM_BUFFER = short("numpy.core.numeric") + short("_frombuffer") + b"\x93"
+ARRAY = FROM_BUFFER + b"(C\x02\x00\x01" + B1 + b"K\x02\x85" + short("C") + b"tR"
 
 
 @pytest.mark.parametrize(
@@ -201,6 +202,11 @@ FROM_BUFFER = short("numpy.core.numeric") + short("_frombuffer") + b"\x93"
             "shape",
         ),
         (P4 + FROM_BUFFER + b"(C\x01\x07" + B1 + b"K\x01\x85" + short("C") + b"tR.", "holds other bytes"),
+        # values of a type that cannot be compared or looked up
+        (P4 + DTYPE + b"]\x85R.", "dtype other than"),
+        (P4 + RECONSTRUCT + ARRAY + b"\x85R.", "other than numpy.ndarray"),
+        (P4 + F8 + b"(K\x03" + ARRAY + b"NNNtb.", "unknown byte order"),
+        (P4 + short("_codecs") + short("encode") + b"\x93" + short("a") + ARRAY + b"\x86R.", "Latin-1"),
         (b"\x80\x02c__builtin__\nset\nK\x01\x85R.", "a set made from"),
         (b"\x80\x02c__builtin__\nbytes\nK\x05\x85R.", "Latin-1"),
         (

@@ -89,6 +89,15 @@ def test_the_digest_does_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) 
     assert len(digests) == 1
 
 
+def test_the_digest_keeps_few_batches_waiting() -> None:
+    digest = TableDigest("rounds")
+    waiting = []
+    for number in range(1, 300):
+        digest.update(sample_round(number).rounds)
+        waiting.append(len(digest._waiting))
+    assert max(waiting) < 100
+
+
 def test_the_digest_does_not_depend_on_the_numbering_of_a_dictionary() -> None:
     batch = sample_round(1).device_rounds
     position = batch.schema.get_field_index("class")

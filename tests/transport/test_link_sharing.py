@@ -49,8 +49,7 @@ def _simulated(flows: list[Flow], capacity: float) -> tuple[dict[int, float], di
         end = min(ends.values(), default=math.inf)
         event = outside[0][0] if outside else math.inf
         until = min(end, event)
-        for i in left:
-            left[i] = max(0.0, left[i] - rates[i] * (until - now))
+        left = {i: max(0.0, bits - rates[i] * (until - now)) for i, bits in left.items()}
         now = until
         if end <= event:
             for i in [i for i, at in ends.items() if at == end]:

@@ -1,7 +1,6 @@
 """A few devices take part in most rounds, and devices differ in how often they fail.
 
-Device i is available for a share a_i = u_i^g of time, u_i uniform. The most active share q of devices then
-holds
+Device i is available for a share a_i = u_i^g of time, u_i uniform. The most active share q then holds
 
     1 − (1 − q)^(g + 1)
 
@@ -22,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from edge.device.availability.base import Dropout, Floats, Ids, Segment, SegmentedModel, no_dropout
+from edge.device.availability.base import Dropout, Floats, Ids, Segment, SegmentedModel
 from edge.device.availability.constant import draw_dropout
 from edge.device.availability.sessions import Lengths, SessionKeys, session_segment
 from edge.rng import Counter, hashed_uniform
@@ -85,6 +84,4 @@ class HeavyTailAvailability(SegmentedModel):
 
     def dropout(self, ids: Ids, participation: Counter) -> Dropout:
         """Return where each participation breaks off; see ``AvailabilityModel``."""
-        if self._mean_failure == 0.0:
-            return no_dropout(ids.size)
         return draw_dropout(self._dropout_key, ids, participation, self.failure(ids), FAILURE_STAGES)

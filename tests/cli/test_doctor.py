@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from coordinator import doctor
+from coordinator.cli import doctor as doctor_verb
+from coordinator.cli.entry import execute
+from coordinator.doctor import Finding, Severity
+
+HOME = Path("/venv/site-packages")
+
+
+def judge_packages(
+    located: dict[str, Path | None], home: Path | None = HOME, owners: dict[str, list[str]] | None = None
+) -> list[tuple[str, Severity]]:
+    found = doctor.package_findings(located, home, owners or {})
+    return [(finding.subject, finding.severity) for finding in found]
+
+
+def test_packages_beside_each_other_in_the_installation_are_fine() -> None:
+    located: dict[str, Path | None] = {name: HOME / name for name in doctor.PACKAGES}
+    owners = {name: ["recfleet"] for name in doctor.PACKAGES}
+    assert judge_packages(located, owners=owners) == [(name, Severity.FINE) for name in doctor.PACKAGES]
+
+
+def test_a_package_that_another_distribution_installs_too_is_wrong() -> None:
+    located: dict[str, Path | None] = {"coordinator": HOME / "coordinator"}
+    (finding,) = doctor.package_findings(located, HOME, {"coordinator": ["recfleet", "coordinator-x"]})
+    assert finding.severity is Severity.WRONG
+    assert "coordinator-x" in finding.fact
+    assert finding.advice.startswith("uninstall coordinator-x, then: pip install")
+
+
+def test_a_package_from_elsewhere_is_wrong() -> None:
+    assert judge_packages({"edge": Path("/elsewhere/edge")}) == [("edge", Severity.WRONG)]
+
+
+def test_a_package_that_cannot_be_found_is_wrong() -> None:
+    assert judge_packages({"edge": None}) == [("edge", Severity.WRONG)]
+
+
+def test_our_packages_are_located_where_these_tests_import_them_from() -> None:
+    assert doctor.located_packages()["coordinator"] == Path(doctor.__file__).resolve().parent
+    assert set(doctor.located_packages()) == set(doctor.PACKAGES)
+
+
+def install(folder: Path, name: str, **files: str) -> None:
+    """Lay down the metadata of a distribution."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+    for file, text in files.items():
+        (info / file.replace("_json", ".json")).write_text(text, encoding="utf-8")
+
+
+def test_an_installation_lies_where_its_metadata_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "recfleet-sample")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert doctor.installed_at("recfleet-sample") == tmp_path.resolve()
+    assert doctor.installed_at("recfleet-missing") is None
+
+
+def test_an_editable_installation_lies_in_its_source_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = json.dumps({"url": "file:///home/me/my%20fleet", "dir_info": {"editable": True}})
+    install(tmp_path, "recfleet-sample", direct_url_json=source)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert doctor.installed_at("recfleet-sample") == Path("/home/me/my fleet")
+
+
+def test_an_installation_from_a_folder_is_not_editable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = json.dumps({"url": "file:///home/me/fleet", "dir_info": {}})
+    install(tmp_path, "recfleet-sample", direct_url_json=source)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert doctor.installed_at("recfleet-sample") == tmp_path.resolve()
+
+
+def test_requirements_leave_extras_out() -> None:
+    lines = ["numpy<3,>=1.26", "ruamel.yaml>=0.18.6", "pytest>=8; extra == 'test'", 'mypy; extra == "dev"']
+    assert doctor.requirements(lines) == ["numpy", "ruamel.yaml"]
+
+
+def test_a_distribution_that_is_not_installed_is_wrong() -> None:
+    (finding,) = doctor.dependency_findings("recfleet-missing")
+    assert finding.severity is Severity.WRONG
+    assert "pip install" in finding.advice
+
+
+def test_dependencies_are_imported_and_reported() -> None:
+    subjects = [finding.subject for finding in doctor.dependency_findings("pydantic")]
+    assert subjects[0] == "pydantic"
+    assert "pydantic-core" in subjects
+
+
+def test_a_dependency_that_is_missing_is_wrong() -> None:
+    assert doctor.dependency_finding("recfleet-missing").severity is Severity.WRONG
+
+
+def test_a_dependency_that_does_not_load_is_wrong() -> None:
+    def load(name: str) -> object:
+        raise ImportError(f"{name}: undefined symbol")
+
+    finding = doctor.dependency_finding("numpy", load)
+    assert finding.severity is Severity.WRONG
+    assert "undefined symbol" in finding.fact
+
+
+def test_a_dependency_that_loads_is_fine() -> None:
+    finding = doctor.dependency_finding("numpy")
+    assert finding.severity is Severity.FINE
+    assert finding.fact[0].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("version", "severity"),
+    [((3, 10, 14), Severity.WRONG), ((3, 11, 0), Severity.FINE), ((3, 13, 1), Severity.FINE)],
+)
+def test_the_python_it_needs(version: tuple[int, int, int], severity: Severity) -> None:
+    assert doctor.python_finding(version).severity is severity
+
+
+def test_more_blas_threads_than_one_are_noted() -> None:
+    assert doctor.blas_finding({"OPENBLAS_NUM_THREADS": "1"}).severity is Severity.FINE
+    assert doctor.blas_finding({}).severity is Severity.NOTE
+    assert doctor.blas_finding({"OPENBLAS_NUM_THREADS": "8"}).severity is Severity.NOTE
+
+
+def test_little_memory_and_disk_are_noted() -> None:
+    assert doctor.memory_finding(8 << 30, 4 << 30).severity is Severity.FINE
+    assert doctor.memory_finding(8 << 30, 1 << 20).severity is Severity.NOTE
+    assert doctor.disk_finding(100 << 30, Path("here")).severity is Severity.FINE
+    assert doctor.disk_finding(1 << 20, Path("here")).severity is Severity.NOTE
+
+
+def test_a_clock_that_was_never_set_is_wrong() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert doctor.clock_finding(1e-9, now).severity is Severity.FINE
+    assert doctor.clock_finding(0.015, now).severity is Severity.NOTE
+    assert doctor.clock_finding(1e-9, datetime(1970, 1, 1, tzinfo=UTC)).severity is Severity.WRONG
+
+
+def test_the_examination_covers_every_subject() -> None:
+    subjects = {finding.subject for finding in doctor.examine()}
+    assert {
+        "python",
+        "recfleet",
+        *doctor.PACKAGES,
+        "processors",
+        "BLAS",
+        "memory",
+        "disk",
+        "clock",
+    } <= subjects
+
+
+@pytest.mark.parametrize(
+    ("severity", "code", "ending"),
+    [
+        (Severity.FINE, 0, "nothing is wrong"),
+        (Severity.NOTE, 0, "nothing is wrong"),
+        (Severity.WRONG, 1, "1 wrong"),
+    ],
+)
+def test_the_verb_exits_with_1_only_if_something_is_wrong(
+    severity: Severity,
+    code: int,
+    ending: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    finding = Finding(severity, "clock", "stopped", "wind it up")
+    fine = dataclasses.replace(finding, severity=Severity.FINE, subject="disk", advice="")
+    monkeypatch.setattr(doctor_verb, "examine", lambda: [finding, fine])
+    assert execute(["doctor"]) == code
+    shown = capsys.readouterr().out
+    assert "wind it up" in shown
+    assert shown.endswith(f"{ending}\n")

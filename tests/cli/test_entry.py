@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+import pytest
+
+from coordinator.cli import scenarios
+from coordinator.cli.entry import BLAS_THREAD_VARIABLES, VERBS, cli, execute
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python(program: str, **environment: str) -> str:
+    """Run a program in a fresh interpreter and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the verb ``schema`` raise an error."""
+
+    def fail() -> dict[str, object]:
+        raise error
+
+    monkeypatch.setattr(scenarios, "json_schema", fail)
+
+
+def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["--help"]) == 0
+    listed = capsys.readouterr().out
+    for name, verb in VERBS.items():
+        assert f"{name} " in listed
+        assert verb.summary.split()[0] in listed
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_list_of_verbs_says_what_the_verb_says_of_itself(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name
+    assert command.get_short_help_str(limit=200) == VERBS[name].summary
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([name, "--help"]) == 0
+    assert f"recfleet {name}" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    imported = python(
+        "import sys\n"
+        "from coordinator.cli.entry import execute\n"
+        "execute(['--help'])\n"
+        "print('modules:', *sorted({name.split('.')[0] for name in sys.modules}))\n"
+    ).rpartition("modules:")[2].split()  # fmt: skip
+    assert "click" in imported
+    assert {"numpy", "pydantic", "pyarrow", "rich", "ruamel", "edge", "device_profiles"}.isdisjoint(imported)
+
+
+def test_run_imports_neither_sockets_nor_onnx() -> None:
+    imported = python("import sys, coordinator.cli.run\nprint(*sys.modules)\n").split()
+    assert "numpy" in imported
+    assert {"aiohttp", "onnxruntime", "cryptography", "jinja2"}.isdisjoint(imported)
+
+
+def test_blas_is_held_to_one_thread_before_numpy_is_imported() -> None:
+    # Where a variable came too late, OpenBLAS would have started its threads by the end of this program.
+    printed = python(
+        "import os, sys, psutil\n"
+        "from coordinator.cli.entry import limit_blas_threads\n"
+        "assert 'numpy' not in sys.modules\n"
+        "limit_blas_threads()\n"
+        "import numpy\n"
+        "numpy.ones((500, 500)) @ numpy.ones((500, 500))\n"
+        "print(psutil.Process().num_threads())\n",
+        **dict.fromkeys(BLAS_THREAD_VARIABLES, "4"),
+    )
+    assert printed.strip() == "1"
+
+
+def test_an_unknown_verb_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["valdiate"]) == 2
+    assert "did you mean 'validate'?" in capsys.readouterr().err
+
+
+def test_an_unknown_verb_far_from_any_is_answered_with_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["xyzzy"]) == 2
+    assert "there are: run, validate," in capsys.readouterr().err
+
+
+def test_an_unknown_option_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["schema", "--colour"]) == 2
+    assert "--colour" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("recfleet")
+
+
+def test_an_internal_error_is_one_line_and_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    fail_with(RuntimeError("boom\nand more"), monkeypatch)
+    assert execute(["schema"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("internal error: RuntimeError: boom\n")
+    assert "Traceback" not in shown
+    (filed,) = tmp_path.iterdir()
+    assert str(filed) in shown
+    text = filed.read_text(encoding="utf-8")
+    assert text.startswith("command: recfleet schema\n")
+    assert "RuntimeError: boom\nand more" in text
+
+
+def test_debug_shows_the_traceback_and_files_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    fail_with(RuntimeError("boom"), monkeypatch)
+    assert execute(["--debug", "schema"]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_traceback_that_cannot_be_filed_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    fail_with(RuntimeError("boom"), monkeypatch)
+    assert execute(["schema"]) == 1
+    assert "could not be filed" in capsys.readouterr().err
+
+
+def test_the_systems_refusals_are_not_called_bugs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    fail_with(OSError(28, "No space left on device"), monkeypatch)
+    assert execute(["schema"]) == 1
+    assert capsys.readouterr().err.startswith("error: [Errno 28] No space left on device\n")
+
+
+def test_an_interrupt_exits_with_4(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(KeyboardInterrupt(), monkeypatch)
+    assert execute(["schema"]) == 4
+    assert "interrupted" in capsys.readouterr().err
