@@ -44,8 +44,8 @@ class Simulation:
     coordinator: Coordinator
     retry: Retry
     keep_alive: bool
-    crashed: Callable[[int, Exception], None]
-    """Told of a bug in a device's actor."""
+    crashed: Callable[[str, BaseException], None]
+    """Told of a bug: where, and what was raised."""
 
 
 class SimulatedCohort:
@@ -223,7 +223,7 @@ class SimulatedCohort:
 
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:
         """Take note of a bug in an actor: the run cannot go on."""
-        self._simulation.crashed(device.device, error)
+        self._simulation.crashed(f"in the actor of device {device.device}", error)
 
     def finished(self, device: SimulatedDevice) -> None:
         """Take note that ``device`` has ended its participation."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -129,11 +130,15 @@ def _simulate(
         assert isinstance(loop, VirtualClockLoop)
         crashed: asyncio.Future[None] = loop.create_future()
 
-        def crash(device: int, error: Exception) -> None:
+        def crash(who: str, error: BaseException) -> None:
             if not crashed.done():
-                error.add_note(f"in the actor of device {device} at {loop.now_s:.6f} s of simulated time")
+                error.add_note(f"{who}, at {loop.now_s:.6f} s of simulated time")
                 crashed.set_exception(error)
 
+        def callback_failed(_: object, context: dict[str, Any]) -> None:
+            crash(context["message"], context.get("exception") or RuntimeError(context["message"]))
+
+        loop.set_exception_handler(callback_failed)
         run_id = loaded.hash[:8]
         simulation = Simulation(
             seed=scenario.seed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,8 @@ from device_profiles.fields import (
     Text,
 )
 from edge.data import synthetic
+
+DEFAULT_ALPHA: Final = 0.5
 
 
 class RatioSplit(Section):
@@ -94,14 +96,14 @@ class _Ratings(Section):
     clients: PositiveInt | None = Field(
         default=None, description="number of clients to deal the users to, instead of `users_per_client`"
     )
-    grouping: Literal["iid", "by-activity", "dirichlet"] | None = Field(
-        default=None,
-        description="how users are dealt to clients: at random (iid, as by default), by number of ratings, "
-        "or by taste with Dirichlet proportions",
+    grouping: Literal["iid", "by-activity", "dirichlet"] = Field(
+        default="iid",
+        description="how users are dealt to clients: at random, by number of ratings, or by taste with "
+        "Dirichlet proportions",
     )
-    alpha: PositiveFloat | None = Field(
-        default=None,
-        description="Dirichlet concentration of `grouping: dirichlet`, smaller is less alike; 0.5 by default",
+    alpha: PositiveFloat = Field(
+        default=DEFAULT_ALPHA,
+        description="Dirichlet concentration of `grouping: dirichlet`; smaller is less alike",
     )
     split: Split = Field(
         default=RatioSplit(kind="ratio"),
@@ -119,12 +121,12 @@ class _Ratings(Section):
                 ("clients",), "contradicts users_per_client; write one of the two", None, of_key=True
             )
         grouped = self.clients is not None or (self.users_per_client or 1) > 1
-        if self.grouping is not None and not grouped:
+        if self.grouping != "iid" and not grouped:
             yield Problem(
                 ("grouping",), "a client holds one user, so nothing is grouped; write users_per_client too",
                 None, of_key=True,
             )  # fmt: skip
-        if self.alpha is not None and self.grouping != "dirichlet":
+        if self.alpha != DEFAULT_ALPHA and self.grouping != "dirichlet":
             yield Problem(("alpha",), "applies to 'grouping: dirichlet' only", None, of_key=True)
 
 
@@ -206,7 +208,7 @@ class SyntheticRegression(Section):
     features: PositiveInt = Field(default=5, description="features of a sample")
     heterogeneity: Literal["iid", "feature-shift", "label-shift"] = Field(
         default="iid",
-        description="how clients differ: not at all, in their features, or in their true weights",
+        description="how clients differ: not at all, in the mean of their features, or in that of their targets",
     )
     noise: NonNegativeFloat = Field(default=0.1, description="standard deviation of the noise on a target")
 
@@ -256,13 +258,28 @@ class ParquetRatings(_File):
     source: Literal["parquet"]
 
 
+class PlainRatings(_File):
+    """Rows of user, item, rating and perhaps a time, apart by spaces, tabs or commas; ids may be text."""
+
+    source: Literal["plain"]
+
+
 class AutoRatings(_File):
     """A file or folder whose format is recognised from its content."""
 
     source: Literal["auto"]
 
 
-FileRatings = MovieLens100K | MovieLens1M | MovieLensCsv | RecBole | LastFm | ParquetRatings | AutoRatings
+FileRatings = (
+    MovieLens100K
+    | MovieLens1M
+    | MovieLensCsv
+    | RecBole
+    | LastFm
+    | ParquetRatings
+    | PlainRatings
+    | AutoRatings
+)
 
 if TYPE_CHECKING:
     Data = SyntheticRatings | SyntheticRegression | FileRatings

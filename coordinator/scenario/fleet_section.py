@@ -61,6 +61,11 @@ class Fleet(Section):
         description="name of an availability profile, or one written out; by default the mix's, and without "
         "a mix every device is always available",
     )
+    time_zones: PositiveInt = Field(
+        default=1,
+        description="time zones that the devices are spread over, a whole hour apart, for availability by "
+        "local hour",
+    )
     profiles: tuple[Text, ...] = Field(
         default=(), description="further catalogue files, relative to the file that names them"
     )
@@ -77,6 +82,8 @@ class Fleet(Section):
 
     def _problems(self) -> Iterator[Problem]:
         yield from _shares("devices", self.devices)
+        if self.time_zones > 24:
+            yield Problem(("time_zones",), f"{self.time_zones} is more than the earth has; write 24 or less")
         yield from _shares("networks", self.networks)
         if self.mix is None:
             for key, given in (("devices", self.devices), ("networks", self.networks)):

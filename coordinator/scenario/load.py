@@ -52,6 +52,10 @@ class LoadedScenario:
         """
         return _resolve(self.document, self.files, path)
 
+    def folder(self, path: Path) -> FilePath:
+        """Return the folder in which the names of files inside the mapping at ``path`` start."""
+        return _folder(self.document, self.files, path)
+
     @cached_property
     def resolved(self) -> str:
         """The YAML of the scenario, flattened, with defaults and units."""
@@ -144,6 +148,9 @@ def _resolve(document: Document, files: dict[str, FilePath], path: Path) -> File
             node = None
     if not isinstance(node, str):
         raise LookupError(f"the scenario has no text at {path!r}")
+    return FilePath(os.path.normpath(_folder(document, files, path) / node))
+
+
+def _folder(document: Document, files: dict[str, FilePath], path: Path) -> FilePath:
     origin = files.get(document.position(path).file)
-    folder = origin.parent if origin is not None else FilePath()
-    return FilePath(os.path.normpath(folder / node))
+    return origin.parent if origin is not None else FilePath()

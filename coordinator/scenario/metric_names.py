@@ -64,8 +64,9 @@ _WRITERS: Final[dict[MetricKind, Callable[[float], str]]] = {
 }
 
 ROUND_TAGS: Final = ("phase",)
-DEVICE_TAGS: Final = ("phase", "class", "network")
-MODEL_TAGS: Final = ("phase", "class", "network", "users")
+GROUP_TAGS: Final = ("class", "network", "region")
+DEVICE_TAGS: Final = ("phase", *GROUP_TAGS)
+MODEL_TAGS: Final = ("phase", *GROUP_TAGS, "users")
 USER_GROUPS: Final = ("seen", "unseen")
 """Values of the tag ``users``: users whose devices may train, and users that never did."""
 
@@ -111,7 +112,7 @@ METRICS: Final = {
             "device.wasted_work",
             MetricKind.EVENT,
             DEVICE_TAGS,
-            "per device and round: it computed an update that was not applied",
+            "per device and round that computed: its update was not applied",
         ),
         Metric(
             "device.latency",
@@ -138,7 +139,7 @@ METRICS: Final = {
             "model.loss",
             MetricKind.NUMBER,
             MODEL_TAGS,
-            "per round or evaluation: training loss of the cohort",
+            "per round: mean training loss of the applied reports",
         ),
         Metric(
             "model.rmse",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
-from coordinator.scenario.metric_names import MetricKind, find_metric, metric_examples
+from coordinator.scenario.metric_names import GROUP_TAGS, MetricKind, find_metric, metric_examples
 from device_profiles.documents import Path
 from device_profiles.quantities import UnitError, quoted
 from device_profiles.units import parse_number, parse_ratio
@@ -150,6 +150,10 @@ def parse_metric(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
         if name in tags:
             raise FieldProblemsError([Problem((), f"the tag {quoted(name)} is given twice; keep one")])
         tags[name] = value
+    groups = [name for name in GROUP_TAGS if name in tags]
+    if metric.name.startswith("model.") and len(groups) > 1:
+        message = f"{metric.name} is measured by one of {', '.join(GROUP_TAGS)} at a time; keep one"
+        raise FieldProblemsError([Problem((), message)])
     return metric.name, tuple(sorted(tags.items()))
 
 

@@ -211,7 +211,7 @@ class SimulatedDevice:
                 message.STAGE,
                 delivery.direction,
                 delivery.start_s,
-                delivery.end_s if share >= 1.0 else services.loop.now_s,
+                services.loop.now_s if fate is Fate.LOST else delivery.end_s,
                 payload,
                 framing,
                 overhead,
@@ -267,7 +267,7 @@ class SimulatedDevice:
 
     async def _live(self, invite: Invite) -> None:
         try:
-            part = await take_part(self, invite)
+            self._conclude(await take_part(self, invite))
         except _VanishedError:
             return
         except asyncio.CancelledError:
@@ -276,8 +276,6 @@ class SimulatedDevice:
             return
         except Exception as error:
             self._services.crashed(self, error)
-            return
-        self._conclude(part)
 
     def _conclude(self, part: Participation) -> None:
         if self.outcome is None:  # a refusal or failure was noted when it was sent

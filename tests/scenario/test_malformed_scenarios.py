@@ -193,7 +193,7 @@ CONSISTENCY = [
          "s.yaml:8:47: data.split.validation: 100% of the data is kept back and none trains; write less"),
     case("more ratings than items", with_line(7, "  ratings_per_user: 200"),
          "s.yaml:7:21: data.ratings_per_user: at most half of the 300 items"),
-    case("grouping of single users", with_lines_after(7, "  grouping: iid"),
+    case("grouping of single users", with_lines_after(7, "  grouping: by-activity"),
          "s.yaml:8:3: data.grouping: a client holds one user"),
     case("phases and count", with_lines_after(2, "phases: [{name: a, rounds: 5}]"),
          "s.yaml:15:10: rounds.count: 20 is not the 5 rounds of the phases; leave count out"),
@@ -210,6 +210,8 @@ CONSISTENCY = [
          "s.yaml:11:14: learning.algorithm: 'linear-regression' learns from regression"),
     case("validation without any", with_line(2, "evaluation: {on: validation}"),
          "s.yaml:2:18: evaluation.on: the split keeps nothing back for validation"),
+    case("too many time zones", with_lines_after(9, "  time_zones: 25"),
+         "s.yaml:10:15: fleet.time_zones: 25 is more than the earth has; write 24 or less"),
     case("shrinking back-off", with_lines_after(16, "  retry: {factor: 0.5}"),
          "s.yaml:17:19: rounds.retry.factor: 0.5 would shrink the pauses; write 1 or more"),
 ]  # fmt: skip

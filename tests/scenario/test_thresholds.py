@@ -77,6 +77,7 @@ def test_tags_are_sorted_and_trimmed() -> None:
         ({"model.rmse": "last < nan"}, "this metric has no 'nan'"),
         ({"model.rmse{users=all,users=b}": "last < 1"}, "the tag 'users' is given twice; keep one"),
         ({"model.rmse{users}": "last < 1"}, "'users' is not a tag; write 'tag=value'"),
+        ({"model.rmse{class=a,network=b}": "last < 1"}, "model.rmse is measured by one of class, network"),
         ({"model.rmse{": "last < 1"}, "'model.rmse{' is not a metric; write 'metric{tag=value}'"),
         ({"round.completed{class=x}": "rate > 0"}, "round.completed has no tag 'class'"),
         ({"model.ndcg@0": "last > 0"}, "unknown metric 'model.ndcg@0'"),

@@ -1,0 +1,66 @@
+"""Runs small scenarios for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coordinator.metrics.facts import Evaluation
+from coordinator.metrics.reader import RunTables, open_run
+from coordinator.progress import RoundSummary
+from coordinator.runner import RunOutcome, run_scenario
+from coordinator.scenario.load import load
+
+SMALL = """
+format: 1
+title: small
+seed: 3
+data: {source: synthetic-ratings, users: 120, items: 150, ratings_per_user: 12}
+fleet: {mix: global_android_2024, availability: always_on}
+learning: {algorithm: fedrecon, factors: 4, learning_rate: 0.05}
+rounds: {count: 3, cohort: 20, deadline: 120 s}
+evaluation: {every: 2}
+"""
+
+
+class Silent:
+    """Observes and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.rounds: list[RoundSummary] = []
+        self.evaluations: list[tuple[int, Sequence[Evaluation]]] = []
+        self.status = ""
+
+    def on_start(self, name: str, rounds: int | None) -> None:
+        """Ignore the start."""
+
+    def on_round(self, summary: RoundSummary) -> None:
+        """Keep the round."""
+        self.rounds.append(summary)
+
+    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+        """Keep the evaluation."""
+        self.evaluations.append((round_number, values))
+
+    def on_end(self, status: str) -> None:
+        """Keep the status."""
+        self.status = status
+
+
+def run_text(folder: Path, text: str, overrides: Sequence[str] = (), name: str = "run") -> RunOutcome:
+    """Run the scenario in ``text`` below ``folder``."""
+    file = folder / f"{name}.yaml"
+    file.write_text(text)
+    return run_scenario(load(file, overrides), target=folder / f"{name}-out", observer=Silent())
+
+
+def tables_of(outcome: RunOutcome) -> RunTables:
+    """Open the tables of a run."""
+    return open_run(outcome.directory)
+
+
+def rows_of(outcome: RunOutcome, table: str) -> list[dict[str, Any]]:
+    """Return the rows of a table."""
+    rows: list[dict[str, Any]] = tables_of(outcome).read(table).to_pylist()
+    return rows

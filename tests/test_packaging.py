@@ -1,0 +1,115 @@
+"""What is installed: dependencies, data files, the command, and what the documents promise about them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.doctor import requirements
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("edge", "coordinator", "device_profiles")
+IMPORTED_AS = {"ruamel.yaml": "ruamel"}
+"""First part of what is imported, where it is not the distribution's name."""
+
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def third_party_imports() -> set[str]:
+    found: set[str] = set()
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+                found.add(node.module.split(".")[0])
+    return found - set(sys.stdlib_module_names) - set(PACKAGES)
+
+
+def package_files() -> set[str]:
+    """Return every file that a user needs, relative to the project."""
+    files = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
+    return {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
+
+
+def readme_commands() -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return [line.split("  #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    declared = requirements(PYPROJECT["project"]["dependencies"])
+    assert third_party_imports() <= {IMPORTED_AS.get(name, name) for name in declared}
+
+
+def test_every_dependency_is_bounded_below_and_above() -> None:
+    unbounded = [line for line in PYPROJECT["project"]["dependencies"] if ">=" not in line or "<" not in line]
+    assert unbounded == []
+
+
+def test_the_packages_are_typed() -> None:
+    assert [package for package in PACKAGES if not (ROOT / package / "py.typed").is_file()] == []
+
+
+def test_the_command_is_what_the_distribution_says() -> None:
+    module, _, attribute = PYPROJECT["project"]["scripts"]["recfleet"].partition(":")
+    assert callable(getattr(importlib.import_module(module), attribute))
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert versions[0] == PYPROJECT["project"]["version"]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/README.md"])
+def test_links_of_a_document_lead_somewhere(document: str) -> None:
+    path = ROOT / document
+    targets = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))
+    assert targets
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+def test_the_index_of_the_documentation_is_complete() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = sorted(path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md")
+    assert [page for page in pages if f"({page})" not in index] == []
+
+
+def test_scenarios_that_the_readme_runs_exist() -> None:
+    commands = "\n".join(readme_commands())
+    named = set(re.findall(r"scenarios/[a-z0-9_]+\.yaml", commands))
+    assert "scenarios/quickstart.yaml" in named
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_file_and_nothing_else(tmp_path: Path) -> None:
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(tmp_path),
+        str(ROOT),
+    ]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("recfleet-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (metadata,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+        commands = archive.read(metadata).decode()
+    assert names == package_files()
+    assert "recfleet = coordinator.cli:main" in commands
