@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,8 @@ class Assembly:
     fleet: Fleet
     evaluator: Evaluator
     data_facts: dict[str, Any]
+    wall_s: float = 0.0
+    """How long this took on this host."""
 
 
 def assemble(loaded: LoadedScenario) -> Assembly:
@@ -68,6 +71,13 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     DataError : data that cannot be read.
     ScenarioError : the data has fewer clients than the rounds ask for.
     """
+    start_s = time.perf_counter()
+    assembly = _assemble(loaded)
+    assembly.wall_s = time.perf_counter() - start_s
+    return assembly
+
+
+def _assemble(loaded: LoadedScenario) -> Assembly:
     scenario = loaded.scenario
     seed = scenario.seed
     if isinstance(scenario.data, SyntheticRegression):

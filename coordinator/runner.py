@@ -65,8 +65,13 @@ def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver)
     ------
     DataError, ScenarioError, RunDirectoryError : before anything is written.
     """
-    started_s = time.perf_counter()
-    assembly = assemble(loaded)
+    return run_assembled(loaded, assemble(loaded), target=target, observer=observer)
+
+
+def run_assembled(
+    loaded: LoadedScenario, assembly: Assembly, *, target: Path, observer: RunObserver
+) -> RunOutcome:
+    """Run a scenario whose data, method and fleet have been assembled; see :func:`run_scenario`."""
     scenario = loaded.scenario
     manifest = {
         "scenario": loaded.name,
@@ -109,7 +114,7 @@ def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver)
             stopped_by=reason,
             thresholds=[str(verdict) for verdict in verdicts],
             measured={
-                "prepare_s": prepared_s - started_s,
+                "assemble_s": assembly.wall_s,
                 "run_s": trained_s - prepared_s,
                 "write_s": time.perf_counter() - trained_s,
                 "peak_rss_bytes": _peak_rss_bytes(),

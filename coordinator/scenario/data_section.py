@@ -208,7 +208,7 @@ class SyntheticRegression(Section):
     features: PositiveInt = Field(default=5, description="features of a sample")
     heterogeneity: Literal["iid", "feature-shift", "label-shift"] = Field(
         default="iid",
-        description="how clients differ: not at all, in the mean of their features, or in that of their targets",
+        description="how clients differ: not at all, in their mean features, or in their mean targets",
     )
     noise: NonNegativeFloat = Field(default=0.1, description="standard deviation of the noise on a target")
 

@@ -14,6 +14,7 @@ from device_profiles.fields import (
     BitsPerSecond,
     Fraction,
     PositiveFraction,
+    PositiveInt,
     PositiveSeconds,
     StrictBool,
     Text,

@@ -89,8 +89,8 @@ each has to hold. Operators: {_words(OPERATORS)}.
 - `{{expect: p99 < 90 s}}` is a longer form of an expectation.
 
 The tags are `phase` (a name under `phases`), `class` (name of the device profile), `network` (name of the
-network profile), `region` (`region-0` and so on, with regional outages) and `users` ({" or ".join(f"`{group}`" for group in USER_GROUPS)}:
-whether a user's device may train).
+network profile), `region` (`region-0` and so on, with regional outages) and `users`
+({_words(USER_GROUPS)}: whether a user's device may train).
 """
 
 

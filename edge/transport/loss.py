@@ -25,6 +25,7 @@ import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from edge.errors import RecfleetError
 from edge.transport.tcp_model import (
     INITIAL_WINDOW_BYTES,
     SEGMENT_PAYLOAD_BYTES,
@@ -53,7 +54,7 @@ MAX_BACKOFFS = 15
 """Doublings of a time-out after which a connection is given up (Linux: ``tcp_retries2``)."""
 
 
-class TransferFailedError(ConnectionError):
+class TransferFailedError(RecfleetError):
     """The same packet was lost :data:`MAX_BACKOFFS` times over; TCP gives the connection up."""
 
 

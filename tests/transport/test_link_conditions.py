@@ -233,6 +233,14 @@ def test_preparing_many_links_changes_no_answer() -> None:
             )
 
 
+def test_forgetting_what_was_computed_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    roomy = _conditions(0.8, 0.9, 0.2, 5.0)
+    monkeypatch.setattr("edge.transport.conditions._FEWEST_CACHED", 4)
+    tight = _conditions(0.8, 0.9, 0.2, 5.0)
+    for slot in [*range(30), *range(30)]:
+        assert tight.carry_s(slot, Direction.UP, 77.7, 20.0) == roomy.carry_s(slot, Direction.UP, 77.7, 20.0)
+
+
 def test_a_mixed_fleet_keeps_its_steady_links_steady() -> None:
     mixed = LinkConditions(
         3,

@@ -134,6 +134,7 @@ def test_a_link_without_outages_is_never_down() -> None:
     assert np.isinf(until[[0, 2]]).all()
     assert np.isfinite(until[1])
     assert outage_start(KEY, ids, 77.0, share, means)[0] == np.inf
+    assert outage_end(KEY, ids[:1], 77.0, share[:1], means[:1])[0] == 77.0
     assert outage_intervals(KEY, 1, 0.0, 1e9, fraction=0.0, mean_s=0.0) == []
 
 

@@ -4,6 +4,7 @@ import ast
 import heapq
 import math
 import random
+import weakref
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,25 @@ def test_the_work_done_is_the_capacity_after_many_events() -> None:
         done += len(link.pop_completed(now))
     assert done == 20_000
     assert now == pytest.approx(total / 1e6, rel=1e-9)
+
+
+class _Key:
+    pass
+
+
+@pytest.mark.parametrize("capacity_bps", [math.inf, 1e9, 3e6])
+def test_flows_that_ended_are_forgotten(capacity_bps: float) -> None:
+    link: SharedLink[_Key] = SharedLink(capacity_bps)
+    remembered: weakref.WeakSet[_Key] = weakref.WeakSet()
+    for i in range(3_000):
+        key = _Key()
+        remembered.add(key)
+        link.start(key, 1e6, 1e6, 1.0 + i % 7, i * 0.4)
+        link.pop_completed(i * 0.4)
+    del key
+    assert len(link) <= 10
+    # Each of the few places that note a flow sweeps when two thirds and some more of its notes are stale.
+    assert len(remembered) <= 5 * (2 * len(link) + 65)
 
 
 def test_completions_come_in_order_and_ties_in_order_of_start() -> None:

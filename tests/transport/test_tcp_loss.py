@@ -197,6 +197,11 @@ def test_an_open_connection_needs_no_handshake() -> None:
     assert handshake_time(RTT_S, RATE_BPS, 0, 0.5, Script(0.5, [])) == 0.0
 
 
+def test_negative_handshakes_are_refused() -> None:
+    with pytest.raises(ValueError, match="0 for an open connection"):
+        handshake_time(RTT_S, RATE_BPS, -1, 0.5, Script(0.5, []))
+
+
 def test_a_link_that_loses_everything_is_given_up() -> None:
     def always_lost() -> float:
         return 1.0 - 2.0**-53

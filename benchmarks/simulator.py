@@ -1,0 +1,287 @@
+"""How fast the simulator is: device-rounds a second, with ratios measured in the same process.
+
+    python benchmarks/simulator.py            all cases, a few minutes
+    python benchmarks/simulator.py a e        some of them
+    python benchmarks/simulator.py --peers    also flwr and pfl on the workload of (e), in environments of
+                                              their own (see benchmarks/peers/)
+
+(a) FedRecon by ridge, fleet of 100,000, 1,000 a round, k = 16, about 100 ratings each, sparse updates
+(b) the same, fleet of 1,000,000, 10,000 a round
+(c) cost per device-round against the size of the fleet, 500 a round
+(d) a million dormant devices with their ratings, 200 a round
+(e) dense float32 [1682, 16] down and up, trivial computation, 1,000 clients, 100 a round
+(f) the engine alone: protocol, links and accounting of (a), without numbers
+
+Every figure includes full accounting: frames to the byte, stages, energy, tables written to disk. A round's
+time is the time between two finished rounds; the median is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coordinator.assembly import Assembly, assemble
+from coordinator.runner import run_assembled
+from coordinator.scenario.load import LoadedScenario, load
+from edge.learning.accumulators import DenseAccumulator
+from edge.learning.base import Accumulator, Aggregate, ArraySpec, State, UpdateBatch, Work
+
+HERE = Path(__file__).parent
+
+RECONSTRUCTION = """
+format: 1
+title: benchmark
+seed: 7
+data: {{source: synthetic-ratings, users: {users}, items: {items}, ratings_per_user: 100, split: {{kind: none}}}}
+fleet: {{mix: global_android_2024, availability: always_on}}
+learning: {{algorithm: fedrecon, factors: 16, learning_rate: 0.02}}
+rounds: {{count: {rounds}, cohort: {cohort}, deadline: 10 min, selection: availability-aware}}
+evaluation: {{every: 100000, users: 10, final: false}}
+"""
+
+
+class Clock:
+    """Notes when rounds are finished."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+        self.cpu: list[float] = []
+
+    def on_start(self, name: str, rounds: int | None) -> None:
+        """Note the start."""
+        self._note()
+
+    def on_round(self, summary: object) -> None:
+        """Note a round."""
+        self._note()
+
+    def on_evaluation(self, round_number: int, values: object) -> None:
+        """Ignore evaluations."""
+
+    def on_end(self, status: str) -> None:
+        """Ignore the end."""
+
+    def _note(self) -> None:
+        self.at.append(time.perf_counter())
+        self.cpu.append(time.process_time())
+
+    def round_s(self) -> float:
+        """Return the median time of a round, the first left out (it warms caches)."""
+        return statistics.median(np.diff(self.at)[1:])
+
+    def round_cpu_s(self) -> float:
+        """Return the median processor time of a round."""
+        return statistics.median(np.diff(self.cpu)[1:])
+
+
+class Constant:
+    """A method that computes nothing: it uploads a given array, dense, and adds up what it gets.
+
+    ``shape`` None uploads nothing at all.
+    """
+
+    def __init__(self, shape: tuple[int, int] | None) -> None:
+        self._shapes = {} if shape is None else {"w": (np.dtype(np.float32), shape)}
+
+    def initial_state(self, seed: int) -> State:
+        """Return zeros."""
+        return {name: np.zeros(shape, dtype) for name, (dtype, shape) in self._shapes.items()}
+
+    def initial_optimizer_state(self, state: State) -> Mapping[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def broadcast(self, state: State) -> dict[str, Any]:
+        """Return the state."""
+        return dict(state)
+
+    def work(self, examples: np.ndarray) -> Work:
+        """Return a little dense work."""
+        n = len(examples)
+        ones = np.ones((n, 3))
+        return Work(1e6 * ones, 1e5 * ones, ones, np.ones(n), np.full(n, 1 << 20))
+
+    def upload_spec(self, examples: np.ndarray) -> Sequence[ArraySpec]:
+        """Return the one array."""
+        return [
+            ArraySpec(name, dtype, shape[1:], np.full(len(examples), shape[0]))
+            for name, (dtype, shape) in self._shapes.items()
+        ]
+
+    def client_update(
+        self, state: State, batch: Any, client_keys: np.ndarray, clients: np.ndarray | None = None
+    ) -> UpdateBatch:
+        """Add a client's own number to every entry, as the peers' clients do."""
+        n = len(client_keys)
+        own = (np.arange(n) % 7).astype(np.float32) * np.float32(0.001)
+        stacked = {name: array[None] + own[:, None, None] for name, array in state.items()}
+        return UpdateBatch(stacked, {}, np.zeros(n + 1, np.int64), np.ones(n), np.ones(n, np.int64), np.zeros(n))
+
+    def accumulator(self, state: State) -> Accumulator:
+        """Return a dense accumulator."""
+        return DenseAccumulator(self._shapes)
+
+    def server_update(
+        self, state: State, optimizer_state: Mapping[str, Any], aggregate: Aggregate, round_number: int
+    ) -> tuple[State, Mapping[str, Any]]:
+        """Take the mean."""
+        return aggregate.mean(), optimizer_state
+
+    def converged(self, aggregate: Aggregate) -> str | None:
+        """Never."""
+        return None
+
+
+def scenario(folder: Path, text: str, name: str) -> LoadedScenario:
+    """Load a scenario from text."""
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    return load(path)
+
+
+def timed(loaded: LoadedScenario, folder: Path, assembly: Assembly | None = None) -> Clock:
+    """Run a scenario and return when its rounds were finished."""
+    clock = Clock()
+    outcome = run_assembled(
+        loaded, assembly or assemble(loaded), target=folder / "out", observer=clock
+    )
+    assert outcome.status == "finished", outcome.reason
+    return clock
+
+
+def report(case: str, clock: Clock, cohort: int, target: str = "") -> float:
+    """Print a case and return its device-rounds a second."""
+    rate = cohort / clock.round_s()
+    cpu_us = clock.round_cpu_s() / cohort * 1e6
+    print(f"{case}: {rate:,.0f} device-rounds/s ({1e6 / rate:.1f} us each, {cpu_us:.1f} us of CPU){target}", flush=True)
+    return rate
+
+
+def case_a(folder: Path) -> None:
+    """FedRecon end to end, and what batching gives."""
+    text = RECONSTRUCTION.format(users=100_000, items=1682, rounds=12, cohort=1000)
+    loaded = scenario(folder, text, "a")
+    assembly = assemble(loaded)
+    batched = report("(a) fleet 100k, cohort 1k", timed(loaded, folder, assembly), 1000, "; wanted 10,000")
+    single = scenario(folder, text + "compute: {batch: 1}\n", "a1")
+    alone = report("(a) the same, one device a kernel call", timed(single, folder, assemble(single)), 1000)
+    print(f"(a) batching the numbers: {batched / alone:.2f} x", flush=True)
+
+
+def case_b(folder: Path) -> None:
+    """A million devices."""
+    text = RECONSTRUCTION.format(users=1_000_000, items=5000, rounds=6, cohort=10_000)
+    loaded = scenario(folder, text, "b")
+    report("(b) fleet 1M, cohort 10k", timed(loaded, folder), 10_000, "; wanted 8,000")
+
+
+def case_c(folder: Path) -> None:
+    """Cost against the size of the fleet."""
+    rates = {}
+    for users in (1_000, 10_000, 100_000, 1_000_000):
+        text = RECONSTRUCTION.format(users=users, items=1682, rounds=12, cohort=500)
+        rates[users] = report(f"(c) fleet {users:,}, cohort 500", timed(scenario(folder, text, "c"), folder), 500)
+    low, high = min(rates.values()), max(rates.values())
+    middle = (low + high) / 2
+    print(f"(c) spread around the middle: +-{(high - low) / 2 / middle:.0%}; wanted +-20%", flush=True)
+
+
+def case_d(folder: Path) -> None:
+    """A million dormant devices, as the command runs it, in a process of its own."""
+    code = (
+        "import resource, sys, time; start = time.perf_counter();"
+        "import os; os.environ.setdefault('OPENBLAS_NUM_THREADS', '1');"
+        "from coordinator.assembly import assemble; from coordinator.scenario.load import load;"
+        "assembly = assemble(load(sys.argv[1]));"
+        "print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,"
+        " assembly.fleet.nbytes_per_device, assembly.workload.split.train.nbytes / assembly.fleet.n)"
+    )
+    path = HERE.parent / "scenarios" / "million_dormant.yaml"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    ready_s, rss_mb, row_bytes, data_bytes = map(float, done.stdout.split())
+    print(
+        f"(d) million_dormant: ready in {ready_s:.2f} s (wanted 3), peak {rss_mb:.0f} MB (wanted 700), "
+        f"{row_bytes:.0f} B a device beside {data_bytes:.0f} B of its data (wanted 100)",
+        flush=True,
+    )
+
+
+def case_e(folder: Path) -> float:
+    """The peers' dense workload."""
+    clock = constant(folder, (1682, 16), users=1000, cohort=100, rounds=30)
+    report("(e) dense [1682, 16] both ways, 1,000 clients, 100 a round", clock, 100)
+    milliseconds = clock.round_s() / 100 * 1e3
+    print(f"(e) {milliseconds:.3f} ms a client-round; wanted 0.10", flush=True)
+    return milliseconds
+
+
+def case_f(folder: Path) -> None:
+    """The engine without numbers."""
+    clock = constant(folder, None, users=100_000, cohort=1000, rounds=12)
+    report("(f) engine only, no numbers", clock, 1000, "; wanted 30,000")
+
+
+def constant(folder: Path, shape: tuple[int, int] | None, *, users: int, cohort: int, rounds: int) -> Clock:
+    """Run the method that computes nothing."""
+    text = RECONSTRUCTION.format(users=users, items=1682, rounds=rounds, cohort=cohort)
+    loaded = scenario(folder, text.replace("ratings_per_user: 100", "ratings_per_user: 10"), "constant")
+    assembly = assemble(loaded)
+    workload: Any = assembly.workload
+    workload.algorithm = Constant(shape)
+    assembly.evaluator = Nothing()
+    return timed(loaded, folder, assembly)
+
+
+class Nothing:
+    """Evaluates nothing."""
+
+    def evaluate(self, state: State) -> list[Any]:
+        """Return no metrics."""
+        return []
+
+
+def peers(ours_ms: float) -> None:
+    """Run the peers on the workload of (e) and print their times beside ours."""
+    for name in ("pfl", "flwr"):
+        script = HERE / "peers" / f"{name}_dense.py"
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+        figures = json.loads(done.stdout.strip().splitlines()[-1])
+        theirs = figures["ms_per_client_round"]
+        print(f"(e) {name}: {theirs:.3f} ms a client-round, {theirs / ours_ms:.1f} x ours", flush=True)
+
+
+CASES = {"a": case_a, "b": case_b, "c": case_c, "d": case_d, "e": case_e, "f": case_f}
+
+
+def main() -> None:
+    """Run the chosen cases."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=list(CASES))
+    parser.add_argument("--peers", action="store_true")
+    arguments = parser.parse_args()
+    ours_ms = 0.0
+    for name in arguments.cases:
+        with tempfile.TemporaryDirectory() as folder:
+            result = CASES[name](Path(folder))
+        ours_ms = result if name == "e" and result is not None else ours_ms
+    if arguments.peers:
+        peers(ours_ms or case_e(Path(tempfile.mkdtemp())))
+
+
+if __name__ == "__main__":
+    main()
