@@ -23,7 +23,7 @@ from edge.rng import stream_key
 from edge.transport.cohort import CohortLinks
 from edge.transport.conditions import LinkConditions
 from edge.transport.link import Delivery, SimulatedNetwork
-from edge.transport.tcp_model import SYN_BYTES, WIRE_BYTES_PER_PAYLOAD_BYTE
+from edge.transport.tcp_model import SYN_BYTES
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 
 Ids = npt.NDArray[np.int64]
@@ -90,7 +90,6 @@ class SimulatedCohort:
             outage_fraction=table.outage_fraction[code],
             outage_mean_s=table.outage_mean_s[code],
         )
-        self._flaky = table.outage_fraction[code] > 0.0
         self.links: CohortLinks
         self.log = EventLog()
         self.record = self.log.extend
@@ -131,10 +130,9 @@ class SimulatedCohort:
         delay_s, reaches = self._connect_delays()
         links, frame = self.links, self.links.frames[0]
         first_byte_s = now_s + np.array(links.promotion_s) + np.array(links.handshake_s) + delay_s
-        data_s = 8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE * invitation.frame_bytes / np.array(links.down_bps)
-        arrival_s = first_byte_s + data_s + np.array(frame.latency_s)
+        arrival_s = first_byte_s + np.array(frame.transmission_s) + np.array(frame.latency_s)
         reachable = np.array(self.plan.reachable)
-        followed = reachable & reaches & (np.array(frame.first_lost) | self._flaky)
+        followed = reachable & reaches & ~np.array(frame.plain)
         plain = reachable & reaches & ~followed
         self._record_invitations(
             invitation, plain | ~(reachable & reaches), reachable & reaches, arrival_s, delay_s

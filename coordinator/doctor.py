@@ -33,6 +33,9 @@ _LITTLE_MEMORY_BYTES: Final = 1 << 30
 _LITTLE_DISK_BYTES: Final = 1 << 30
 _COARSE_CLOCK_S: Final = 1e-3
 _FIRST_RELEASE_YEAR: Final = 2025
+_IMPORTED_AS: Final = {"ruamel-yaml": "ruamel.yaml"}
+"""Modules that are not called like their distribution (as metadata normalises its name)."""
+
 _REQUIREMENT_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -105,14 +108,14 @@ def dependency_findings(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
 
 
 def dependency_finding(name: str, load: Callable[[str], object] = importlib.import_module) -> Finding:
-    """Report the version of a dependency; every one of ours is imported under its distribution's name."""
+    """Report the version of a dependency after importing it with ``load``."""
     advice = f"install it again: pip install --force-reinstall {name}"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
         return Finding(Severity.WRONG, name, "is not installed", advice)
     try:
-        load(name)
+        load(_IMPORTED_AS.get(name, name))
     except Exception as error:  # whatever a broken installation raises is the finding
         fact = f"{version}, but it cannot be imported: {type(error).__name__}: {error}"
         return Finding(Severity.WRONG, name, fact, advice)

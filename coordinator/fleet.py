@@ -155,6 +155,7 @@ class Fleet:
             jitter_s=table.jitter_s[code],
             promotion_s=radio.promotion_s[code],
             tail_s=(radio.tail_s + radio.tail2_s)[code],
+            flaky=table.outage_fraction[code] > 0.0,
         )
 
     def plan(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import math
 import time
@@ -28,7 +29,7 @@ from edge.learning.base import Aggregate
 from edge.vocabulary import Outcome, Reason, RoundOutcome
 
 _SHORTEST_WAIT_S = 1.0
-"""Simulated time between two looks for devices while too few are available."""
+"""Simulated time between the first two looks for devices while too few are available; it doubles each time."""
 _LONGEST_WAIT_S = 600.0
 
 
@@ -130,12 +131,20 @@ class Training:
             ids = self._selector.draw(rounds.invited, number, attempt, loop.now_s)
             if len(ids) >= rounds.quorum_reports:
                 return ids
+            # Too few stay available for a while: look less and less often.
+            shortest_s = min(_SHORTEST_WAIT_S * 2.0 ** min(attempt, 10), _LONGEST_WAIT_S)
             attempt += 1
             chance_s = self._selector.next_chance_s(loop.now_s, number)
-            wait_s = min(max(chance_s - loop.now_s, _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
+            wait_s = min(max(chance_s - loop.now_s, shortest_s), _LONGEST_WAIT_S)
+            if self._open:
+                # Devices of earlier rounds are still at work; the last one of a round to be done says so.
+                wait_s = min(wait_s, _SHORTEST_WAIT_S)
             if loop.now_s + wait_s > give_up_s:
                 return None
-            await asyncio.sleep(wait_s)
+            self._idle.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._idle.wait()
 
     async def _round(
         self, simulation: Simulation, number: int, ids: np.ndarray[tuple[int], np.dtype[np.int64]]

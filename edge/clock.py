@@ -24,6 +24,7 @@ from edge.errors import DeadlockError
 T = TypeVar("T")
 
 _INFINITY = math.inf
+_heappush = heapq.heappush
 _DESCRIBED_WAITERS = 20
 
 
@@ -116,11 +117,11 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
 
     def push_timer(self, when: float, entry: Any) -> None:
         """Put ``entry`` (a handle, or an object with a ``fire()`` method) on the heap at ``when`` seconds."""
-        if when != when:
-            raise ValueError("a timer cannot be set at NaN seconds")
         self._sequence = sequence = self._sequence + 1
         if when < _INFINITY:
-            heapq.heappush(self._timers, (when, sequence, entry))
+            _heappush(self._timers, (when, sequence, entry))
+        elif when != when:
+            raise ValueError("a timer cannot be set at NaN seconds")
 
     def _run_once(self) -> None:
         ready = cast(Any, self)._ready

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, cast
 
 import msgpack
@@ -120,24 +123,37 @@ def array_frame_size(array: npt.NDArray[Any]) -> int:
 
 def _arrays_size(arrays: Arrays) -> int:
     size = 1 if len(arrays) < 16 else 3
+    text_size = _SIZERS[TEXT]
     for name, array in arrays.items():
-        size += _text_size(name) + array_frame_size(array)
+        size += text_size(name) + array_frame_size(array)
     return size
+
+
+_SIZERS: dict[str, Callable[[Any], int]] = {
+    UNSIGNED: _unsigned_size,
+    TEXT: lru_cache(maxsize=1024)(_text_size),
+    ARRAYS: _arrays_size,
+}
+_VARIABLE = {
+    message_type: tuple(
+        (attrgetter(name), _SIZERS[kind]) for name, kind in message_type.FIELDS if kind != REAL
+    )
+    for message_type in MESSAGE_TYPES
+}
+"""Of each type of message, the fields whose size depends on their value."""
+_FIXED = {
+    # Container header, version and code, and nine bytes for every float64.
+    message_type: 3 + 9 * sum(kind == REAL for _, kind in message_type.FIELDS)
+    for message_type in MESSAGE_TYPES
+}
 
 
 def frame_size(message: Message) -> int:
     """Return ``len(encode(message))`` in bytes, computed from the fields' values and shapes alone."""
-    fields = message.FIELDS
-    size = 3 if len(fields) < 14 else 5  # container header, version, code
-    for name, kind in fields:
-        if kind == UNSIGNED:
-            size += _unsigned_size(getattr(message, name))
-        elif kind == REAL:
-            size += 9
-        elif kind == TEXT:
-            size += _text_size(getattr(message, name))
-        else:
-            size += _arrays_size(getattr(message, name))
+    kind = type(message)
+    size = _FIXED[kind]
+    for get, size_of in _VARIABLE[kind]:
+        size += size_of(get(message))
     return size
 
 

@@ -19,7 +19,7 @@ class Mailbox(Awaitable):
     Parameters
     ----------
     loop : the virtual loop.
-    owner : who reads, for a deadlock's message.
+    owner : who reads; its text is for a deadlock's message.
     limit : most messages held; one put beyond it is refused (``put`` returns False).
 
     ``set_deadline`` is absolute, in virtual seconds; from then on a wait without a message raises
@@ -28,7 +28,7 @@ class Mailbox(Awaitable):
 
     __slots__ = ("_deadline_s", "_limit", "_messages", "_owner")
 
-    def __init__(self, loop: VirtualClockLoop, owner: str, limit: int = 1024) -> None:
+    def __init__(self, loop: VirtualClockLoop, owner: object, limit: int = 1024) -> None:
         super().__init__(loop)
         self._owner = owner
         self._limit = limit
@@ -71,12 +71,12 @@ class Mailbox(Awaitable):
     def fire(self) -> None:
         """Pass the deadline; called by the loop."""
         if self._loop.now_s >= self._deadline_s:  # a timer of an earlier, replaced deadline says nothing
-            self._fail(DeadlineExceededError(self._owner))
+            self._fail(DeadlineExceededError(str(self._owner)))
 
     def __await__(self) -> Generator[Any, None, Any]:
         if not self._messages:
             if self._loop.now_s >= self._deadline_s:
-                raise DeadlineExceededError(self._owner)
+                raise DeadlineExceededError(str(self._owner))
             self._asyncio_future_blocking = True
             yield self
         return self._messages.pop(0)

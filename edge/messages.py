@@ -168,6 +168,10 @@ MESSAGE_TYPES: tuple[type[Message], ...] = (Invite, Accept, Decline, Model, Repo
 
 def array_bytes(message: Message) -> int:
     """Return the payload of ``message`` in bytes: the raw data of its arrays, without any framing."""
-    if isinstance(message, Model | Report):
-        return sum(array.nbytes for array in message.arrays.values())
-    return 0
+    kind = type(message)
+    if kind is not Report and kind is not Model:
+        return 0
+    size = 0
+    for array in message.arrays.values():  # type: ignore[union-attr]
+        size += array.nbytes
+    return size

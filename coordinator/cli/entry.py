@@ -102,6 +102,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
 
 @click.group(
     cls=LazyGroup,
+    subcommand_metavar="VERB [OPTIONS] …",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 it worked and every threshold held; 1 internal error; 2 invalid scenario or usage; "
     "3 a threshold was missed, or two runs differ; 4 interrupted.",

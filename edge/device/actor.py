@@ -6,6 +6,7 @@ simulated time; on the real clock another context does the same over sockets. No
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 from edge.device.participation import Participation, State
@@ -28,8 +29,8 @@ class DeviceContext(Protocol):
     def send(self, message: Message) -> None:
         """Start sending ``message`` to the coordinator; returns at once."""
 
-    async def receive(self) -> Message:
-        """Return the next frame; raise :class:`~edge.mailbox.DeadlineExceededError` when time is up."""
+    def receive(self) -> Awaitable[Message]:
+        """Wait for the next frame; raise :class:`~edge.mailbox.DeadlineExceededError` when time is up."""
 
     def settle(self, reason: Reason) -> None:
         """Say what became of the frame received last: acted on (``NONE``), or discarded and why."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Generator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from edge.clock import VirtualClockLoop, sleep
 from edge.codec import measure
@@ -21,8 +22,7 @@ from edge.log import pack_record
 from edge.mailbox import DeadlineExceededError, Mailbox
 from edge.messages import Accept, Decline, Failure, Invite, Message, Model, Report
 from edge.transport.cohort import CohortLinks
-from edge.transport.conditions import LinkConditions
-from edge.transport.link import Delivery, DeviceLink, SimulatedNetwork
+from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
 from edge.transport.loss import TransferFailedError
 from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, tcp_ip_bytes
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
@@ -67,7 +67,7 @@ class RoundServices(Protocol):
     loop: VirtualClockLoop
     network: SimulatedNetwork
     links: CohortLinks
-    conditions: LinkConditions
+    conditions: Conditions
     compute: ComputeQueue
     kernel: Kernel[ClientUpdate]
     plan: CohortPlan
@@ -91,11 +91,22 @@ class _VanishedError(Exception):
     """The device is gone; unwinds its actor from within."""
 
 
+class _Inbox(Mailbox):
+    """The frames that have arrived; ``await`` gives the message and remembers its delivery as ``last``."""
+
+    __slots__ = ("last",)
+
+    last: Delivery
+
+    def __await__(self) -> Generator[Any, None, Message]:
+        self.last = yield from super().__await__()
+        return self.last.message
+
+
 class SimulatedDevice:
     """One device during one round; implements :class:`~edge.device.actor.DeviceContext`."""
 
     __slots__ = (
-        "_arrival",
         "_compute_start_s",
         "_deadline_s",
         "_invite",
@@ -118,10 +129,9 @@ class SimulatedDevice:
         self.device = device
         self.slot = slot
         self.link = DeviceLink(services.links, slot, self)
-        self._mailbox: Mailbox | None = None
+        self._mailbox: _Inbox | None = None
         self._task: asyncio.Task[None] | None = None
         self._invite: Invite | None = None
-        self._arrival: Delivery | None = None
         self._compute_start_s = 0.0
         self._deadline_s = self._patience_s = math.inf
         self.outcome: Outcome | None = None
@@ -131,6 +141,9 @@ class SimulatedDevice:
         self.over = False
         self.loss = math.nan
         """Local training loss, once an update was computed."""
+
+    def __str__(self) -> str:
+        return f"device {self.device} in round {self._invite.round_number if self._invite else '?'}"
 
     # -- frames and records ----------------------------------------------------------------------------
 
@@ -257,13 +270,12 @@ class SimulatedDevice:
         self._invite = invite
         self._deadline_s = loop.now_s + invite.report_within_s
         self._patience_s = loop.now_s + RECEIPT_PATIENCE * invite.report_within_s
-        name = f"device {self.device} in round {invite.round_number}"
-        self._mailbox = Mailbox(loop, name)
+        self._mailbox = _Inbox(loop, self)
         self._mailbox.set_deadline(self._deadline_s)
         leaves_s = self._services.plan.leaves_s[self.slot]
         if leaves_s < self._patience_s:
             loop.call_at(leaves_s, self.vanish, Reason.SESSION_ENDED)
-        self._task = loop.create_task(self._live(invite), name=name)
+        self._task = loop.create_task(self._live(invite), name=str(self))
 
     async def _live(self, invite: Invite) -> None:
         try:
@@ -354,18 +366,15 @@ class SimulatedDevice:
     def _vanish_at(self, when_s: float) -> None:
         self._services.loop.call_at(when_s, self.vanish, Reason.VANISHED)
 
-    async def receive(self) -> Message:
-        """Return the next frame; raise ``DeadlineExceededError`` when time is up."""
+    def receive(self) -> Awaitable[Message]:
+        """Wait for the next frame; raise ``DeadlineExceededError`` when time is up."""
         assert self._mailbox is not None
-        delivery: Delivery = await self._mailbox
-        self._arrival = delivery
-        return delivery.message
+        return self._mailbox
 
     def settle(self, reason: Reason) -> None:
         """Record what became of the frame received last."""
-        delivery, self._arrival = self._arrival, None
-        assert delivery is not None
-        self.log_frame(delivery, Fate.DELIVERED if reason is Reason.NONE else Fate.DISCARDED, reason)
+        assert self._mailbox is not None
+        self.log_frame(self._mailbox.last, Fate.DISCARDED if reason else Fate.DELIVERED, reason)
 
     async def train(self, model: Model) -> ClientUpdate | Reason:
         """Take the device's time for the computation and return its result."""

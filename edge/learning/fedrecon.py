@@ -76,7 +76,7 @@ class FedReconSettings(BaseModel):
         default=0.5, description="part of a user's ratings that goes into support, with split: support-query"
     )
     client: LocalDescent = Field(
-        default=GradientSteps(method="gradient-steps", steps=1, learning_rate=1.0),
+        default=GradientSteps(method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.02),
         description="a device's steps on the items: gradient-steps or mini-batches",
     )
     weighting: Literal["examples", "uniform"] = Field(
@@ -85,7 +85,9 @@ class FedReconSettings(BaseModel):
     upload: Literal["sparse", "dense"] = Field(
         default="sparse", description="upload the changed item rows and their numbers, or the whole table"
     )
-    optimizer: ServerOptimizer = Field(default=AdamSettings(), description="server optimiser")
+    optimizer: ServerOptimizer = Field(
+        default=AdamSettings(beta2=0.99, epsilon=1e-4), description="server optimiser: sgd, adagrad or adam"
+    )
     learning_rate: PositiveFloat = Field(default=0.02, description="server learning rate")
     schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
 

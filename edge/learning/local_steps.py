@@ -21,8 +21,8 @@ class Ridge(_Settings):
     """The exact minimiser of Σ error² + λ|p|² + λ_b b²."""
 
     method: Literal["ridge"] = "ridge"
-    regularization: PositiveFloat = Field(default=4.0, description="λ of the user factors")
-    bias_regularization: PositiveFloat = Field(default=2.0, description="λ of the user bias")
+    regularization: PositiveFloat = Field(default=8.0, description="λ of the user factors")
+    bias_regularization: PositiveFloat = Field(default=1.0, description="λ_b of the user bias")
 
 
 class Gradient(_Settings):
@@ -41,10 +41,10 @@ class UserSteps(_Settings):
 
     method: Literal["gradient-steps"]
     steps: PositiveInt = Field(default=5, description="gradient steps, each on all support ratings")
-    learning_rate: PositiveFloat = Field(default=0.3, description="rate of the user factors")
+    learning_rate: PositiveFloat = Field(default=1.0, description="rate of the user factors")
     bias_learning_rate: PositiveFloat = Field(default=0.5, description="rate of the user bias")
-    regularization: NonNegativeFloat = Field(default=0.0, description="λ of the user factors")
-    bias_regularization: NonNegativeFloat = Field(default=0.0, description="λ_b of the user bias")
+    regularization: NonNegativeFloat = Field(default=8.0, description="λ of the user factors")
+    bias_regularization: NonNegativeFloat = Field(default=1.0, description="λ_b of the user bias")
 
 
 class GradientSteps(_Settings):

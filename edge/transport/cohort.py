@@ -24,6 +24,7 @@ from edge.transport.tcp_model import (
     SEGMENT_PAYLOAD_BYTES,
     SEGMENTS_PER_ACK,
     SMALL_PACKET_BYTES,
+    WIRE_BYTES_PER_PAYLOAD_BYTE,
 )
 from edge.vocabulary import Direction
 
@@ -48,6 +49,8 @@ class LinkSpecs:
     promotion_s: Floats
     tail_s: Floats
     """How long the radio stays up after an activity."""
+    flaky: npt.NDArray[np.bool_]
+    """Whether the link has outages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +64,24 @@ class Frame:
 class PreparedFrame:
     """The fate of one frame for every device of the cohort, as lists indexed by slot."""
 
-    __slots__ = ("direction", "first_lost", "frame_bytes", "latency_s", "overhead_bytes")
+    __slots__ = ("direction", "frame_bytes", "latency_s", "overhead_bytes", "plain", "transmission_s")
 
     def __init__(self, frame: Frame, specs: LinkSpecs, small_s: Floats, keys: npt.NDArray[np.uint64]) -> None:
         count = -(-frame.frame_bytes // SEGMENT_PAYLOAD_BYTES)
         overhead = count * SEGMENT_HEADER_BYTES + -(-count // SEGMENTS_PER_ACK) * PURE_ACK_BYTES
         with np.errstate(divide="ignore"):
             first = np.log(hashed_uniform(keys, _LOSS)) / np.log1p(-specs.loss)
+        rate_bps = specs.up_bps if frame.direction is Direction.UP else specs.down_bps
         latency = 0.5 * small_s - specs.jitter_s * np.log(hashed_uniform(keys, _JITTER))
         self.direction = frame.direction
         self.frame_bytes: list[int] = frame.frame_bytes.tolist()
         self.overhead_bytes: list[int] = overhead.tolist()
         self.latency_s: list[float] = latency.tolist()
-        self.first_lost: list[bool] = (first < count).tolist()
-        """Whether any packet of the frame is lost at its first sending."""
+        transmission = frame.frame_bytes * (8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE) / rate_bps
+        self.transmission_s: list[float] = transmission.tolist()
+        """Seconds that its packets take at the link's mean rate."""
+        self.plain: list[bool] = ((first >= count) & ~specs.flaky).tolist()
+        """Whether no packet is lost at its first sending and the link knows no outages."""
 
 
 def small_round_trip_array(rate_bps: Floats, rtt_s: Floats) -> Floats:
@@ -97,6 +104,7 @@ class CohortLinks:
 
     __slots__ = (
         "down_bps",
+        "frame_count",
         "frames",
         "handshake_s",
         "jitter_s",
@@ -143,6 +151,7 @@ class CohortLinks:
             )
             for number, frame in enumerate(frames)
         ]
+        self.frame_count = len(self.frames)
 
     def _handshakes(
         self, keys: npt.NDArray[np.uint64], specs: LinkSpecs, small_s: Floats, handshakes: int

@@ -37,10 +37,11 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-BLOCK_STEPS = 64
+BLOCK_STEPS = 32
 """Seconds that are generated together; each block restarts from the stationary distribution."""
 _PAIRS = np.arange(BLOCK_STEPS // 2, dtype=np.int64)
 _FEWEST_CACHED = 65_536
+_BLOCKS_KEPT = 4
 
 
 def rate_multipliers(
@@ -57,13 +58,13 @@ def rate_multipliers(
     ----------
     key : of the rate stream, from ``rng.stream_key``.
     device_ids : int64[n].
-    block_index : block that holds seconds ``64*block`` to ``64*block + 63``; an int or int64[n].
+    block_index : block that holds seconds ``32*block`` to ``32*block + 31``; an int or int64[n].
     sigma_log : float64[n], standard deviation of the log rate, >= 0.
     rho_1s : float64[n], its correlation from one second to the next, in [0, 1].
 
     Returns
     -------
-    float64[n, 64], mean 1 over devices and blocks.
+    float64[n, 32], mean 1 over devices and blocks.
 
     Raises
     ------
@@ -149,6 +150,7 @@ class LinkConditions:
         "_rates",
         "_rho",
         "_sigma",
+        "_varies",
     )
 
     def __init__(
@@ -170,8 +172,9 @@ class LinkConditions:
         self._fraction, self._mean_s = outage_fraction, outage_mean_s
         self._ever_varies = bool((sigma_log > 0.0).any())
         self._ever_down = bool((outage_fraction > 0.0).any())
-        self._rates: dict[int, tuple[int, FloatArray]] = {}
-        """Of a slot: the block, and its multipliers float64[64]."""
+        self._varies: list[bool] = (sigma_log > 0.0).tolist()
+        self._rates: dict[int, FloatArray] = {}
+        """Of a block: the multipliers of all links, float64[n, 32]; the latest few blocks."""
         self._downs: dict[int, tuple[float, float, bool, list[float]]] = {}
         """Of a slot: start and end of the epoch, whether it starts down, and when that changes."""
         self._most_cached = _FEWEST_CACHED
@@ -181,11 +184,8 @@ class LinkConditions:
         self._most_cached = max(_FEWEST_CACHED, 2 * slots.shape[0])
         if self._ever_varies:
             block = int(t_s) // BLOCK_STEPS
-            known = self._rates
-            varying = slots[self._sigma[slots] > 0.0]
-            new = np.array([s for s in varying.tolist() if s not in known or known[s][0] != block], np.int64)
-            if new.size:
-                self._load_rates(new, block)
+            if block not in self._rates:
+                self._load_rates(block)
         if self._ever_down:
             downs = self._downs
             flaky = slots[self._fraction[slots] > 0.0]
@@ -199,17 +199,14 @@ class LinkConditions:
 
     def multiplier_until(self, slot: int, t_s: float) -> tuple[float, float]:
         """Return the factor on the link's mean rate at ``t_s``, and until when it holds (after ``t_s``)."""
-        if not self._ever_varies:
+        if not self._varies[slot]:
             return 1.0, math.inf
         step = int(t_s)
         block = step // BLOCK_STEPS
-        known = self._rates.get(slot)
-        if known is None or known[0] != block:
-            if not self._sigma.item(slot) > 0.0:
-                return 1.0, math.inf
-            self._load_rates(np.array([slot]), block)
-            known = self._rates[slot]
-        return known[1].item(step - block * BLOCK_STEPS), step + 1.0
+        rates = self._rates.get(block)
+        if rates is None:
+            rates = self._load_rates(block)
+        return rates.item(slot, step - block * BLOCK_STEPS), step + 1.0
 
     def outage_at(self, slot: int, t_s: float) -> tuple[bool, float]:
         """Return whether the link is down at ``t_s``, and until when that holds at least (after ``t_s``)."""
@@ -250,6 +247,7 @@ class LinkConditions:
     def alone_time(
         self,
         slot: int,
+        direction: Direction,
         payload_bytes: float,
         rate_bps: float,
         rtt_s: float,
@@ -267,11 +265,17 @@ class LinkConditions:
         Parameters
         ----------
         slot : place of the device in ``device_ids``.
+        direction : makes no difference: both fade together.
         rate_bps : the link's mean rate.
         start_s : absolute time at which the first byte leaves.
 
         The other parameters and errors are those of ``data_time``.
         """
+        if not self._ever_down:
+            multiplier, until_s = self.multiplier_until(slot, start_s)
+            seconds, end_window = data_time(payload_bytes, rate_bps * multiplier, rtt_s, window_bytes)
+            if start_s + seconds <= until_s:
+                return seconds, end_window
         left, window, t_s = payload_bytes, window_bytes, start_s
         silent_s = 0.0
         while True:
@@ -298,15 +302,12 @@ class LinkConditions:
                 left = max(0.0, left - (until_s - t_s) * bytes_per_s)
                 t_s = until_s
 
-    def _load_rates(self, slots: IntArray, block: int) -> None:
-        known = self._rates
-        if len(known) + slots.shape[0] > self._most_cached:
-            known.clear()
-        rows = rate_multipliers(
-            self._rate_key, self._device_ids[slots], block, self._sigma[slots], self._rho[slots]
-        )
-        for slot, row in zip(slots.tolist(), rows, strict=True):
-            known[slot] = (block, row)
+    def _load_rates(self, block: int) -> FloatArray:
+        rates = rate_multipliers(self._rate_key, self._device_ids, block, self._sigma, self._rho)
+        if len(self._rates) >= _BLOCKS_KEPT:
+            del self._rates[next(iter(self._rates))]
+        self._rates[block] = rates
+        return rates
 
     def _load_outages(self, slots: IntArray, t_s: float) -> None:
         known = self._downs

@@ -17,10 +17,12 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from edge.clock import VirtualClockLoop
 from edge.messages import Message
 from edge.transport.cohort import CohortLinks
-from edge.transport.conditions import LinkConditions
 from edge.transport.loss import Congestion, lossy_transfer
 from edge.transport.sharing import SharedLink
 from edge.transport.tcp_model import (
@@ -28,7 +30,6 @@ from edge.transport.tcp_model import (
     HANDSHAKE_SENT_BYTES,
     PACKET_BYTES,
     SEGMENT_PAYLOAD_BYTES,
-    WIRE_BYTES_PER_PAYLOAD_BYTE,
     ack_bytes,
     tcp_ip_bytes,
 )
@@ -37,7 +38,27 @@ from edge.vocabulary import Direction
 TLS_HANDSHAKE_BYTES = 4096
 """What TLS 1.3 adds to a new connection, both ways together: hellos, a certificate chain of about 3 KB."""
 
-_WIRE_BITS_PER_BYTE = 8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE
+
+
+class Conditions(Protocol):
+    """What changes about the links of a round over time; links are named by their slot."""
+
+    def prepare(self, slots: npt.NDArray[np.int64], t_s: float) -> None:
+        """Get ready for transfers of ``slots`` about ``t_s``."""
+
+    def carry_s(self, slot: int, direction: Direction, start_s: float, steady_s: float) -> float:
+        """Return the seconds that a transfer takes which takes ``steady_s`` at the link's mean rate."""
+
+    def alone_time(
+        self,
+        slot: int,
+        direction: Direction,
+        payload_bytes: float,
+        rate_bps: float,
+        rtt_s: float,
+        start_s: float,
+    ) -> tuple[float, float]:
+        """Return the seconds from the first to the last byte leaving, and the window afterwards."""
 
 
 class Endpoint(Protocol):
@@ -110,6 +131,7 @@ class Delivery:
         self.message = message
         self.payload_bytes = payload_bytes
         self.framing_bytes = frame_bytes - payload_bytes
+        self.retransmitted_bytes = 0
         self.live = True
         self.sharing = False
         self.end_s = math.inf
@@ -199,7 +221,7 @@ class SimulatedNetwork:
     def transmit(
         self,
         link: DeviceLink,
-        conditions: LinkConditions,
+        conditions: Conditions,
         direction: Direction,
         message: Message,
         frame_bytes: int,
@@ -210,63 +232,69 @@ class SimulatedNetwork:
         ``frame_bytes`` is the length of its frame, ``payload_bytes`` what its arrays take of that.
         Raises ``TransferFailedError`` if TCP gives the transfer up.
         """
-        now_s = self._loop.now_s
-        delivery = Delivery(link, direction, message, frame_bytes, payload_bytes)
-        cohort = link.cohort
-        slot = link.slot
-        number = link.frames_sent
+        cohort, slot, number = link.cohort, link.slot, link.frames_sent
         link.frames_sent = number + 1
-        first_byte_s = now_s
+        delivery = Delivery(link, direction, message, frame_bytes, payload_bytes)
+        first_byte_s = now_s = self._loop.now_s
         if now_s > link.radio_until_s:
             first_byte_s += cohort.promotion_s[slot]
-        resent_bytes = 0
-        frame = cohort.frames[number] if number < len(cohort.frames) else None
+        frame = cohort.frames[number] if number < cohort.frame_count else None
+        plain = False
         if frame is not None and frame.frame_bytes[slot] == frame_bytes and frame.direction is direction:
             overhead = frame.overhead_bytes[slot]
             latency_s = frame.latency_s[slot]
-            lossless = not frame.first_lost[slot]
+            plain = frame.plain[slot]
         else:
+            frame = None
             overhead = tcp_ip_bytes(frame_bytes) + ack_bytes(frame_bytes)
             latency_s = cohort.unforeseen_latency_s(slot, number, direction)
-            lossless = False
         if not link.connected:
             link.connected = True
             first_byte_s += cohort.handshake_s[slot]
             overhead += self.handshake_bytes
-        rate_bps = cohort.up_bps[slot] if direction is Direction.UP else cohort.down_bps[slot]
         small = frame_bytes <= SEGMENT_PAYLOAD_BYTES
-        if not lossless:
-            result = lossy_transfer(
-                frame_bytes,
-                rate_bps,
-                cohort.rtt_s[slot],
-                cohort.loss[slot],
-                cohort.loss_draws(slot, number),
-                self._congestion,
-            )
-            seconds = conditions.carry_s(slot, direction, first_byte_s, result.seconds)
-            resent_bytes = result.retransmitted_segments * PACKET_BYTES
-        elif small:
-            seconds = conditions.carry_s(slot, direction, first_byte_s, frame_bytes * _WIRE_BITS_PER_BYTE / rate_bps)
+        if not plain:
+            seconds = self._lossy(delivery, conditions, number, first_byte_s)
+        elif small and frame is not None:
+            # A single packet is over before the link's rate could matter.
+            seconds = frame.transmission_s[slot]
         else:
-            seconds, _ = conditions.alone_time(slot, frame_bytes, rate_bps, cohort.rtt_s[slot], first_byte_s)
-
+            rate_bps = cohort.up_bps[slot] if direction is Direction.UP else cohort.down_bps[slot]
+            rtt_s = cohort.rtt_s[slot]
+            seconds, _ = conditions.alone_time(slot, direction, frame_bytes, rate_bps, rtt_s, first_byte_s)
+        last_byte_s = first_byte_s + seconds
         delivery.start_s = now_s
         delivery.first_byte_s = first_byte_s
-        delivery.last_byte_s = last_byte_s = first_byte_s + seconds
+        delivery.last_byte_s = last_byte_s
         delivery.latency_s = latency_s
         delivery.tcp_ip_bytes = overhead
-        delivery.retransmitted_bytes = resent_bytes
         link.radio_until_s = last_byte_s + latency_s + cohort.tail_s[slot]
         link.in_flight.append(delivery)
         if small:
-            # A single packet: too small to queue behind anyone's share of the coordinator's link.
+            # Too small to queue behind anyone's share of the coordinator's link.
             self._arrive(delivery, last_byte_s)
         elif first_byte_s > now_s:
             self._loop.call_at(first_byte_s, self._occupy, delivery)
         else:
             self._occupy(delivery)
         return delivery
+
+    def _lossy(
+        self, delivery: Delivery, conditions: Conditions, number: int, first_byte_s: float
+    ) -> float:
+        """Return how long a frame takes that may lose packets or meet an outage; note what is sent again."""
+        link = delivery.link
+        cohort, slot, direction = link.cohort, link.slot, delivery.direction
+        result = lossy_transfer(
+            delivery.payload_bytes + delivery.framing_bytes,
+            cohort.up_bps[slot] if direction is Direction.UP else cohort.down_bps[slot],
+            cohort.rtt_s[slot],
+            cohort.loss[slot],
+            cohort.loss_draws(slot, number),
+            self._congestion,
+        )
+        delivery.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
+        return conditions.carry_s(slot, direction, first_byte_s, result.seconds)
 
     def _occupy(self, delivery: Delivery) -> None:
         """Put a frame on the coordinator's link, capped at the pace it would have alone."""

@@ -57,6 +57,9 @@ class TracePlayback:
             for direction in (Direction.DOWN, Direction.UP)
         }
 
+    def prepare(self, slots: npt.NDArray[np.int64], t_s: float) -> None:
+        """Do nothing: a trace is known beforehand."""
+
     def mean_bps(self, direction: Direction) -> float:
         """Return the mean rate of the trace, bits/s."""
         return self._mean_bps[direction]
@@ -80,7 +83,10 @@ class TracePlayback:
         slot: int,
         direction: Direction,
         payload_bytes: float,
+        rate_bps: float,
+        rtt_s: float,
         start_s: float,
+        *,
         window_bytes: float = INITIAL_WINDOW_BYTES,
     ) -> tuple[float, float]:
         """Return the time from the first to the last byte leaving, and the window afterwards.
@@ -93,6 +99,8 @@ class TracePlayback:
         ----------
         slot, direction : which link, which way.
         payload_bytes : bytes of the message, >= 0.
+        rate_bps, rtt_s : not used, the trace has its own; here so that a trace can stand in for
+            ``LinkConditions``.
         start_s : absolute time at which the first byte leaves, seconds >= 0.
         window_bytes : congestion window at the start, > 0.
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ thresholds:
   round.completed: [rate == 100%]
   device.up_bytes: [max < 64 KiB]
 """
+
+
+@pytest.fixture(autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the tracebacks of commands that fail among the files of the tests."""
+    folder = str(tmp_path_factory.mktemp("temporary"))
+    monkeypatch.setattr(tempfile, "tempdir", folder)
+    monkeypatch.setenv("TMPDIR", folder)
 
 
 @pytest.fixture

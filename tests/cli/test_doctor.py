@@ -115,8 +115,9 @@ def test_a_dependency_that_does_not_load_is_wrong() -> None:
     assert "undefined symbol" in finding.fact
 
 
-def test_a_dependency_that_loads_is_fine() -> None:
-    finding = doctor.dependency_finding("numpy")
+@pytest.mark.parametrize("name", ["numpy", "ruamel-yaml"])
+def test_a_dependency_that_loads_is_fine(name: str) -> None:
+    finding = doctor.dependency_finding(name)
     assert finding.severity is Severity.FINE
     assert finding.fact[0].isdigit()
 

@@ -39,7 +39,7 @@ def test_a_steady_trace_is_the_closed_form(
     payload: int, rate: float, rtt: float, start: float, window: float
 ) -> None:
     link = TracePlayback(_trace([0.0], [rate], rtt), np.zeros(1))
-    seconds, end_window = link.alone_time(0, Direction.DOWN, payload, start, window)
+    seconds, end_window = link.alone_time(0, Direction.DOWN, payload, 1e6, 0.05, start, window_bytes=window)
     expected, expected_window = data_time(payload, rate, rtt, window)
     assert seconds == pytest.approx(expected, rel=1e-6, abs=1e-9 * (start + 1))
     assert end_window == pytest.approx(expected_window, rel=1e-6)
@@ -48,25 +48,25 @@ def test_a_steady_trace_is_the_closed_form(
 def test_known_time_across_a_change_and_an_outage() -> None:
     # 2 s at 1 Mbit/s, 3 s of nothing, then 4 Mbit/s; the window never limits.
     link = TracePlayback(_trace([0.0, 2.0, 5.0], [1e6, 0.0, 4e6], rtt_s=0.0), np.array([0.0, 1.0]))
-    seconds, _ = link.alone_time(0, Direction.DOWN, 6e6 / WIRE_BITS, 0.0, 1e9)
+    seconds, _ = link.alone_time(0, Direction.DOWN, 6e6 / WIRE_BITS, 1e6, 0.05, 0.0, window_bytes=1e9)
     assert seconds == pytest.approx(6.0)
-    seconds, _ = link.alone_time(0, Direction.UP, 3e6 / WIRE_BITS, 0.0, 1e9)
+    seconds, _ = link.alone_time(0, Direction.UP, 3e6 / WIRE_BITS, 1e6, 0.05, 0.0, window_bytes=1e9)
     assert seconds == pytest.approx(6.0)
     # The other link is a second further in the trace.
-    seconds, _ = link.alone_time(1, Direction.DOWN, 6e6 / WIRE_BITS, 0.0, 1e9)
+    seconds, _ = link.alone_time(1, Direction.DOWN, 6e6 / WIRE_BITS, 1e6, 0.05, 0.0, window_bytes=1e9)
     assert seconds == pytest.approx(5.25)
 
 
 def test_it_goes_on_where_the_trace_starts_again() -> None:
     link = TracePlayback(_trace([0.0, 5.0], [1e6, 3e6], rtt_s=0.0), np.zeros(1))
-    seconds, _ = link.alone_time(0, Direction.DOWN, 20e6 / WIRE_BITS + 4e6 / WIRE_BITS, 9.0, 1e9)
+    seconds, _ = link.alone_time(0, Direction.DOWN, 20e6 / WIRE_BITS + 4e6 / WIRE_BITS, 1e6, 0.05, 9.0, window_bytes=1e9)
     # 3 Mbit in the last second, 20 Mbit in the repetition, 1 Mbit in the first second of the next.
     assert seconds == pytest.approx(1 + 10 + 1)
 
 
 def test_a_message_of_nothing_takes_no_time() -> None:
     link = TracePlayback(_trace([0.0], [1e6]), np.zeros(1))
-    assert link.alone_time(0, Direction.UP, 0, 3.0) == (0.0, 14_480)
+    assert link.alone_time(0, Direction.UP, 0, 1e6, 0.05, 3.0) == (0.0, 14_480)
 
 
 def test_values_of_the_moment() -> None:
@@ -100,6 +100,6 @@ def test_senseless_arguments_are_refused() -> None:
     link = TracePlayback(trace, np.zeros(1))
     for payload, start, window in [(-1, 0.0, 1e4), (1, -1.0, 1e4), (1, 0.0, 0.0)]:
         with pytest.raises(ValueError, match="0 or more"):
-            link.alone_time(0, Direction.UP, payload, start, window)
+            link.alone_time(0, Direction.UP, payload, 1e6, 0.05, start, window_bytes=window)
     with pytest.raises(ValueError, match="up or down"):
-        link.alone_time(0, Direction.NONE, 1, 0.0)
+        link.alone_time(0, Direction.NONE, 1, 1e6, 0.05, 0.0)
