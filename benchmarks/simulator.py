@@ -47,7 +47,12 @@ RECONSTRUCTION = """
 format: 1
 title: benchmark
 seed: 7
-data: {{source: synthetic-ratings, users: {users}, items: {items}, ratings_per_user: 100, split: {{kind: none}}}}
+data:
+  source: synthetic-ratings
+  users: {users}
+  items: {items}
+  ratings_per_user: 100
+  split: {{kind: none}}
 fleet: {{mix: global_android_2024, availability: always_on}}
 learning: {{algorithm: fedrecon, factors: 16, learning_rate: 0.02}}
 rounds: {{count: {rounds}, cohort: {cohort}, deadline: 10 min, selection: availability-aware}}
@@ -130,7 +135,9 @@ class Constant:
         n = len(client_keys)
         own = (np.arange(n) % 7).astype(np.float32) * np.float32(0.001)
         stacked = {name: array[None] + own[:, None, None] for name, array in state.items()}
-        return UpdateBatch(stacked, {}, np.zeros(n + 1, np.int64), np.ones(n), np.ones(n, np.int64), np.zeros(n))
+        return UpdateBatch(
+            stacked, {}, np.zeros(n + 1, np.int64), np.ones(n), np.ones(n, np.int64), np.zeros(n)
+        )
 
     def accumulator(self, state: State) -> Accumulator:
         """Return a dense accumulator."""
@@ -157,9 +164,7 @@ def scenario(folder: Path, text: str, name: str) -> LoadedScenario:
 def timed(loaded: LoadedScenario, folder: Path, assembly: Assembly | None = None) -> Clock:
     """Run a scenario and return when its rounds were finished."""
     clock = Clock()
-    outcome = run_assembled(
-        loaded, assembly or assemble(loaded), target=folder / "out", observer=clock
-    )
+    outcome = run_assembled(loaded, assembly or assemble(loaded), target=folder / "out", observer=clock)
     assert outcome.status == "finished", outcome.reason
     return clock
 
@@ -168,7 +173,10 @@ def report(case: str, clock: Clock, cohort: int, target: str = "") -> float:
     """Print a case and return its device-rounds a second."""
     rate = cohort / clock.round_s()
     cpu_us = clock.round_cpu_s() / cohort * 1e6
-    print(f"{case}: {rate:,.0f} device-rounds/s ({1e6 / rate:.1f} us each, {cpu_us:.1f} us of CPU){target}", flush=True)
+    print(
+        f"{case}: {rate:,.0f} device-rounds/s ({1e6 / rate:.1f} us each, {cpu_us:.1f} us of CPU){target}",
+        flush=True,
+    )
     return rate
 
 
@@ -184,7 +192,7 @@ def case_a(folder: Path) -> None:
 
 
 def case_b(folder: Path) -> None:
-    """A million devices."""
+    """Run a fleet of a million."""
     text = RECONSTRUCTION.format(users=1_000_000, items=5000, rounds=6, cohort=10_000)
     loaded = scenario(folder, text, "b")
     report("(b) fleet 1M, cohort 10k", timed(loaded, folder), 10_000, "; wanted 8,000")
@@ -195,14 +203,16 @@ def case_c(folder: Path) -> None:
     rates = {}
     for users in (1_000, 10_000, 100_000, 1_000_000):
         text = RECONSTRUCTION.format(users=users, items=1682, rounds=12, cohort=500)
-        rates[users] = report(f"(c) fleet {users:,}, cohort 500", timed(scenario(folder, text, "c"), folder), 500)
+        rates[users] = report(
+            f"(c) fleet {users:,}, cohort 500", timed(scenario(folder, text, "c"), folder), 500
+        )
     low, high = min(rates.values()), max(rates.values())
     middle = (low + high) / 2
     print(f"(c) spread around the middle: +-{(high - low) / 2 / middle:.0%}; wanted +-20%", flush=True)
 
 
 def case_d(folder: Path) -> None:
-    """A million dormant devices, as the command runs it, in a process of its own."""
+    """Make ready a million dormant devices, in a process of its own."""
     code = (
         "import resource, sys, time; start = time.perf_counter();"
         "import os; os.environ.setdefault('OPENBLAS_NUM_THREADS', '1');"
@@ -222,7 +232,7 @@ def case_d(folder: Path) -> None:
 
 
 def case_e(folder: Path) -> float:
-    """The peers' dense workload."""
+    """Run the peers' dense workload."""
     clock = constant(folder, (1682, 16), users=1000, cohort=100, rounds=30)
     report("(e) dense [1682, 16] both ways, 1,000 clients, 100 a round", clock, 100)
     milliseconds = clock.round_s() / 100 * 1e3
@@ -231,7 +241,7 @@ def case_e(folder: Path) -> float:
 
 
 def case_f(folder: Path) -> None:
-    """The engine without numbers."""
+    """Run the engine without numbers."""
     clock = constant(folder, None, users=100_000, cohort=1000, rounds=12)
     report("(f) engine only, no numbers", clock, 1000, "; wanted 30,000")
 
@@ -270,7 +280,9 @@ CASES = {"a": case_a, "b": case_b, "c": case_c, "d": case_d, "e": case_e, "f": c
 
 def main() -> None:
     """Run the chosen cases."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=list(CASES))
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()

@@ -8,7 +8,6 @@ knows devices as channels to send on; whether they are simulated or real it does
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +16,7 @@ from edge.codec import measure
 from edge.errors import RemoteProtocolError
 from edge.learning.base import Accumulator, ClientUpdate
 from edge.messages import Acknowledge, Arrays, Invite, Message, Model, Report
-from edge.vocabulary import Reason, RoundOutcome
+from edge.vocabulary import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from coordinator.evaluation import Evaluator, RatingEvaluator, RegressionEvaluator
 from coordinator.fleet import Fleet
+from coordinator.fleet_assembly import build_fleet
 from coordinator.scenario.data_section import (
     FileRatings,
     LeaveOneOutSplit,
@@ -24,9 +21,6 @@ from coordinator.scenario.data_section import (
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
-from device_profiles.availability import Always, AvailabilityProfile, BatteryGated, RegionalOutage
-from device_profiles.catalogue import Catalogue
-from device_profiles.catalogue import load as load_catalogue
 from device_profiles.documents import DocumentError
 from edge.data.clients import Clients, group_users, one_user_per_client
 from edge.data.readers.detect import read_ratings
@@ -41,14 +35,8 @@ from edge.data.split import (
 )
 from edge.data.store import RatingStore
 from edge.data.synthetic import generate_ratings
-from edge.device.availability.base import AvailabilityModel
-from edge.device.availability.build import build as build_availability
 from edge.learning.base import Problem
 from edge.learning.registry import create
-from edge.rng import hashed_bits, stream_key
-
-HOUR_S = 3600.0
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -93,7 +81,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         algorithm = create(scenario.learning, Problem(n_features=store.n_features))
         regression = RegressionWorkload(algorithm, store, seed)
         facts: dict[str, Any] = {"clients": store.n_clients, "data_hash": store.content_hash()}
-        fleet = _fleet(loaded, store.n_clients)
+        fleet = build_fleet(loaded, store.n_clients)
         return Assembly(regression, fleet, RegressionEvaluator(regression, seed), facts)
     ratings, facts = _ratings(loaded)
     split = _split(loaded, ratings)
@@ -109,7 +97,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         "split_hash": split.hash,
     }
     workload = RatingWorkload(create(scenario.learning, rating_problem(split)), split, clients, seed)
-    fleet = _fleet(loaded, clients.n_clients)
+    fleet = build_fleet(loaded, clients.n_clients)
     evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed)
     return Assembly(workload, fleet, evaluator, facts)
 
@@ -139,9 +127,7 @@ def _split(loaded: LoadedScenario, store: RatingStore) -> Split:
         case LeaveOneOutSplit() as how:
             return split_leave_one_out(store, seed=seed, validation=how.validation)
         case UserSplit() as how:
-            return split_users(
-                store, unseen=how.unseen, validation=how.validation, test=how.test, seed=seed
-            )
+            return split_users(store, unseen=how.unseen, validation=how.validation, test=how.test, seed=seed)
         case NoSplit():
             return split_none(store)
 
@@ -168,49 +154,3 @@ def _check_cohort(loaded: LoadedScenario, clients: int) -> None:
     path = ("rounds", key)
     message = f"{rounds.invited} devices would be invited, but the data has {clients} training clients"
     raise ScenarioError([DocumentError(loaded.document.position(path), path, message, "write less")])
-
-
-def _fleet(loaded: LoadedScenario, n: int) -> Fleet:
-    scenario, section = loaded.scenario, loaded.scenario.fleet
-    extra = [loaded.resolve(("fleet", "profiles", i)) for i in range(len(section.profiles))]
-    catalogue = load_catalogue(extra)
-    mix = catalogue.fleet(section.mix) if section.mix is not None else None
-    devices = section.devices if section.devices is not None else (mix.devices if mix else {})
-    networks = section.networks if section.networks is not None else (mix.networks if mix else {})
-    device_profiles = [(catalogue.device(name), share) for name, share in devices.items()]
-    network_profiles = [(catalogue.network(name), share) for name, share in networks.items()]
-    profile = _availability(loaded, catalogue, mix.availability if mix is not None else None)
-    n_regions = profile.regions if isinstance(profile, RegionalOutage) else 1
-    region_key = stream_key(scenario.seed, "fleet", "region")
-    ids = np.arange(n, dtype=np.int64)
-    regions = (hashed_bits(region_key, ids) % np.uint64(n_regions)).astype(np.uint8)
-    def availability(batteries_j: Callable[[], Floats]) -> AvailabilityModel:
-        return build_availability(
-            profile,
-            scenario.seed,
-            utc_offset_s=_utc_offset_s(scenario.seed, getattr(section, "time_zones", 1), ids),
-            region=regions if isinstance(profile, RegionalOutage) else None,
-            battery_j=batteries_j() if isinstance(profile, BatteryGated) else None,
-        )
-
-    names = tuple(f"region-{number}" for number in range(n_regions))
-    return Fleet(scenario.seed, n, device_profiles, network_profiles, regions, names, availability)
-
-
-def _utc_offset_s(seed: int, time_zones: int, ids: npt.NDArray[np.int64]) -> Any:
-    """Return local time minus UTC: whole hours, devices spread evenly over the time zones."""
-    if time_zones == 1:
-        return 0.0
-    zone = hashed_bits(stream_key(seed, "fleet", "time-zone"), ids) % np.uint64(time_zones)
-    return zone.astype(np.float64) * HOUR_S
-
-
-def _availability(
-    loaded: LoadedScenario, catalogue: Catalogue, of_mix: str | None
-) -> AvailabilityProfile:
-    wanted = loaded.scenario.fleet.availability
-    if wanted is None:
-        return catalogue.availability(of_mix) if of_mix is not None else Always("always")
-    if isinstance(wanted, str):
-        return catalogue.availability(wanted)
-    return wanted.build("scenario", loaded.folder(("fleet", "availability")))

@@ -21,7 +21,6 @@ from edge.log import WIDTH, Column, EventLog
 from edge.messages import Invite
 from edge.rng import stream_key
 from edge.transport.cohort import CohortLinks
-from edge.transport.conditions import LinkConditions
 from edge.transport.link import Delivery, SimulatedNetwork
 from edge.transport.tcp_model import SYN_BYTES
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
@@ -81,15 +80,7 @@ class SimulatedCohort:
         self.examples = workload.examples(ids)
         self.work = workload.work(ids)
         self.plan = fleet.plan(ids, self.loop.now_s, round_number, self.work, self.examples)
-        table, code = fleet.network_table, fleet.network[ids]
-        self.conditions = LinkConditions(
-            simulation.seed,
-            ids,
-            sigma_log=table.sigma_log[code],
-            rho_1s=table.rho_1s[code],
-            outage_fraction=table.outage_fraction[code],
-            outage_mean_s=table.outage_mean_s[code],
-        )
+        self.conditions = fleet.link_conditions(ids)
         self.links: CohortLinks
         self.log = EventLog()
         self.record = self.log.extend
@@ -142,11 +133,9 @@ class SimulatedCohort:
         message = invitation.message
         assert isinstance(message, Invite)
         self._open = int(np.count_nonzero(reachable & reaches)) + 1
-        plan = self.plan
-        computes = (
-            reachable & reaches & (np.array(plan.obstacle) == Reason.NONE) & (np.array(plan.shortage) == Reason.NONE)
-            & ((np.array(plan.drop_stage) < 0) | (np.array(plan.drop_stage) > Stage.COMPUTE))
-        )  # fmt: skip
+        able = (np.array(self.plan.obstacle) == Reason.NONE) & (np.array(self.plan.shortage) == Reason.NONE)
+        drop_stage = np.array(self.plan.drop_stage)
+        computes = reachable & reaches & able & ((drop_stage < 0) | (drop_stage > Stage.COMPUTE))
         self.compute.foresee(self.kernel, self.ids[computes].tolist())
         arrivals: list[float] = arrival_s.tolist()
         for slot in np.flatnonzero(plain).tolist():

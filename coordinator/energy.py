@@ -32,7 +32,7 @@ def device_energy(
     span_s = columns[Column.END_S] - columns[Column.START_S]
 
     computed = known & (columns[Column.KIND] == EventKind.COMPUTED)
-    compute_s = np.bincount(slot[computed], span_s[computed], minlength=n)
+    compute_s = np.asarray(np.bincount(slot[computed], span_s[computed], minlength=n), dtype=np.float64)
 
     travelled = np.flatnonzero(known & (columns[Column.DIRECTION] != Direction.NONE) & (span_s > 0.0))
     order = travelled[np.lexsort((columns[Column.START_S][travelled], slot[travelled]))]
@@ -54,7 +54,7 @@ def device_energy(
     transfer_s = np.maximum(span_s[order] - np.where(woken, each.promotion_s, 0.0), 0.0)
 
     def per_device(values: Floats) -> Floats:
-        return np.bincount(who, values, minlength=n)
+        return np.asarray(np.bincount(who, values, minlength=n), dtype=np.float64)
 
     radio_j = radio_joules(
         radio,

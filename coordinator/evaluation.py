@@ -59,9 +59,7 @@ class RatingEvaluator:
     seed : the run's seed.
     """
 
-    def __init__(
-        self, workload: RatingWorkload, fleet: Fleet, section: EvaluationSection, seed: int
-    ) -> None:
+    def __init__(self, workload: RatingWorkload, fleet: Fleet, section: EvaluationSection, seed: int) -> None:
         self._workload = workload
         self._section = section
         self._seed = seed
@@ -155,9 +153,7 @@ class RatingEvaluator:
         # One held-out item a user (the schema allows sampled negatives with leave-one-out only).
         rows = np.arange(len(users))
         rated = _both(support, query)
-        negatives = sample_negatives(
-            users, rated, scores.shape[1], int(section.negatives), seed=self._seed
-        )
+        negatives = sample_negatives(users, rated, scores.shape[1], int(section.negatives), seed=self._seed)
         items = query.items.astype(np.int64)
         ranks = ranks_among(scores[rows, items], scores[rows[:, None], negatives], items, negatives)
         for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.metrics.facts import FleetNames
 from device_profiles.profile import DeviceProfile, NetworkProfile
+from device_profiles.traces import RateTrace
 from edge.device.availability.base import AvailabilityModel
 from edge.device.compute_model import ComputeSpecs, task_seconds
 from edge.device.energy import RadioSpecs
@@ -23,6 +24,9 @@ from edge.device.simulated import CohortPlan
 from edge.learning.base import Work
 from edge.rng import hashed_uniform, stream, stream_key
 from edge.transport.cohort import LinkSpecs
+from edge.transport.conditions import LinkConditions
+from edge.transport.link import Conditions
+from edge.transport.playback import TracePlayback
 from edge.vocabulary import Reason
 
 Ids = npt.NDArray[np.int64]
@@ -71,6 +75,25 @@ class NetworkTable:
             duty_cycle=column([p.duty_cycle for p in profiles]),
         )
 
+    def following(self, trace: RateTrace) -> NetworkTable:
+        """Return the table with the mean rates, round trip and loss of ``trace`` in every row."""
+        n = len(self.down_bps)
+        lengths = np.diff(np.append(trace.times_s, trace.period_s))
+
+        def mean(values: Floats) -> Floats:
+            return np.full(n, np.average(values, weights=lengths))
+
+        return replace(
+            self,
+            down_bps=np.full(n, trace.bits_until(trace.period_s, "down") / trace.period_s),
+            up_bps=np.full(n, trace.bits_until(trace.period_s, "up") / trace.period_s),
+            rtt_s=mean(trace.rtt_s),
+            loss=mean(trace.loss),
+            sigma_log=np.zeros(n),
+            outage_fraction=np.zeros(n),
+            duty_cycle=np.ones(n),
+        )
+
 
 def assign(shares: list[float], n: int, generator: np.random.Generator) -> npt.NDArray[np.uint8]:
     """Return a code for each of ``n`` devices, uint8 [n]: exact counts by largest remainder, shuffled."""
@@ -95,6 +118,8 @@ class Fleet:
     regions : uint8 [n], the region of each device, an index into ``region_names``.
     availability : makes the model of when devices can be reached, given a function that returns each
         device's battery in joules, float64 [n], NaN on mains power.
+    trace : a recorded link whose rates, round trip and loss stand in for those of the networks; each device
+        starts at a moment of its own in it.
     """
 
     def __init__(
@@ -106,6 +131,7 @@ class Fleet:
         regions: npt.NDArray[np.uint8],
         region_names: tuple[str, ...],
         availability: Callable[[Callable[[], Floats]], AvailabilityModel],
+        trace: RateTrace | None = None,
     ) -> None:
         device_profiles = [profile for profile, _ in devices]
         network_profiles = [profile for profile, _ in networks]
@@ -126,11 +152,13 @@ class Fleet:
         self.network_table = NetworkTable.of(network_profiles)
         self.radio_specs = RadioSpecs.of([profile.radio for profile in network_profiles])
         self.active_power_w = np.array([p.active_power_w for p in device_profiles])
-        self.battery_j = np.array(
-            [math.inf if p.battery_j is None else p.battery_j for p in device_profiles]
-        )
+        self.battery_j = np.array([math.inf if p.battery_j is None else p.battery_j for p in device_profiles])
         self.availability = availability(self._batteries_j)
         self._ram_bytes = np.array([p.ram_bytes for p in device_profiles], dtype=np.int64)
+        self._seed = seed
+        self._trace = trace
+        if trace is not None:
+            self.network_table = self.network_table.following(trace)
         self._noise_key = stream_key(seed, "device", "compute")
         self._connect_key = stream_key(seed, "link", "connect")
 
@@ -155,12 +183,25 @@ class Fleet:
             jitter_s=table.jitter_s[code],
             promotion_s=radio.promotion_s[code],
             tail_s=(radio.tail_s + radio.tail2_s)[code],
-            flaky=table.outage_fraction[code] > 0.0,
+            flaky=(table.outage_fraction[code] > 0.0) | (self._trace is not None),
         )
 
-    def plan(
-        self, ids: Ids, now_s: float, round_number: int, work: Work, examples: Ids
-    ) -> CohortPlan:
+    def link_conditions(self, ids: Ids) -> Conditions:
+        """Return what changes about the links of ``ids`` (int64 [n]) over time, by place in ``ids``."""
+        if self._trace is not None:
+            uniform = hashed_uniform(stream_key(self._seed, "link", "trace-offset"), ids)
+            return TracePlayback(self._trace, uniform * self._trace.period_s)
+        table, code = self.network_table, self.network[ids]
+        return LinkConditions(
+            self._seed,
+            ids,
+            sigma_log=table.sigma_log[code],
+            rho_1s=table.rho_1s[code],
+            outage_fraction=table.outage_fraction[code],
+            outage_mean_s=table.outage_mean_s[code],
+        )
+
+    def plan(self, ids: Ids, now_s: float, round_number: int, work: Work, examples: Ids) -> CohortPlan:
         """Return what the round will be like for the devices ``ids`` (int64 [n]), invited at ``now_s``."""
         code = self.device_class[ids]
         n = len(ids)
@@ -202,5 +243,3 @@ class Fleet:
         with np.errstate(divide="ignore"):
             failures = np.log(uniform) / np.log1p(-success)
         return np.where(success < 1.0, np.floor(failures), 0.0).astype(np.int64)
-
-

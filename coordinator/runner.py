@@ -24,7 +24,8 @@ from coordinator.metrics.reader import open_run
 from coordinator.metrics.trace import write_trace
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver
-from coordinator.run_directory import RunDirectory
+from coordinator.run_directory import RunDirectory, Status
+from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
 from coordinator.summary import summarise
@@ -81,7 +82,8 @@ def run_assembled(
         "clock": "virtual",
         "data": assembly.data_facts,
     }
-    status, reason = "failed", None
+    status: Status = "failed"
+    reason: str | None = None
     digest: str | None = None
     with RunDirectory.create(target, loaded.resolved, manifest) as directory:
         prepared_s = time.perf_counter()
@@ -160,7 +162,7 @@ def _simulate(
             fleet=assembly.fleet,
             workload=assembly.workload,
             compute=ComputeQueue(executor, scenario.compute.batch),
-            coordinator=Coordinator(run_id, scenario.learning.algorithm),
+            coordinator=Coordinator(run_id, method_name(scenario.learning)),
             retry=scenario.rounds.retry,
             keep_alive=scenario.connection.keep_alive,
             crashed=crash,
@@ -207,5 +209,3 @@ def _peak_rss_bytes() -> int:
     import resource  # noqa: PLC0415  (not on Windows)
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-

@@ -1,4 +1,4 @@
-"""Who is invited: devices drawn without repetition, at a cost that does not depend on the size of the fleet."""
+"""Who is invited: devices drawn without repetition, at a cost that does not grow with the fleet."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Selector:
         return ids
 
     def next_chance_s(self, now_s: float, round_number: int) -> float:
-        """Return the earliest time from ``now_s`` on at which some sampled device is available, or ``inf``."""
+        """Return when some sampled device is first available from ``now_s`` on, or ``inf``."""
         fleet = self._fleet
         generator = stream(self._seed, "selection", "next-chance", round_number)
         sample = generator.integers(0, fleet.n, min(fleet.n, 4096)) if fleet.n > 4096 else np.arange(fleet.n)

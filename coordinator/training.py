@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import psutil
 
 from coordinator.actor import ActiveRound
@@ -28,8 +29,10 @@ from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
 from edge.vocabulary import Outcome, Reason, RoundOutcome
 
+Ids = npt.NDArray[np.int64]
+
 _SHORTEST_WAIT_S = 1.0
-"""Simulated time between the first two looks for devices while too few are available; it doubles each time."""
+"""Simulated time between the first two looks for devices while too few are available; it doubles."""
 _LONGEST_WAIT_S = 600.0
 
 
@@ -41,6 +44,7 @@ class StopReason(enum.StrEnum):
     CONVERGED = "converged"
     TIME_LIMIT = "simulated time limit"
     NOBODY_AVAILABLE = "nobody available"
+    DIVERGED = "diverged: the model holds values that are not finite"
 
 
 @dataclass(slots=True)
@@ -89,7 +93,8 @@ class Training:
     async def run(self, simulation: Simulation) -> StopReason:
         """Train until a reason to stop; return it once the last device is done."""
         stop = await self._rounds(simulation)
-        if self._scenario.evaluation.final and self._evaluated_at != self._rounds_run:
+        wanted = self._scenario.evaluation.final and stop is not StopReason.DIVERGED
+        if wanted and self._evaluated_at != self._rounds_run:
             self._evaluate(self._rounds_run, simulation.loop.now_s)
         while self._open:
             self._idle.clear()
@@ -110,6 +115,8 @@ class Training:
                 return StopReason.NOBODY_AVAILABLE
             stop = await self._round(simulation, number, ids)
             self._rounds_run = number
+            if stop is StopReason.DIVERGED:
+                return stop
             if number % scenario.evaluation.every == 0 and self._evaluate(number, loop.now_s):
                 return StopReason.TARGET
             if stop is not None:
@@ -122,7 +129,7 @@ class Training:
         limits = (self._scenario.rounds.simulated_time_limit, self._scenario.phase_time_s)
         return any(limit is not None and loop.now_s >= limit for limit in limits)
 
-    async def _select(self, loop: VirtualClockLoop, number: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+    async def _select(self, loop: VirtualClockLoop, number: int) -> Ids | None:
         """Return the devices to invite, waiting for enough of them; None when the wait was too long."""
         rounds = self._scenario.rounds
         give_up_s = loop.now_s + rounds.max_wait
@@ -146,9 +153,7 @@ class Training:
                 async with asyncio.timeout(wait_s):
                     await self._idle.wait()
 
-    async def _round(
-        self, simulation: Simulation, number: int, ids: np.ndarray[tuple[int], np.dtype[np.int64]]
-    ) -> StopReason | None:
+    async def _round(self, simulation: Simulation, number: int, ids: Ids) -> StopReason | None:
         wall_s = time.perf_counter()
         rounds, algorithm = self._scenario.rounds, self._workload.algorithm
         phase = self._scenario.phase_at(number - 1, simulation.loop.now_s)
@@ -173,7 +178,9 @@ class Training:
                 self.state, self._optimizer_state, aggregate, self._applied
             )
             self._applied += 1
-            if algorithm.converged(aggregate) is not None:
+            if not all(np.isfinite(array).all() for array in self.state.values()):
+                stop = StopReason.DIVERGED
+            elif algorithm.converged(aggregate) is not None:
                 stop = StopReason.CONVERGED
         self._pending.append(_Pending(cohort, active, aggregate, phase, time.perf_counter() - wall_s))
         self._write_finished()
@@ -244,7 +251,9 @@ class Training:
         self._writer.write_evaluations(evaluation_batch(number, phase, now_s, values))
         self._observer.on_evaluation(number, values)
         target = self._scenario.rounds.target
-        return target is not None and any(_is_target(target.threshold.metric, v) and target.reached(v.value) for v in values)
+        return target is not None and any(
+            _is_target(target.threshold.metric, v) and target.reached(v.value) for v in values
+        )
 
 
 def _is_target(metric: str, value: Evaluation) -> bool:

@@ -17,15 +17,20 @@ import math
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 from edge.errors import DeadlockError
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _INFINITY = math.inf
 _heappush = heapq.heappush
 _DESCRIBED_WAITERS = 20
+
+
+def _nothing(*_: object) -> None:
+    """Stand in for the callback of a cancelled handle, which lets go of what it held."""
 
 
 class _Handle:
@@ -36,7 +41,7 @@ class _Handle:
     def __init__(
         self, callback: Callable[..., object], args: tuple[Any, ...], context: Context, when: float
     ) -> None:
-        self._callback: Callable[..., object] | None = callback
+        self._callback = callback
         self._args: tuple[Any, ...] = args
         self._context = context
         self._cancelled = False
@@ -44,7 +49,7 @@ class _Handle:
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._callback = None
+        self._callback = _nothing
         self._args = ()
 
     def cancelled(self) -> bool:
@@ -85,7 +90,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         """Do nothing: this loop never blocks, so nobody needs to wake it."""
 
     def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """Schedule ``callback`` behind everything that is ready now."""
         handle = _Handle(callback, args, context if context is not None else copy_context(), self.now_s)
@@ -93,7 +98,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         return cast(asyncio.Handle, handle)
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Schedule ``callback`` at virtual time ``when`` (seconds); one at infinity never fires."""
         handle = _Handle(callback, args, context if context is not None else copy_context(), when)
@@ -101,12 +106,12 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         return cast(asyncio.TimerHandle, handle)
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Schedule ``callback`` after ``delay`` seconds of virtual time."""
         return self.call_at(self.now_s + delay, callback, *args, context=context)
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """Refuse: how long a thread takes is measured time, which must never move the virtual clock."""
         raise RuntimeError(
             "the virtual clock cannot wait for a thread or process; call the function directly, "
@@ -120,7 +125,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         self._sequence = sequence = self._sequence + 1
         if when < _INFINITY:
             _heappush(self._timers, (when, sequence, entry))
-        elif when != when:
+        elif math.isnan(when):
             raise ValueError("a timer cannot be set at NaN seconds")
 
     def _run_once(self) -> None:
@@ -145,13 +150,11 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
                     when, _, handle = pop_timer(timers)
                     if handle.__class__ is _Handle:
                         if not handle._cancelled:
-                            if when > self.now_s:
-                                self.now_s = when
+                            self.now_s = max(self.now_s, when)
                             count += 1
                             handle._context.run(handle._callback, *handle._args)
                     elif handle.live:
-                        if when > self.now_s:
-                            self.now_s = when
+                        self.now_s = max(self.now_s, when)
                         count += 1
                         handle.fire()
                 except (SystemExit, KeyboardInterrupt, DeadlockError):
@@ -173,9 +176,8 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         shown = waiting[:_DESCRIBED_WAITERS]
         if len(waiting) > len(shown):
             shown.append(f"and {len(waiting) - len(shown)} more")
-        return (
-            f"virtual time stands still at {self.now_s:.6f} s: nothing is ready and no timer is set; "
-            + ("; ".join(shown) if shown else "no task is waiting")
+        return f"virtual time stands still at {self.now_s:.6f} s: nothing is ready and no timer is set; " + (
+            "; ".join(shown) if shown else "no task is waiting"
         )
 
 

@@ -30,7 +30,19 @@ from edge.messages import ARRAYS, MESSAGE_TYPES, REAL, TEXT, UNSIGNED, Arrays, M
 VERSION = 1
 ARRAY_EXTENSION = 1
 
-DTYPES: tuple[npt.DTypeLike, ...] = ("<f4", "<f8", "<f2", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8")
+DTYPES: tuple[npt.DTypeLike, ...] = (
+    "<f4",
+    "<f8",
+    "<f2",
+    "|i1",
+    "|u1",
+    "<i2",
+    "<u2",
+    "<i4",
+    "<u4",
+    "<i8",
+    "<u8",
+)
 """The dtypes that may travel; the position is the code on the wire, so only ever append."""
 
 _DTYPE_OF_CODE = tuple(np.dtype(name) for name in DTYPES)

@@ -2,8 +2,8 @@
 
 An actor awaits ``queue.run(kernel, client, seconds)`` as if its device computed alone. Requests for the same
 kernel wait for each other and run as one batch no later than the first completion in virtual time; those that
-are foreseen when a round starts join before they are made. How long the batch takes on this host plays no part: ``seconds`` comes from
-the device's compute model.
+are foreseen when a round starts join before they are made. How long the batch takes on this host plays no
+part: ``seconds`` comes from the device's compute model.
 
 A kernel is a pure function of arrays whose value for one client does not depend on the others, so batch size,
 executor and number of workers cannot change a result.

@@ -34,7 +34,7 @@ Ints = npt.NDArray[np.int64]
 _JITTER = 0
 _LOSS = 1 << 32
 _HANDSHAKE = 2 << 32
-"""Where the counters of a frame's draws begin: its jitter, its losses, and those of the handshake before it."""
+"""Where the counters of a frame's draws begin: its jitter, its losses, those of the handshake before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ TLS_HANDSHAKE_BYTES = 4096
 """What TLS 1.3 adds to a new connection, both ways together: hellos, a certificate chain of about 3 KB."""
 
 
-
 class Conditions(Protocol):
     """What changes about the links of a round over time; links are named by their slot."""
 
@@ -131,7 +130,8 @@ class Delivery:
         self.message = message
         self.payload_bytes = payload_bytes
         self.framing_bytes = frame_bytes - payload_bytes
-        self.retransmitted_bytes = 0
+        self.start_s = self.first_byte_s = self.last_byte_s = self.latency_s = 0.0
+        self.tcp_ip_bytes = self.retransmitted_bytes = 0
         self.live = True
         self.sharing = False
         self.end_s = math.inf
@@ -279,9 +279,7 @@ class SimulatedNetwork:
             self._occupy(delivery)
         return delivery
 
-    def _lossy(
-        self, delivery: Delivery, conditions: Conditions, number: int, first_byte_s: float
-    ) -> float:
+    def _lossy(self, delivery: Delivery, conditions: Conditions, number: int, first_byte_s: float) -> float:
         """Return how long a frame takes that may lose packets or meet an outage; note what is sent again."""
         link = delivery.link
         cohort, slot, direction = link.cohort, link.slot, delivery.direction
@@ -312,16 +310,15 @@ class SimulatedNetwork:
         pump.start(delivery, wire_bits, cap_bps, 1.0 / link.cohort.rtt_s[link.slot])
 
     def _left(self, delivery: Delivery) -> None:
-        """The last byte has left the shared link."""
+        """Let a frame arrive whose last byte has left the shared link."""
         delivery.sharing = False
         self._arrive(delivery, self._loop.now_s)
 
     def _arrive(self, delivery: Delivery, last_byte_s: float) -> None:
         link = delivery.link
         delivery.last_byte_s = last_byte_s
-        end_s = last_byte_s + delivery.latency_s
-        if end_s < link.arrived_s:  # one connection delivers in order, whatever the jitter
-            end_s = link.arrived_s
+        # One connection delivers in order, whatever the jitter.
+        end_s = max(last_byte_s + delivery.latency_s, link.arrived_s)
         link.arrived_s = end_s
         delivery.end_s = end_s
         self._loop.push_timer(end_s, delivery)

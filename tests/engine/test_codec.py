@@ -1,6 +1,7 @@
 import os
 import random
 import time
+import tracemalloc
 
 import msgpack
 import numpy as np
@@ -32,7 +33,9 @@ from edge.messages import (
     Report,
 )
 
-unsigned = st.integers(0, 2**64 - 1) | st.sampled_from([0, 127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32])
+unsigned = st.integers(0, 2**64 - 1) | st.sampled_from(
+    [0, 127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32]
+)
 real = st.floats(allow_nan=False, allow_infinity=False)
 text = st.text(max_size=40)
 arrays = st.dictionaries(
@@ -182,8 +185,6 @@ def test_bytes_that_are_no_frame_are_a_typed_error(frame: bytes, reason: str, ma
 
 
 def test_nested_headers_cannot_make_the_parser_reserve_memory() -> None:
-    import tracemalloc
-
     bomb = b"\xdd\xff\xff\xff\xff" * 10_000
     deep = b"\x91" * 100_000
     maps = b"\xdf\x7f\xff\xff\xff" * 10_000

@@ -139,6 +139,8 @@ def test_gradient_steps_minimise_the_same_loss_as_ridge_in_the_end() -> None:
             "steps": 3000,
             "learning_rate": 0.3,
             "bias_learning_rate": 0.3,
+            "regularization": 0,
+            "bias_regularization": 0,
         },
     )
     state, keys = exact.initial_state(0), keys_for(0, 2)
@@ -149,7 +151,9 @@ def test_gradient_steps_minimise_the_same_loss_as_ridge_in_the_end() -> None:
 
 @pytest.mark.parametrize("name", ["ridge", "steps", "split"])
 def test_uploads_are_the_gradient_of_the_query_loss_with_the_user_frozen(name: str) -> None:
-    algorithm, state = make(name, np.float64)
+    plain = {"method": "gradient-steps", "steps": 1, "learning_rate": 1.0}
+    algorithm = fedrecon(N_ITEMS, factors=4, dtype=np.float64, **{**VARIANTS[name], "client": plain})
+    state = trained_looking_state(algorithm, 3)
     batch, keys = random_ratings(11, [9, 14], N_ITEMS, np.float64), keys_for(3, 2)
     support = query = batch
     if name == "split":
