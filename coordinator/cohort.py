@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -85,11 +87,12 @@ class SimulatedCohort:
         self.log = EventLog()
         self.record = self.log.extend
         self.open_frames = 0
-        self.outcome = np.full(len(ids), Outcome.UNREACHABLE, dtype=np.int8)
-        self.stage = np.full(len(ids), Stage.INVITE, dtype=np.int8)
-        self.reason = np.full(len(ids), Reason.UNAVAILABLE, dtype=np.int8)
+        # Lists: they are filled one device at a time.
+        self.outcome: list[int] = [Outcome.UNREACHABLE] * len(ids)
+        self.stage: list[int] = [Stage.INVITE] * len(ids)
+        self.reason: list[int] = [Reason.UNAVAILABLE] * len(ids)
         self.round: ActiveRound | None = None
-        self.loss = np.full(len(ids), np.nan)
+        self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
         self._open = 0
         fleet.busy[ids] = True
@@ -128,7 +131,8 @@ class SimulatedCohort:
         self._record_invitations(
             invitation, plain | ~(reachable & reaches), reachable & reaches, arrival_s, delay_s
         )
-        self.reason[reachable & ~reaches] = Reason.RETRIES_EXHAUSTED
+        for slot in np.flatnonzero(reachable & ~reaches).tolist():
+            self.reason[slot] = Reason.RETRIES_EXHAUSTED
         simulation.fleet.busy[self.ids[~(reachable & reaches)]] = False
         message = invitation.message
         assert isinstance(message, Invite)
@@ -203,8 +207,7 @@ class SimulatedCohort:
 
     def deliver(self, delivery: Delivery) -> None:
         """Hand a frame to the coordinator and record what it made of it."""
-        device = delivery.link.owner
-        assert isinstance(device, SimulatedDevice)
+        device = cast(SimulatedDevice, delivery.link.owner)
         reason = self._simulation.coordinator.frame_received(device, delivery.message)
         device.log_frame(delivery, Fate.DISCARDED if reason else Fate.DELIVERED, reason)
 

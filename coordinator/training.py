@@ -202,9 +202,11 @@ class Training:
         ids, fleet = cohort.ids, self._fleet
         outcome = active.machine.outcome
         assert outcome is not None, "only rounds that are over are written"
-        given_up = (outcome is RoundOutcome.ABANDONED) & (cohort.outcome == Outcome.COMPLETED)
-        cohort.outcome[given_up] = Outcome.ABANDONED
-        cohort.reason[given_up] = Reason.QUORUM
+        outcomes, reasons = np.array(cohort.outcome, np.int8), np.array(cohort.reason, np.int8)
+        losses = np.array(cohort.loss)
+        given_up = (outcome is RoundOutcome.ABANDONED) & (outcomes == Outcome.COMPLETED)
+        outcomes[given_up] = Outcome.ABANDONED
+        reasons[given_up] = Reason.QUORUM
         code = fleet.network[ids]
         compute_j, radio_j = device_energy(
             cohort.log.columns(),
@@ -230,14 +232,14 @@ class Training:
             device_class=fleet.device_class[ids],
             network=code,
             region=fleet.region[ids],
-            outcome=cohort.outcome,
-            stage=cohort.stage,
-            reason=cohort.reason,
+            outcome=outcomes,
+            stage=np.array(cohort.stage, np.int8),
+            reason=reasons,
             energy_compute_j=compute_j,
             energy_radio_j=radio_j,
             memory_bytes=cohort.work.memory_bytes,
-            examples=np.where(np.isnan(cohort.loss), 0, cohort.examples),
-            loss=cohort.loss,
+            examples=np.where(np.isnan(losses), 0, cohort.examples),
+            loss=losses,
         )
         batches = round_batches(facts, members, fleet.names, cohort.log)
         self._writer.write_round(batches)

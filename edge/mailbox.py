@@ -26,7 +26,7 @@ class Mailbox(Awaitable):
     :class:`DeadlineExceededError`. Messages that arrived before are still read first.
     """
 
-    __slots__ = ("_deadline_s", "_limit", "_messages", "_owner")
+    __slots__ = ("_armed", "_deadline_s", "_limit", "_messages", "_owner")
 
     def __init__(self, loop: VirtualClockLoop, owner: object, limit: int = 1024) -> None:
         super().__init__(loop)
@@ -34,6 +34,8 @@ class Mailbox(Awaitable):
         self._limit = limit
         self._messages: list[Any] = []
         self._deadline_s = math.inf
+        self._armed = False
+        """Whether a timer of this mailbox is set, at the deadline or at an earlier one that it replaced."""
 
     def describe(self) -> str:
         """Return what the reader waits for."""
@@ -59,24 +61,35 @@ class Mailbox(Awaitable):
         return messages
 
     def set_deadline(self, when_s: float) -> None:
-        """Let waits fail from ``when_s`` (absolute virtual seconds) on."""
+        """Let waits fail from ``when_s`` (absolute virtual seconds) on; it may only be moved back."""
         self._deadline_s = when_s
-        self._loop.push_timer(when_s, self)
 
     @property
     def live(self) -> bool:
-        """Say whether a reader is waiting for the deadline now (the loop skips dead timers)."""
-        return self._callback is not None
+        """Say whether a reader is waiting, when a timer's time has come (the loop drops dead timers)."""
+        if self._callback is not None:
+            return True
+        self._armed = False
+        return False
 
     def fire(self) -> None:
         """Pass the deadline; called by the loop."""
-        if self._loop.now_s >= self._deadline_s:  # a timer of an earlier, replaced deadline says nothing
+        self._armed = False
+        if self._loop.now_s < self._deadline_s:
+            self._arm()  # the deadline was moved back since
+        else:
             self._fail(DeadlineExceededError(str(self._owner)))
+
+    def _arm(self) -> None:
+        self._armed = True
+        self._loop.push_timer(self._deadline_s, self)
 
     def __await__(self) -> Generator[Any, None, Any]:
         if not self._messages:
             if self._loop.now_s >= self._deadline_s:
                 raise DeadlineExceededError(str(self._owner))
+            if not self._armed:
+                self._arm()
             self._asyncio_future_blocking = True
             yield self
         return self._messages.pop(0)

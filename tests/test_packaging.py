@@ -80,7 +80,8 @@ def test_links_of_a_document_lead_somewhere(document: str) -> None:
 
 def test_the_index_of_the_documentation_is_complete() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    pages = sorted(path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md")
+    docs = ROOT / "docs"
+    pages = sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md") if path.name != "README.md")
     assert [page for page in pages if f"({page})" not in index] == []
 
 

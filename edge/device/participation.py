@@ -15,6 +15,8 @@ from edge.errors import LocalProtocolError
 from edge.messages import Accept, Acknowledge, Arrays, Decline, Failure, Invite, Message, Model, Report
 from edge.vocabulary import Reason
 
+_REASONS = {int(reason): reason for reason in Reason}
+
 
 class State(enum.Enum):
     """Where the device stands in its round."""
@@ -55,7 +57,8 @@ class Participation:
 
     def invited(self, invite: Invite, obstacle: Reason) -> Accept | Decline:
         """Answer an invitation: no if there is an ``obstacle`` (battery, memory, …), else yes."""
-        self._expect(State.IDLE, "invited")
+        if self.state is not State.IDLE:
+            self._expect(State.IDLE, "invited")
         self.run_id = invite.run_id
         self.round_number = invite.round_number
         if obstacle is not Reason.NONE:
@@ -66,31 +69,31 @@ class Participation:
 
     def received(self, message: Message) -> Reason:
         """Take a frame from the coordinator; return ``Reason.NONE`` if it was acted on, else why not."""
-        if isinstance(message, Model):
-            if not self._is_ours(message.run_id, message.round_number):
-                return Reason.STALE
-            if self.state is State.AWAITING_MODEL:
-                self.state = State.COMPUTING
-                return Reason.NONE
-            return Reason.DUPLICATE
-        if isinstance(message, Acknowledge):
-            if not self._is_ours(message.run_id, message.round_number):
-                return Reason.STALE
-            if self.state is State.OVER:
+        kind = type(message)
+        if kind is not Model and kind is not Acknowledge and kind is not Invite:
+            return Reason.WRONG_STAGE
+        if message.round_number != self.round_number or message.run_id != self.run_id:
+            return Reason.STALE
+        state = self.state
+        if kind is Model:
+            if state is not State.AWAITING_MODEL:
                 return Reason.DUPLICATE
-            if self.state is State.COMPUTING:
-                return Reason.WRONG_STAGE  # nothing was reported that could be acknowledged
-            # Waiting for the model, a receipt says that the round no longer needs this device.
-            self.state = State.OVER
-            self.receipt = _known_reason(message.reason)
+            self.state = State.COMPUTING
             return Reason.NONE
-        if isinstance(message, Invite):
-            return Reason.DUPLICATE if self._is_ours(message.run_id, message.round_number) else Reason.STALE
-        return Reason.WRONG_STAGE
+        if kind is Invite or state is State.OVER:
+            return Reason.DUPLICATE
+        if state is State.COMPUTING:
+            return Reason.WRONG_STAGE  # nothing was reported that could be acknowledged
+        # Waiting for the model, a receipt says that the round no longer needs this device.
+        assert isinstance(message, Acknowledge)
+        self.state = State.OVER
+        self.receipt = _REASONS.get(message.reason, Reason.GARBAGE)
+        return Reason.NONE
 
     def computed(self, arrays: Arrays, weight: float, examples: int, loss: float) -> Report | Failure:
         """Report a finished client update; one with a NaN or infinite loss or weight becomes a failure."""
-        self._expect(State.COMPUTING, "computed")
+        if self.state is not State.COMPUTING:
+            self._expect(State.COMPUTING, "computed")
         if not (math.isfinite(loss) and math.isfinite(weight)):
             return self.failed(Reason.NOT_FINITE)
         self.state = State.AWAITING_RECEIPT
@@ -105,13 +108,3 @@ class Participation:
     def timed_out(self) -> None:
         """End the participation: its time is up. Nothing is sent; the coordinator has its own clock."""
         self.state = State.OVER
-
-    def _is_ours(self, run_id: str, round_number: int) -> bool:
-        return round_number == self.round_number and run_id == self.run_id
-
-
-def _known_reason(code: int) -> Reason:
-    try:
-        return Reason(code)
-    except ValueError:
-        return Reason.GARBAGE

@@ -34,9 +34,14 @@ _EVENT_OF_REASON = {
     Reason.DUPLICATE: EventKind.DUPLICATE,
     Reason.STALE: EventKind.STALE,
     Reason.GARBAGE: EventKind.GARBAGE,
-    Reason.DEADLINE: EventKind.LATE,
-    Reason.COHORT_FULL: EventKind.LATE,
 }
+
+
+def _event_of_discarded(message: Message, reason: Reason) -> EventKind:
+    """Return what the transfer of a frame is called that arrived and was thrown away."""
+    if isinstance(message, Report) and reason in (Reason.DEADLINE, Reason.COHORT_FULL):
+        return EventKind.LATE
+    return _EVENT_OF_REASON.get(reason, message.EVENT)
 
 
 @dataclass(slots=True)
@@ -203,36 +208,40 @@ class SimulatedDevice:
         lost.start_s = lost.end_s = self._services.loop.now_s
         lost.retransmitted_bytes = 0
         lost.tcp_ip_bytes = tcp_ip_bytes(frame_bytes)
-        self.log_frame(lost, Fate.LOST, self.reason, min(1.0, INITIAL_WINDOW_BYTES / frame_bytes))
+        self._log_loss(lost, self.reason, min(1.0, INITIAL_WINDOW_BYTES / frame_bytes))
 
-    def log_frame(self, delivery: Delivery, fate: Fate, reason: Reason, share: float = 1.0) -> None:
-        """Record what became of a frame, or of the ``share`` of it that was sent."""
+    def log_frame(self, delivery: Delivery, fate: Fate, reason: Reason) -> None:
+        """Record a frame that has arrived, and what became of it."""
         services = self._services
         services.open_frames -= 1
         message = delivery.message
-        payload, framing = delivery.payload_bytes, delivery.framing_bytes
-        overhead, resent = delivery.tcp_ip_bytes, delivery.retransmitted_bytes
-        if share < 1.0:
-            payload, framing = int(payload * share), int(framing * share)
-            overhead, resent = int(overhead * share), int(resent * share)
         services.record(
             pack_record(
                 services.loop.now_s,
                 self.slot,
                 self.device,
-                message.EVENT if fate is Fate.DELIVERED else _EVENT_OF_REASON.get(reason, message.EVENT),
+                message.EVENT if fate is not Fate.DISCARDED else _event_of_discarded(message, reason),
                 message.STAGE,
                 delivery.direction,
                 delivery.start_s,
-                services.loop.now_s if fate is Fate.LOST else delivery.end_s,
-                payload,
-                framing,
-                overhead,
-                resent,
+                delivery.end_s,
+                delivery.payload_bytes,
+                delivery.framing_bytes,
+                delivery.tcp_ip_bytes,
+                delivery.retransmitted_bytes,
                 fate,
                 reason,
             )
         )
+
+    def _log_loss(self, delivery: Delivery, reason: Reason, share: float) -> None:
+        """Record a frame that will not arrive, with the ``share`` of it that was sent."""
+        delivery.end_s = self._services.loop.now_s
+        delivery.payload_bytes = int(delivery.payload_bytes * share)
+        delivery.framing_bytes = int(delivery.framing_bytes * share)
+        delivery.tcp_ip_bytes = int(delivery.tcp_ip_bytes * share)
+        delivery.retransmitted_bytes = int(delivery.retransmitted_bytes * share)
+        self.log_frame(delivery, Fate.LOST, reason)
 
     def _log_event(self, kind: EventKind, stage: Stage, start_s: float, reason: Reason) -> None:
         now_s = self._services.loop.now_s
@@ -275,7 +284,8 @@ class SimulatedDevice:
         leaves_s = self._services.plan.leaves_s[self.slot]
         if leaves_s < self._patience_s:
             loop.call_at(leaves_s, self.vanish, Reason.SESSION_ENDED)
-        self._task = loop.create_task(self._live(invite), name=str(self))
+        # loop.create_task() would do the same, with a check for a closed loop and for a task factory.
+        self._task = asyncio.Task(self._live(invite), loop=loop, name=str(self))
 
     async def _live(self, invite: Invite) -> None:
         try:
@@ -321,7 +331,7 @@ class SimulatedDevice:
     def _cut(self, reason: Reason) -> None:
         services = self._services
         for delivery in services.network.cut(self.link):
-            self.log_frame(delivery, Fate.LOST, reason, delivery.sent_share(services.loop.now_s))
+            self._log_loss(delivery, reason, delivery.sent_share(services.loop.now_s))
 
     def vanish(self, reason: Reason) -> None:
         """Disappear without a word: frames under way are lost, the actor ends where it stands."""
@@ -346,15 +356,16 @@ class SimulatedDevice:
     def send(self, message: Message) -> None:
         """Start sending ``message`` to the coordinator; returns at once."""
         delivery = self.transmit(Direction.UP, message)
-        if isinstance(message, Accept):
+        kind = type(message)
+        plan = self._services.plan
+        if kind is Accept:
             self.stage = Stage.DOWNLOAD
-            if self._services.plan.drop_stage[self.slot] == Stage.DOWNLOAD and delivery is not None:
+            if plan.drop_stage[self.slot] == Stage.DOWNLOAD and delivery is not None:
                 self._vanish_at(delivery.end_s)
-        elif isinstance(message, Report):
+        elif kind is Report:
             self.stage = Stage.REPORT
             assert self._mailbox is not None
             self._mailbox.set_deadline(self._patience_s)
-            plan = self._services.plan
             if plan.drop_stage[self.slot] == Stage.REPORT and delivery is not None:
                 span_s = delivery.last_byte_s - delivery.first_byte_s
                 self._vanish_at(delivery.first_byte_s + plan.drop_fraction[self.slot] * span_s)

@@ -6,7 +6,8 @@ the bits of the sum depend on that order and on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -42,17 +43,24 @@ def _malformed(detail: str) -> RemoteProtocolError:
     return RemoteProtocolError("malformed-update", detail)
 
 
-def _check_names(arrays: Mapping[str, Array], expected: Iterable[str]) -> None:
-    wanted = sorted(expected)
-    if sorted(arrays) != wanted:
-        raise _malformed(f"an update has the arrays {', '.join(wanted)}, not {', '.join(sorted(arrays))}")
+def _check_names(arrays: Mapping[str, Array], expected: Set[str]) -> None:
+    if arrays.keys() != expected:
+        wanted = ", ".join(sorted(expected))
+        raise _malformed(f"an update has the arrays {wanted}, not {', '.join(sorted(arrays))}")
 
 
 def _check_array(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     if array.dtype != dtype or array.shape != shape:
         raise _malformed(f"'{name}' is {dtype}{list(shape)}, not {array.dtype}{list(array.shape)}")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if array.dtype.kind == "f" and not _is_finite(array):
         raise _malformed(f"'{name}' holds a value that is not finite")
+
+
+def _is_finite(array: Array) -> bool:
+    # One pass without a temporary: a value that is not finite leaves a sum of squares that is not. The
+    # squares of large finite values may overflow; then, and only then, every value is looked at.
+    flat = array.ravel()
+    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
 
 
 class DenseAccumulator:
@@ -72,7 +80,7 @@ class DenseAccumulator:
 
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""
-        _check_names(arrays, self._shapes)
+        _check_names(arrays, self._shapes.keys())
         for name, (dtype, shape) in self._shapes.items():
             _check_array(name, arrays[name], dtype, shape)
 
@@ -115,13 +123,14 @@ class RowAccumulator:
     ) -> None:
         self._name = name
         self._index_name = index_name
+        self._names = frozenset((name, index_name))
         self._index_dtype = index_dtype
         self._sum: npt.NDArray[Any] = np.zeros((rows, width), dtype)
         self._totals = _Totals()
 
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""
-        _check_names(arrays, (self._name, self._index_name))
+        _check_names(arrays, self._names)
         index, rows = arrays[self._index_name], arrays[self._name]
         if index.ndim != 1:
             raise _malformed(f"'{self._index_name}' has {index.ndim} dimensions; it has 1")

@@ -18,7 +18,7 @@ a cohort rated stays exposed in that sum.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -100,7 +100,12 @@ class _DenseUpdateBatch(UpdateBatch):
 
     def client(self, index: int) -> ClientUpdate:
         """Return the update of the client at ``index``; its table is a new array."""
-        sparse = UpdateBatch.client(self, index)
+        return self._laid_out(UpdateBatch.client(self, index))
+
+    def __iter__(self) -> Iterator[ClientUpdate]:
+        return map(self._laid_out, UpdateBatch.__iter__(self))
+
+    def _laid_out(self, sparse: ClientUpdate) -> ClientUpdate:
         rows = sparse.arrays[ROWS]
         table = np.zeros((self.n_items, rows.shape[1]), rows.dtype)
         table[sparse.arrays[ITEMS]] = rows

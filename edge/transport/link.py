@@ -105,6 +105,12 @@ class Delivery:
     ``last_byte_s`` when they left, ``end_s`` when the last byte arrived. The object is its own timer.
     """
 
+    start_s: float
+    first_byte_s: float
+    last_byte_s: float
+    latency_s: float
+    tcp_ip_bytes: int
+
     __slots__ = (
         "direction",
         "end_s",
@@ -130,8 +136,7 @@ class Delivery:
         self.message = message
         self.payload_bytes = payload_bytes
         self.framing_bytes = frame_bytes - payload_bytes
-        self.start_s = self.first_byte_s = self.last_byte_s = self.latency_s = 0.0
-        self.tcp_ip_bytes = self.retransmitted_bytes = 0
+        self.retransmitted_bytes = 0
         self.live = True
         self.sharing = False
         self.end_s = math.inf

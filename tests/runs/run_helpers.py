@@ -12,6 +12,11 @@ from coordinator.progress import RoundSummary
 from coordinator.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
 
+IDEAL_PROFILES = Path(__file__).with_name("ideal_profiles.yaml")
+"""Devices and networks without chance, a file for ``fleet.profiles``."""
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+"""The scenarios that are shipped."""
+
 SMALL = """
 format: 1
 title: small

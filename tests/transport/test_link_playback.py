@@ -59,7 +59,9 @@ def test_known_time_across_a_change_and_an_outage() -> None:
 
 def test_it_goes_on_where_the_trace_starts_again() -> None:
     link = TracePlayback(_trace([0.0, 5.0], [1e6, 3e6], rtt_s=0.0), np.zeros(1))
-    seconds, _ = link.alone_time(0, Direction.DOWN, 20e6 / WIRE_BITS + 4e6 / WIRE_BITS, 1e6, 0.05, 9.0, window_bytes=1e9)
+    seconds, _ = link.alone_time(
+        0, Direction.DOWN, 20e6 / WIRE_BITS + 4e6 / WIRE_BITS, 1e6, 0.05, 9.0, window_bytes=1e9
+    )
     # 3 Mbit in the last second, 20 Mbit in the repetition, 1 Mbit in the first second of the next.
     assert seconds == pytest.approx(1 + 10 + 1)
 
