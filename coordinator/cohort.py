@@ -128,9 +128,7 @@ class SimulatedCohort:
         reachable = np.array(self.plan.reachable)
         followed = reachable & reaches & ~np.array(frame.plain)
         plain = reachable & reaches & ~followed
-        self._record_invitations(
-            invitation, plain | ~(reachable & reaches), reachable & reaches, arrival_s, delay_s
-        )
+        self._record_invitations(invitation, plain | ~(reachable & reaches), reachable & reaches, arrival_s)
         for slot in np.flatnonzero(reachable & ~reaches).tolist():
             self.reason[slot] = Reason.RETRIES_EXHAUSTED
         simulation.fleet.busy[self.ids[~(reachable & reaches)]] = False
@@ -152,15 +150,17 @@ class SimulatedCohort:
         # The cohort itself is open until the invitations are out, lest it end within this loop.
         self.loop.call_soon(self._closed_one)
 
+    def _pauses_s(self) -> Floats:
+        """Return when each attempt to connect begins, float64 [attempts], seconds after the first."""
+        retry = self._simulation.retry
+        pauses = retry.first_backoff * retry.factor ** np.arange(retry.attempts - 1)
+        return np.concatenate(([0.0], np.cumsum(pauses)))
+
     def _connect_delays(self) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Return the pauses before each device's connection succeeds, and whether it does at all."""
-        retry = self._simulation.retry
+        attempts = self._simulation.retry.attempts
         failures = np.array(self.plan.failed_connects)
-        pauses = np.concatenate(
-            ([0.0], np.cumsum(retry.first_backoff * retry.factor ** np.arange(retry.attempts - 1)))
-        )
-        succeeds = failures < retry.attempts
-        return pauses[np.minimum(failures, retry.attempts - 1)], succeeds
+        return self._pauses_s()[np.minimum(failures, attempts - 1)], failures < attempts
 
     def _record_invitations(
         self,
@@ -168,27 +168,34 @@ class SimulatedCohort:
         recorded: npt.NDArray[np.bool_],
         arrives: npt.NDArray[np.bool_],
         arrival_s: Floats,
-        delay_s: Floats,
     ) -> None:
         """Record the transfers of the invitations that need no following, and the retries of all."""
         now_s = self.loop.now_s
+        attempts = self._simulation.retry.attempts
+        reachable = np.array(self.plan.reachable)
+        failures = np.minimum(np.array(self.plan.failed_connects), attempts)
         slots = np.flatnonzero(recorded)
-        retried = np.flatnonzero((delay_s > 0.0) & np.array(self.plan.reachable))
+        tries = np.where(reachable, np.minimum(failures, attempts - 1), 0)
+        retried = np.repeat(np.arange(len(tries)), tries)
+        nth = np.arange(len(retried)) - np.repeat(np.cumsum(tries) - tries, tries)
         rows = np.zeros((len(retried) + len(slots), WIDTH))
         rows[:, Column.TIME_S] = rows[:, Column.START_S] = now_s
         rows[:, Column.STAGE] = Stage.INVITE
 
         retries, sent = rows[: len(retried)], rows[len(retried) :]
+        pauses_s = self._pauses_s()
         retries[:, Column.SLOT] = retried
         retries[:, Column.DEVICE] = self.ids[retried]
         retries[:, Column.KIND] = EventKind.RETRY
-        retries[:, Column.END_S] = now_s + delay_s[retried]
+        retries[:, Column.START_S] = now_s + pauses_s[nth]
+        retries[:, Column.END_S] = now_s + pauses_s[nth + 1]
         retries[:, Column.REASON] = Reason.CONNECTION_LOST
 
         ok = arrives[slots]
         frame = self.links.frames[0]
-        failures = np.minimum(np.array(self.plan.failed_connects)[slots], self._simulation.retry.attempts)
         handshake = 0 if self._simulation.keep_alive else self.network.handshake_bytes
+        # A failed attempt is a SYN without an answer; a device that is away is tried once.
+        unanswered = np.where(reachable, failures, 1)[slots]
         sent[:, Column.SLOT] = slots
         sent[:, Column.DEVICE] = self.ids[slots]
         sent[:, Column.KIND] = EventKind.INVITED
@@ -197,10 +204,11 @@ class SimulatedCohort:
         sent[:, Column.PAYLOAD_BYTES] = invitation.payload_bytes
         sent[:, Column.FRAMING_BYTES] = np.where(ok, invitation.frame_bytes - invitation.payload_bytes, 0)
         sent[:, Column.TCP_IP_BYTES] = (
-            np.where(ok, np.array(frame.overhead_bytes)[slots] + handshake, SYN_BYTES) + failures * SYN_BYTES
+            np.where(ok, np.array(frame.overhead_bytes)[slots] + handshake, 0) + unanswered * SYN_BYTES
         )
         sent[:, Column.FATE] = np.where(ok, Fate.DELIVERED, Fate.LOST)
-        sent[:, Column.REASON] = np.where(ok, Reason.NONE, Reason.UNAVAILABLE)
+        failed = np.where(reachable[slots], Reason.RETRIES_EXHAUSTED, Reason.UNAVAILABLE)
+        sent[:, Column.REASON] = np.where(ok, Reason.NONE, failed)
         self.log.extend(rows.tobytes())
 
     # -- what devices tell -----------------------------------------------------------------------------

@@ -189,11 +189,11 @@ def _executor(workers: int) -> Iterator[Executor]:
 
 @contextlib.contextmanager
 def _quiet_collector() -> Iterator[None]:
-    """Let the cycle collector look less often: a run makes many short-lived objects and few cycles."""
+    """Let the cycle collector look rarely: a run makes many short-lived objects and hardly any cycles."""
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(500_000, 20, 100)
     try:
         yield
     finally:

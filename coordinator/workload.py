@@ -90,14 +90,16 @@ class RatingWorkload:
         each = self.algorithm.work(indptr[users + 1] - indptr[users])
         starts = offsets[:-1]
 
-        def total(per_step: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-            return np.add.reduceat(per_step * each.steps[:, None], starts, axis=0)
+        steps = np.add.reduceat(each.steps, starts)
+
+        def mean(per_step: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+            return np.add.reduceat(per_step * each.steps[:, None], starts, axis=0) / steps[:, None]
 
         return Work(
-            flops=total(each.flops),
-            moved_bytes=total(each.moved_bytes),
-            ops=total(each.ops),
-            steps=np.ones(len(clients)),
+            flops=mean(each.flops),
+            moved_bytes=mean(each.moved_bytes),
+            ops=mean(each.ops),
+            steps=steps,
             memory_bytes=np.maximum.reduceat(each.memory_bytes, starts),
         )
 

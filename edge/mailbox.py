@@ -55,9 +55,14 @@ class Mailbox(Awaitable):
             context.run(callback, self)
         return True
 
-    def drain(self) -> list[Any]:
-        """Take out all messages that nobody has read."""
+    def close(self) -> list[Any]:
+        """Let go of the reader and return the messages that it has not read.
+
+        A timer may hold the mailbox until its deadline; closed, it keeps nothing else alive.
+        """
         messages, self._messages = self._messages, []
+        self._owner = "a closed mailbox"
+        self._callback = self._context = None
         return messages
 
     def set_deadline(self, when_s: float) -> None:

@@ -95,15 +95,20 @@ def hashed_uniform(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:
     return np.asarray((bits.astype(np.float64) + 0.5) * _TO_UNIT)
 
 
-def hashed_uniform_scalar(key: int, *counters: int) -> float:
-    """Return the same value as :func:`hashed_uniform` for plain ints, without numpy's cost per call."""
+def hashed_bits_scalar(key: int, *counters: int) -> int:
+    """Return the same value as :func:`hashed_bits` for plain ints, without numpy's cost per call."""
     state = key
     for counter in counters:
         x = state ^ (((counter + 1) * _GOLDEN) & _MASK)
         x = ((x ^ (x >> 30)) * _M1) & _MASK
         x = ((x ^ (x >> 27)) * _M2) & _MASK
         state = x ^ (x >> 31)
-    return ((state >> 11) + 0.5) * _TO_UNIT
+    return state
+
+
+def hashed_uniform_scalar(key: int, *counters: int) -> float:
+    """Return the same value as :func:`hashed_uniform` for plain ints, without numpy's cost per call."""
+    return ((hashed_bits_scalar(key, *counters) >> 11) + 0.5) * _TO_UNIT
 
 
 def hashed_normal(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:

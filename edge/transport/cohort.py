@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edge.rng import hashed_bits, hashed_uniform, hashed_uniform_scalar
+from edge.rng import hashed_bits, hashed_bits_scalar, hashed_uniform, hashed_uniform_scalar
 from edge.transport.loss import handshake_time
 from edge.transport.tcp_model import (
     PURE_ACK_BYTES,
@@ -183,7 +183,7 @@ class CohortLinks:
         return 0.5 * small_s + jitter_s
 
     def _draws(self, slot: int, number: int, first: int) -> Iterator[float]:
-        key = int(hashed_bits(self.keys[slot], number))
+        key = hashed_bits_scalar(self.keys[slot], number)
         counter = first
         while True:
             yield hashed_uniform_scalar(key, counter)

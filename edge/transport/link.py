@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.clock import VirtualClockLoop
+from edge.errors import LocalProtocolError
 from edge.messages import Message
 from edge.transport.cohort import CohortLinks
 from edge.transport.loss import Congestion, lossy_transfer
@@ -73,7 +74,8 @@ class Endpoint(Protocol):
 class DeviceLink:
     """The state of one device's link during one round.
 
-    ``slot`` is its place in ``cohort`` (and in the round's link conditions), ``owner`` the device.
+    ``slot`` is its place in ``cohort`` (and in the round's link conditions), ``owner`` the device, None once
+    it has finished.
     """
 
     __slots__ = (
@@ -90,7 +92,7 @@ class DeviceLink:
     def __init__(self, cohort: CohortLinks, slot: int, owner: Endpoint) -> None:
         self.cohort = cohort
         self.slot = slot
-        self.owner = owner
+        self.owner: Endpoint | None = owner
         self.connected = False
         self.radio_until_s = -math.inf
         self.arrived_s = 0.0
@@ -147,6 +149,8 @@ class Delivery:
         self.live = False
         link = self.link
         link.in_flight.remove(self)
+        if link.owner is None:
+            raise LocalProtocolError("a frame arrived on a link whose device had finished")
         if self.direction is Direction.DOWN:
             link.owner.arrived(self)
         else:

@@ -270,7 +270,7 @@ class TestMailbox:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, VirtualClockLoop)
             box = Mailbox(loop, "reader", limit=2)
-            return [box.put(n) for n in range(3)], box.drain()
+            return [box.put(n) for n in range(3)], box.close()
 
         assert clock.run(main()) == ([True, True, False], [0, 1])
 

@@ -114,7 +114,7 @@ def test_energy_is_that_of_the_device_and_its_radio(tables: dict[str, list[dict[
             for row in tables["device_rounds"]
             if row["network"] == network and row["outcome"] == "completed"
         ]
-        return sum(rows) / len(rows)
+        return float(sum(rows) / len(rows))
 
     # An LTE radio stays awake for ten seconds at about a watt after a transfer, Wi-Fi for a quarter second.
     assert 10.0 < mean_radio_j("4g_uk") < 15.0

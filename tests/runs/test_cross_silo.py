@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from run_helpers import rows_of, run_text
+from run_helpers import IDEAL_PROFILES, rows_of, run_text
 
 SCENARIO = """
 format: 1
@@ -36,16 +35,25 @@ def test_groups_of_users_train_together(grouping: str, tmp_path: Path) -> None:
 
 
 def test_a_client_works_through_its_users_in_turn(tmp_path: Path) -> None:
-    def of_largest(users_per_client: int) -> dict[str, Any]:
-        settings = [f"data.users_per_client={users_per_client}", "rounds.cohort=2", "rounds.quorum=2"]
-        outcome = run_text(tmp_path, SCENARIO, settings, name=f"by{users_per_client}")
-        return max(rows_of(outcome, "device_rounds"), key=lambda row: int(row["examples"]))
+    text = SCENARIO.replace(
+        "mix: iot_gateways",
+        f"devices: {{ideal_device: 100%}}, networks: {{ideal_wire: 100%}}, profiles: [{IDEAL_PROFILES}]",
+    )
 
-    one, many = of_largest(1), of_largest(60)
-    assert many["examples"] > 5 * one["examples"]
-    # 1 ms of framework for each of two steps a user at least: sixty users take sixty times as long.
-    assert many["compute_s"] > 60 * 2e-3 * np.exp(-1.0)
-    assert many["memory_bytes"] < 5 * one["memory_bytes"]  # one user at a time
+    def first_round(users_per_client: int) -> list[dict[str, Any]]:
+        clients = 120 // users_per_client
+        settings = [f"data.users_per_client={users_per_client}", f"rounds.cohort={clients}", "rounds.count=1"]
+        settings.append(f"rounds.quorum={clients}")
+        return rows_of(run_text(tmp_path, text, settings, name=f"by{users_per_client}"), "device_rounds")
+
+    alone, together = first_round(1), first_round(60)
+    assert (len(alone), len(together)) == (120, 2)
+    # Devices are alike and without chance: it takes as long in total whoever holds the users.
+    assert sum(row["compute_s"] for row in together) == pytest.approx(sum(row["compute_s"] for row in alone))
+    # At least the 1 ms that a framework spends on each of a user's two steps.
+    assert min(row["compute_s"] for row in together) > 60 * 2e-3
+    # One user at a time: the memory is that of the largest, not the sum.
+    assert max(row["memory_bytes"] for row in together) == max(row["memory_bytes"] for row in alone)
 
 
 def test_uploads_of_a_group_name_each_item_once(tmp_path: Path) -> None:

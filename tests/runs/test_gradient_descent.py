@@ -1,4 +1,4 @@
-"""Federated averaging with everybody, a full batch and one local step is gradient descent, to the last digits."""
+"""With everybody, a full batch and one local step, federated averaging is gradient descent, to 1e-12."""
 
 from pathlib import Path
 
@@ -47,7 +47,9 @@ def test_uploading_gradients_gives_the_same_model(tmp_path: Path) -> None:
     settings = [
         f"rounds.count={ROUNDS}",
         "learning.stop_gradient_norm=0",
-        "learning.local={method: gradient}",
+        "learning.local.method=gradient",
+        "learning.local.steps=null",
+        "learning.local.learning_rate=null",
         f"learning.learning_rate={RATE}",
         "thresholds=null",
     ]

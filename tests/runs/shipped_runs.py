@@ -1,0 +1,85 @@
+"""Runs shipped scenarios in a process of its own: ``shipped_runs.py FOLDER SEED_STEP SETTING... -- NAME...``.
+
+FOLDER gets one run directory a scenario. SEED_STEP is added to the seed that the scenario names. A scenario is
+cut short unless its name ends with ``!``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from run_helpers import SCENARIOS, Silent
+
+from coordinator.runner import run_scenario
+from coordinator.scenario.load import load
+
+SHORTENED: dict[str, tuple[str, ...]] = {
+    "quickstart": ("rounds.count=4", "evaluation.every=2"),
+    "linear_regression_10x5": ("rounds.count=10",),
+    "unseen_users": ("data.users=200", "rounds.count=2", "rounds.cohort=30", "rounds.quorum=10"),
+    "uk_rural": (
+        "data.users=800",
+        "data.items=300",
+        "rounds.cohort=20",
+        "rounds.quorum=10",
+        "phases=[{name: night, time: 1 h}, {name: morning, time: 1 h}]",
+    ),
+    "iot_gateways": (
+        "data.users=100",
+        "data.users_per_client=10",
+        "rounds.cohort=8",
+        "rounds.quorum=4",
+        "rounds.count=2",
+    ),
+    "million_dormant": (
+        "data.users=20000",
+        "data.items=500",
+        "data.ratings_per_user=20",
+        "rounds.count=2",
+        "rounds.cohort=60",
+        "rounds.quorum=20",
+    ),
+}
+"""What makes every scenario that needs no download quick."""
+
+
+def run_apart(
+    folder: Path,
+    names: Sequence[str],
+    settings: Sequence[str] = (),
+    *,
+    hash_seed: int = 0,
+    seed_step: int = 0,
+) -> subprocess.Popen[str]:
+    """Start running scenarios in another process, under a hash seed."""
+    environment = dict(os.environ, PYTHONHASHSEED=str(hash_seed), OPENBLAS_NUM_THREADS="1")
+    command = [sys.executable, __file__, str(folder), str(seed_step), *settings, "--", *names]
+    return subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    """Wait for a process of :func:`run_apart`; a failed one fails the test."""
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+
+
+def main() -> None:
+    """Run what the command line names."""
+    folder, seed_step, *rest = sys.argv[1:]
+    split = rest.index("--")
+    for name in rest[split + 1 :]:
+        plain = name.removesuffix("!")
+        file = SCENARIOS / f"{plain}.yaml"
+        settings = [*rest[:split], *(() if plain != name else SHORTENED[plain])]
+        seed = load(file, settings).scenario.seed + int(seed_step)
+        loaded = load(file, [*settings, f"seed={seed}"])
+        outcome = run_scenario(loaded, target=Path(folder) / plain, observer=Silent())
+        assert outcome.status == "finished", f"{name}: {outcome.status}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""A run that is killed or interrupted leaves its finished rounds, and can be run again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+from run_helpers import SCENARIOS
+
+from coordinator.diff import diff_runs
+from coordinator.exit_codes import ExitCode
+from coordinator.metrics.reader import RunTables, open_run
+from coordinator.run_directory import run_status
+from coordinator.summary import summarise
+
+SETTINGS = ("rounds.quorum=1", "evaluation.every=1", "evaluation.users=10")
+
+
+def start(out: Path, *, rounds: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "coordinator.cli", "run", str(SCENARIOS / "quickstart.yaml"), "--plain"]
+    for setting in (*SETTINGS, f"rounds.count={rounds}", "thresholds=null"):
+        command += ["--set", setting]
+    return subprocess.Popen(
+        [*command, "--out", str(out)],
+        cwd=SCENARIOS.parent,
+        env=dict(os.environ, OPENBLAS_NUM_THREADS="1"),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def wait_for_round(stream: IO[str] | None, number: int) -> None:
+    """Read what the run says until it has finished a round."""
+    assert stream is not None
+    for line in stream:
+        if line.startswith(f"after round {number}:"):
+            return
+    raise AssertionError("the run ended before it was stopped")
+
+
+def check_prefix(stopped: RunTables, whole: RunTables, at_least: int) -> None:
+    """Assert that a stopped run holds the first rounds of the whole one, all tables alike."""
+    rounds = stopped.read("rounds", ["round", "invited"])
+    numbers = rounds["round"].to_pylist()
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) >= at_least
+    rows = stopped.read("device_rounds", ["round"])["round"].to_pylist()
+    assert len(rows) == sum(rounds["invited"].to_pylist())
+    assert set(stopped.read("events", ["round"])["round"].to_pylist()) == set(numbers)
+    difference = diff_runs(stopped, whole)
+    # They agree until the shorter one of the two ends.
+    divergence = difference.divergence
+    assert divergence is not None
+    assert divergence.first is None or divergence.second is None
+    assert difference.rows["rounds"] == min(len(numbers), whole.read("rounds", ["round"]).num_rows)
+
+
+def test_a_killed_run_can_be_read_and_run_again(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", rounds=1_000_000)
+    wait_for_round(process.stderr, 8)
+    process.kill()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    partial = tmp_path / "run.partial"
+    assert not (tmp_path / "run").exists()
+
+    stopped = open_run(partial)
+    assert not stopped.complete
+    assert run_status(partial, stopped.manifest) == "killed"
+    summary = summarise(stopped, "killed")
+    assert summary["rounds"]["finished"] == stopped.read("rounds", ["round"]).num_rows
+
+    other = start(tmp_path / "other", rounds=6)
+    output, errors = other.communicate(timeout=120)
+    assert other.returncode == 0, errors
+    check_prefix(stopped, open_run(tmp_path / "other"), at_least=7)
+
+    again = start(tmp_path / "run", rounds=6)
+    output, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, errors
+    assert str(tmp_path / "run") in output
+    assert not partial.exists()
+    assert diff_runs(open_run(tmp_path / "run"), open_run(tmp_path / "other")).identical
+
+
+def test_ctrl_c_ends_a_run_in_order(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", rounds=1_000_000)
+    wait_for_round(process.stderr, 5)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == ExitCode.INTERRUPTED, errors
+    assert "interrupted by the user" in output
+    partial = tmp_path / "run.partial"
+    assert "Traceback" not in errors
+
+    manifest = json.loads((partial / "manifest.json").read_text())
+    assert manifest["status"] == "interrupted"
+    assert "digest" not in manifest or manifest["digest"] is None
+    stopped = open_run(partial)
+    finished = stopped.read("rounds", ["round"]).num_rows
+    assert finished >= 4
+    assert json.loads((partial / "summary.json").read_text())["rounds"]["finished"] == finished
+    assert (partial / "model.npz").is_file()

@@ -1,0 +1,18 @@
+"""Memory does not rise with the number of rounds."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+from run_helpers import SMALL, rows_of, run_text
+
+
+@pytest.mark.slow
+def test_memory_after_200_rounds_is_that_after_50(tmp_path: Path) -> None:
+    settings = ["data.users=2000", "data.items=800", "data.ratings_per_user=40", "rounds.count=210",
+                "rounds.cohort=100", "rounds.over_select=130%", "fleet.availability=bernoulli_google"]  # fmt: skip
+    outcome = run_text(tmp_path, SMALL, settings)
+    resident = [row["host_rss_bytes"] for row in rows_of(outcome, "rounds")]
+    assert len(resident) == 210
+    early, late = statistics.median(resident[40:60]), statistics.median(resident[190:210])
+    assert late <= 1.02 * early, f"{early / 2**20:.1f} MiB after 50 rounds, {late / 2**20:.1f} after 200"
