@@ -15,7 +15,7 @@ from coordinator.rounds import RoundMachine, RoundPlan, Verdict
 from edge.codec import measure
 from edge.errors import RemoteProtocolError
 from edge.learning.base import Accumulator, ClientUpdate
-from edge.messages import Acknowledge, Arrays, Invite, Message, Model, Report
+from edge.messages import Accept, Acknowledge, Arrays, Decline, Failure, Invite, Message, Model, Report
 from edge.vocabulary import Reason
 
 
@@ -139,7 +139,9 @@ class Coordinator:
         if active is None:
             return Reason.STALE
         machine = active.machine
-        if getattr(message, "device", channel.device) != channel.device:
+        if not isinstance(message, Accept | Report | Decline | Failure):
+            return Reason.WRONG_STAGE
+        if message.device != channel.device:
             return Reason.NOT_INVITED  # one device speaks for another
         if isinstance(message, Report) and not machine.over:
             try:

@@ -121,7 +121,11 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
     # -- timers ----------------------------------------------------------------------------------------
 
     def push_timer(self, when: float, entry: Any) -> None:
-        """Put ``entry`` (a handle, or an object with a ``fire()`` method) on the heap at ``when`` seconds."""
+        """Put ``entry`` on the heap at ``when`` seconds: a handle, or an object with ``fire(when)``.
+
+        ``fire`` is called when the time has come. It sets the clock to ``when``, which must not lie in the
+        past, unless nobody waits for it any more: then it does nothing, and time stands still.
+        """
         self._sequence = sequence = self._sequence + 1
         if when < _INFINITY:
             _heappush(self._timers, (when, sequence, entry))
@@ -153,10 +157,9 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
                             self.now_s = max(self.now_s, when)
                             count += 1
                             handle._context.run(handle._callback, *handle._args)
-                    elif handle.live:
-                        self.now_s = max(self.now_s, when)
+                    else:
+                        handle.fire(when)
                         count += 1
-                        handle.fire()
                 except (SystemExit, KeyboardInterrupt, DeadlockError):
                     raise
                 except BaseException as error:
@@ -261,14 +264,11 @@ class _Sleep(Awaitable):
         self._until_s = until_s
         loop.push_timer(until_s, self)
 
-    @property
-    def live(self) -> bool:
-        return self._callback is not None
-
-    def fire(self) -> None:
+    def fire(self, when: float) -> None:
         callback, context = self._callback, self._context
-        self._callback = None
         if callback is not None and context is not None:
+            self._callback = None
+            self._loop.now_s = when
             context.run(callback, self)
 
     def describe(self) -> str:

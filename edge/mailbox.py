@@ -69,25 +69,20 @@ class Mailbox(Awaitable):
         """Let waits fail from ``when_s`` (absolute virtual seconds) on; it may only be moved back."""
         self._deadline_s = when_s
 
-    @property
-    def live(self) -> bool:
-        """Say whether a reader is waiting, when a timer's time has come (the loop drops dead timers)."""
-        if self._callback is not None:
-            return True
+    def fire(self, when: float) -> None:
+        """Pass the deadline, if a reader is waiting and it was not moved back; called by the loop."""
         self._armed = False
-        return False
-
-    def fire(self) -> None:
-        """Pass the deadline; called by the loop."""
-        self._armed = False
-        if self._loop.now_s < self._deadline_s:
-            self._arm()  # the deadline was moved back since
+        if self._callback is None:
+            return
+        if when < self._deadline_s:
+            self._arm()
         else:
+            self._loop.now_s = when
             self._fail(DeadlineExceededError(str(self._owner)))
 
     def _arm(self) -> None:
         self._armed = True
-        self._loop.push_timer(self._deadline_s, self)
+        self._loop.push_timer(max(self._deadline_s, self._loop.now_s), self)
 
     def __await__(self) -> Generator[Any, None, Any]:
         if not self._messages:

@@ -133,7 +133,7 @@ class SimulatedDevice:
         self._services = services
         self.device = device
         self.slot = slot
-        self.link = DeviceLink(services.links, slot, self)
+        self.link = DeviceLink(services.loop, services.links, slot, self)
         self._mailbox: _Inbox | None = None
         self._task: asyncio.Task[None] | None = None
         self._invite: Invite | None = None
@@ -254,11 +254,6 @@ class SimulatedDevice:
 
     # -- life ------------------------------------------------------------------------------------------
 
-    @property
-    def live(self) -> bool:
-        """Say whether the invitation is still to arrive (the device is its own timer for it)."""
-        return self._mailbox is None
-
     def expect(self, invite: Invite, arrival_s: float) -> None:
         """Let the invitation arrive at ``arrival_s``; its transfer is recorded by the caller."""
         link = self.link
@@ -269,9 +264,10 @@ class SimulatedDevice:
         self._invite = invite
         self._services.loop.push_timer(arrival_s, self)
 
-    def fire(self) -> None:
-        """Receive the invitation; called by the loop."""
+    def fire(self, when: float) -> None:
+        """Receive the invitation: the device is its own timer for it; called by the loop."""
         assert self._invite is not None
+        self._services.loop.now_s = when
         self._begin(self._invite)
 
     def _begin(self, invite: Invite) -> None:
@@ -345,10 +341,9 @@ class SimulatedDevice:
         if self.stage is Stage.COMPUTE:
             self._log_event(EventKind.COMPUTED, Stage.COMPUTE, self._compute_start_s, reason)
         self._log_event(EventKind.DROPPED, self.stage, self._services.loop.now_s, reason)
-        task = self._task
+        if self._task is not None:
+            self._task.cancel()  # before the mailbox lets go of it
         self._finish()
-        if task is not None:
-            task.cancel()
 
     # -- what the actor can do -------------------------------------------------------------------------
 
@@ -359,6 +354,8 @@ class SimulatedDevice:
     def send(self, message: Message) -> None:
         """Start sending ``message`` to the coordinator; returns at once."""
         delivery = self.transmit(Direction.UP, message)
+        if delivery is None:
+            raise _VanishedError
         kind = type(message)
         plan = self._services.plan
         if kind is Accept:

@@ -134,11 +134,12 @@ class RowAccumulator:
         index, rows = arrays[self._index_name], arrays[self._name]
         if index.ndim != 1:
             raise _malformed(f"'{self._index_name}' has {index.ndim} dimensions; it has 1")
-        _check_array(self._index_name, index, self._index_dtype, (len(index),))
-        _check_array(self._name, rows, self._sum.dtype, (len(index), self._sum.shape[1]))
-        if len(index) == 0:
+        n = len(index)
+        _check_array(self._index_name, index, self._index_dtype, (n,))
+        _check_array(self._name, rows, self._sum.dtype, (n, self._sum.shape[1]))
+        if n == 0:
             return
-        if not (index[1:] > index[:-1]).all():
+        if np.count_nonzero(index[1:] > index[:-1]) != n - 1:
             raise _malformed(f"'{self._index_name}' does not increase from row to row")
         if int(index[0]) < 0 or int(index[-1]) >= len(self._sum):
             raise _malformed(f"'{self._index_name}' names a row outside 0..{len(self._sum) - 1}")

@@ -84,12 +84,14 @@ class DeviceLink:
         "connected",
         "frames_sent",
         "in_flight",
+        "loop",
         "owner",
         "radio_until_s",
         "slot",
     )
 
-    def __init__(self, cohort: CohortLinks, slot: int, owner: Endpoint) -> None:
+    def __init__(self, loop: VirtualClockLoop, cohort: CohortLinks, slot: int, owner: Endpoint) -> None:
+        self.loop = loop
         self.cohort = cohort
         self.slot = slot
         self.owner: Endpoint | None = owner
@@ -144,10 +146,13 @@ class Delivery:
         self.end_s = math.inf
         """Unknown until the frame has left a link that it shares."""
 
-    def fire(self) -> None:
-        """Arrive; called by the loop."""
+    def fire(self, when: float) -> None:
+        """Arrive, unless the link was cut; called by the loop."""
+        if not self.live:
+            return
         self.live = False
         link = self.link
+        link.loop.now_s = when
         link.in_flight.remove(self)
         if link.owner is None:
             raise LocalProtocolError("a frame arrived on a link whose device had finished")
@@ -168,8 +173,6 @@ class _Pump:
     """Keeps one timer at the next completion on a shared link."""
 
     __slots__ = ("_armed_s", "_finish", "_loop", "link")
-
-    live = True
 
     def __init__(
         self, loop: VirtualClockLoop, capacity_bps: float, finish: Callable[[Delivery], None]
@@ -193,11 +196,12 @@ class _Pump:
             self._armed_s = next_s
             self._loop.push_timer(next_s, self)
 
-    def fire(self) -> None:
-        now_s = self._loop.now_s
-        if now_s >= self._armed_s:
-            self._armed_s = math.inf
-        for delivery in self.link.pop_completed(now_s):
+    def fire(self, when: float) -> None:
+        if when < self._armed_s:
+            return  # an earlier timer has done the work
+        self._armed_s = math.inf
+        self._loop.now_s = when
+        for delivery in self.link.pop_completed(when):
             self._finish(delivery)
         self._arm()
 

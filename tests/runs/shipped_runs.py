@@ -1,15 +1,17 @@
 """Runs shipped scenarios in a process of its own: ``shipped_runs.py FOLDER SEED_STEP SETTING... -- NAME...``.
 
-FOLDER gets one run directory a scenario. SEED_STEP is added to the seed that the scenario names. A scenario is
-cut short unless its name ends with ``!``.
+FOLDER gets one run directory a scenario. SEED_STEP is added to the seed that the scenario names. A scenario
+is cut short unless its name ends with ``!``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from run_helpers import SCENARIOS, Silent
@@ -47,24 +49,39 @@ SHORTENED: dict[str, tuple[str, ...]] = {
 """What makes every scenario that needs no download quick."""
 
 
-def run_apart(
-    folder: Path,
-    names: Sequence[str],
-    settings: Sequence[str] = (),
-    *,
-    hash_seed: int = 0,
-    seed_step: int = 0,
-) -> subprocess.Popen[str]:
-    """Start running scenarios in another process, under a hash seed."""
-    environment = dict(os.environ, PYTHONHASHSEED=str(hash_seed), OPENBLAS_NUM_THREADS="1")
-    command = [sys.executable, __file__, str(folder), str(seed_step), *settings, "--", *names]
-    return subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE)
+@dataclass(frozen=True)
+class Variant:
+    """How a process of its own shall run scenarios."""
+
+    folder: Path
+    settings: tuple[str, ...] = ()
+    hash_seed: int = 0
+    seed_step: int = 0
 
 
-def finish(process: subprocess.Popen[str]) -> None:
-    """Wait for a process of :func:`run_apart`; a failed one fails the test."""
-    _, errors = process.communicate(timeout=600)
-    assert process.returncode == 0, errors
+def run_apart(names: Sequence[str], *variants: Variant) -> None:
+    """Run scenarios in a process for each variant, side by side; a failed one fails the test."""
+    with contextlib.ExitStack() as stack:
+        running = []
+        for variant in variants:
+            environment = dict(
+                os.environ,
+                PYTHONHASHSEED=str(variant.hash_seed),
+                PYTHONPATH=str(SCENARIOS.parent),
+                OPENBLAS_NUM_THREADS="1",
+            )
+            command = [sys.executable, __file__, str(variant.folder), str(variant.seed_step)]
+            process = subprocess.Popen(
+                [*command, *variant.settings, "--", *names],
+                env=environment,
+                text=True,
+                stderr=subprocess.PIPE,
+            )
+            running.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        for process in running:
+            _, errors = process.communicate(timeout=600)
+            assert process.returncode == 0, errors
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""Scenario and seed determine a run to the last bit: not the process, its hash seed, the batches or the workers."""
+"""Scenario and seed determine a run to the last bit, whatever the process, its batches and its workers."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from run_helpers import SCENARIOS
-from shipped_runs import SHORTENED, finish, run_apart
+from shipped_runs import SHORTENED, Variant, run_apart
 
 from coordinator.diff import diff_runs, render_diff
 from coordinator.metrics.reader import open_run
@@ -28,33 +28,29 @@ def test_every_scenario_without_a_download_is_covered() -> None:
 
 def test_batches_and_hash_seeds_change_nothing(tmp_path: Path) -> None:
     names = list(SHORTENED)
-    running = [
-        run_apart(tmp_path / "a", names, ["compute.batch=1"], hash_seed=0),
-        run_apart(tmp_path / "b", names, ["compute.batch=7"], hash_seed=1234),
-    ]
-    for process in running:
-        finish(process)
-    finish(run_apart(tmp_path / "c", names, ["compute.batch=256"], hash_seed=99))
+    run_apart(
+        names,
+        Variant(tmp_path / "a", ("compute.batch=1",), hash_seed=0),
+        Variant(tmp_path / "b", ("compute.batch=7",), hash_seed=1234),
+        Variant(tmp_path / "c", ("compute.batch=256",), hash_seed=99),
+    )
     assert_identical(tmp_path / "a", tmp_path / "b", names)
     assert_identical(tmp_path / "a", tmp_path / "c", names)
 
 
 def test_workers_change_nothing(tmp_path: Path) -> None:
     names = ["quickstart"]
-    running = [
-        run_apart(tmp_path / "alone", names, hash_seed=1),
-        run_apart(tmp_path / "pooled", names, ["compute.workers=2", "compute.batch=16"], hash_seed=2),
-    ]
-    for process in running:
-        finish(process)
+    run_apart(
+        names,
+        Variant(tmp_path / "alone", hash_seed=1),
+        Variant(tmp_path / "pooled", ("compute.workers=2", "compute.batch=16"), hash_seed=2),
+    )
     assert_identical(tmp_path / "alone", tmp_path / "pooled", names)
 
 
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
     names = ["quickstart", "linear_regression_10x5"]
-    running = [run_apart(tmp_path / "a", names), run_apart(tmp_path / "b", names, seed_step=1)]
-    for process in running:
-        finish(process)
+    run_apart(names, Variant(tmp_path / "a"), Variant(tmp_path / "b", seed_step=1))
     for name in names:
         difference = diff_runs(open_run(tmp_path / "a" / name), open_run(tmp_path / "b" / name))
         assert not difference.identical
@@ -64,8 +60,12 @@ def test_another_seed_is_another_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(SHORTENED))
 def test_whole_scenarios_are_determined(name: str, tmp_path: Path) -> None:
-    variants = [(0, ["compute.batch=1"]), (7, ["compute.batch=256"]), (99, ["compute.workers=2"])]
-    for number, (hash_seed, settings) in enumerate(variants):
-        finish(run_apart(tmp_path / str(number), [f"{name}!"], settings, hash_seed=hash_seed))
+    variants = [
+        Variant(tmp_path / "0", ("compute.batch=1",), hash_seed=0),
+        Variant(tmp_path / "1", ("compute.batch=256",), hash_seed=7),
+        Variant(tmp_path / "2", ("compute.workers=2",), hash_seed=99),
+    ]
+    for variant in variants:  # one at a time: a million devices take their memory
+        run_apart([f"{name}!"], variant)
     assert_identical(tmp_path / "0", tmp_path / "1", [name])
     assert_identical(tmp_path / "0", tmp_path / "2", [name])

@@ -1,10 +1,12 @@
 """A run that is killed or interrupted leaves its finished rounds, and can be run again."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -19,18 +21,32 @@ from coordinator.summary import summarise
 SETTINGS = ("rounds.quorum=1", "evaluation.every=1", "evaluation.users=10")
 
 
-def start(out: Path, *, rounds: int) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def running(out: Path, *, rounds: int) -> Iterator[subprocess.Popen[str]]:
+    """Run the quickstart's fleet for so many rounds in another process."""
     command = [sys.executable, "-m", "coordinator.cli", "run", str(SCENARIOS / "quickstart.yaml"), "--plain"]
     for setting in (*SETTINGS, f"rounds.count={rounds}", "thresholds=null"):
         command += ["--set", setting]
-    return subprocess.Popen(
+    with subprocess.Popen(
         [*command, "--out", str(out)],
         cwd=SCENARIOS.parent,
         env=dict(os.environ, OPENBLAS_NUM_THREADS="1"),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def finish(out: Path, *, rounds: int) -> str:
+    """Run to the end and return what was printed."""
+    with running(out, rounds=rounds) as process:
+        output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return output
 
 
 def wait_for_round(stream: IO[str] | None, number: int) -> None:
@@ -60,10 +76,10 @@ def check_prefix(stopped: RunTables, whole: RunTables, at_least: int) -> None:
 
 
 def test_a_killed_run_can_be_read_and_run_again(tmp_path: Path) -> None:
-    process = start(tmp_path / "run", rounds=1_000_000)
-    wait_for_round(process.stderr, 8)
-    process.kill()
-    process.communicate(timeout=60)
+    with running(tmp_path / "run", rounds=1_000_000) as process:
+        wait_for_round(process.stderr, 8)
+        process.kill()
+        process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     partial = tmp_path / "run.partial"
     assert not (tmp_path / "run").exists()
@@ -74,24 +90,20 @@ def test_a_killed_run_can_be_read_and_run_again(tmp_path: Path) -> None:
     summary = summarise(stopped, "killed")
     assert summary["rounds"]["finished"] == stopped.read("rounds", ["round"]).num_rows
 
-    other = start(tmp_path / "other", rounds=6)
-    output, errors = other.communicate(timeout=120)
-    assert other.returncode == 0, errors
+    finish(tmp_path / "other", rounds=6)
     check_prefix(stopped, open_run(tmp_path / "other"), at_least=7)
 
-    again = start(tmp_path / "run", rounds=6)
-    output, errors = again.communicate(timeout=120)
-    assert again.returncode == 0, errors
+    output = finish(tmp_path / "run", rounds=6)
     assert str(tmp_path / "run") in output
     assert not partial.exists()
     assert diff_runs(open_run(tmp_path / "run"), open_run(tmp_path / "other")).identical
 
 
 def test_ctrl_c_ends_a_run_in_order(tmp_path: Path) -> None:
-    process = start(tmp_path / "run", rounds=1_000_000)
-    wait_for_round(process.stderr, 5)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=120)
+    with running(tmp_path / "run", rounds=1_000_000) as process:
+        wait_for_round(process.stderr, 5)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=120)
     assert process.returncode == ExitCode.INTERRUPTED, errors
     assert "interrupted by the user" in output
     partial = tmp_path / "run.partial"

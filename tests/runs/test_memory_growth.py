@@ -9,8 +9,15 @@ from run_helpers import SMALL, rows_of, run_text
 
 @pytest.mark.slow
 def test_memory_after_200_rounds_is_that_after_50(tmp_path: Path) -> None:
-    settings = ["data.users=2000", "data.items=800", "data.ratings_per_user=40", "rounds.count=210",
-                "rounds.cohort=100", "rounds.over_select=130%", "fleet.availability=bernoulli_google"]  # fmt: skip
+    settings = [
+        "data.users=2000",
+        "data.items=800",
+        "data.ratings_per_user=40",
+        "rounds.count=210",
+        "rounds.cohort=100",
+        "rounds.over_select=130%",
+        "fleet.availability=bernoulli_google",
+    ]
     outcome = run_text(tmp_path, SMALL, settings)
     resident = [row["host_rss_bytes"] for row in rows_of(outcome, "rounds")]
     assert len(resident) == 210
