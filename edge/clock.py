@@ -241,9 +241,12 @@ class Awaitable:
 
     def result(self) -> Any:
         """Raise what the wait failed with, if it failed; called by asyncio on wake-up."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame: a cycle that would keep the waiting actor alive
 
     def __await__(self) -> Generator[Any, None, Any]:
         self._asyncio_future_blocking = True

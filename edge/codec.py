@@ -1,6 +1,6 @@
 """Messages to bytes and back: msgpack with an extension for arrays, and hard limits.
 
-A frame is a msgpack array ``[version, code, field, …]`` with the fields of the message's ``FIELDS``. An array
+A frame is a msgpack array ``[version, code, field, …]`` with the fields of the message's fields. An array
 is extension type 1: one byte of dtype, one of dimensions, four (little-endian) a dimension, then the data,
 row-major and little-endian. :func:`frame_size` gives ``len(encode(message))`` without encoding.
 
@@ -17,7 +17,6 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, cast
 
 import msgpack
@@ -25,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.errors import CodecError, FrameTooLargeError, LocalProtocolError
-from edge.messages import ARRAYS, MESSAGE_TYPES, REAL, TEXT, UNSIGNED, Arrays, Message, array_bytes
+from edge.messages import ARRAYS, KINDS, REAL, TEXT, UNSIGNED, Arrays, Message, array_bytes
 
 VERSION = 1
 ARRAY_EXTENSION = 1
@@ -47,7 +46,7 @@ DTYPES: tuple[npt.DTypeLike, ...] = (
 
 _DTYPE_OF_CODE = tuple(np.dtype(name) for name in DTYPES)
 _CODE_OF_DTYPE = {dtype: code for code, dtype in enumerate(_DTYPE_OF_CODE)}
-_TYPE_OF_CODE = {message_type.CODE: message_type for message_type in MESSAGE_TYPES}
+_TYPE_OF_CODE = {kind.code: message_type for message_type, kind in KINDS.items()}
 _U32 = struct.Struct("<I")
 
 
@@ -87,9 +86,10 @@ def encode(message: Message, limits: CodecLimits = DEFAULT_LIMITS) -> bytes:
     Raises ``LocalProtocolError`` for a value that the message's fields do not allow (our own bug), and
     ``FrameTooLargeError`` above ``limits.frame_bytes``.
     """
-    fields: list[Any] = [VERSION, message.CODE]
-    for name, kind in message.FIELDS:
-        value = getattr(message, name)
+    shape = KINDS[message.__class__]
+    fields: list[Any] = [VERSION, shape.code]
+    values: tuple[Any, ...] = message
+    for (name, kind), value in zip(shape.fields, values, strict=True):
         problem = _field_problem(kind, value, limits)
         if problem is not None:
             raise LocalProtocolError(f"{type(message).__name__}.{name}: {problem}")
@@ -123,6 +123,10 @@ def _text_size(value: str) -> int:
     return 2 + length if length < 0x100 else 3 + length
 
 
+_short_text_size = lru_cache(maxsize=1024)(_text_size)
+"""The same texts come again and again: names of runs, tasks and arrays."""
+
+
 def array_frame_size(array: npt.NDArray[Any]) -> int:
     """Return how many bytes ``array`` takes within a frame: header, shape and data."""
     body = 2 + 4 * array.ndim + array.nbytes
@@ -135,37 +139,43 @@ def array_frame_size(array: npt.NDArray[Any]) -> int:
 
 def _arrays_size(arrays: Arrays) -> int:
     size = 1 if len(arrays) < 16 else 3
-    text_size = _SIZERS[TEXT]
     for name, array in arrays.items():
-        size += text_size(name) + array_frame_size(array)
+        size += _short_text_size(name) + array_frame_size(array)
     return size
 
 
 _SIZERS: dict[str, Callable[[Any], int]] = {
     UNSIGNED: _unsigned_size,
-    TEXT: lru_cache(maxsize=1024)(_text_size),
+    TEXT: _short_text_size,
     ARRAYS: _arrays_size,
 }
-_VARIABLE = {
+_AFTER_HEAD = {
     message_type: tuple(
-        (attrgetter(name), _SIZERS[kind]) for name, kind in message_type.FIELDS if kind != REAL
+        (position, _SIZERS[kind])
+        for position, (_, kind) in enumerate(shape.fields)
+        if position >= 2 and kind != REAL
     )
-    for message_type in MESSAGE_TYPES
+    for message_type, shape in KINDS.items()
 }
-"""Of each type of message, the fields whose size depends on their value."""
-_FIXED = {
-    # Container header, version and code, and nine bytes for every float64.
-    message_type: 3 + 9 * sum(kind == REAL for _, kind in message_type.FIELDS)
-    for message_type in MESSAGE_TYPES
-}
+"""Of each type of message, the fields behind run and round whose size depends on their value."""
+
+
+@lru_cache(maxsize=4096)
+def _head_size(message_type: type[Message], run_id: str, round_number: int) -> int:
+    """Return what all messages of a type in a round have in common, bytes.
+
+    Container header, version and code, run and round, and nine bytes for every float64.
+    """
+    reals = sum(kind == REAL for _, kind in KINDS[message_type].fields)
+    return 3 + 9 * reals + _text_size(run_id) + _unsigned_size(round_number)
 
 
 def frame_size(message: Message) -> int:
     """Return ``len(encode(message))`` in bytes, computed from the fields' values and shapes alone."""
-    kind = type(message)
-    size = _FIXED[kind]
-    for get, size_of in _VARIABLE[kind]:
-        size += size_of(get(message))
+    kind = message.__class__
+    size: int = _head_size(kind, message[0], message[1])  # type: ignore[arg-type]  # a class is hashable
+    for position, size_of in _AFTER_HEAD[kind]:
+        size += size_of(message[position])
     return size
 
 
@@ -283,12 +293,12 @@ def _build(fields: object, limits: CodecLimits) -> Message:
     if message_type is None:
         raise CodecError("garbage", f"message code {code!r:.20} is not known")
     values = fields[2:]
-    if len(values) != len(message_type.FIELDS):
+    expected = KINDS[message_type].fields
+    if len(values) != len(expected):
         raise CodecError(
-            "garbage",
-            f"{message_type.__name__} has {len(message_type.FIELDS)} fields, the frame has {len(values)}",
+            "garbage", f"{message_type.__name__} has {len(expected)} fields, the frame has {len(values)}"
         )
-    for (name, kind), value in zip(message_type.FIELDS, values, strict=True):
+    for (name, kind), value in zip(expected, values, strict=True):
         problem = _field_problem(kind, value, limits)
         if problem is not None:
             raise CodecError("garbage", f"{message_type.__name__}.{name}: {problem}")

@@ -20,7 +20,7 @@ from edge.device.participation import Participation
 from edge.learning.base import ClientUpdate
 from edge.log import pack_record
 from edge.mailbox import DeadlineExceededError, Mailbox
-from edge.messages import Accept, Decline, Failure, Invite, Message, Model, Report
+from edge.messages import KINDS, Accept, Decline, Failure, Invite, Message, Model, Report
 from edge.transport.cohort import CohortLinks
 from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
 from edge.transport.loss import TransferFailedError
@@ -41,7 +41,7 @@ def _event_of_discarded(message: Message, reason: Reason) -> EventKind:
     """Return what the transfer of a frame is called that arrived and was thrown away."""
     if isinstance(message, Report) and reason in (Reason.DEADLINE, Reason.COHORT_FULL):
         return EventKind.LATE
-    return _EVENT_OF_REASON.get(reason, message.EVENT)
+    return _EVENT_OF_REASON.get(reason, KINDS[message.__class__].event)
 
 
 @dataclass(slots=True)
@@ -76,8 +76,6 @@ class RoundServices(Protocol):
     compute: ComputeQueue
     kernel: Kernel[ClientUpdate]
     plan: CohortPlan
-    open_frames: int
-    """Frames that were sent and of which no record was made yet; 0 when the round is done."""
 
     def record(self, packed: bytes) -> None:
         """Add a packed record to the round's log."""
@@ -107,8 +105,14 @@ class _Inbox(Mailbox):
         self.last = yield from super().__await__()
         return self.last.message
 
+    def close(self) -> list[Any]:
+        """Close the mailbox and let go of the last frame, and with it of the round."""
+        if hasattr(self, "last"):
+            del self.last
+        return super().close()
 
-class SimulatedDevice:
+
+class SimulatedDevice(DeviceLink):
     """One device during one round; implements :class:`~edge.device.actor.DeviceContext`."""
 
     __slots__ = (
@@ -120,20 +124,17 @@ class SimulatedDevice:
         "_services",
         "_task",
         "device",
-        "link",
         "loss",
         "outcome",
         "over",
         "reason",
-        "slot",
         "stage",
     )
 
     def __init__(self, services: RoundServices, device: int, slot: int) -> None:
+        super().__init__(services.loop, services.links, slot)
         self._services = services
         self.device = device
-        self.slot = slot
-        self.link = DeviceLink(services.loop, services.links, slot, self)
         self._mailbox: _Inbox | None = None
         self._task: asyncio.Task[None] | None = None
         self._invite: Invite | None = None
@@ -186,7 +187,6 @@ class SimulatedDevice:
         ``frame_bytes`` and ``payload_bytes`` are measured here unless they are known already.
         """
         services = self._services
-        services.open_frames += 1
         if self.over:
             self._send_in_vain(direction, message)
             return None
@@ -194,18 +194,18 @@ class SimulatedDevice:
             frame_bytes, payload_bytes = measure(message)
         try:
             return services.network.transmit(
-                self.link, services.conditions, direction, message, frame_bytes, payload_bytes
+                self, services.conditions, direction, message, frame_bytes, payload_bytes
             )
         except TransferFailedError:
-            services.open_frames -= 1
+            self._send_in_vain(direction, message)
             self.vanish(Reason.CONNECTION_LOST)
             return None
 
     def _send_in_vain(self, direction: Direction, message: Message) -> None:
         """Record a frame to a device that is gone: TCP sends one window and hears nothing more."""
         frame_bytes, payload_bytes = measure(message)
-        lost = Delivery(self.link, direction, message, frame_bytes, payload_bytes)
-        lost.start_s = lost.end_s = self._services.loop.now_s
+        lost = Delivery(self, direction, message, frame_bytes, payload_bytes)
+        lost.start_s = lost.end_s = self.loop.now_s
         lost.retransmitted_bytes = 0
         lost.tcp_ip_bytes = tcp_ip_bytes(frame_bytes)
         self._log_loss(lost, self.reason, min(1.0, INITIAL_WINDOW_BYTES / frame_bytes))
@@ -213,15 +213,15 @@ class SimulatedDevice:
     def log_frame(self, delivery: Delivery, fate: Fate, reason: Reason) -> None:
         """Record a frame that has arrived, and what became of it."""
         services = self._services
-        services.open_frames -= 1
         message = delivery.message
+        kind = KINDS[message.__class__]
         services.record(
             pack_record(
-                services.loop.now_s,
+                self.loop.now_s,
                 self.slot,
                 self.device,
-                message.EVENT if fate is not Fate.DISCARDED else _event_of_discarded(message, reason),
-                message.STAGE,
+                kind.event if fate is not Fate.DISCARDED else _event_of_discarded(message, reason),
+                kind.stage,
                 delivery.direction,
                 delivery.start_s,
                 delivery.end_s,
@@ -236,7 +236,7 @@ class SimulatedDevice:
 
     def _log_loss(self, delivery: Delivery, reason: Reason, share: float) -> None:
         """Record a frame that will not arrive, with the ``share`` of it that was sent."""
-        delivery.end_s = self._services.loop.now_s
+        delivery.end_s = self.loop.now_s
         delivery.payload_bytes = int(delivery.payload_bytes * share)
         delivery.framing_bytes = int(delivery.framing_bytes * share)
         delivery.tcp_ip_bytes = int(delivery.tcp_ip_bytes * share)
@@ -244,7 +244,7 @@ class SimulatedDevice:
         self.log_frame(delivery, Fate.LOST, reason)
 
     def _log_event(self, kind: EventKind, stage: Stage, start_s: float, reason: Reason) -> None:
-        now_s = self._services.loop.now_s
+        now_s = self.loop.now_s
         self._services.record(
             pack_record(
                 now_s, self.slot, self.device, kind, stage, Direction.NONE, start_s, now_s, 0, 0, 0, 0,
@@ -256,22 +256,21 @@ class SimulatedDevice:
 
     def expect(self, invite: Invite, arrival_s: float) -> None:
         """Let the invitation arrive at ``arrival_s``; its transfer is recorded by the caller."""
-        link = self.link
-        link.connected = True
-        link.frames_sent = 1
-        link.arrived_s = arrival_s
-        link.radio_until_s = arrival_s + link.cohort.tail_s[self.slot]
+        self.connected = True
+        self.frames_sent = 1
+        self.arrived_s = arrival_s
+        self.radio_until_s = arrival_s + self.cohort.tail_s[self.slot]
         self._invite = invite
-        self._services.loop.push_timer(arrival_s, self)
+        self.loop.push_timer(arrival_s, self)
 
     def fire(self, when: float) -> None:
         """Receive the invitation: the device is its own timer for it; called by the loop."""
         assert self._invite is not None
-        self._services.loop.now_s = when
+        self.loop.now_s = when
         self._begin(self._invite)
 
     def _begin(self, invite: Invite) -> None:
-        loop = self._services.loop
+        loop = self.loop
         self._invite = invite
         self._deadline_s = loop.now_s + invite.report_within_s
         self._patience_s = loop.now_s + RECEIPT_PATIENCE * invite.report_within_s
@@ -309,7 +308,7 @@ class SimulatedDevice:
 
     def _finish_when_quiet(self) -> None:
         """Finish once nothing is on its way any more."""
-        if not self.over and not self.link.in_flight:
+        if not self.over and not self.in_flight:
             self._finish()
 
     def _end(self, outcome: Outcome, reason: Reason) -> None:
@@ -324,13 +323,12 @@ class SimulatedDevice:
             for delivery in mailbox.close():
                 self.log_frame(delivery, Fate.DISCARDED, self.reason or Reason.WRONG_STAGE)
         # No reference cycle is left behind: a round's thousands of devices are freed at once, not collected.
-        self.link.owner = None
         self._services.finished(self)
 
     def _cut(self, reason: Reason) -> None:
         services = self._services
-        for delivery in services.network.cut(self.link):
-            self._log_loss(delivery, reason, delivery.sent_share(services.loop.now_s))
+        for delivery in services.network.cut(self):
+            self._log_loss(delivery, reason, delivery.sent_share(self.loop.now_s))
 
     def vanish(self, reason: Reason) -> None:
         """Disappear without a word: frames under way are lost, the actor ends where it stands."""
@@ -340,7 +338,7 @@ class SimulatedDevice:
         self._cut(reason)
         if self.stage is Stage.COMPUTE:
             self._log_event(EventKind.COMPUTED, Stage.COMPUTE, self._compute_start_s, reason)
-        self._log_event(EventKind.DROPPED, self.stage, self._services.loop.now_s, reason)
+        self._log_event(EventKind.DROPPED, self.stage, self.loop.now_s, reason)
         if self._task is not None:
             self._task.cancel()  # before the mailbox lets go of it
         self._finish()
@@ -375,7 +373,7 @@ class SimulatedDevice:
             self._end(Outcome.FAILED, Reason(message.reason))
 
     def _vanish_at(self, when_s: float) -> None:
-        self._services.loop.call_at(when_s, self.vanish, Reason.VANISHED)
+        self.loop.call_at(when_s, self.vanish, Reason.VANISHED)
 
     def receive(self) -> Awaitable[Message]:
         """Wait for the next frame; raise ``DeadlineExceededError`` when time is up."""
@@ -395,7 +393,7 @@ class SimulatedDevice:
         shortage = plan.shortage[self.slot]
         if shortage is not Reason.NONE:
             return shortage
-        self._compute_start_s = start_s = services.loop.now_s
+        self._compute_start_s = start_s = self.loop.now_s
         seconds = plan.compute_s[self.slot]
         if plan.drop_stage[self.slot] == Stage.COMPUTE:
             before_s = seconds * plan.drop_fraction[self.slot]

@@ -13,6 +13,7 @@ other side's answer or by a computation, which is idle time to TCP.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable
 from typing import Protocol
@@ -21,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.clock import VirtualClockLoop
-from edge.errors import LocalProtocolError
 from edge.messages import Message
 from edge.transport.cohort import CohortLinks
 from edge.transport.loss import Congestion, lossy_transfer
@@ -61,21 +61,11 @@ class Conditions(Protocol):
         """Return the seconds from the first to the last byte leaving, and the window afterwards."""
 
 
-class Endpoint(Protocol):
-    """The device at the end of a link."""
+class DeviceLink(abc.ABC):
+    """One device's end of its link in one round, and the state of its connection.
 
-    def arrived(self, delivery: Delivery) -> None:
-        """Take a frame from the coordinator."""
-
-    def delivered(self, delivery: Delivery) -> None:
-        """Learn that a frame to the coordinator has arrived there."""
-
-
-class DeviceLink:
-    """The state of one device's link during one round.
-
-    ``slot`` is its place in ``cohort`` (and in the round's link conditions), ``owner`` the device, None once
-    it has finished.
+    ``slot`` is its place in ``cohort`` (and in the round's link conditions). A device is made by deriving
+    from this: it is told what arrives.
     """
 
     __slots__ = (
@@ -85,21 +75,27 @@ class DeviceLink:
         "frames_sent",
         "in_flight",
         "loop",
-        "owner",
         "radio_until_s",
         "slot",
     )
 
-    def __init__(self, loop: VirtualClockLoop, cohort: CohortLinks, slot: int, owner: Endpoint) -> None:
+    def __init__(self, loop: VirtualClockLoop, cohort: CohortLinks, slot: int) -> None:
         self.loop = loop
         self.cohort = cohort
         self.slot = slot
-        self.owner: Endpoint | None = owner
         self.connected = False
         self.radio_until_s = -math.inf
         self.arrived_s = 0.0
         self.frames_sent = 0
         self.in_flight: list[Delivery] = []
+
+    @abc.abstractmethod
+    def arrived(self, delivery: Delivery) -> None:
+        """Take a frame from the coordinator."""
+
+    @abc.abstractmethod
+    def delivered(self, delivery: Delivery) -> None:
+        """Learn that a frame to the coordinator has arrived there."""
 
 
 class Delivery:
@@ -154,12 +150,10 @@ class Delivery:
         link = self.link
         link.loop.now_s = when
         link.in_flight.remove(self)
-        if link.owner is None:
-            raise LocalProtocolError("a frame arrived on a link whose device had finished")
         if self.direction is Direction.DOWN:
-            link.owner.arrived(self)
+            link.arrived(self)
         else:
-            link.owner.delivered(self)
+            link.delivered(self)
 
     def sent_share(self, now_s: float) -> float:
         """Return the share of the frame that has left by ``now_s``, 0…1, at the pace it has alone."""
@@ -240,7 +234,7 @@ class SimulatedNetwork:
         frame_bytes: int,
         payload_bytes: int,
     ) -> Delivery:
-        """Start sending ``message``; the link's owner is told when it has arrived whole.
+        """Start sending ``message``; the device is told when it has arrived whole.
 
         ``frame_bytes`` is the length of its frame, ``payload_bytes`` what its arrays take of that.
         Raises ``TransferFailedError`` if TCP gives the transfer up.

@@ -23,6 +23,7 @@ from edge.codec import (
 )
 from edge.errors import CodecError, FrameTooLargeError, LocalProtocolError
 from edge.messages import (
+    KINDS,
     Accept,
     Acknowledge,
     Decline,
@@ -60,7 +61,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
 def same(a: Message, b: Message) -> bool:
     if type(a) is not type(b):
         return False
-    for name, kind in a.FIELDS:
+    for name, kind in KINDS[type(a)].fields:
         left, right = getattr(a, name), getattr(b, name)
         if kind == "arrays":
             if list(left) != list(right):
@@ -144,7 +145,7 @@ def test_a_frame_above_the_limit_is_refused_by_both_sides() -> None:
 
 def array_frame(code: int, dimensions: int, shape: bytes, data: bytes, extension: int = 1) -> bytes:
     body = msgpack.ExtType(extension, bytes((code, dimensions)) + shape + data)
-    return bytes(msgpack.packb([1, Model.CODE, "run", 1, {"w": body}]))
+    return bytes(msgpack.packb([1, KINDS[Model].code, "run", 1, {"w": body}]))
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_a_value_does_not_depend_on_who_else_is_asked() -> None:
 
 def test_uniforms_are_uniform_and_never_touch_the_ends() -> None:
     values = hashed_uniform(stream_key(3, "u"), np.arange(N))
-    assert 0.0 < values.min()
+    assert values.min() > 0.0
     assert values.max() < 1.0
     counts = np.bincount((values * 64).astype(int), minlength=64)
     chi_square = float(((counts - N / 64) ** 2 / (N / 64)).sum())

@@ -16,6 +16,8 @@ def test_memory_after_200_rounds_is_that_after_50(tmp_path: Path) -> None:
         "rounds.count=210",
         "rounds.cohort=100",
         "rounds.over_select=130%",
+        # A timer of each device lives until the deadline, here some twenty rounds later.
+        "rounds.deadline=20 s",
         "fleet.availability=bernoulli_google",
     ]
     outcome = run_text(tmp_path, SMALL, settings)
