@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +24,6 @@ from edge.clock import VirtualClockLoop
 from edge.messages import Message
 from edge.transport.cohort import CohortLinks
 from edge.transport.loss import Congestion, lossy_transfer
-from edge.transport.sharing import SharedLink
 from edge.transport.tcp_model import (
     HANDSHAKE_RECEIVED_BYTES,
     HANDSHAKE_SENT_BYTES,
@@ -34,6 +32,7 @@ from edge.transport.tcp_model import (
     ack_bytes,
     tcp_ip_bytes,
 )
+from edge.transport.trunk import Trunk
 from edge.vocabulary import Direction
 
 TLS_HANDSHAKE_BYTES = 4096
@@ -143,8 +142,8 @@ class Delivery:
         """Unknown until the frame has left a link that it shares."""
 
     def fire(self, when: float) -> None:
-        """Arrive, unless the link was cut; called by the loop."""
-        if not self.live:
+        """Arrive, unless the link was cut or filled up since the timer was set; called by the loop."""
+        if not self.live or self.sharing or when != self.end_s:
             return
         self.live = False
         link = self.link
@@ -155,49 +154,23 @@ class Delivery:
         else:
             link.delivered(self)
 
+    @property
+    def wire_bits(self) -> float:
+        """Bits that leave, headers and retransmissions included."""
+        frame_bytes = self.payload_bytes + self.framing_bytes
+        return 8.0 * (frame_bytes + tcp_ip_bytes(frame_bytes) + self.retransmitted_bytes)
+
+    @property
+    def weight(self) -> float:
+        """Share of a full link relative to other frames: TCP favours short round trips."""
+        return 1.0 / self.link.cohort.rtt_s[self.link.slot]
+
     def sent_share(self, now_s: float) -> float:
         """Return the share of the frame that has left by ``now_s``, 0…1, at the pace it has alone."""
         if now_s <= self.first_byte_s:
             return 0.0
         span_s = self.last_byte_s - self.first_byte_s
         return min(1.0, (now_s - self.first_byte_s) / span_s) if span_s > 0.0 else 1.0
-
-
-class _Pump:
-    """Keeps one timer at the next completion on a shared link."""
-
-    __slots__ = ("_armed_s", "_finish", "_loop", "link")
-
-    def __init__(
-        self, loop: VirtualClockLoop, capacity_bps: float, finish: Callable[[Delivery], None]
-    ) -> None:
-        self._loop = loop
-        self._finish = finish
-        self._armed_s = math.inf
-        self.link: SharedLink[Delivery] = SharedLink(capacity_bps)
-
-    def start(self, delivery: Delivery, wire_bits: float, cap_bps: float, weight: float) -> None:
-        self.link.start(delivery, wire_bits, cap_bps, weight, self._loop.now_s)
-        self._arm()
-
-    def cancel(self, delivery: Delivery) -> None:
-        self.link.cancel(delivery, self._loop.now_s)
-        self._arm()
-
-    def _arm(self) -> None:
-        next_s = self.link.next_completion_s()
-        if next_s < self._armed_s:
-            self._armed_s = next_s
-            self._loop.push_timer(next_s, self)
-
-    def fire(self, when: float) -> None:
-        if when < self._armed_s:
-            return  # an earlier timer has done the work
-        self._armed_s = math.inf
-        self._loop.now_s = when
-        for delivery in self.link.pop_completed(when):
-            self._finish(delivery)
-        self._arm()
 
 
 class SimulatedNetwork:
@@ -222,8 +195,8 @@ class SimulatedNetwork:
         )
         """What opening a connection sends, both ways together."""
         self._congestion: Congestion = congestion
-        self._down = _Pump(loop, down_bps, self._left)
-        self._up = _Pump(loop, up_bps, self._left)
+        self._down = Trunk(loop, down_bps, self._arrive)
+        self._up = Trunk(loop, up_bps, self._arrive)
 
     def transmit(
         self,
@@ -279,7 +252,7 @@ class SimulatedNetwork:
         link.in_flight.append(delivery)
         if small:
             # Too small to queue behind anyone's share of the coordinator's link.
-            self._arrive(delivery, last_byte_s)
+            self._arrive(delivery)
         elif first_byte_s > now_s:
             self._loop.call_at(first_byte_s, self._occupy, delivery)
         else:
@@ -302,30 +275,15 @@ class SimulatedNetwork:
         return conditions.carry_s(slot, direction, first_byte_s, result.seconds)
 
     def _occupy(self, delivery: Delivery) -> None:
-        """Put a frame on the coordinator's link, capped at the pace it would have alone."""
-        if not delivery.live:
-            return
-        pump = self._up if delivery.direction is Direction.UP else self._down
-        if pump.link.capacity_bps == math.inf:
-            self._arrive(delivery, delivery.last_byte_s)
-            return
-        frame_bytes = delivery.payload_bytes + delivery.framing_bytes
-        wire_bits = 8.0 * (frame_bytes + tcp_ip_bytes(frame_bytes) + delivery.retransmitted_bytes)
-        delivery.sharing = True
-        link = delivery.link
-        cap_bps = wire_bits / (delivery.last_byte_s - delivery.first_byte_s)
-        pump.start(delivery, wire_bits, cap_bps, 1.0 / link.cohort.rtt_s[link.slot])
+        """Put a frame on the coordinator's link, unless it was cut while it waited for the radio."""
+        if delivery.live:
+            (self._up if delivery.direction is Direction.UP else self._down).start(delivery)
 
-    def _left(self, delivery: Delivery) -> None:
-        """Let a frame arrive whose last byte has left the shared link."""
-        delivery.sharing = False
-        self._arrive(delivery, self._loop.now_s)
-
-    def _arrive(self, delivery: Delivery, last_byte_s: float) -> None:
+    def _arrive(self, delivery: Delivery) -> None:
+        """Let a frame arrive whose last byte leaves at ``last_byte_s``."""
         link = delivery.link
-        delivery.last_byte_s = last_byte_s
         # One connection delivers in order, whatever the jitter.
-        end_s = max(last_byte_s + delivery.latency_s, link.arrived_s)
+        end_s = max(delivery.last_byte_s + delivery.latency_s, link.arrived_s)
         link.arrived_s = end_s
         delivery.end_s = end_s
         self._loop.push_timer(end_s, delivery)
@@ -335,8 +293,6 @@ class SimulatedNetwork:
         broken, link.in_flight = link.in_flight, []
         for delivery in broken:
             delivery.live = False
-            if delivery.sharing:
-                delivery.sharing = False
-                (self._up if delivery.direction is Direction.UP else self._down).cancel(delivery)
+            (self._up if delivery.direction is Direction.UP else self._down).cancel(delivery)
         link.connected = False
         return broken

@@ -1,10 +1,24 @@
 """Memory does not rise with the number of rounds."""
 
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from run_helpers import SMALL, rows_of, run_text
+from run_helpers import SMALL, Silent, rows_of
+
+from coordinator.metrics.facts import Evaluation
+from coordinator.progress import RoundSummary
+from coordinator.runner import run_scenario
+from coordinator.scenario.load import load
+
+
+class _Forgetful(Silent):
+    def on_round(self, summary: RoundSummary) -> None:
+        del summary
+
+    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+        del round_number, values
 
 
 @pytest.mark.slow
@@ -19,8 +33,11 @@ def test_memory_after_200_rounds_is_that_after_50(tmp_path: Path) -> None:
         # A timer of each device lives until the deadline, here some twenty rounds later.
         "rounds.deadline=20 s",
         "fleet.availability=bernoulli_google",
+        "evaluation.every=10",
     ]
-    outcome = run_text(tmp_path, SMALL, settings)
+    file = tmp_path / "long.yaml"
+    file.write_text(SMALL)
+    outcome = run_scenario(load(file, settings), target=tmp_path / "out", observer=_Forgetful())
     resident = [row["host_rss_bytes"] for row in rows_of(outcome, "rounds")]
     assert len(resident) == 210
     early, late = statistics.median(resident[40:60]), statistics.median(resident[190:210])
