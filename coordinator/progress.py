@@ -45,16 +45,20 @@ class RoundSummary:
 
 def round_summary(rounds: Any) -> RoundSummary:
     """Return the figures of the one row of a ``RecordBatch`` of the table ``rounds``."""
-    (row,) = rounds.to_pylist()
+
+    def value(column: str) -> Any:
+        return rounds.column(column)[0].as_py()
+
+    loss = value("loss")
     return RoundSummary(
-        round_number=row["round"],
-        phase=row["phase"],
-        completed=row["completed"],
-        dropped=row["dropped"],
-        late=row["late"],
-        simulated_s=row["end_s"],
-        loss=math.nan if row["loss"] is None else row["loss"],
-        abandoned=row["reason"] if row["outcome"] == label(RoundOutcome.ABANDONED) else None,
+        round_number=value("round"),
+        phase=value("phase"),
+        completed=value("completed"),
+        dropped=value("dropped"),
+        late=value("late"),
+        simulated_s=value("end_s"),
+        loss=math.nan if loss is None else loss,
+        abandoned=value("reason") if value("outcome") == label(RoundOutcome.ABANDONED) else None,
     )
 
 
@@ -124,9 +128,10 @@ class PlainProgress:
         self._unshown = None
         self._shown_s = self._clock()
         number = f"round {summary.round_number}" + (f"/{self._rounds}" if self._rounds is not None else "")
+        phase = f" [{summary.phase}]" if summary.phase else ""
         ending = f", abandoned: {summary.abandoned}" if summary.abandoned is not None else ""
         self._write(
-            f"{number} [{summary.phase}]: {summary.completed} completed, {summary.dropped} dropped, "
+            f"{number}{phase}: {summary.completed} completed, {summary.dropped} dropped, "
             f"{summary.late} late, loss {_loss(summary.loss)}, "
             f"simulated {format_duration(summary.simulated_s)}, "
             f"wall {format_duration(self._shown_s - self._started_s)}{ending}"
@@ -134,6 +139,8 @@ class PlainProgress:
 
     def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
         """Write the values over all users."""
+        if self._unshown is not None:
+            self._line(self._unshown)
         text = _evaluated(values)
         if text:
             self._write(f"after round {round_number}: {text}")

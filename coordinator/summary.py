@@ -27,7 +27,7 @@ from edge.vocabulary import Fate, Outcome, RoundOutcome, label
 
 _PERCENTILES: Final = (50, 95, 99)
 _GROUPINGS: Final = ("class", "network")
-_HIGHER_IS_BETTER: Final = frozenset(RANKING_METRICS)
+_HIGHER_IS_BETTER: Final = frozenset((*RANKING_METRICS, "accuracy"))
 _BYTE_COLUMNS: Final = (
     *(f"{direction}_bytes" for direction in DIRECTIONS),
     *(f"{direction}_{split}_bytes" for direction in DIRECTIONS for split in SPLITS),
@@ -95,7 +95,7 @@ def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
 
 
 def higher_is_better(metric: str) -> bool:
-    """Return whether more of a metric is better: of ranking metrics it is, of errors and losses it is not."""
+    """Return whether more of a metric is better: of rankings and hits it is, of errors and losses it is not."""
     return metric.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER
 
 

@@ -75,15 +75,21 @@ def hashed_bits(key: Key, *counters: Counter) -> npt.NDArray[np.uint64]:
     -------
     uint64 array of the broadcast shape (0-d for ints alone).
     """
-    state: npt.NDArray[np.uint64] = np.asarray(np.uint64(key) if isinstance(key, int) else key)
-    with np.errstate(over="ignore"):
-        for counter in counters:
-            c = np.uint64(counter & _MASK) if isinstance(counter, int) else counter.astype(np.uint64)
-            x = state ^ (c * _GOLDEN_U + _GOLDEN_U)
-            x = (x ^ (x >> _S30)) * _M1_U
-            x = (x ^ (x >> _S27)) * _M2_U
-            state = np.asarray(x ^ (x >> _S31))
-    return state
+    # One dimension at least: numpy warns of overflow, which is wanted here, in scalars only.
+    state = np.array([key], dtype=np.uint64) if isinstance(key, int) else np.atleast_1d(key)
+    shape: tuple[int, ...] = () if isinstance(key, int) else key.shape
+    for counter in counters:
+        if isinstance(counter, int):
+            x = state ^ np.uint64(((counter + 1) * _GOLDEN) & _MASK)
+        else:
+            shape = np.broadcast_shapes(shape, counter.shape)
+            x = state ^ (np.atleast_1d(counter).astype(np.uint64) * _GOLDEN_U + _GOLDEN_U)
+        x ^= x >> _S30
+        x *= _M1_U
+        x ^= x >> _S27
+        x *= _M2_U
+        state = x ^ (x >> _S31)
+    return state.reshape(shape)
 
 
 def hashed_uniform(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:
@@ -114,11 +120,12 @@ def hashed_uniform_scalar(key: int, *counters: int) -> float:
 def hashed_normal(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:
     """Return float64 standard normals, one per tuple of counters (Box and Muller 1958, cosine branch)."""
     bits = hashed_bits(key, *counters)
-    with np.errstate(over="ignore"):
-        # A second, independent word from the first: one more round of the mixer.
-        x = (bits ^ _GOLDEN_U) * _M1_U
-        x = (x ^ (x >> _S27)) * _M2_U
-        second = x ^ (x >> _S31)
+    # A second, independent word from the first: one more round of the mixer.
+    x = np.atleast_1d(bits) ^ _GOLDEN_U
+    x *= _M1_U
+    x ^= x >> _S27
+    x *= _M2_U
+    second = (x ^ (x >> _S31)).reshape(bits.shape)
     radius = np.sqrt(-2.0 * np.log(((bits >> _S11).astype(np.float64) + 0.5) * _TO_UNIT))
     angle = (second >> _S11).astype(np.float64) * (2.0 * math.pi * _TO_UNIT)
     return np.asarray(radius * np.cos(angle))

@@ -230,9 +230,14 @@ def round_batches(facts: RoundFacts, cohort: Cohort, names: FleetNames, log: Eve
     )
 
 
+@functools.lru_cache(maxsize=8)
+def _struct(schema: Any) -> Any:
+    return pa.struct(list(schema))
+
+
 def _rows(schema: Any, rows: Sequence[dict[str, Any]]) -> Any:
     # One conversion of whole rows: a call per column costs more than the column.
-    flat = pa.RecordBatch.from_struct_array(pa.array(rows, type=pa.struct(list(schema))))
+    flat = pa.RecordBatch.from_struct_array(pa.array(rows, type=_struct(schema)))
     return pa.RecordBatch.from_arrays(flat.columns, schema=schema)
 
 

@@ -117,3 +117,13 @@ def test_a_lossy_link_sends_again(congestion: str, tmp_path: Path) -> None:
     models = sum(row["completed"] for row in rounds)
     resent = sum(row["down_retransmitted_bytes"] for row in rounds) / 1500
     assert 0.002 < resent / (models * 54_000 / 1448) < 0.02
+
+
+def test_a_transfer_that_tcp_gives_up_ends_the_participation(tmp_path: Path) -> None:
+    rows = devices(tmp_path, ["rounds.deadline=1 h", "connection.tls=false"], "hopeless_wire")
+    broken = [row for row in rows if row["reason"] == "connection-lost"]
+    assert len(broken) > 30
+    for row in broken:
+        assert row["outcome"] == "dropped"
+        assert row["latency_s"] is None
+        assert row["wasted_bytes"] == sent(row)
