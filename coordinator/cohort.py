@@ -20,7 +20,7 @@ from edge.device.compute import ComputeQueue, Kernel
 from edge.device.simulated import SimulatedDevice
 from edge.learning.base import ClientUpdate
 from edge.log import WIDTH, Column, EventLog
-from edge.messages import Invite
+from edge.messages import Invite, Report
 from edge.rng import stream_key
 from edge.transport.cohort import CohortLinks
 from edge.transport.link import Delivery, SimulatedNetwork
@@ -93,6 +93,8 @@ class SimulatedCohort:
         self.round: ActiveRound | None = None
         self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
+        self._applied: list[int] = []
+        """Slots whose reports the coordinator has taken."""
         self._open = 0
         fleet.busy[ids] = True
 
@@ -122,22 +124,22 @@ class SimulatedCohort:
         self.conditions.prepare(np.arange(len(self.ids)), now_s)
         delay_s, reaches = self._connect_delays()
         links, frame = self.links, self.links.frames[0]
-        first_byte_s = now_s + np.array(links.promotion_s) + np.array(links.handshake_s) + delay_s
+        handshake_s = np.array(links.handshake_s)
+        reaches &= np.isfinite(handshake_s)
+        first_byte_s = now_s + np.array(links.promotion_s) + handshake_s + delay_s
         arrival_s = first_byte_s + np.array(frame.transmission_s) + np.array(frame.latency_s)
-        reachable = np.array(self.plan.reachable)
-        followed = reachable & reaches & ~np.array(frame.plain)
-        plain = reachable & reaches & ~followed
-        self._record_invitations(invitation, plain | ~(reachable & reaches), reachable & reaches, arrival_s)
+        reachable = self.plan.reachable
+        arrives = reachable & reaches
+        plain = arrives & np.array(frame.plain)
+        followed = arrives & ~plain
+        self._record_invitations(invitation, ~followed, arrives, arrival_s)
         for slot in np.flatnonzero(reachable & ~reaches).tolist():
             self.reason[slot] = Reason.RETRIES_EXHAUSTED
-        simulation.fleet.busy[self.ids[~(reachable & reaches)]] = False
+        simulation.fleet.busy[self.ids[~arrives]] = False
         message = invitation.message
         assert isinstance(message, Invite)
-        self._open = int(np.count_nonzero(reachable & reaches)) + 1
-        able = (np.array(self.plan.obstacle) == Reason.NONE) & (np.array(self.plan.shortage) == Reason.NONE)
-        drop_stage = np.array(self.plan.drop_stage)
-        computes = reachable & reaches & able & ((drop_stage < 0) | (drop_stage > Stage.COMPUTE))
-        self.compute.foresee(self.kernel, self.ids[computes].tolist())
+        self._open = int(np.count_nonzero(arrives)) + 1
+        self.compute.foresee(self.kernel, self.ids[arrives & self.plan.computes].tolist())
         arrivals: list[float] = arrival_s.tolist()
         for slot in np.flatnonzero(plain).tolist():
             SimulatedDevice(self, self.devices[slot], slot).expect(message, arrivals[slot])
@@ -158,7 +160,7 @@ class SimulatedCohort:
     def _connect_delays(self) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Return the pauses before each device's connection succeeds, and whether it does at all."""
         attempts = self._simulation.retry.attempts
-        failures = np.array(self.plan.failed_connects)
+        failures = self.plan.failed_connects
         return self._pauses_s()[np.minimum(failures, attempts - 1)], failures < attempts
 
     def _record_invitations(
@@ -171,8 +173,8 @@ class SimulatedCohort:
         """Record the transfers of the invitations that need no following, and the retries of all."""
         now_s = self.loop.now_s
         attempts = self._simulation.retry.attempts
-        reachable = np.array(self.plan.reachable)
-        failures = np.minimum(np.array(self.plan.failed_connects), attempts)
+        reachable = self.plan.reachable
+        failures = np.minimum(self.plan.failed_connects, attempts)
         slots = np.flatnonzero(recorded)
         tries = np.where(reachable, np.minimum(failures, attempts - 1), 0)
         retried = np.repeat(np.arange(len(tries)), tries)
@@ -194,7 +196,7 @@ class SimulatedCohort:
         frame = self.links.frames[0]
         handshake = 0 if self._simulation.keep_alive else self.network.handshake_bytes
         # A failed attempt is a SYN without an answer; a device that is away is tried once.
-        unanswered = np.where(reachable, failures, 1)[slots]
+        unanswered = np.where(reachable, np.where(arrives, failures, np.maximum(failures, 1)), 1)[slots]
         sent[:, Column.SLOT] = slots
         sent[:, Column.DEVICE] = self.ids[slots]
         sent[:, Column.KIND] = EventKind.INVITED
@@ -215,8 +217,12 @@ class SimulatedCohort:
     def deliver(self, delivery: Delivery) -> None:
         """Hand a frame to the coordinator and record what it made of it."""
         device = cast(SimulatedDevice, delivery.link)
+        self._open += 1  # the answer may end the last device, but not the round before this record
         reason = self._simulation.coordinator.frame_received(device, delivery.message)
         device.log_frame(delivery, Fate.DISCARDED if reason else Fate.DELIVERED, reason)
+        if reason is Reason.NONE and type(delivery.message) is Report:
+            self._applied.append(device.slot)
+        self._closed_one()
 
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:
         """Take note of a bug in an actor: the run cannot go on."""
@@ -235,6 +241,9 @@ class SimulatedCohort:
 
     def close(self) -> None:
         """Let go of the round: nothing of it is on its way any more."""
+        for slot in self._applied:
+            # Whoever went away before its receipt does not know it, but its report counts.
+            self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE
         self._simulation.coordinator.forget(self.round_number)
         self.compute.forget(self.kernel)
 

@@ -27,11 +27,13 @@ from edge.transport.cohort import LinkSpecs
 from edge.transport.conditions import LinkConditions
 from edge.transport.link import Conditions
 from edge.transport.playback import TracePlayback
-from edge.vocabulary import Reason
+from edge.vocabulary import Reason, Stage
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+DAY_S = 86_400.0
+"""Batteries are full again at midnight UTC, an assumption; ``battery-gated`` availability models charging."""
 FRAMEWORK_STEP_S = 1e-3
 """c_fw of the compute model: what an on-device runtime spends on a training step besides its operations.
 An assumption; op overheads come from the profiles."""
@@ -146,8 +148,9 @@ class Fleet:
         self.region = regions
         self.busy = np.zeros(n, dtype=np.bool_)
         """Whether a device takes part in a round now."""
-        self.drained_j = np.zeros(n, dtype=np.float32)
-        """Energy spent on rounds since the start of the run, joules."""
+        self._spent_j = np.zeros(n, dtype=np.float32)
+        """Energy spent on rounds on the day in :attr:`_spent_on`, joules."""
+        self._spent_on = np.zeros(n, dtype=np.uint16)
         self.compute_specs = ComputeSpecs.of(device_profiles, all_threads=False)
         self.network_table = NetworkTable.of(network_profiles)
         self.radio_specs = RadioSpecs.of([profile.radio for profile in network_profiles])
@@ -168,8 +171,18 @@ class Fleet:
     @property
     def nbytes_per_device(self) -> float:
         """Return the memory that a device's row takes, bytes."""
-        arrays = (self.device_class, self.network, self.region, self.busy, self.drained_j)
+        arrays = (self.device_class, self.network, self.region, self.busy, self._spent_j, self._spent_on)
         return sum(array.nbytes for array in arrays) / self.n
+
+    def spend(self, ids: Ids, joules: Floats, now_s: float) -> None:
+        """Take the energy of a round out of the batteries of ``ids`` (int64 [n], each once)."""
+        self._spent_j[ids] = self._drained_j(ids, now_s) + joules
+        self._spent_on[ids] = int(now_s // DAY_S)
+
+    def _drained_j(self, ids: Ids, now_s: float) -> Floats:
+        """Return what rounds took out of each battery since it was full: every device is charged at night."""
+        today = self._spent_on[ids] == int(now_s // DAY_S)
+        return np.where(today, self._spent_j[ids], 0.0).astype(np.float64)
 
     def link_specs(self, ids: Ids) -> LinkSpecs:
         """Return what the links of the devices ``ids`` (int64 [n]) are like."""
@@ -214,26 +227,31 @@ class Fleet:
             device_ids=ids,
             task=round_number,
         )
-        empty = self.drained_j[ids] >= self.battery_j[code]
+        empty = self._drained_j(ids, now_s) >= self.battery_j[code]
+        too_large = ~fits(work.memory_bytes, self._ram_bytes[code])
         obstacle = [Reason.NONE] * n
         for slot in np.flatnonzero(empty).tolist():
             obstacle[slot] = Reason.BATTERY
         shortage = [Reason.NONE] * n
         for slot in np.flatnonzero(examples == 0).tolist():
             shortage[slot] = Reason.NO_DATA
-        for slot in np.flatnonzero(~fits(work.memory_bytes, self._ram_bytes[code])).tolist():
+        for slot in np.flatnonzero(too_large).tolist():
             shortage[slot] = Reason.MEMORY
         dropout = self.availability.dropout(ids, round_number)
         leaves_s = self.availability.until(ids, now_s)
         return CohortPlan(
-            reachable=(leaves_s > now_s).tolist(),
+            reachable=leaves_s > now_s,
+            failed_connects=self._failed_connects(ids, round_number),
+            computes=~empty
+            & ~too_large
+            & (examples > 0)
+            & ((dropout.stage < 0) | (dropout.stage > Stage.COMPUTE)),
             obstacle=obstacle,
             shortage=shortage,
             compute_s=seconds.tolist(),
             drop_stage=dropout.stage.tolist(),
             drop_fraction=dropout.fraction.tolist(),
             leaves_s=leaves_s.tolist(),
-            failed_connects=self._failed_connects(ids, round_number).tolist(),
         )
 
     def _failed_connects(self, ids: Ids, round_number: int) -> npt.NDArray[np.int64]:

@@ -13,9 +13,6 @@ from edge.rng import stream
 Ids = npt.NDArray[np.int64]
 Policy = Literal["random", "availability-aware"]
 
-_DRAWS_PER_DEVICE = 4
-"""Draws with repetition, as a multiple of the fleet, after which every device is looked at once instead."""
-
 
 class Selector:
     """Draws the devices of each round.
@@ -41,23 +38,14 @@ class Selector:
         n = self._fleet.n
         if 2 * wanted >= n:
             return self._scan(generator.permutation(n), wanted, now_s)
-        found = np.empty(0, dtype=np.int64)
-        seen = np.empty(0, dtype=np.int64)
-        drawn = 0
         size = wanted + wanted // 4 + 16
-        while len(found) < wanted:
-            if drawn > _DRAWS_PER_DEVICE * n:
-                return self._scan(generator.permutation(n), wanted, now_s)
-            batch = generator.integers(0, n, size)
-            drawn += size
-            _, first = np.unique(batch, return_index=True)
-            batch = batch[np.sort(first)]
-            batch = batch[~np.isin(batch, seen)]
-            seen = np.concatenate((seen, batch))
-            found = np.concatenate((found, self._eligible(batch, now_s)))
-            # Few are available: draw more at a time, in proportion.
-            size = min(n, max(size, int((wanted - len(found)) * len(seen) / max(len(found), 1)) + 16))
-        return found[:wanted]
+        while 2 * size < n:
+            found = self._eligible(generator.choice(n, size, replace=False), now_s)
+            if len(found) >= wanted:
+                return found[:wanted]
+            # Few are available: draw anew, in proportion.
+            size = max(2 * size, size * wanted * 5 // (4 * max(len(found), 1)))
+        return self._scan(generator.permutation(n), wanted, now_s)
 
     def _scan(self, order: Ids, wanted: int, now_s: float) -> Ids:
         return self._eligible(order, now_s)[:wanted]

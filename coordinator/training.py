@@ -214,7 +214,7 @@ class Training:
             fleet.active_power_w[fleet.device_class[ids]],
             fleet.radio_specs.take(code),
         )
-        fleet.drained_j[ids] += (compute_j + radio_j).astype(np.float32)
+        fleet.spend(ids, compute_j + radio_j, active.end_s)
         facts = RoundFacts(
             round_number=cohort.round_number,
             phase=pending.phase,

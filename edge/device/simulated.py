@@ -12,6 +12,9 @@ from collections.abc import Awaitable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from edge.clock import VirtualClockLoop, sleep
 from edge.codec import measure
 from edge.device.actor import take_part
@@ -46,12 +49,14 @@ def _event_of_discarded(message: Message, reason: Reason) -> EventKind:
 
 @dataclass(slots=True)
 class CohortPlan:
-    """What a round will be like for each invited device, as lists indexed by slot."""
+    """What a round will be like for each invited device, by slot; lists where devices look things up."""
 
-    reachable: list[bool]
-    """Whether it is available when it is invited."""
-    failed_connects: list[int]
-    """Attempts to connect that fail before one succeeds."""
+    reachable: npt.NDArray[np.bool_]
+    """Whether it is available when it is invited, an array."""
+    failed_connects: npt.NDArray[np.int64]
+    """Attempts to connect that fail before one succeeds, an array."""
+    computes: npt.NDArray[np.bool_]
+    """Whether it gets as far as a finished computation, if it is reached and in time; an array."""
     obstacle: list[Reason]
     """What makes it decline, or ``NONE``."""
     shortage: list[Reason]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.rng import hashed_bits, hashed_bits_scalar, hashed_uniform, hashed_uniform_scalar
-from edge.transport.loss import handshake_time
+from edge.transport.loss import TransferFailedError, handshake_time
 from edge.transport.tcp_model import (
     PURE_ACK_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -141,7 +141,7 @@ class CohortLinks:
         self.small_down_s: list[float] = small_down.tolist()
         self.small_up_s: list[float] = small_up.tolist()
         self.handshake_s = self._handshakes(keys, specs, small_down, handshakes)
-        """Seconds that opening the connection takes."""
+        """Seconds that opening the connection takes; ``inf`` where TCP gives up."""
         self.frames = [
             PreparedFrame(
                 frame,
@@ -163,13 +163,16 @@ class CohortLinks:
         with np.errstate(divide="ignore"):
             first = np.log(hashed_uniform(hashed_bits(keys, 0), _HANDSHAKE)) / np.log1p(-specs.loss)
         for slot in np.flatnonzero(first < 2 * handshakes).tolist():
-            seconds[slot] = handshake_time(
-                self.rtt_s[slot],
-                self.down_bps[slot],
-                handshakes,
-                self.loss[slot],
-                self._draws(slot, 0, _HANDSHAKE).__next__,
-            )
+            try:
+                seconds[slot] = handshake_time(
+                    self.rtt_s[slot],
+                    self.down_bps[slot],
+                    handshakes,
+                    self.loss[slot],
+                    self._draws(slot, 0, _HANDSHAKE).__next__,
+                )
+            except TransferFailedError:
+                seconds[slot] = math.inf
         return seconds
 
     def loss_draws(self, slot: int, number: int) -> Callable[[], float]:

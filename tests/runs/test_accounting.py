@@ -176,3 +176,25 @@ def test_a_run_without_events_has_the_same_other_tables(
     got = rows_of(outcome, "device_rounds")
     unlike = [name for name in got[0] if [row[name] for row in got] != [row[name] for row in expected]]
     assert unlike == []
+
+
+def test_a_report_counts_though_its_device_has_left_before_the_receipt(tmp_path: Path) -> None:
+    short = "{distribution: exponential, mean: 1 s}"
+    settings = [
+        f"fleet.availability={{kind: on-off, session: {short}, gap: {short}}}",
+        "rounds.selection=availability-aware",
+        "rounds.over_select=100%",
+        "rounds.quorum=1",
+        "rounds.count=30",
+        "evaluation.final=false",
+    ]
+    outcome = run_text(tmp_path, SCENARIO, settings)
+    rows = rows_of(outcome, "device_rounds")
+    left = {(row["round"], row["device"]) for row in rows_of(outcome, "events")
+            if row["kind"] == "dropped" and row["stage"] == "acknowledge"}  # fmt: skip
+    assert left
+    assert {row["outcome"] for row in rows if (row["round"], row["device"]) in left} == {"completed"}
+    for round_ in rows_of(outcome, "rounds"):
+        completed = [row for row in rows if row["round"] == round_["round"] and row["outcome"] == "completed"]
+        assert round_["completed"] == len(completed)
+        assert round_["weight"] == sum(row["examples"] for row in completed)

@@ -120,10 +120,16 @@ def test_a_lossy_link_sends_again(congestion: str, tmp_path: Path) -> None:
 
 
 def test_a_transfer_that_tcp_gives_up_ends_the_participation(tmp_path: Path) -> None:
-    rows = devices(tmp_path, ["rounds.deadline=1 h", "connection.tls=false"], "hopeless_wire")
+    rows = devices(tmp_path, ["rounds.deadline=1 h", "connection.keep_alive=true"], "hopeless_wire")
     broken = [row for row in rows if row["reason"] == "connection-lost"]
     assert len(broken) > 30
-    for row in broken:
-        assert row["outcome"] == "dropped"
-        assert row["latency_s"] is None
-        assert row["wasted_bytes"] == sent(row)
+    assert {row["outcome"] for row in broken} == {"dropped"}
+    assert all(row["latency_s"] is None for row in broken)
+
+
+def test_a_connection_that_cannot_be_opened_leaves_its_device_unreachable(tmp_path: Path) -> None:
+    rows = devices(tmp_path, ["rounds.deadline=1 h", "connection.keep_alive=false"], "hopeless_wire")
+    alone = [row for row in rows if row["outcome"] == "unreachable"]
+    assert len(alone) > 40
+    assert {row["reason"] for row in alone} == {"retries-exhausted"}
+    assert all(row["lost_bytes"] == sent(row) > 0 for row in alone)
