@@ -15,7 +15,7 @@ from coordinator.rounds import RoundMachine, RoundPlan, Verdict
 from edge.codec import measure
 from edge.errors import RemoteProtocolError
 from edge.learning.base import Accumulator, ClientUpdate
-from edge.messages import Accept, Acknowledge, Arrays, Decline, Failure, Invite, Message, Model, Report
+from edge.messages import FROM_DEVICES, Acknowledge, Arrays, Invite, Message, Model, Report
 from edge.vocabulary import Reason
 
 
@@ -139,11 +139,12 @@ class Coordinator:
         if active is None:
             return Reason.STALE
         machine = active.machine
-        if not isinstance(message, Accept | Report | Decline | Failure):
+        if not isinstance(message, FROM_DEVICES):
             return Reason.WRONG_STAGE
         if message.device != channel.device:
             return Reason.NOT_INVITED  # one device speaks for another
-        if isinstance(message, Report) and not machine.over:
+        if message.__class__ is Report and not machine.over:
+            assert isinstance(message, Report)
             try:
                 active.accumulator.check(message.arrays)
             except RemoteProtocolError:

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from coordinator.evaluation import Evaluator, RatingEvaluator, RegressionEvaluator
 from coordinator.fleet import Fleet
 from coordinator.fleet_assembly import build_fleet
@@ -22,6 +24,7 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
 from device_profiles.documents import DocumentError
+from device_profiles.units import format_bytes
 from edge.data.clients import Clients, group_users, one_user_per_client
 from edge.data.readers.detect import read_ratings
 from edge.data.regression import generate_regression
@@ -61,6 +64,7 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     """
     start_s = time.perf_counter()
     assembly = _assemble(loaded)
+    _check_frames(loaded, assembly.workload)
     assembly.wall_s = time.perf_counter() - start_s
     return assembly
 
@@ -144,6 +148,21 @@ def _clients(data: SyntheticRatings | FileRatings, split: Split, seed: int) -> C
         grouping=data.grouping,
         alpha=data.alpha if data.grouping == "dirichlet" else None,
     )
+
+
+def _check_frames(loaded: LoadedScenario, workload: Workload) -> None:
+    """Refuse a scenario whose model, or whose largest report, is above the limit of a frame."""
+    limit = loaded.scenario.limits.frame_bytes
+    algorithm = workload.algorithm
+    model = sum(array.nbytes for array in algorithm.broadcast(algorithm.initial_state(0)).values())
+    examples = workload.examples(np.arange(workload.n_clients)).max(keepdims=True)
+    report = sum(int(spec.nbytes()[0]) for spec in algorithm.upload_spec(examples))
+    for what, size in (("model", model), ("largest report", report)):
+        if size > limit:
+            path = ("limits", "frame_bytes")
+            message = f"the {what} has {format_bytes(size)}, more than a frame may have"
+            hint = f"write at least {format_bytes(2 * size)}"
+            raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
 
 
 def _check_cohort(loaded: LoadedScenario, clients: int) -> None:

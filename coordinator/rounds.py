@@ -18,7 +18,7 @@ import enum
 from dataclasses import dataclass
 
 from edge.errors import LocalProtocolError
-from edge.messages import Accept, Decline, Failure, Message, Report
+from edge.messages import FROM_DEVICES, Accept, Message, Report
 from edge.vocabulary import Reason, RoundOutcome
 
 
@@ -90,7 +90,7 @@ class RoundMachine:
 
         Returns the verdict and, for ``REFUSE`` and ``DISCARD``, the reason that is counted and reported.
         """
-        if not isinstance(message, Accept | Decline | Report | Failure):
+        if not isinstance(message, FROM_DEVICES):
             return Verdict.DISCARD, Reason.WRONG_STAGE
         plan = self.plan
         if message.round_number != plan.round_number or message.run_id != plan.run_id:

@@ -95,7 +95,7 @@ def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
 
 
 def higher_is_better(metric: str) -> bool:
-    """Return whether more of a metric is better: of rankings and accuracy it is, of errors it is not."""
+    """Return whether more of a metric is better: so it is of rankings and hits, not of errors and losses."""
     return metric.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER
 
 

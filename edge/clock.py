@@ -15,9 +15,10 @@ import asyncio
 import heapq
 import math
 from asyncio import events
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any, TypeVar, TypeVarTuple, cast
+from typing import Any, TypeVar, TypeVarTuple
 
 from edge.errors import DeadlockError
 
@@ -66,6 +67,10 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
     is none either, :class:`~edge.errors.DeadlockError` names every waiting task and what it waits for.
     """
 
+    # Set by asyncio's base class, which does not declare them.
+    _ready: deque[Any]
+    _stopping: bool
+
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
@@ -94,8 +99,8 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Handle:
         """Schedule ``callback`` behind everything that is ready now."""
         handle = _Handle(callback, args, context if context is not None else copy_context(), self.now_s)
-        cast(Any, self)._ready.append(handle)
-        return cast(asyncio.Handle, handle)
+        self._ready.append(handle)
+        return handle  # type: ignore[return-value]  # has all that asyncio asks of one
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -103,7 +108,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         """Schedule ``callback`` at virtual time ``when`` (seconds); one at infinity never fires."""
         handle = _Handle(callback, args, context if context is not None else copy_context(), when)
         self.push_timer(when, handle)
-        return cast(asyncio.TimerHandle, handle)
+        return handle  # type: ignore[return-value]
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -133,7 +138,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
             raise ValueError("a timer cannot be set at NaN seconds")
 
     def _run_once(self) -> None:
-        ready = cast(Any, self)._ready
+        ready = self._ready
         timers = self._timers
         pop_ready = ready.popleft
         pop_timer = heapq.heappop
@@ -147,7 +152,7 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
                         if not handle._cancelled:
                             count += 1
                             handle._context.run(handle._callback, *handle._args)
-                    if cast(Any, self)._stopping:
+                    if self._stopping:
                         return
                     if not timers:
                         raise DeadlockError(self._describe_deadlock())

@@ -95,6 +95,9 @@ class Acknowledge(NamedTuple):
     reason: int
 
 
+FROM_DEVICES = (Accept, Decline, Report, Failure)
+"""What devices send."""
+
 Message = Invite | Accept | Decline | Model | Report | Failure | Acknowledge
 
 
@@ -130,9 +133,10 @@ KINDS: dict[type[Message], Kind] = {
 
 def array_bytes(message: Message) -> int:
     """Return the payload of ``message`` in bytes: the raw data of its arrays, without any framing."""
-    if not isinstance(message, Report | Model):
+    kind = message.__class__
+    if kind is not Report and kind is not Model:
         return 0
     size = 0
-    for array in message.arrays.values():
+    for array in message.arrays.values():  # type: ignore[union-attr]  # just checked
         size += array.nbytes
     return size

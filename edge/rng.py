@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +116,24 @@ def hashed_bits_scalar(key: int, *counters: int) -> int:
 def hashed_uniform_scalar(key: int, *counters: int) -> float:
     """Return the same value as :func:`hashed_uniform` for plain ints, without numpy's cost per call."""
     return ((hashed_bits_scalar(key, *counters) >> 11) + 0.5) * _TO_UNIT
+
+
+def uniform_source(key: int, first: int) -> Callable[[], float]:
+    """Return a function whose calls give ``hashed_uniform_scalar(key, first)``, ``(key, first + 1)``, ….
+
+    For draws one after the other whose number is not known beforehand.
+    """
+    step = first * _GOLDEN
+
+    def draw() -> float:
+        nonlocal step
+        step += _GOLDEN
+        x = key ^ (step & _MASK)
+        x = ((x ^ (x >> 30)) * _M1) & _MASK
+        x = ((x ^ (x >> 27)) * _M2) & _MASK
+        return (((x ^ (x >> 31)) >> 11) + 0.5) * _TO_UNIT
+
+    return draw
 
 
 def hashed_normal(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:

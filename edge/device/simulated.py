@@ -1,7 +1,8 @@
 """A device in virtual time: the context in which the actor of a simulated device lives.
 
 It exists from the invitation to the end of the participation. What its profile makes of the round (rates,
-computing time, when it leaves …) has been drawn for the whole cohort beforehand: :class:`CohortPlan`.
+computing time, when it leaves …) has been drawn for the whole cohort beforehand, the
+:class:`~edge.device.round_services.CohortPlan`.
 """
 
 from __future__ import annotations
@@ -9,23 +10,18 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Generator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from edge.clock import VirtualClockLoop, sleep
+from edge.clock import sleep
 from edge.codec import measure
 from edge.device.actor import take_part
-from edge.device.compute import ComputeQueue, Kernel
 from edge.device.participation import Participation
+from edge.device.round_services import RoundServices
 from edge.learning.base import ClientUpdate
 from edge.log import pack_record
 from edge.mailbox import DeadlineExceededError, Mailbox
 from edge.messages import KINDS, Accept, Decline, Failure, Invite, Message, Model, Report
-from edge.transport.cohort import CohortLinks
-from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
+from edge.transport.link import Delivery, DeviceLink
 from edge.transport.loss import TransferFailedError
 from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, tcp_ip_bytes
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
@@ -45,54 +41,6 @@ def _event_of_discarded(message: Message, reason: Reason) -> EventKind:
     if isinstance(message, Report) and reason in (Reason.DEADLINE, Reason.COHORT_FULL):
         return EventKind.LATE
     return _EVENT_OF_REASON.get(reason, KINDS[message.__class__].event)
-
-
-@dataclass(slots=True)
-class CohortPlan:
-    """What a round will be like for each invited device, by slot; lists where devices look things up."""
-
-    reachable: npt.NDArray[np.bool_]
-    """Whether it is available when it is invited, an array."""
-    failed_connects: npt.NDArray[np.int64]
-    """Attempts to connect that fail before one succeeds, an array."""
-    computes: npt.NDArray[np.bool_]
-    """Whether it gets as far as a finished computation, if it is reached and in time; an array."""
-    obstacle: list[Reason]
-    """What makes it decline, or ``NONE``."""
-    shortage: list[Reason]
-    """What makes the computation fail (``MEMORY``, ``NO_DATA``), or ``NONE``."""
-    compute_s: list[float]
-    """How long the computation takes, simulated seconds."""
-    drop_stage: list[int]
-    """Stage in which it vanishes by chance, −1 for never."""
-    drop_fraction: list[float]
-    """How far into that stage, 0…1."""
-    leaves_s: list[float]
-    """When its availability ends, absolute seconds; ``inf`` for never."""
-
-
-class RoundServices(Protocol):
-    """What the devices of one round share."""
-
-    loop: VirtualClockLoop
-    network: SimulatedNetwork
-    links: CohortLinks
-    conditions: Conditions
-    compute: ComputeQueue
-    kernel: Kernel[ClientUpdate]
-    plan: CohortPlan
-
-    def record(self, packed: bytes) -> None:
-        """Add a packed record to the round's log."""
-
-    def deliver(self, delivery: Delivery) -> None:
-        """Hand a frame to the coordinator."""
-
-    def finished(self, device: SimulatedDevice) -> None:
-        """Take note that ``device`` has ended its participation."""
-
-    def crashed(self, device: SimulatedDevice, error: Exception) -> None:
-        """Take note of a bug in the actor."""
 
 
 class _VanishedError(Exception):

@@ -10,13 +10,13 @@ retry, another length) draws its own, from its own stream: frame ``n`` of a devi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.rng import hashed_bits, hashed_bits_scalar, hashed_uniform, hashed_uniform_scalar
+from edge.rng import hashed_bits, hashed_bits_scalar, hashed_uniform, uniform_source
 from edge.transport.loss import TransferFailedError, handshake_time
 from edge.transport.tcp_model import (
     PURE_ACK_BYTES,
@@ -169,7 +169,7 @@ class CohortLinks:
                     self.down_bps[slot],
                     handshakes,
                     self.loss[slot],
-                    self._draws(slot, 0, _HANDSHAKE).__next__,
+                    self._draws(slot, 0, _HANDSHAKE),
                 )
             except TransferFailedError:
                 seconds[slot] = math.inf
@@ -177,17 +177,13 @@ class CohortLinks:
 
     def loss_draws(self, slot: int, number: int) -> Callable[[], float]:
         """Return the source of the uniforms that decide what frame ``number`` of a device loses."""
-        return self._draws(slot, number, _LOSS).__next__
+        return self._draws(slot, number, _LOSS)
 
     def unforeseen_latency_s(self, slot: int, number: int, direction: Direction) -> float:
         """Return half a round trip and the jitter of a frame that was not foreseen, seconds."""
-        jitter_s = -self.jitter_s[slot] * math.log(self._draws(slot, number, _JITTER).__next__())
+        jitter_s = -self.jitter_s[slot] * math.log(self._draws(slot, number, _JITTER)())
         small_s = self.small_up_s[slot] if direction is Direction.UP else self.small_down_s[slot]
         return 0.5 * small_s + jitter_s
 
-    def _draws(self, slot: int, number: int, first: int) -> Iterator[float]:
-        key = hashed_bits_scalar(self.keys[slot], number)
-        counter = first
-        while True:
-            yield hashed_uniform_scalar(key, counter)
-            counter += 1
+    def _draws(self, slot: int, number: int, first: int) -> Callable[[], float]:
+        return uniform_source(hashed_bits_scalar(self.keys[slot], number), first)

@@ -17,6 +17,7 @@ from edge.rng import (
     hashed_uniform_scalar,
     stream,
     stream_key,
+    uniform_source,
 )
 
 N = 200_000
@@ -59,6 +60,11 @@ def test_scalars_and_arrays_agree_to_the_bit(key: int, counters: list[int]) -> N
     assert hashed_bits(key, *arrays).tolist() == [hashed_bits_scalar(key, *counters)]
     assert hashed_uniform(key, *arrays).tolist() == [hashed_uniform_scalar(key, *counters)]
     assert float(hashed_uniform(key, *counters)) == hashed_uniform_scalar(key, *counters)
+
+
+def test_a_source_gives_the_same_values_one_after_the_other() -> None:
+    draw = uniform_source(99, 2**33)
+    assert [draw() for _ in range(5)] == [hashed_uniform_scalar(99, 2**33 + n) for n in range(5)]
 
 
 def test_a_value_does_not_depend_on_who_else_is_asked() -> None:

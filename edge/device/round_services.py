@@ -1,0 +1,67 @@
+"""What the devices of one simulated round share, and what the round will be like for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.clock import VirtualClockLoop
+from edge.device.compute import ComputeQueue, Kernel
+from edge.learning.base import ClientUpdate
+from edge.transport.cohort import CohortLinks
+from edge.transport.link import Conditions, Delivery, SimulatedNetwork
+from edge.vocabulary import Reason
+
+if TYPE_CHECKING:
+    from edge.device.simulated import SimulatedDevice
+
+
+@dataclass(slots=True)
+class CohortPlan:
+    """What a round will be like for each invited device, by slot; lists where devices look things up."""
+
+    reachable: npt.NDArray[np.bool_]
+    """Whether it is available when it is invited, an array."""
+    failed_connects: npt.NDArray[np.int64]
+    """Attempts to connect that fail before one succeeds, an array."""
+    computes: npt.NDArray[np.bool_]
+    """Whether it gets as far as a finished computation, if it is reached and in time; an array."""
+    obstacle: list[Reason]
+    """What makes it decline, or ``NONE``."""
+    shortage: list[Reason]
+    """What makes the computation fail (``MEMORY``, ``NO_DATA``), or ``NONE``."""
+    compute_s: list[float]
+    """How long the computation takes, simulated seconds."""
+    drop_stage: list[int]
+    """Stage in which it vanishes by chance, −1 for never."""
+    drop_fraction: list[float]
+    """How far into that stage, 0…1."""
+    leaves_s: list[float]
+    """When its availability ends, absolute seconds; ``inf`` for never."""
+
+
+class RoundServices(Protocol):
+    """What the devices of one round share."""
+
+    loop: VirtualClockLoop
+    network: SimulatedNetwork
+    links: CohortLinks
+    conditions: Conditions
+    compute: ComputeQueue
+    kernel: Kernel[ClientUpdate]
+    plan: CohortPlan
+
+    def record(self, packed: bytes) -> None:
+        """Add a packed record to the round's log."""
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand a frame to the coordinator."""
+
+    def finished(self, device: SimulatedDevice) -> None:
+        """Take note that ``device`` has ended its participation."""
+
+    def crashed(self, device: SimulatedDevice, error: Exception) -> None:
+        """Take note of a bug in the actor."""
