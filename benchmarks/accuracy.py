@@ -323,17 +323,20 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument("lines", nargs="*", choices=[*LINES, []], default=list(LINES))
+    parser.add_argument("lines", nargs="*", metavar="LINE", help=", ".join(LINES))
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds, from 1")
     parser.add_argument("--validation", action="store_true", help="score on the validation part")
     parser.add_argument("--set", action="append", default=[], dest="settings", help="change a setting")
     parser.add_argument("--references", action="store_true", help="only the references")
     arguments = parser.parse_args()
+    unknown = [name for name in arguments.lines if name not in LINES]
+    if unknown:
+        parser.error(f"no line {unknown[0]!r}; there are {', '.join(LINES)}")
     data, validation = arguments.data.resolve(), arguments.validation
     seeds = range(1, arguments.seeds + 1)
     print_header("valid." if validation else "test")
     for reference in REFERENCES:
-        names = [name for name in arguments.lines if LINES[name].reference == reference]
+        names = [name for name in arguments.lines or LINES if LINES[name].reference == reference]
         for name in names if not arguments.references else ():
             line = LINES[name]
             settings = [*line.settings, *arguments.settings]

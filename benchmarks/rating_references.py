@@ -149,8 +149,7 @@ def _solve(
     diagonal = np.arange(k)
     gram[:, diagonal, diagonal] += how.weight * np.maximum(counts, 1)[:, None]
     gram[:, k, k] += how.bias
-    solution: Floats = np.linalg.solve(gram, right[:, :, None])[:, :, 0]
-    return solution
+    return np.asarray(np.linalg.solve(gram, right[:, :, None])[:, :, 0], dtype=np.float64)
 
 
 def _owners(batch: RatingBatch) -> Ints:

@@ -35,23 +35,22 @@ def device_energy(
     compute_s = np.asarray(np.bincount(slot[computed], span_s[computed], minlength=n), dtype=np.float64)
 
     travelled = np.flatnonzero(known & (columns[Column.DIRECTION] != Direction.NONE) & (span_s > 0.0))
-    order = travelled[np.lexsort((columns[Column.START_S][travelled], slot[travelled]))]
-    who = slot[order]
-    start_s, end_s = columns[Column.START_S][order], columns[Column.END_S][order]
-    first = np.ones(len(order), dtype=np.bool_)
-    first[1:] = who[1:] != who[:-1]
+    # Numpy sorts whole numbers of 16 bits or less by radix, several times as fast as others.
+    narrow = slot.take(travelled).astype(np.min_scalar_type(n))
+    order = travelled.take(np.lexsort((columns[Column.START_S].take(travelled), narrow)))
+    who = slot.take(order)
+    start_s, end_s = columns[Column.START_S].take(order), columns[Column.END_S].take(order)
     gap_before_s = np.full(len(order), np.inf)
-    gap_before_s[1:][~first[1:]] = np.maximum(start_s[1:] - end_s[:-1], 0.0)[~first[1:]]
-    gap_after_s = np.full(len(order), np.inf)
-    gap_after_s[:-1][~first[1:]] = gap_before_s[1:][~first[1:]]
+    gap_before_s[1:] = np.where(who[1:] == who[:-1], np.maximum(start_s[1:] - end_s[:-1], 0.0), np.inf)
+    gap_after_s = np.append(gap_before_s[1:], np.inf)
 
     each = radio.take(who)
     woken = found_idle(gap_before_s, each)
     tail = tail_after(gap_after_s, each)
-    bits = 8.0 * columns[Column.PAYLOAD_BYTES : Column.RETRANSMITTED_BYTES + 1][:, order].sum(axis=0)
-    up = columns[Column.DIRECTION][order] == Direction.UP
+    bits = 8.0 * columns[Column.PAYLOAD_BYTES : Column.RETRANSMITTED_BYTES + 1].sum(axis=0).take(order)
+    up = columns[Column.DIRECTION].take(order) == Direction.UP
     # A transfer's span begins with the promotion of an idle radio, which is paid for by itself.
-    transfer_s = np.maximum(span_s[order] - np.where(woken, each.promotion_s, 0.0), 0.0)
+    transfer_s = np.maximum(span_s.take(order) - np.where(woken, each.promotion_s, 0.0), 0.0)
 
     def per_device(values: Floats) -> Floats:
         return np.asarray(np.bincount(who, values, minlength=n), dtype=np.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Protocol
@@ -43,22 +43,17 @@ class RoundSummary:
     abandoned: str | None
 
 
-def round_summary(rounds: Any) -> RoundSummary:
-    """Return the figures of the one row of a ``RecordBatch`` of the table ``rounds``."""
-
-    def value(column: str) -> Any:
-        return rounds.column(column)[0].as_py()
-
-    loss = value("loss")
+def round_summary(row: Mapping[str, Any]) -> RoundSummary:
+    """Return the figures of a row of the table ``rounds``, given by column as plain values, None where null."""
     return RoundSummary(
-        round_number=value("round"),
-        phase=value("phase"),
-        completed=value("completed"),
-        dropped=value("dropped"),
-        late=value("late"),
-        simulated_s=value("end_s"),
-        loss=math.nan if loss is None else loss,
-        abandoned=value("reason") if value("outcome") == label(RoundOutcome.ABANDONED) else None,
+        round_number=row["round"],
+        phase=row["phase"],
+        completed=row["completed"],
+        dropped=row["dropped"],
+        late=row["late"],
+        simulated_s=row["end_s"],
+        loss=math.nan if row["loss"] is None else row["loss"],
+        abandoned=row["reason"] if row["outcome"] == label(RoundOutcome.ABANDONED) else None,
     )
 
 

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
 from coordinator.cohort import Simulation
 from coordinator.exit_codes import ExitCode
+from coordinator.host import peak_rss_bytes
 from coordinator.metrics.metric_source import TableMetricSource
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.trace import write_trace
@@ -119,7 +118,7 @@ def run_assembled(
                 "assemble_s": assembly.wall_s,
                 "run_s": trained_s - prepared_s,
                 "write_s": time.perf_counter() - trained_s,
-                "peak_rss_bytes": _peak_rss_bytes(),
+                "peak_rss_bytes": peak_rss_bytes(),
             },
         )
     observer.on_end(status)
@@ -199,13 +198,3 @@ def _quiet_collector() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
-
-
-def _peak_rss_bytes() -> int:
-    info = psutil.Process().memory_info()
-    peak = getattr(info, "peak_wset", None)
-    if peak is not None:
-        return int(peak)
-    import resource  # noqa: PLC0415  (not on Windows)
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

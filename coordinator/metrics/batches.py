@@ -6,7 +6,7 @@ Everything is a pass of numpy over all records of the round at once; nothing loo
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,8 +23,8 @@ from coordinator.metrics.schemas import (
     ROUNDS,
     SPLITS,
 )
-from coordinator.metrics.totals import SPLIT_COLUMNS, device_totals
-from edge.log import Column, EventLog
+from coordinator.metrics.totals import SPLIT_COLUMNS, DeviceTotals, device_totals
+from edge.log import Column
 from edge.vocabulary import (
     Direction,
     EventKind,
@@ -36,23 +36,61 @@ from edge.vocabulary import (
     labels,
 )
 
-_KINDS: Final = pa.array(labels(EventKind))
+Wholes = npt.NDArray[np.int64]
+
 _STAGES: Final = pa.array(labels(Stage))
-_DIRECTIONS: Final = pa.array(labels(Direction))
-_FATES: Final = pa.array(labels(Fate))
 _REASONS: Final = pa.array(labels(Reason))
 _OUTCOMES: Final = pa.array(labels(Outcome))
+
+_EVENT_CODES: Final = {
+    "kind": (Column.KIND, pa.array(labels(EventKind))),
+    "stage": (Column.STAGE, _STAGES),
+    "direction": (Column.DIRECTION, pa.array(labels(Direction))),
+    "fate": (Column.FATE, pa.array(labels(Fate))),
+    "reason": (Column.REASON, _REASONS),
+}
+"""The columns of ``events`` that hold labels: where their codes are in a record, and their dictionaries."""
 
 _NO_STAGE: Final = -1
 
 
+def _byte_names() -> Iterator[str]:
+    for direction in DIRECTIONS:
+        yield f"{direction}_bytes"
+        yield from (f"{direction}_{split}_bytes" for split in SPLITS)
+    yield from (f"{label(fate)}_bytes" for fate in Fate)
+    yield "wasted_bytes"
+
+
+_BYTES: Final = tuple(_byte_names())
+"""The columns of bytes that ``rounds`` and ``device_rounds`` share, in the order of :func:`_byte_block`."""
+
+_STAGE_BYTES: Final = tuple(
+    f"{label(stage)}_{direction}_bytes" for stage in Stage for direction in DIRECTIONS
+)
+
+_WHOLE_NAMES: Final = (*_BYTES, *_STAGE_BYTES, "device", "memory_bytes", "examples")
+_FLOAT_NAMES: Final = ("compute_s", "wait_s", "wasted_compute_s", "energy_compute_j", "energy_radio_j")
+_NULLABLE_NAMES: Final = (
+    *(f"{label(stage)}_start_s" for stage in Stage),
+    *(f"{label(stage)}_end_s" for stage in Stage),
+    "latency_s",
+    "loss",
+)
+_OUTCOME_NAMES: Final = labels(Outcome)
+
+
 @dataclass(frozen=True, slots=True)
 class RoundBatches:
-    """The rows of one round, as ``pyarrow.RecordBatch`` of the schemas of the same names."""
+    """The rows of one round, as ``pyarrow.RecordBatch`` of the schemas of the same names.
+
+    ``row`` is the one row of ``rounds`` by column as plain values, None where null.
+    """
 
     rounds: Any
     device_rounds: Any
     events: Any
+    row: dict[str, Any]
 
 
 def _labelled(codes: npt.NDArray[Any], dictionary: Any, mask: npt.NDArray[np.bool_] | None = None) -> Any:
@@ -64,20 +102,29 @@ def _dictionary(names: tuple[str, ...]) -> Any:
     return pa.array(names, pa.string())
 
 
-def _constant(name: str, n: int) -> Any:
-    return _labelled(np.zeros(n, dtype=np.int32), _dictionary((name,)))
+@functools.lru_cache(maxsize=64)
+def _constant(name: str, n: int, index: Any) -> Any:
+    return _labelled(np.zeros(n, dtype=index.to_pandas_dtype()), _dictionary((name,)))
 
 
-def _whole(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    return values.astype(np.int64)
+def _columns(block: npt.NDArray[Any], names: Sequence[str], *, nullable: bool = False) -> dict[str, Any]:
+    """Return the rows of a contiguous block, [names, n], as Arrow arrays by name.
 
-
-def _nullable(values: Floats) -> Any:
-    return pa.array(values, from_pandas=True)  # NaN becomes null
+    They share the memory of the block: making one array and slicing it is cheaper than making many. In
+    nullable columns NaN becomes null.
+    """
+    whole = pa.array(block.reshape(-1), from_pandas=nullable)
+    n = block.shape[1]
+    return {name: whole.slice(i * n, n) for i, name in enumerate(names)}
 
 
 def _batch(schema: Any, columns: dict[str, Any]) -> Any:
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    return pa.RecordBatch.from_arrays([columns[name] for name in _names(schema)], schema=schema)
+
+
+@functools.lru_cache(maxsize=8)
+def _names(schema: Any) -> tuple[str, ...]:
+    return tuple(schema.names)
 
 
 def events_batch(round_number: int, columns: Floats) -> Any:
@@ -86,121 +133,125 @@ def events_batch(round_number: int, columns: Floats) -> Any:
     Parameters
     ----------
     round_number : number of the round.
-    columns : float64 [WIDTH, n], from :meth:`EventLog.columns`.
+    columns : float64 [WIDTH, n], from :meth:`EventLog.columns`; the rows share its memory.
     """
     n = columns.shape[1]
+    sizes = columns[SPLIT_COLUMNS[0] : SPLIT_COLUMNS[-1] + 1]
     made: dict[str, Any] = {
-        "round": np.full(n, round_number, dtype=np.int32),
-        "time_s": columns[Column.TIME_S],
-        "slot": columns[Column.SLOT].astype(np.int32),
-        "device": _whole(columns[Column.DEVICE]),
-        "start_s": columns[Column.START_S],
-        "end_s": columns[Column.END_S],
+        "round": pa.array(np.full(n, round_number, dtype=np.int32)),
+        "time_s": pa.array(columns[Column.TIME_S]),
+        "slot": pa.array(columns[Column.SLOT].astype(np.int32)),
+        "device": pa.array(columns[Column.DEVICE].astype(np.int64)),
+        "start_s": pa.array(columns[Column.START_S]),
+        "end_s": pa.array(columns[Column.END_S]),
+        **_columns(sizes.astype(np.int64), [f"{split}_bytes" for split in SPLITS]),
     }
-    for split, column in zip(SPLITS, SPLIT_COLUMNS, strict=True):
-        made[f"{split}_bytes"] = _whole(columns[column])
-    for name, column, dictionary in (
-        ("kind", Column.KIND, _KINDS),
-        ("stage", Column.STAGE, _STAGES),
-        ("direction", Column.DIRECTION, _DIRECTIONS),
-        ("fate", Column.FATE, _FATES),
-        ("reason", Column.REASON, _REASONS),
-    ):
+    for name, (column, dictionary) in _EVENT_CODES.items():
         made[name] = _labelled(columns[column].astype(np.int8), dictionary)
-    return _batch(EVENTS, {name: pa.array(value) if isinstance(value, np.ndarray) else value
-                           for name, value in made.items()})  # fmt: skip
+    return _batch(EVENTS, made)
 
 
-def _byte_columns(split_bytes: npt.NDArray[np.int64], fate_bytes: npt.NDArray[np.int64],
-                  wasted_bytes: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.int64]]:  # fmt: skip
-    """Name the byte columns both tables share; [splits, n, directions], [n, fates], [n]."""
-    made: dict[str, npt.NDArray[np.int64]] = {}
-    for d, direction in enumerate(DIRECTIONS):
-        made[f"{direction}_bytes"] = split_bytes[:, :, d].sum(axis=0)
-        for s, split in enumerate(SPLITS):
-            made[f"{direction}_{split}_bytes"] = np.ascontiguousarray(split_bytes[s, :, d])
-    for fate in Fate:
-        made[f"{label(fate)}_bytes"] = np.ascontiguousarray(fate_bytes[:, fate])
-    made["wasted_bytes"] = wasted_bytes
-    return made
+def _byte_block(totals: DeviceTotals, applied: npt.NDArray[np.bool_]) -> Wholes:
+    """Return the columns ``_BYTES`` of every slot, int64 [len(_BYTES), n]."""
+    n = len(applied)
+    block = np.empty((len(_BYTES), n), dtype=np.int64)
+    ways = block[: len(DIRECTIONS) * (1 + len(SPLITS))].reshape(len(DIRECTIONS), 1 + len(SPLITS), n)
+    ways[:, 1:] = totals.split_bytes.transpose(1, 0, 2)
+    ways[:, 1:].sum(axis=1, out=ways[:, 0])
+    block[-1 - len(Fate) : -1] = totals.fate_bytes
+    sent_bytes = ways[:, 0].sum(axis=0)
+    block[-1] = sent_bytes - np.where(applied, block[-1 - len(Fate) + Fate.DELIVERED], 0)
+    return block
 
 
-def _stranger_bytes(columns: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Sum what travelled to or from devices that were not invited: [splits, directions] and [fates]."""
-    columns = columns[:, columns[Column.SLOT] < 0]
-    sizes = columns[list(SPLIT_COLUMNS)]
-    by_direction = [
-        sizes[:, columns[Column.DIRECTION] == d].sum(axis=1) for d in (Direction.DOWN, Direction.UP)
-    ]
-    by_fate = [sizes[:, columns[Column.FATE] == fate].sum() for fate in Fate]
-    return _whole(np.stack(by_direction, axis=1)), _whole(np.array(by_fate))
+def _stranger_bytes(columns: Floats) -> Wholes | int:
+    """Return what travelled to or from devices that were not invited, int64 [len(_BYTES)]; 0 for nothing."""
+    strange = columns[Column.SLOT] < 0
+    if not strange.any():
+        return 0
+    strangers = columns[:, strange]
+    strangers[Column.SLOT] = 0
+    return np.asarray(_byte_block(device_totals(strangers, 1), np.zeros(1, dtype=np.bool_))[:, 0])
 
 
-def round_batches(facts: RoundFacts, cohort: Cohort, names: FleetNames, log: EventLog) -> RoundBatches:
+def round_batches(facts: RoundFacts, cohort: Cohort, names: FleetNames, columns: Floats) -> RoundBatches:
     """Return the rows that a finished round leaves in ``rounds``, ``device_rounds`` and ``events``.
 
     Parameters
     ----------
     facts, cohort, names : what the log does not tell.
-    log : every record of the round, those of devices that ended after it included.
+    columns : float64 [WIDTH, records], from :meth:`EventLog.columns`: every record of the round, those of
+        devices that ended after it included. The rows of ``events`` share its memory: do not change it.
 
     Raises
     ------
     ValueError
         For a slot outside the cohort, bytes without a direction, or a code outside its vocabulary.
     """
-    n = len(cohort.device)
-    columns = log.columns()
-    totals = device_totals(columns, n)
+    totals = device_totals(columns, len(cohort.device))
     applied = cohort.outcome == Outcome.COMPLETED
-
-    split_bytes, fate_bytes = _whole(totals.split_bytes), _whole(totals.fate_bytes)
-    sent_bytes = split_bytes.sum(axis=(0, 2))
-    wasted_bytes = np.where(applied, sent_bytes - fate_bytes[:, Fate.DELIVERED], sent_bytes)
+    byte_block = _byte_block(totals, applied)
     wasted_compute_s = np.where(applied, 0.0, totals.compute_s)
-    stage_bytes = _whole(totals.stage_bytes)
+    row = _round_row(facts, cohort, totals, float(wasted_compute_s.sum()))
+    row.update(zip(_BYTES, (byte_block.sum(axis=1) + _stranger_bytes(columns)).tolist(), strict=True))
+    return RoundBatches(
+        rounds=_one_row(ROUNDS, row),
+        device_rounds=_device_rows(facts, cohort, names, totals, byte_block, wasted_compute_s),
+        events=events_batch(facts.round_number, columns),
+        row=row,
+    )
 
+
+def _device_rows(
+    facts: RoundFacts,
+    cohort: Cohort,
+    names: FleetNames,
+    totals: DeviceTotals,
+    byte_block: Wholes,
+    wasted_compute_s: Floats,
+) -> Any:
     # The cohort's arrays are copied: Arrow would share their memory, and the caller may reuse them.
+    n = len(cohort.device)
+    wholes = np.empty((len(_WHOLE_NAMES), n), dtype=np.int64)
+    wholes[: len(_BYTES)] = byte_block
+    wholes[len(_BYTES) : -3].reshape(len(Stage), len(DIRECTIONS), n)[:] = totals.stage_bytes
+    wholes[-3:] = cohort.device, cohort.memory_bytes, cohort.examples
+
+    first_s = np.fmin.reduce(totals.stage_start_s, axis=0)
+    last_s = np.fmax.reduce(totals.stage_end_s, axis=0)
+    latency_s = totals.arrival_s - first_s
+    idle_s = last_s - first_s - totals.compute_s - totals.transfer_s
+    # Two frames of one device can overlap (a duplicate beside the original); then there was no wait.
+    wait_s = np.fmax(idle_s, 0.0)
+    floats = np.stack(
+        (totals.compute_s, wait_s, wasted_compute_s, cohort.energy_compute_j, cohort.energy_radio_j)
+    )
+    nullable = np.concatenate(
+        (totals.stage_start_s, totals.stage_end_s, latency_s[None], cohort.loss[None]), dtype=np.float64
+    )
     made: dict[str, Any] = {
         "round": pa.array(np.full(n, facts.round_number, dtype=np.int32)),
-        "phase": _constant(facts.phase, n),
-        "device": pa.array(cohort.device.astype(np.int64)),
+        "phase": _constant(facts.phase, n, pa.int32()),
         "class": _labelled(cohort.device_class.astype(np.int32), _dictionary(names.classes)),
         "network": _labelled(cohort.network.astype(np.int32), _dictionary(names.networks)),
         "region": _labelled(cohort.region.astype(np.int32), _dictionary(names.regions)),
         "outcome": _labelled(cohort.outcome.astype(np.int8), _OUTCOMES),
         "stage": _labelled(cohort.stage.astype(np.int8), _STAGES, cohort.stage == _NO_STAGE),
         "reason": _labelled(cohort.reason.astype(np.int8), _REASONS),
-        "compute_s": pa.array(totals.compute_s),
         "retries": pa.array(totals.retries.astype(np.int32)),
-        "energy_compute_j": pa.array(cohort.energy_compute_j.astype(np.float64)),
-        "energy_radio_j": pa.array(cohort.energy_radio_j.astype(np.float64)),
-        "memory_bytes": pa.array(cohort.memory_bytes.astype(np.int64)),
-        "examples": pa.array(cohort.examples.astype(np.int64)),
-        "loss": _nullable(cohort.loss.astype(np.float64)),
-        "wasted_compute_s": pa.array(wasted_compute_s),
+        **_columns(wholes, _WHOLE_NAMES),
+        **_columns(floats, _FLOAT_NAMES),
+        **_columns(nullable, _NULLABLE_NAMES, nullable=True),
     }
-    for stage in Stage:
-        made[f"{label(stage)}_start_s"] = _nullable(np.ascontiguousarray(totals.stage_start_s[:, stage]))
-        made[f"{label(stage)}_end_s"] = _nullable(np.ascontiguousarray(totals.stage_end_s[:, stage]))
-        for d, direction in enumerate(DIRECTIONS):
-            made[f"{label(stage)}_{direction}_bytes"] = pa.array(
-                np.ascontiguousarray(stage_bytes[:, stage, d])
-            )
-    first_s = np.fmin.reduce(totals.stage_start_s, axis=1)
-    last_s = np.fmax.reduce(totals.stage_end_s, axis=1)
-    made["latency_s"] = _nullable(totals.arrival_s - first_s)
-    idle_s = last_s - first_s - totals.compute_s - totals.transfer_s
-    # Two frames of one device can overlap (a duplicate beside the original); then there was no wait.
-    made["wait_s"] = pa.array(np.fmax(idle_s, 0.0))
-    for name, values in _byte_columns(split_bytes, fate_bytes, wasted_bytes).items():
-        made[name] = pa.array(values)
+    return _batch(DEVICE_ROUNDS, made)
 
-    outcomes = np.bincount(cohort.outcome, minlength=len(Outcome))
-    stranger_splits, stranger_fates = _stranger_bytes(columns)
-    total_splits = split_bytes.sum(axis=1) + stranger_splits
-    total_fates = fate_bytes.sum(axis=0) + stranger_fates
-    row: dict[str, Any] = {
+
+def _round_row(
+    facts: RoundFacts, cohort: Cohort, totals: DeviceTotals, wasted_compute_s: float
+) -> dict[str, Any]:
+    """Return the row of ``rounds`` without its bytes."""
+    outcomes = np.bincount(cohort.outcome, minlength=len(Outcome)).tolist()
+    return {
         "round": facts.round_number,
         "phase": facts.phase,
         "start_s": facts.start_s,
@@ -208,26 +259,38 @@ def round_batches(facts: RoundFacts, cohort: Cohort, names: FleetNames, log: Eve
         "duration_s": facts.end_s - facts.start_s,
         "outcome": label(facts.outcome),
         "reason": label(facts.reason),
-        "invited": n,
+        "invited": len(cohort.device),
         "accepted": totals.accepted,
-        **{label(outcome): int(outcomes[outcome]) for outcome in Outcome},
+        **dict(zip(_OUTCOME_NAMES, outcomes, strict=True)),
         "retries": int(totals.retries.sum()),
         "compute_s": float(totals.compute_s.sum()),
-        "wasted_compute_s": float(wasted_compute_s.sum()),
+        "wasted_compute_s": wasted_compute_s,
         "energy_j": float(cohort.energy_compute_j.sum() + cohort.energy_radio_j.sum()),
         "loss": None if np.isnan(facts.loss) else facts.loss,
         "weight": facts.weight,
         "wall_s": facts.wall_s,
         "host_rss_bytes": facts.host_rss_bytes,
     }
-    total_wasted = np.array([wasted_bytes.sum() + stranger_splits.sum()])
-    shared = _byte_columns(total_splits[:, None, :], total_fates[None, :], total_wasted)
-    row.update((name, int(values[0])) for name, values in shared.items())
-    return RoundBatches(
-        rounds=_rows(ROUNDS, [row]),
-        device_rounds=_batch(DEVICE_ROUNDS, made),
-        events=events_batch(facts.round_number, columns),
-    )
+
+
+@functools.lru_cache(maxsize=8)
+def _names_by_type(schema: Any) -> dict[Any, list[str]]:
+    by_type: dict[Any, list[str]] = {}
+    for field in schema:
+        by_type.setdefault(field.type, []).append(field.name)
+    return by_type
+
+
+def _one_row(schema: Any, row: dict[str, Any]) -> Any:
+    """Return a batch of one row: an array for all columns of a type, sliced, not one for each column."""
+    made: dict[str, Any] = {}
+    for kind, names in _names_by_type(schema).items():
+        if pa.types.is_dictionary(kind):
+            made.update((name, _constant(row[name], 1, kind.index_type)) for name in names)
+        else:
+            values = pa.array([row[name] for name in names], kind)
+            made.update((name, values.slice(i, 1)) for i, name in enumerate(names))
+    return _batch(schema, made)
 
 
 @functools.lru_cache(maxsize=8)

@@ -7,6 +7,7 @@ how a dictionary numbers its names, or whether the rows were read back from a fi
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any, Final
 
@@ -39,21 +40,27 @@ def canonical(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         has the same bits, and -0.0 differs from 0.0.
     valid : bool [n], False where null.
     """
-    valid = np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    whole = column.null_count == 0
+    valid = (
+        np.ones(len(column), dtype=np.bool_)
+        if whole
+        else np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    )
     if pa.types.is_dictionary(column.type):
-        names = column.dictionary.to_pylist()
-        hashes = np.array([_name_hash(name) for name in names], dtype="<u8")
-        codes = pc.fill_null(column.indices, 0).to_numpy(zero_copy_only=False)
-        if not len(names):
-            return np.zeros(len(codes), dtype="<u8"), valid
-        return np.where(valid, hashes[codes], np.uint64(0)), valid
+        hashes = _name_hashes(tuple(column.dictionary.to_pylist()))
+        if not len(hashes):
+            return np.zeros(len(column), dtype="<u8"), valid
+        codes = column.indices if whole else pc.fill_null(column.indices, 0)
+        values = hashes.take(codes.to_numpy(zero_copy_only=False))
+        return values if whole else np.where(valid, values, np.uint64(0)), valid
     if pa.types.is_floating(column.type):
         values = column.to_numpy(zero_copy_only=False)  # null becomes NaN
         unset = np.isnan(values)
         if unset.any():
             values = np.where(unset, np.nan, values)
         return values.astype("<f8", copy=False), valid
-    return pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype("<i8", copy=False), valid
+    filled = column if whole else pc.fill_null(column, 0)
+    return filled.to_numpy(zero_copy_only=False).astype("<i8", copy=False), valid
 
 
 def whole_columns(table: Any) -> dict[str, Any]:
@@ -65,8 +72,13 @@ def whole_columns(table: Any) -> dict[str, Any]:
     }
 
 
-def _name_hash(name: str) -> int:
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+@functools.lru_cache(maxsize=64)
+def _name_hashes(names: tuple[str, ...]) -> npt.NDArray[np.uint64]:
+    # The same few dictionaries come with every batch.
+    return np.array(
+        [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") for name in names],
+        dtype="<u8",
+    )
 
 
 class TableDigest:
@@ -91,12 +103,15 @@ class TableDigest:
     def _hash(self) -> None:
         if not self._waiting:
             return
-        rows = whole_columns(pa.Table.from_batches(self._waiting))
+        if len(self._waiting) == 1:
+            rows = dict(zip(self._waiting[0].schema.names, self._waiting[0].columns, strict=True))
+        else:
+            rows = whole_columns(pa.Table.from_batches(self._waiting))
         for field, of_values, of_valid in zip(self._fields, self._values, self._valid, strict=True):
             values, valid = canonical(rows[field.name])
-            of_values.update(values.tobytes())
+            of_values.update(np.ascontiguousarray(values))
             if field.nullable:
-                of_valid.update(valid.tobytes())
+                of_valid.update(valid)
         self._waiting.clear()
         self._rows = 0
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.metrics.facts import Floats
-from coordinator.metrics.schemas import SPLITS
 from edge.log import Column
 from edge.vocabulary import Direction, EventKind, Fate, Stage
 
@@ -21,19 +20,21 @@ SPLIT_COLUMNS: Final = (
 )
 """The columns of a record that add up to what travelled, in the order of ``SPLITS``."""
 
+_N_KINDS: Final = len(EventKind)
 _N_STAGES: Final = len(Stage)
+_N_DIRECTIONS: Final = len(Direction)  # NONE included
 _N_FATES: Final = len(Fate)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTotals:
-    """Sums over the records of each slot; n invited devices."""
+    """Sums over the records of each slot; n invited devices, DOWN before UP."""
 
-    stage_start_s: Floats  # [n, stages], NaN: not reached
-    stage_end_s: Floats  # [n, stages]
-    split_bytes: Floats  # [splits, n, directions]
-    stage_bytes: Floats  # [n, stages, directions]
-    fate_bytes: Floats  # [n, fates]
+    stage_start_s: Floats  # [stages, n], NaN: not reached
+    stage_end_s: Floats  # [stages, n]
+    split_bytes: Floats  # [splits, directions, n]
+    stage_bytes: Floats  # [stages, directions, n]
+    fate_bytes: Floats  # [fates, n]
     arrival_s: Floats  # [n], NaN: no report arrived
     compute_s: Floats  # [n]
     transfer_s: Floats  # [n]
@@ -43,6 +44,16 @@ class DeviceTotals:
 
 def _sums(keys: npt.NDArray[np.int64], values: Floats, n: int) -> Floats:
     return np.asarray(np.bincount(keys, values, minlength=n), dtype=np.float64)
+
+
+def _of_invited(columns: Floats, n: int) -> Floats:
+    """Leave out the records of strangers and refuse slots outside the cohort."""
+    slot = columns[Column.SLOT]
+    if not slot.size:
+        return columns
+    if slot.max() >= n:
+        raise ValueError(f"event log: slot {int(slot.max())} in a round of {n} invited devices")
+    return columns[:, slot >= 0] if slot.min() < 0 else columns
 
 
 def device_totals(columns: Floats, n: int) -> DeviceTotals:
@@ -58,38 +69,32 @@ def device_totals(columns: Floats, n: int) -> DeviceTotals:
     ValueError
         For a slot outside the cohort, or bytes without a direction.
     """
-    slot_values = columns[Column.SLOT]
-    if (slot_values < 0).any():
-        columns = columns[:, slot_values >= 0]
-        slot_values = columns[Column.SLOT]
-    slot = slot_values.astype(np.int64)
-    if slot.size and int(slot.max()) >= n:
-        raise ValueError(f"event log: slot {int(slot.max())} in a round of {n} invited devices")
-    kind = columns[Column.KIND]
-    direction = columns[Column.DIRECTION].astype(np.int64)
-    stage = columns[Column.STAGE].astype(np.int64)
+    columns = _of_invited(columns, n)
+    # Adjacent columns become whole numbers in one call.
+    slot, _, kind, stage, direction = columns[Column.SLOT : Column.DIRECTION + 1].astype(np.int64)
     start_s, end_s = columns[Column.START_S], columns[Column.END_S]
-    sizes = columns[list(SPLIT_COLUMNS)]
+    sizes = columns[SPLIT_COLUMNS[0] : SPLIT_COLUMNS[-1] + 1]
     wire = sizes.sum(axis=0)
 
-    sent = direction != Direction.NONE
-    if wire[~sent].any():
+    # Records without a direction get sums of their own, dropped below: cheaper than leaving them out.
+    way = direction * n + slot
+    split_bytes = np.stack([_sums(way, size, _N_DIRECTIONS * n) for size in sizes])
+    split_bytes = split_bytes.reshape(len(SPLIT_COLUMNS), _N_DIRECTIONS, n)
+    if split_bytes[:, Direction.NONE].any():
         raise ValueError("event log: a record with bytes and without a direction")
-    way = slot * 2 + direction - 1
-    split_bytes = np.stack([_sums(way[sent], size[sent], 2 * n) for size in sizes])
+    stage_way = stage * (_N_DIRECTIONS * n) + way
+    stage_bytes = _sums(stage_way, wire, _N_STAGES * _N_DIRECTIONS * n)
 
-    cell = slot * _N_STAGES + stage
-    stage_bytes = _sums((cell * 2 + direction - 1)[sent], wire[sent], 2 * n * _N_STAGES)
-    stage_start_s = np.full(n * _N_STAGES, np.inf)
-    stage_end_s = np.full(n * _N_STAGES, -np.inf)
+    cell = stage * n + slot
+    stage_start_s = np.full(_N_STAGES * n, np.inf)
+    stage_end_s = np.full(_N_STAGES * n, -np.inf)
     np.minimum.at(stage_start_s, cell, start_s)
     np.maximum.at(stage_end_s, cell, end_s)
     unreached = np.isinf(stage_start_s)
     stage_start_s[unreached] = np.nan
     stage_end_s[unreached] = np.nan
 
-    fate = columns[Column.FATE]
-    fate_bytes = _sums(slot * _N_FATES + fate.astype(np.int64), wire, n * _N_FATES)
+    fate = columns[Column.FATE].astype(np.int64)
     arrived = (stage == Stage.REPORT) & (direction == Direction.UP) & (fate != Fate.LOST)
     arrived &= (kind == EventKind.REPORT) | (kind == EventKind.LATE)
     arrival_s = np.full(n, np.inf)
@@ -97,16 +102,16 @@ def device_totals(columns: Floats, n: int) -> DeviceTotals:
     arrival_s[np.isinf(arrival_s)] = np.nan
 
     span_s = end_s - start_s
-    computed = kind == EventKind.COMPUTED
+    kinds = np.bincount(kind * n + slot, minlength=_N_KINDS * n).reshape(_N_KINDS, n)
     return DeviceTotals(
-        stage_start_s=stage_start_s.reshape(n, _N_STAGES),
-        stage_end_s=stage_end_s.reshape(n, _N_STAGES),
-        split_bytes=split_bytes.reshape(len(SPLITS), n, 2),
-        stage_bytes=stage_bytes.reshape(n, _N_STAGES, 2),
-        fate_bytes=fate_bytes.reshape(n, _N_FATES),
+        stage_start_s=stage_start_s.reshape(_N_STAGES, n),
+        stage_end_s=stage_end_s.reshape(_N_STAGES, n),
+        split_bytes=split_bytes[:, Direction.DOWN :],
+        stage_bytes=stage_bytes.reshape(_N_STAGES, _N_DIRECTIONS, n)[:, Direction.DOWN :],
+        fate_bytes=_sums(fate * n + slot, wire, _N_FATES * n).reshape(_N_FATES, n),
         arrival_s=arrival_s,
-        compute_s=_sums(slot[computed], span_s[computed], n),
-        transfer_s=_sums(slot[sent], span_s[sent], n),
-        retries=np.bincount(slot[kind == EventKind.RETRY], minlength=n),
-        accepted=len(np.unique(slot[kind == EventKind.ACCEPTED])),
+        compute_s=_sums(slot, np.where(kind == EventKind.COMPUTED, span_s, 0.0), n),
+        transfer_s=_sums(slot, np.where(direction != Direction.NONE, span_s, 0.0), n),
+        retries=kinds[EventKind.RETRY],
+        accepted=int(np.count_nonzero(kinds[EventKind.ACCEPTED])),
     )

@@ -87,7 +87,7 @@ def test_loss_of_a_class_is_weighted_by_examples(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
         cohort = three_devices(outcome=np.zeros(3, dtype=np.int8), loss=np.array([1.0, 2.0, 4.0]),
                                examples=np.array([5, 10, 30]))  # fmt: skip
-        writer.write_round(round_batches(facts(1), cohort, NAMES, three_device_log()))
+        writer.write_round(round_batches(facts(1), cohort, NAMES, three_device_log().columns()))
         writer.finish()
     values = TableMetricSource(open_run(tmp_path)).values("model.loss", {"class": "budget"})
     np.testing.assert_allclose(values, [(10 * 2.0 + 30 * 4.0) / 40], rtol=1e-15)

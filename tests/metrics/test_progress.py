@@ -25,9 +25,9 @@ class _Clock:
 
 
 def test_figures_of_a_round_come_from_its_row() -> None:
-    assert round_summary(sample_round(2).rounds) == RoundSummary(2, "calm", 1, 1, 1, 220.0, 0.25, None)
+    assert round_summary(sample_round(2).row) == RoundSummary(2, "calm", 1, 1, 1, 220.0, 0.25, None)
     batches = sample_round(2, outcome=RoundOutcome.ABANDONED, reason=Reason.QUORUM, loss=math.nan)
-    summary = round_summary(batches.rounds)
+    summary = round_summary(batches.row)
     assert summary.abandoned == "quorum"
     assert math.isnan(summary.loss)
 

@@ -23,7 +23,7 @@ from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOu
 
 
 def _made() -> tuple[dict[str, list[object]], dict[str, object], list[dict[str, object]]]:
-    batches = round_batches(facts(4, loss=math.nan), three_devices(), NAMES, three_device_log())
+    batches = round_batches(facts(4, loss=math.nan), three_devices(), NAMES, three_device_log().columns())
     return (
         batches.device_rounds.to_pydict(),
         batches.rounds.to_pylist()[0],
@@ -152,7 +152,7 @@ def _random_log(seed: int, n: int) -> EventLog:
 @pytest.mark.parametrize("seed", range(5))
 def test_bytes_add_up_in_every_way_on_random_logs(seed: int) -> None:
     log = _random_log(seed, 3)
-    batches = round_batches(facts(1), three_devices(), NAMES, log)
+    batches = round_batches(facts(1), three_devices(), NAMES, log.columns())
     records = log.array()
     for batch in (batches.rounds, batches.device_rounds):
         column = {
@@ -187,7 +187,7 @@ def test_a_round_without_devices_or_records() -> None:
         **dict.fromkeys(("energy_compute_j", "energy_radio_j", "loss"), nothing),
     )  # fmt: skip
     ended = facts(1, outcome=RoundOutcome.ABANDONED, reason=Reason.NOBODY_AVAILABLE, loss=math.nan)
-    batches = round_batches(ended, cohort, NAMES, EventLog())
+    batches = round_batches(ended, cohort, NAMES, EventLog().columns())
     assert batches.device_rounds.num_rows == 0
     assert batches.events.num_rows == 0
     row = batches.rounds.to_pylist()[0]
@@ -196,7 +196,7 @@ def test_a_round_without_devices_or_records() -> None:
 
 def test_a_device_without_records_has_an_empty_row() -> None:
     log = EventLog()
-    batches = round_batches(facts(1), three_devices(), NAMES, log)
+    batches = round_batches(facts(1), three_devices(), NAMES, log.columns())
     row = batches.device_rounds.to_pylist()[1]
     assert row["invite_start_s"] is None
     assert row["latency_s"] is None
@@ -205,7 +205,7 @@ def test_a_device_without_records_has_an_empty_row() -> None:
 
 def test_the_caller_may_reuse_its_arrays() -> None:
     cohort = three_devices()
-    batches = round_batches(facts(1), cohort, NAMES, three_device_log())
+    batches = round_batches(facts(1), cohort, NAMES, three_device_log().columns())
     before = batches.device_rounds.to_pylist()
     for name in cohort.__slots__:
         getattr(cohort, name)[:] = 0
@@ -216,20 +216,20 @@ def test_a_slot_outside_the_cohort_is_refused() -> None:
     log = EventLog()
     record(log, 3, EventKind.REPORT, Stage.REPORT, Direction.UP)
     with pytest.raises(ValueError, match="slot 3 in a round of 3 invited"):
-        round_batches(facts(1), three_devices(), NAMES, log)
+        round_batches(facts(1), three_devices(), NAMES, log.columns())
 
 
 def test_bytes_without_a_direction_are_refused() -> None:
     log = EventLog()
     record(log, 0, EventKind.COMPUTED, Stage.COMPUTE, sizes=(1, 0, 0, 0))
     with pytest.raises(ValueError, match="without a direction"):
-        round_batches(facts(1), three_devices(), NAMES, log)
+        round_batches(facts(1), three_devices(), NAMES, log.columns())
 
 
 def test_a_code_outside_its_vocabulary_is_refused() -> None:
     cohort = three_devices(outcome=np.array([0, 1, 1]), device_class=np.array([0, 1, 2]))
     with pytest.raises(pa.ArrowException):
-        round_batches(facts(1), cohort, NAMES, three_device_log())
+        round_batches(facts(1), cohort, NAMES, three_device_log().columns())
 
 
 def test_cohort_arrays_of_another_length_are_refused() -> None:

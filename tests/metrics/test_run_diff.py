@@ -48,7 +48,7 @@ def _write_with_late_event(directory: Path, reason_round: int) -> None:
             log = three_device_log(100.0 * number)
             if number == reason_round:
                 record(log, 0, EventKind.RETRY, Stage.REPORT, span_s=(100.0 * number + 9, 100.0 * number + 9))
-            writer.write_round(round_batches(facts(number, 100.0 * number), three_devices(), NAMES, log))
+            writer.write_round(round_batches(facts(number, 100.0 * number), three_devices(), NAMES, log.columns()))
         writer.finish()
 
 
@@ -79,7 +79,7 @@ def test_a_difference_beside_the_events_is_found(tmp_path: Path) -> None:
         cohort.energy_compute_j[0] = energy_j
         with RunWriter(tmp_path / name) as writer:
             writer.write_round(sample_round(1))
-            writer.write_round(round_batches(facts(2), cohort, NAMES, three_device_log()))
+            writer.write_round(round_batches(facts(2), cohort, NAMES, three_device_log().columns()))
             writer.finish()
     found = diff_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b")).divergence
     assert found is not None

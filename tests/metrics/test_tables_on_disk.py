@@ -74,7 +74,7 @@ def test_the_digest_does_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) 
     rng = np.random.default_rng(3)
     cohort, log = three_devices(), three_device_log()
     whole = pa.Table.from_batches(
-        [round_batches(facts(number), cohort, NAMES, log).device_rounds for number in range(1, 101)]
+        [round_batches(facts(number), cohort, NAMES, log.columns()).device_rounds for number in range(1, 101)]
     )
     digests = set()
     for rows_at_once in (1, 50, 10_000):
