@@ -269,13 +269,13 @@ class SimulatedDevice(DeviceLink):
         self.reason = reason
 
     def _finish(self) -> None:
+        # No reference cycle is left behind: a round's thousands of devices are freed at once, not collected.
         self.over = True
         self._task = None
         mailbox, self._mailbox = self._mailbox, None
         if mailbox is not None:
             for delivery in mailbox.close():
                 self.log_frame(delivery, Fate.DISCARDED, self.reason or Reason.WRONG_STAGE)
-        # No reference cycle is left behind: a round's thousands of devices are freed at once, not collected.
         self._services.finished(self)
 
     def _cut(self, reason: Reason) -> None:
@@ -311,13 +311,13 @@ class SimulatedDevice(DeviceLink):
         plan = self._services.plan
         if kind is Accept:
             self.stage = Stage.DOWNLOAD
-            if plan.drop_stage[self.slot] == Stage.DOWNLOAD and delivery is not None:
+            if plan.drop_stage[self.slot] == Stage.DOWNLOAD:
                 self._vanish_at(delivery.end_s)
         elif kind is Report:
             self.stage = Stage.REPORT
             assert self._mailbox is not None
             self._mailbox.set_deadline(self._patience_s)
-            if plan.drop_stage[self.slot] == Stage.REPORT and delivery is not None:
+            if plan.drop_stage[self.slot] == Stage.REPORT:
                 span_s = delivery.last_byte_s - delivery.first_byte_s
                 self._vanish_at(delivery.first_byte_s + plan.drop_fraction[self.slot] * span_s)
         elif isinstance(message, Decline):

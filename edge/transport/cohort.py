@@ -30,6 +30,7 @@ from edge.vocabulary import Direction
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
 
 _JITTER = 0
 _LOSS = 1 << 32
@@ -61,27 +62,51 @@ class Frame:
     frame_bytes: Ints
 
 
+@dataclass(frozen=True, slots=True)
 class PreparedFrame:
-    """The fate of one frame for every device of the cohort, as lists indexed by slot."""
+    """The fate of one frame for every device of the cohort, as lists indexed by slot.
 
-    __slots__ = ("direction", "frame_bytes", "latency_s", "overhead_bytes", "plain", "transmission_s")
+    Attributes
+    ----------
+    frame_bytes : its length.
+    overhead_bytes : headers of its packets, and the acknowledgements that they draw.
+    latency_s : half a round trip and the jitter.
+    transmission_s : seconds that its packets take at the link's mean rate.
+    plain : whether no packet is lost at its first sending and the link knows no outages.
+    """
 
-    def __init__(self, frame: Frame, specs: LinkSpecs, small_s: Floats, keys: npt.NDArray[np.uint64]) -> None:
-        count = -(-frame.frame_bytes // SEGMENT_PAYLOAD_BYTES)
-        overhead = count * SEGMENT_HEADER_BYTES + -(-count // SEGMENTS_PER_ACK) * PURE_ACK_BYTES
-        with np.errstate(divide="ignore"):
-            first = np.log(hashed_uniform(keys, _LOSS)) / np.log1p(-specs.loss)
-        rate_bps = specs.up_bps if frame.direction is Direction.UP else specs.down_bps
-        latency = 0.5 * small_s - specs.jitter_s * np.log(hashed_uniform(keys, _JITTER))
-        self.direction = frame.direction
-        self.frame_bytes: list[int] = frame.frame_bytes.tolist()
-        self.overhead_bytes: list[int] = overhead.tolist()
-        self.latency_s: list[float] = latency.tolist()
-        transmission = frame.frame_bytes * (8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE) / rate_bps
-        self.transmission_s: list[float] = transmission.tolist()
-        """Seconds that its packets take at the link's mean rate."""
-        self.plain: list[bool] = ((first >= count) & ~specs.flaky).tolist()
-        """Whether no packet is lost at its first sending and the link knows no outages."""
+    direction: Direction
+    frame_bytes: list[int]
+    overhead_bytes: list[int]
+    latency_s: list[float]
+    transmission_s: list[float]
+    plain: list[bool]
+
+
+def _prepare(
+    frames: list[Frame], specs: LinkSpecs, small_down_s: Floats, small_up_s: Floats, keys: Keys
+) -> list[PreparedFrame]:
+    """Draw the fates of all frames at once; row n of every array here belongs to frame n."""
+    frame_bytes = np.stack([frame.frame_bytes for frame in frames])
+    up = np.array([[frame.direction is Direction.UP] for frame in frames])
+    of_frame = hashed_bits(keys, np.arange(len(frames))[:, None])
+    count = -(-frame_bytes // SEGMENT_PAYLOAD_BYTES)
+    overhead = count * SEGMENT_HEADER_BYTES + -(-count // SEGMENTS_PER_ACK) * PURE_ACK_BYTES
+    with np.errstate(divide="ignore"):
+        first_lost = np.log(hashed_uniform(of_frame, _LOSS)) / np.log1p(-specs.loss)
+    jitter = specs.jitter_s * -np.log(hashed_uniform(of_frame, _JITTER))
+    latency = 0.5 * np.where(up, small_up_s, small_down_s) + jitter
+    rate_bps = np.where(up, specs.up_bps, specs.down_bps)
+    transmission = frame_bytes * (8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE) / rate_bps
+    plain = (first_lost >= count) & ~specs.flaky
+    columns = (
+        frame_bytes.tolist(),
+        overhead.tolist(),
+        latency.tolist(),
+        transmission.tolist(),
+        plain.tolist(),
+    )
+    return [PreparedFrame(frame.direction, *row) for frame, *row in zip(frames, *columns, strict=True)]
 
 
 def small_round_trip_array(rate_bps: Floats, rtt_s: Floats) -> Floats:
@@ -142,15 +167,7 @@ class CohortLinks:
         self.small_up_s: list[float] = small_up.tolist()
         self.handshake_s = self._handshakes(keys, specs, small_down, handshakes)
         """Seconds that opening the connection takes; ``inf`` where TCP gives up."""
-        self.frames = [
-            PreparedFrame(
-                frame,
-                specs,
-                small_up if frame.direction is Direction.UP else small_down,
-                hashed_bits(keys, number),
-            )
-            for number, frame in enumerate(frames)
-        ]
+        self.frames = _prepare(frames, specs, small_down, small_up, keys)
         self.frame_count = len(self.frames)
 
     def _handshakes(
