@@ -44,7 +44,7 @@ class RoundSummary:
 
 
 def round_summary(row: Mapping[str, Any]) -> RoundSummary:
-    """Return the figures of a row of the table ``rounds``, given by column as plain values, None where null."""
+    """Return the figures of a row of the table ``rounds``: plain values by column, None where null."""
     return RoundSummary(
         round_number=row["round"],
         phase=row["phase"],

@@ -207,9 +207,10 @@ class Training:
         reasons = np.frombuffer(bytearray(cohort.reason), np.int8)
         columns = cohort.log.columns()
         losses = np.array(cohort.loss)
-        given_up = (outcome is RoundOutcome.ABANDONED) & (outcomes == Outcome.COMPLETED)
-        outcomes[given_up] = Outcome.ABANDONED
-        reasons[given_up] = Reason.QUORUM
+        if outcome is RoundOutcome.ABANDONED:
+            given_up = outcomes == Outcome.COMPLETED
+            outcomes[given_up] = Outcome.ABANDONED
+            reasons[given_up] = Reason.QUORUM
         code = fleet.network[ids]
         compute_j, radio_j = device_energy(
             columns,

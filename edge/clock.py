@@ -206,7 +206,7 @@ class Awaitable:
     __slots__ = ("_asyncio_future_blocking", "_callback", "_context", "_error", "_loop")
 
     def __init__(self, loop: VirtualClockLoop) -> None:
-        self._loop = loop
+        self._loop = loop  # asyncio reads it under this name, to check that it is the running one
         self._asyncio_future_blocking = False
         self._callback: Callable[[Any], object] | None = None
         self._context: Context | None = None
@@ -215,10 +215,6 @@ class Awaitable:
     def describe(self) -> str:
         """Return what the waiting task waits for, for a deadlock's message."""
         return type(self).__name__
-
-    def get_loop(self) -> VirtualClockLoop:
-        """Return the loop (asyncio checks that it is the running one)."""
-        return self._loop
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
         """Register the waiting task's wake-up; called by asyncio."""

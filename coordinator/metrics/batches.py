@@ -15,14 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from coordinator.metrics.facts import Cohort, Evaluation, FleetNames, Floats, RoundFacts
-from coordinator.metrics.schemas import (
-    DEVICE_ROUNDS,
-    DIRECTIONS,
-    EVALUATIONS,
-    EVENTS,
-    ROUNDS,
-    SPLITS,
-)
+from coordinator.metrics.schemas import DIRECTIONS, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS
 from coordinator.metrics.totals import SPLIT_COLUMNS, DeviceTotals, device_totals
 from edge.log import Column
 from edge.vocabulary import (
@@ -50,6 +43,8 @@ _EVENT_CODES: Final = {
     "reason": (Column.REASON, _REASONS),
 }
 """The columns of ``events`` that hold labels: where their codes are in a record, and their dictionaries."""
+
+_NAMES: Final = {table: tuple(schema.names) for table, schema in SCHEMAS.items()}
 
 _NO_STAGE: Final = -1
 
@@ -79,6 +74,18 @@ _NULLABLE_NAMES: Final = (
 )
 _OUTCOME_NAMES: Final = labels(Outcome)
 
+_ROUND_LABELS: Final = {
+    f.name: f.type.index_type.to_pandas_dtype() for f in ROUNDS if pa.types.is_dictionary(f.type)
+}
+"""The columns of ``rounds`` that hold labels, with the types of their codes."""
+
+_ROUND_NUMBERS: Final = {
+    kind: tuple(f.name for f in ROUNDS if f.type == kind) for kind in (pa.int32(), pa.int64(), pa.float64())
+}
+"""The other columns of ``rounds`` by type."""
+
+_EVALUATION: Final = pa.struct(list(EVALUATIONS))
+
 
 @dataclass(frozen=True, slots=True)
 class RoundBatches:
@@ -103,8 +110,8 @@ def _dictionary(names: tuple[str, ...]) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def _constant(name: str, n: int, index: Any) -> Any:
-    return _labelled(np.zeros(n, dtype=index.to_pandas_dtype()), _dictionary((name,)))
+def _constant(name: str, n: int, codes: type[np.integer]) -> Any:
+    return _labelled(np.zeros(n, dtype=codes), _dictionary((name,)))
 
 
 def _columns(block: npt.NDArray[Any], names: Sequence[str], *, nullable: bool = False) -> dict[str, Any]:
@@ -118,13 +125,8 @@ def _columns(block: npt.NDArray[Any], names: Sequence[str], *, nullable: bool = 
     return {name: whole.slice(i * n, n) for i, name in enumerate(names)}
 
 
-def _batch(schema: Any, columns: dict[str, Any]) -> Any:
-    return pa.RecordBatch.from_arrays([columns[name] for name in _names(schema)], schema=schema)
-
-
-@functools.lru_cache(maxsize=8)
-def _names(schema: Any) -> tuple[str, ...]:
-    return tuple(schema.names)
+def _batch(table: str, columns: dict[str, Any]) -> Any:
+    return pa.RecordBatch.from_arrays([columns[name] for name in _NAMES[table]], schema=SCHEMAS[table])
 
 
 def events_batch(round_number: int, columns: Floats) -> Any:
@@ -148,7 +150,7 @@ def events_batch(round_number: int, columns: Floats) -> Any:
     }
     for name, (column, dictionary) in _EVENT_CODES.items():
         made[name] = _labelled(columns[column].astype(np.int8), dictionary)
-    return _batch(EVENTS, made)
+    return _batch("events", made)
 
 
 def _byte_block(totals: DeviceTotals, applied: npt.NDArray[np.bool_]) -> Wholes:
@@ -189,13 +191,13 @@ def round_batches(facts: RoundFacts, cohort: Cohort, names: FleetNames, columns:
         For a slot outside the cohort, bytes without a direction, or a code outside its vocabulary.
     """
     totals = device_totals(columns, len(cohort.device))
-    applied = cohort.outcome == Outcome.COMPLETED
+    applied = cohort.outcome == Outcome.COMPLETED.value
     byte_block = _byte_block(totals, applied)
     wasted_compute_s = np.where(applied, 0.0, totals.compute_s)
     row = _round_row(facts, cohort, totals, float(wasted_compute_s.sum()))
     row.update(zip(_BYTES, (byte_block.sum(axis=1) + _stranger_bytes(columns)).tolist(), strict=True))
     return RoundBatches(
-        rounds=_one_row(ROUNDS, row),
+        rounds=_one_row(row),
         device_rounds=_device_rows(facts, cohort, names, totals, byte_block, wasted_compute_s),
         events=events_batch(facts.round_number, columns),
         row=row,
@@ -231,7 +233,7 @@ def _device_rows(
     )
     made: dict[str, Any] = {
         "round": pa.array(np.full(n, facts.round_number, dtype=np.int32)),
-        "phase": _constant(facts.phase, n, pa.int32()),
+        "phase": _constant(facts.phase, n, np.int32),
         "class": _labelled(cohort.device_class.astype(np.int32), _dictionary(names.classes)),
         "network": _labelled(cohort.network.astype(np.int32), _dictionary(names.networks)),
         "region": _labelled(cohort.region.astype(np.int32), _dictionary(names.regions)),
@@ -243,7 +245,7 @@ def _device_rows(
         **_columns(floats, _FLOAT_NAMES),
         **_columns(nullable, _NULLABLE_NAMES, nullable=True),
     }
-    return _batch(DEVICE_ROUNDS, made)
+    return _batch("device_rounds", made)
 
 
 def _round_row(
@@ -273,35 +275,19 @@ def _round_row(
     }
 
 
-@functools.lru_cache(maxsize=8)
-def _names_by_type(schema: Any) -> dict[Any, list[str]]:
-    by_type: dict[Any, list[str]] = {}
-    for field in schema:
-        by_type.setdefault(field.type, []).append(field.name)
-    return by_type
+def _one_row(row: dict[str, Any]) -> Any:
+    """Return the batch of a row of ``rounds``; slices of an array per type are cheaper than many arrays."""
+    made: dict[str, Any] = {name: _constant(row[name], 1, codes) for name, codes in _ROUND_LABELS.items()}
+    for kind, names in _ROUND_NUMBERS.items():
+        values = pa.array([row[name] for name in names], kind)
+        made.update((name, values.slice(i, 1)) for i, name in enumerate(names))
+    return _batch("rounds", made)
 
 
-def _one_row(schema: Any, row: dict[str, Any]) -> Any:
-    """Return a batch of one row: an array for all columns of a type, sliced, not one for each column."""
-    made: dict[str, Any] = {}
-    for kind, names in _names_by_type(schema).items():
-        if pa.types.is_dictionary(kind):
-            made.update((name, _constant(row[name], 1, kind.index_type)) for name in names)
-        else:
-            values = pa.array([row[name] for name in names], kind)
-            made.update((name, values.slice(i, 1)) for i, name in enumerate(names))
-    return _batch(schema, made)
-
-
-@functools.lru_cache(maxsize=8)
-def _struct(schema: Any) -> Any:
-    return pa.struct(list(schema))
-
-
-def _rows(schema: Any, rows: Sequence[dict[str, Any]]) -> Any:
+def _evaluation_rows(rows: list[dict[str, Any]]) -> Any:
     # One conversion of whole rows: a call per column costs more than the column.
-    flat = pa.RecordBatch.from_struct_array(pa.array(rows, type=_struct(schema)))
-    return pa.RecordBatch.from_arrays(flat.columns, schema=schema)
+    flat = pa.RecordBatch.from_struct_array(pa.array(rows, type=_EVALUATION))
+    return pa.RecordBatch.from_arrays(flat.columns, schema=EVALUATIONS)
 
 
 def evaluation_batch(round_number: int, phase: str, time_s: float, values: Iterable[Evaluation]) -> Any:
@@ -329,4 +315,4 @@ def evaluation_batch(round_number: int, phase: str, time_s: float, values: Itera
         }
         for value in values
     ]
-    return _rows(EVALUATIONS, rows)
+    return _evaluation_rows(rows)

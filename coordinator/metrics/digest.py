@@ -109,9 +109,9 @@ class TableDigest:
             rows = whole_columns(pa.Table.from_batches(self._waiting))
         for field, of_values, of_valid in zip(self._fields, self._values, self._valid, strict=True):
             values, valid = canonical(rows[field.name])
-            of_values.update(np.ascontiguousarray(values))
+            of_values.update(np.ascontiguousarray(values).data)
             if field.nullable:
-                of_valid.update(valid)
+                of_valid.update(valid.data)
         self._waiting.clear()
         self._rows = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ SPLIT_COLUMNS: Final = (
 )
 """The columns of a record that add up to what travelled, in the order of ``SPLITS``."""
 
+_N_SPLITS: Final = len(SPLIT_COLUMNS)
 _N_KINDS: Final = len(EventKind)
 _N_STAGES: Final = len(Stage)
 _N_DIRECTIONS: Final = len(Direction)  # NONE included
@@ -42,8 +44,9 @@ class DeviceTotals:
     accepted: int
 
 
-def _sums(keys: npt.NDArray[np.int64], values: Floats, n: int) -> Floats:
-    return np.asarray(np.bincount(keys, values, minlength=n), dtype=np.float64)
+def _sums(cells: npt.NDArray[np.int64], values: Floats, shape: tuple[int, ...]) -> Floats:
+    """Add up the values of each cell of an array of ``shape``; a cell is its position in the flat array."""
+    return np.asarray(np.bincount(cells, values, minlength=math.prod(shape)), dtype=np.float64).reshape(shape)
 
 
 def _of_invited(columns: Floats, n: int) -> Floats:
@@ -78,28 +81,27 @@ def device_totals(columns: Floats, n: int) -> DeviceTotals:
 
     # Records without a direction get sums of their own, dropped below: cheaper than leaving them out.
     way = direction * n + slot
-    split_bytes = np.stack([_sums(way, size, _N_DIRECTIONS * n) for size in sizes])
-    split_bytes = split_bytes.reshape(len(SPLIT_COLUMNS), _N_DIRECTIONS, n)
+    split = np.arange(_N_SPLITS)[:, None]
+    split_way = (split * (_N_DIRECTIONS * n) + way).reshape(-1)
+    split_bytes = _sums(split_way, sizes.reshape(-1), (_N_SPLITS, _N_DIRECTIONS, n))
     if split_bytes[:, Direction.NONE].any():
         raise ValueError("event log: a record with bytes and without a direction")
     stage_way = stage * (_N_DIRECTIONS * n) + way
-    stage_bytes = _sums(stage_way, wire, _N_STAGES * _N_DIRECTIONS * n)
+    stage_bytes = _sums(stage_way, wire, (_N_STAGES, _N_DIRECTIONS, n))
 
     cell = stage * n + slot
-    stage_start_s = np.full(_N_STAGES * n, np.inf)
-    stage_end_s = np.full(_N_STAGES * n, -np.inf)
-    np.minimum.at(stage_start_s, cell, start_s)
-    np.maximum.at(stage_end_s, cell, end_s)
-    unreached = np.isinf(stage_start_s)
-    stage_start_s[unreached] = np.nan
-    stage_end_s[unreached] = np.nan
+    # Unlike minimum and maximum, fmin and fmax take the other of two values when one is NaN.
+    stage_start_s = np.full(_N_STAGES * n, np.nan)
+    stage_end_s = np.full(_N_STAGES * n, np.nan)
+    np.fmin.at(stage_start_s, cell, start_s)
+    np.fmax.at(stage_end_s, cell, end_s)
 
     fate = columns[Column.FATE].astype(np.int64)
-    arrived = (stage == Stage.REPORT) & (direction == Direction.UP) & (fate != Fate.LOST)
-    arrived &= (kind == EventKind.REPORT) | (kind == EventKind.LATE)
-    arrival_s = np.full(n, np.inf)
-    np.minimum.at(arrival_s, slot[arrived], end_s[arrived])
-    arrival_s[np.isinf(arrival_s)] = np.nan
+    # Plain values: numpy takes a member of an enum for an array first, which costs more than to compare.
+    arrived = (stage == Stage.REPORT.value) & (direction == Direction.UP.value) & (fate != Fate.LOST.value)
+    arrived &= (kind == EventKind.REPORT.value) | (kind == EventKind.LATE.value)
+    arrival_s = np.full(n, np.nan)
+    np.fmin.at(arrival_s, slot[arrived], end_s[arrived])
 
     span_s = end_s - start_s
     kinds = np.bincount(kind * n + slot, minlength=_N_KINDS * n).reshape(_N_KINDS, n)
@@ -107,11 +109,11 @@ def device_totals(columns: Floats, n: int) -> DeviceTotals:
         stage_start_s=stage_start_s.reshape(_N_STAGES, n),
         stage_end_s=stage_end_s.reshape(_N_STAGES, n),
         split_bytes=split_bytes[:, Direction.DOWN :],
-        stage_bytes=stage_bytes.reshape(_N_STAGES, _N_DIRECTIONS, n)[:, Direction.DOWN :],
-        fate_bytes=_sums(fate * n + slot, wire, _N_FATES * n).reshape(_N_FATES, n),
+        stage_bytes=stage_bytes[:, Direction.DOWN :],
+        fate_bytes=_sums(fate * n + slot, wire, (_N_FATES, n)),
         arrival_s=arrival_s,
-        compute_s=_sums(slot, np.where(kind == EventKind.COMPUTED, span_s, 0.0), n),
-        transfer_s=_sums(slot, np.where(direction != Direction.NONE, span_s, 0.0), n),
+        compute_s=_sums(slot, np.where(kind == EventKind.COMPUTED.value, span_s, 0.0), (n,)),
+        transfer_s=_sums(slot, np.where(direction != Direction.NONE.value, span_s, 0.0), (n,)),
         retries=kinds[EventKind.RETRY],
         accepted=int(np.count_nonzero(kinds[EventKind.ACCEPTED])),
     )

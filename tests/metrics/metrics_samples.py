@@ -102,7 +102,9 @@ def facts(number: int, start_s: float = 0.0, **changes: Any) -> RoundFacts:
 
 def sample_round(number: int, start_s: float | None = None, **changes: Any) -> RoundBatches:
     at_s = 100.0 * number if start_s is None else start_s
-    return round_batches(facts(number, at_s, **changes), three_devices(), NAMES, three_device_log(at_s).columns())
+    return round_batches(
+        facts(number, at_s, **changes), three_devices(), NAMES, three_device_log(at_s).columns()
+    )
 
 
 def sample_evaluation(number: int, values: Sequence[Evaluation] | None = None, phase: str = "calm") -> Any:

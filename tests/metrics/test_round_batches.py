@@ -226,6 +226,13 @@ def test_bytes_without_a_direction_are_refused() -> None:
         round_batches(facts(1), three_devices(), NAMES, log.columns())
 
 
+def test_bytes_of_a_stranger_without_a_direction_are_refused() -> None:
+    log = EventLog()
+    record(log, -1, EventKind.GARBAGE, Stage.REPORT, device=7, sizes=(0, 9, 0, 0))
+    with pytest.raises(ValueError, match="without a direction"):
+        round_batches(facts(1), three_devices(), NAMES, log.columns())
+
+
 def test_a_code_outside_its_vocabulary_is_refused() -> None:
     cohort = three_devices(outcome=np.array([0, 1, 1]), device_class=np.array([0, 1, 2]))
     with pytest.raises(pa.ArrowException):

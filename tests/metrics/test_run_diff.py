@@ -48,7 +48,9 @@ def _write_with_late_event(directory: Path, reason_round: int) -> None:
             log = three_device_log(100.0 * number)
             if number == reason_round:
                 record(log, 0, EventKind.RETRY, Stage.REPORT, span_s=(100.0 * number + 9, 100.0 * number + 9))
-            writer.write_round(round_batches(facts(number, 100.0 * number), three_devices(), NAMES, log.columns()))
+            writer.write_round(
+                round_batches(facts(number, 100.0 * number), three_devices(), NAMES, log.columns())
+            )
         writer.finish()
 
 

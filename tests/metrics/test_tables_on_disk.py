@@ -70,6 +70,11 @@ def test_the_digest_is_that_of_the_tables_read_back(tmp_path: Path) -> None:
     assert again.hexdigest() == digest
 
 
+def test_the_digest_of_known_rounds_stays_the_same(tmp_path: Path) -> None:
+    # Changes only together with the schema's version: digests are compared across releases.
+    assert write_run(tmp_path, rounds=3) == "0c4e68e208d30823aa32c8cd09d8640a"
+
+
 def test_the_digest_does_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     cohort, log = three_devices(), three_device_log()
