@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from coordinator.actor import ActiveRound
 from coordinator.assembly import Assembly
 from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.energy import device_energy
+from coordinator.host import rss_bytes
 from coordinator.metrics.batches import evaluation_batch, round_batches
 from coordinator.metrics.facts import Cohort, Evaluation, RoundFacts
 from coordinator.metrics.writer import RunWriter
@@ -88,7 +88,6 @@ class Training:
         """Rounds with devices that are still at work."""
         self._idle: asyncio.Event = asyncio.Event()
         self._evaluated_at = -1
-        self._process = psutil.Process()
 
     async def run(self, simulation: Simulation) -> StopReason:
         """Train until a reason to stop; return it once the last device is done."""
@@ -229,7 +228,7 @@ class Training:
             loss=aggregate.loss if aggregate is not None else math.nan,
             weight=aggregate.weight if aggregate is not None else 0.0,
             wall_s=pending.wall_s,
-            host_rss_bytes=self._process.memory_info().rss,
+            host_rss_bytes=rss_bytes(),
         )
         members = Cohort(
             device=ids,
