@@ -28,6 +28,15 @@ class State(enum.Enum):
     OVER = "over"
 
 
+# On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
+_AWAITING_MODEL = State.AWAITING_MODEL
+_COMPUTING = State.COMPUTING
+_AWAITING_RECEIPT = State.AWAITING_RECEIPT
+_IDLE = State.IDLE
+_OVER = State.OVER
+_NONE = Reason.NONE
+
+
 class Participation:
     """One device's part in one round.
 
@@ -40,7 +49,7 @@ class Participation:
 
     def __init__(self, device: int) -> None:
         self.device = device
-        self.state = State.IDLE
+        self.state = _IDLE
         self.run_id = ""
         self.round_number = -1
         self.receipt: Reason | None = None
@@ -49,7 +58,7 @@ class Participation:
     @property
     def over(self) -> bool:
         """Say whether nothing more is to be done in this round."""
-        return self.state is State.OVER
+        return self.state is _OVER
 
     def _expect(self, state: State, call: str) -> None:
         if self.state is not state:
@@ -57,14 +66,14 @@ class Participation:
 
     def invited(self, invite: Invite, obstacle: Reason) -> Accept | Decline:
         """Answer an invitation: no if there is an ``obstacle`` (battery, memory, …), else yes."""
-        if self.state is not State.IDLE:
-            self._expect(State.IDLE, "invited")
+        if self.state is not _IDLE:
+            self._expect(_IDLE, "invited")
         self.run_id = invite.run_id
         self.round_number = invite.round_number
-        if obstacle is not Reason.NONE:
-            self.state = State.OVER
+        if obstacle is not _NONE:
+            self.state = _OVER
             return Decline(invite.run_id, invite.round_number, self.device, obstacle)
-        self.state = State.AWAITING_MODEL
+        self.state = _AWAITING_MODEL
         return Accept(invite.run_id, invite.round_number, self.device)
 
     def received(self, message: Message) -> Reason:
@@ -76,35 +85,35 @@ class Participation:
             return Reason.STALE
         state = self.state
         if kind is Model:
-            if state is not State.AWAITING_MODEL:
+            if state is not _AWAITING_MODEL:
                 return Reason.DUPLICATE
-            self.state = State.COMPUTING
-            return Reason.NONE
-        if kind is Invite or state is State.OVER:
+            self.state = _COMPUTING
+            return _NONE
+        if kind is Invite or state is _OVER:
             return Reason.DUPLICATE
-        if state is State.COMPUTING:
+        if state is _COMPUTING:
             return Reason.WRONG_STAGE  # nothing was reported that could be acknowledged
         # Waiting for the model, a receipt says that the round no longer needs this device.
         assert isinstance(message, Acknowledge)
-        self.state = State.OVER
+        self.state = _OVER
         self.receipt = _REASONS.get(message.reason, Reason.GARBAGE)
-        return Reason.NONE
+        return _NONE
 
     def computed(self, arrays: Arrays, weight: float, examples: int, loss: float) -> Report | Failure:
         """Report a finished client update; one with a NaN or infinite loss or weight becomes a failure."""
-        if self.state is not State.COMPUTING:
-            self._expect(State.COMPUTING, "computed")
+        if self.state is not _COMPUTING:
+            self._expect(_COMPUTING, "computed")
         if not (math.isfinite(loss) and math.isfinite(weight)):
             return self.failed(Reason.NOT_FINITE)
-        self.state = State.AWAITING_RECEIPT
+        self.state = _AWAITING_RECEIPT
         return Report(self.run_id, self.round_number, self.device, examples, weight, loss, arrays)
 
     def failed(self, reason: Reason) -> Failure:
         """Give up during the computation and say why."""
-        self._expect(State.COMPUTING, "failed")
-        self.state = State.OVER
+        self._expect(_COMPUTING, "failed")
+        self.state = _OVER
         return Failure(self.run_id, self.round_number, self.device, reason)
 
     def timed_out(self) -> None:
         """End the participation: its time is up. Nothing is sent; the coordinator has its own clock."""
-        self.state = State.OVER
+        self.state = _OVER
