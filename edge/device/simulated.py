@@ -246,8 +246,9 @@ class SimulatedDevice(DeviceLink):
         leaves_s = self._services.plan.leaves_s[self.slot]
         if leaves_s < self._patience_s:
             loop.call_at(leaves_s, self.vanish, Reason.SESSION_ENDED)
-        # loop.create_task() would do the same, with a check for a closed loop and for a task factory.
-        self._task = asyncio.Task(self._live(invite), loop=loop, name=str(self))
+        # loop.create_task() would do the same, with a check for a closed loop and for a task factory. The task
+        # needs no name: what it waits for, its mailbox, says whose it is.
+        self._task = asyncio.Task(self._live(invite), loop=loop)
 
     async def _live(self, invite: Invite) -> None:
         try:
