@@ -43,10 +43,6 @@ class Channel(Protocol):
         """Start sending a frame to the device; returns at once."""
 
 
-def _push(channel: Channel, broadcast: Broadcast) -> None:
-    channel.push(broadcast.message, broadcast.frame_bytes, broadcast.payload_bytes)
-
-
 class Cohort(Protocol):
     """The devices chosen for a round."""
 
@@ -76,6 +72,11 @@ class ActiveRound:
             found = Broadcast.of(Acknowledge(plan.run_id, plan.round_number, reason))
             self.receipts[reason] = found
         return found
+
+    def answer(self, channel: Channel, reason: Reason) -> None:
+        """Send the acknowledgement that says ``reason``."""
+        receipt = self.receipt(reason)
+        channel.push(receipt.message, receipt.frame_bytes, receipt.payload_bytes)
 
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
@@ -158,20 +159,21 @@ class Coordinator:
             except RemoteProtocolError:
                 machine.lost(message.device)
                 self._notice_end(active)
-                _push(channel, active.receipt(Reason.GARBAGE))
+                active.answer(channel, Reason.GARBAGE)
                 return Reason.GARBAGE
         verdict, reason = machine.received(message)
         if verdict is _SEND_MODEL:
-            _push(channel, active.model)
+            model = active.model
+            channel.push(model.message, model.frame_bytes, model.payload_bytes)
         elif verdict is _AGGREGATE:
             assert isinstance(message, Report)
             active.accumulator.add(
                 ClientUpdate(message.arrays, message.weight, message.examples, message.loss)
             )
-            _push(channel, active.receipt(_NONE))
+            active.answer(channel, _NONE)
             self._notice_end(active)
         elif verdict is _REFUSE:
-            _push(channel, active.receipt(reason))
+            active.answer(channel, reason)
         elif verdict is _NOTE:
             self._notice_end(active)
         return reason

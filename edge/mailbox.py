@@ -92,4 +92,8 @@ class Mailbox(Awaitable):
                 self._arm()
             self._asyncio_future_blocking = True
             yield self
+        return self._take()
+
+    def _take(self) -> Any:
+        """Return what the reader gets: the message that came first."""
         return self._messages.pop(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable
 from typing import Any
 
 from edge.clock import sleep
@@ -68,8 +68,8 @@ class _Inbox(Mailbox):
 
     last: Delivery
 
-    def __await__(self) -> Generator[Any, None, Message]:
-        self.last = yield from super().__await__()
+    def _take(self) -> Message:
+        self.last = self._messages.pop(0)
         return self.last.message
 
     def close(self) -> list[Any]:
@@ -246,7 +246,7 @@ class SimulatedDevice(DeviceLink):
         leaves_s = self._services.plan.leaves_s[self.slot]
         if leaves_s < self._patience_s:
             loop.call_at(leaves_s, self.vanish, Reason.SESSION_ENDED)
-        # loop.create_task() would do the same, with a check for a closed loop and for a task factory. The task
+        # loop.create_task() would do the same, with checks for a closed loop and a task factory. The task
         # needs no name: what it waits for, its mailbox, says whose it is.
         self._task = asyncio.Task(self._live(invite), loop=loop)
 
