@@ -24,6 +24,7 @@ from edge.messages import Invite, Report
 from edge.rng import stream_key
 from edge.transport.cohort import CohortLinks
 from edge.transport.link import Delivery, SimulatedNetwork
+from edge.transport.loss import MAX_BACKOFFS
 from edge.transport.tcp_model import SYN_BYTES
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 
@@ -108,6 +109,7 @@ class SimulatedCohort:
         self.round = round_
         simulation = self._simulation
         now_s = self.loop.now_s
+        connected = simulation.fleet.connected[self.ids]
         self.links = CohortLinks(
             stream_key(simulation.seed, "link", "frames"),
             self.ids,
@@ -122,10 +124,11 @@ class SimulatedCohort:
                 self.examples,
                 simulation.workload.algorithm.upload_spec(self.examples),
             ),
-            0 if simulation.keep_alive else self.network.handshakes,
+            self.network.handshakes,
+            connected,
         )
         self.conditions.prepare(np.arange(len(self.ids)), now_s)
-        delay_s, reaches = self._connect_delays()
+        delay_s, reaches = self._connect_delays(connected)
         links, frame = self.links, self.links.frames[0]
         handshake_s = np.array(links.handshake_s)
         reaches &= np.isfinite(handshake_s)
@@ -139,6 +142,8 @@ class SimulatedCohort:
         for slot in np.flatnonzero(reachable & ~reaches).tolist():
             self.reason[slot] = Reason.RETRIES_EXHAUSTED
         simulation.fleet.busy[self.ids[~arrives]] = False
+        if simulation.keep_alive:
+            simulation.fleet.connected[self.ids] = arrives
         message = invitation.message
         assert isinstance(message, Invite)
         self._open = int(np.count_nonzero(arrives)) + 1
@@ -160,10 +165,11 @@ class SimulatedCohort:
         pauses = retry.first_backoff * retry.factor ** np.arange(retry.attempts - 1)
         return np.concatenate(([0.0], np.cumsum(pauses)))
 
-    def _connect_delays(self) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    def _connect_delays(self, connected: npt.NDArray[np.bool_]) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """Return the pauses before each device's connection succeeds, and whether it does at all."""
         attempts = self._simulation.retry.attempts
         failures = self.plan.failed_connects
+        failures[connected] = 0
         return self._pauses_s()[np.minimum(failures, attempts - 1)], failures < attempts
 
     def _record_invitations(
@@ -182,11 +188,15 @@ class SimulatedCohort:
         tries = np.where(reachable, np.minimum(failures, attempts - 1), 0)
         retried = np.repeat(np.arange(len(tries)), tries)
         nth = np.arange(len(retried)) - np.repeat(np.cumsum(tries) - tries, tries)
-        rows = np.zeros((len(retried) + len(slots), WIDTH))
-        rows[:, Column.TIME_S] = rows[:, Column.START_S] = now_s
+        # A failed attempt is a SYN without an answer; where TCP itself gives up it has sent many.
+        gave_up = np.isinf(np.array(self.links.handshake_s))
+        silent = failures + np.where(gave_up & (failures < attempts), MAX_BACKOFFS + 1, 0)
+        refused = np.flatnonzero(reachable & (silent > 0))
+        rows = np.zeros((len(retried) + len(refused) + len(slots), WIDTH))
+        rows[:, Column.TIME_S] = rows[:, Column.START_S] = rows[:, Column.END_S] = now_s
         rows[:, Column.STAGE] = Stage.INVITE
 
-        retries, sent = rows[: len(retried)], rows[len(retried) :]
+        retries, unanswered, sent = np.split(rows, [len(retried), len(retried) + len(refused)])
         pauses_s = self._pauses_s()
         retries[:, Column.SLOT] = retried
         retries[:, Column.DEVICE] = self.ids[retried]
@@ -195,11 +205,17 @@ class SimulatedCohort:
         retries[:, Column.END_S] = now_s + pauses_s[nth + 1]
         retries[:, Column.REASON] = Reason.CONNECTION_LOST
 
+        unanswered[:, Column.SLOT] = refused
+        unanswered[:, Column.DEVICE] = self.ids[refused]
+        unanswered[:, Column.KIND] = EventKind.HANDSHAKE
+        unanswered[:, Column.DIRECTION] = Direction.UP
+        unanswered[:, Column.TCP_IP_BYTES] = silent[refused] * SYN_BYTES
+        unanswered[:, Column.FATE] = Fate.LOST
+        unanswered[:, Column.REASON] = Reason.CONNECTION_LOST
+
         ok = arrives[slots]
         frame = self.links.frames[0]
-        handshake = 0 if self._simulation.keep_alive else self.network.handshake_bytes
-        # A failed attempt is a SYN without an answer; a device that is away is tried once.
-        unanswered = np.where(reachable, np.where(arrives, failures, np.maximum(failures, 1)), 1)[slots]
+        handshake = np.where(self.links.connected, 0, self.network.handshake_bytes)
         sent[:, Column.SLOT] = slots
         sent[:, Column.DEVICE] = self.ids[slots]
         sent[:, Column.KIND] = EventKind.INVITED
@@ -207,9 +223,10 @@ class SimulatedCohort:
         sent[:, Column.END_S] = np.where(ok, arrival_s[slots], now_s)
         sent[:, Column.PAYLOAD_BYTES] = invitation.payload_bytes
         sent[:, Column.FRAMING_BYTES] = np.where(ok, invitation.frame_bytes - invitation.payload_bytes, 0)
-        sent[:, Column.TCP_IP_BYTES] = (
-            np.where(ok, np.array(frame.overhead_bytes)[slots] + handshake, 0) + unanswered * SYN_BYTES
-        )
+        # A device that is away is tried once, in vain.
+        in_vain = np.where(reachable, 0, SYN_BYTES)[slots]
+        overhead = (np.array(frame.overhead_bytes) + handshake)[slots]
+        sent[:, Column.TCP_IP_BYTES] = np.where(ok, overhead, in_vain)
         sent[:, Column.FATE] = np.where(ok, Fate.DELIVERED, Fate.LOST)
         failed = np.where(reachable[slots], Reason.RETRIES_EXHAUSTED, Reason.UNAVAILABLE)
         sent[:, Column.REASON] = np.where(ok, Reason.NONE, failed)
@@ -240,6 +257,8 @@ class SimulatedCohort:
         self.reason[slot] = device.reason
         self.loss[slot] = device.loss
         self._simulation.fleet.busy[device.device] = False
+        if device.outcome is Outcome.DROPPED or not device.connected:
+            self._simulation.fleet.connected[device.device] = False
         self._closed_one()
 
     def close(self) -> None:

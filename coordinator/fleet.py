@@ -148,6 +148,8 @@ class Fleet:
         self.region = regions
         self.busy = np.zeros(n, dtype=np.bool_)
         """Whether a device takes part in a round now."""
+        self.connected = np.zeros(n, dtype=np.bool_)
+        """Whether the connection of a device is open; only ever where connections are kept."""
         self._spent_j = np.zeros(n, dtype=np.float32)
         """Energy spent on rounds on the day in :attr:`_spent_on`, joules."""
         self._spent_on = np.zeros(n, dtype=np.uint16)
@@ -171,7 +173,10 @@ class Fleet:
     @property
     def nbytes_per_device(self) -> float:
         """Return the memory that a device's row takes, bytes."""
-        arrays = (self.device_class, self.network, self.region, self.busy, self._spent_j, self._spent_on)
+        arrays = (
+            *(self.device_class, self.network, self.region, self.busy, self.connected),
+            *(self._spent_j, self._spent_on),
+        )
         return sum(array.nbytes for array in arrays) / self.n
 
     def spend(self, ids: Ids, joules: Floats, now_s: float) -> None:

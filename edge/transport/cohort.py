@@ -124,10 +124,12 @@ class CohortLinks:
     round_number : round.
     specs : of the devices' links.
     frames : the frames of a round in each device's own order, from both sides.
-    handshakes : round trips that opening the connection takes; 0 when it is open already.
+    handshakes : round trips that opening a connection takes.
+    connected : bool [n], whose connection is open already.
     """
 
     __slots__ = (
+        "connected",
         "down_bps",
         "frame_count",
         "frames",
@@ -151,6 +153,7 @@ class CohortLinks:
         specs: LinkSpecs,
         frames: list[Frame],
         handshakes: int,
+        connected: npt.NDArray[np.bool_],
     ) -> None:
         keys = hashed_bits(link_key, device_ids, round_number)
         small_down = small_round_trip_array(specs.down_bps, specs.rtt_s)
@@ -165,21 +168,25 @@ class CohortLinks:
         self.tail_s: list[float] = specs.tail_s.tolist()
         self.small_down_s: list[float] = small_down.tolist()
         self.small_up_s: list[float] = small_up.tolist()
-        self.handshake_s = self._handshakes(keys, specs, small_down, handshakes)
+        self.connected: list[bool] = connected.tolist()
+        self.handshake_s = self._handshakes(keys, specs, small_down, handshakes, connected)
         """Seconds that opening the connection takes; ``inf`` where TCP gives up."""
         self.frames = _prepare(frames, specs, small_down, small_up, keys)
         self.frame_count = len(self.frames)
 
     def _handshakes(
-        self, keys: npt.NDArray[np.uint64], specs: LinkSpecs, small_s: Floats, handshakes: int
+        self,
+        keys: Keys,
+        specs: LinkSpecs,
+        small_s: Floats,
+        handshakes: int,
+        connected: npt.NDArray[np.bool_],
     ) -> list[float]:
-        seconds: list[float] = (handshakes * small_s).tolist()
-        if handshakes == 0:
-            return seconds
+        seconds: list[float] = np.where(connected, 0.0, handshakes * small_s).tolist()
         # Few handshakes lose a packet; those are followed one by one, from the same draws.
         with np.errstate(divide="ignore"):
             first = np.log(hashed_uniform(hashed_bits(keys, 0), _HANDSHAKE)) / np.log1p(-specs.loss)
-        for slot in np.flatnonzero(first < 2 * handshakes).tolist():
+        for slot in np.flatnonzero((first < 2 * handshakes) & ~connected).tolist():
             try:
                 seconds[slot] = handshake_time(
                     self.rtt_s[slot],

@@ -87,7 +87,7 @@ class DeviceLink(abc.ABC):
         self.loop = loop
         self.cohort = cohort
         self.slot = slot
-        self.connected = False
+        self.connected = cohort.connected[slot]
         self.radio_until_s = -math.inf
         self.arrived_s = 0.0
         self.frames_sent = 0

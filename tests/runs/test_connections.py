@@ -120,10 +120,12 @@ def test_a_lossy_link_sends_again(congestion: str, tmp_path: Path) -> None:
 
 
 def test_a_transfer_that_tcp_gives_up_ends_the_participation(tmp_path: Path) -> None:
-    rows = devices(tmp_path, ["rounds.deadline=1 h", "connection.keep_alive=true"], "hopeless_wire")
+    rows = devices(tmp_path, ["rounds.deadline=1 h", "connection.tls=false"], "hopeless_wire")
     broken = [row for row in rows if row["reason"] == "connection-lost"]
-    assert len(broken) > 30
+    # One in seven gets through the handshake, and hardly one of them through the whole round.
+    assert 3 <= len(broken) <= 20
     assert {row["outcome"] for row in broken} == {"dropped"}
+    assert len(broken) + sum(row["outcome"] == "unreachable" for row in rows) > 0.9 * len(rows)
     assert all(row["latency_s"] is None for row in broken)
 
 
