@@ -13,8 +13,8 @@
 (f) the engine alone: clock, actors, both protocol machines, exact frame sizes, ideal links; no numbers,
     no link model, no tables. Then the same with everything but the numbers
 
-All other figures include full accounting: frames to the byte, stages, energy, tables written to disk. The time
-of a round is that between two finished rounds; the median is printed.
+All other figures include full accounting: frames to the byte, stages, energy, tables written to disk.
+The time of a round is that between two finished rounds; the median is printed.
 """
 
 from __future__ import annotations
