@@ -60,7 +60,8 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     Raises
     ------
     DataError : data that cannot be read.
-    ScenarioError : the data has fewer clients than the rounds ask for.
+    ScenarioError : the data does not suit the scenario: fewer clients than the rounds ask for, a user with
+        fewer unrated items than the negatives to sample, a model above the limit of a frame.
     """
     start_s = time.perf_counter()
     assembly = _assemble(loaded)
@@ -91,6 +92,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     split = _split(loaded, ratings)
     clients = _clients(scenario.data, split, seed)
     _check_cohort(loaded, clients.n_clients)
+    _check_negatives(loaded, ratings)
     facts |= {
         "clients": clients.n_clients,
         "users": ratings.n_users,
@@ -173,3 +175,17 @@ def _check_cohort(loaded: LoadedScenario, clients: int) -> None:
     path = ("rounds", key)
     message = f"{rounds.invited} devices would be invited, but the data has {clients} training clients"
     raise ScenarioError([DocumentError(loaded.document.position(path), path, message, "write less")])
+
+
+def _check_negatives(loaded: LoadedScenario, ratings: RatingStore) -> None:
+    """Refuse more sampled negatives than the most active user has unrated items."""
+    ranking = loaded.scenario.evaluation.ranking
+    if ranking is None or ranking.negatives == "full":
+        return
+    unrated = ratings.n_items - int(ratings.counts.max())
+    if int(ranking.negatives) <= unrated:
+        return
+    path = ("evaluation", "ranking", "negatives")
+    message = f"{ranking.negatives} negatives asked for, but a user has {unrated} unrated items"
+    hint = f"write at most {unrated}, or 'full'" if unrated else "write 'full'"
+    raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])

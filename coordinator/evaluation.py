@@ -17,7 +17,7 @@ from coordinator.fleet import Fleet
 from coordinator.metrics.facts import Evaluation
 from coordinator.scenario.rounds_section import Evaluation as EvaluationSection
 from coordinator.workload import RatingWorkload, RegressionWorkload
-from edge.data.store import RatingStore
+from edge.data.store import RatingBatch, RatingStore
 from edge.evaluation.negatives import sample_negatives
 from edge.evaluation.ranking import RankingSums, ranks_among
 from edge.evaluation.rating_errors import RatingErrors
@@ -152,7 +152,7 @@ class RatingEvaluator:
             return
         # One held-out item a user (the schema allows sampled negatives with leave-one-out only).
         rows = np.arange(len(users))
-        rated = _both(support, query)
+        rated = _together([part.gather(users) for part in self._workload.split.parts])
         negatives = sample_negatives(users, rated, scores.shape[1], int(section.negatives), seed=self._seed)
         items = query.items.astype(np.int64)
         ranks = ranks_among(scores[rows, items], scores[rows[:, None], negatives], items, negatives)
@@ -166,13 +166,11 @@ class _ItemLists:
     items: npt.NDArray[np.int32]
 
 
-def _both(first: Any, second: Any) -> _ItemLists:
-    """Return the items of two batches of the same users together."""
-    n = len(first.indptr) - 1
-    owners = np.concatenate(
-        (np.repeat(np.arange(n), np.diff(first.indptr)), np.repeat(np.arange(n), np.diff(second.indptr)))
-    )
-    items = np.concatenate((first.items, second.items)).astype(np.int32)
+def _together(batches: Sequence[RatingBatch]) -> _ItemLists:
+    """Return the items of several batches of the same users together, ascending within each user."""
+    n = len(batches[0].indptr) - 1
+    owners = np.concatenate([np.repeat(np.arange(n), np.diff(batch.indptr)) for batch in batches])
+    items = np.concatenate([batch.items for batch in batches]).astype(np.int32)
     order = np.lexsort((items, owners))
     indptr = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(np.bincount(owners, minlength=n), out=indptr[1:])

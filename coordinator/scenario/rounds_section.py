@@ -260,7 +260,9 @@ class Ranking(Section):
 
     k: tuple[PositiveInt, ...] = Field(default=(10,), description="cut-offs", min_length=1)
     negatives: Negatives = Field(
-        default="full", description="rank all items, or the held-out one among this many sampled ones"
+        default="full",
+        description="rank all items, or (leave-one-out splits only) the held-out one among this many that the"
+        " user never rated",
     )
 
 

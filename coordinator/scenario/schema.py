@@ -183,9 +183,18 @@ class Scenario(Section):
             if self.evaluation.ranking is not None:
                 message = "samples cannot be ranked; leave it out"
                 yield Problem(("evaluation", "ranking"), message, None, of_key=True)
-        elif self.evaluation.on == "validation" and not getattr(self.data.split, "validation", False):
+            return
+        if self.evaluation.on == "validation" and not getattr(self.data.split, "validation", False):
             message = "the split keeps nothing back for validation; write 'validation: 10%' in data.split"
             yield Problem(("evaluation", "on"), message)
+        ranking = self.evaluation.ranking
+        if ranking is not None and ranking.negatives != "full" and self.data.split.kind != "leave-one-out":
+            message = (
+                "sampled negatives rank one held-out rating a user, and split"
+                f" {self.data.split.kind!r} does not hold back one each; write 'full', or"
+                " 'kind: leave-one-out' in data.split"
+            )
+            yield Problem(("evaluation", "ranking", "negatives"), message)
 
     def _phase_tag_problems(self) -> Iterator[Problem]:
         names = [phase.name for phase in self.phases]

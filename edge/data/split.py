@@ -47,6 +47,12 @@ class Split:
     unseen_users: npt.NDArray[np.int64]
     validation_users: npt.NDArray[np.int64]
 
+    @property
+    def parts(self) -> list[RatingStore]:
+        """The parts that there are; each rating of the dataset is in exactly one of them."""
+        found = (self.train, self.validation, self.test, self.support)
+        return [store for store in found if store is not None]
+
     @cached_property
     def hash(self) -> str:
         """32 hexadecimal digits that stand for the contents of all parts, for a run's manifest."""

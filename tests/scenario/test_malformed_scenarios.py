@@ -210,6 +210,10 @@ CONSISTENCY = [
          "s.yaml:11:14: learning.algorithm: 'linear-regression' learns from regression"),
     case("validation without any", with_line(2, "evaluation: {on: validation}"),
          "s.yaml:2:18: evaluation.on: the split keeps nothing back for validation"),
+    case("sampled negatives without one held-out rating",
+         with_line(2, "evaluation: {ranking: {negatives: 99}}"),
+         "s.yaml:2:35: evaluation.ranking.negatives: sampled negatives rank one held-out rating a user, and"
+         " split 'ratio' does not hold back one each; write 'full', or 'kind: leave-one-out' in data.split"),
     case("too many time zones", with_lines_after(9, "  time_zones: 25"),
          "s.yaml:10:15: fleet.time_zones: 25 is more than the earth has; write 24 or less"),
     case("shrinking back-off", with_lines_after(16, "  retry: {factor: 0.5}"),

@@ -41,7 +41,7 @@ data:
   users_per_client: 3
   grouping: dirichlet
   alpha: 0.3
-  split: {kind: users, unseen: 30%, validation: 10%}
+  split: {kind: leave-one-out, validation: true}
 fleet:
   devices: {sbc_pi4: 1/3}
   networks: {wifi_home: 33.3%, dsl: 66.7%}
