@@ -379,11 +379,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("cases", nargs="*", choices=[*CASES, []], default=list(CASES))
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help=f"which of {', '.join(CASES)}; all by default"
+    )
     parser.add_argument("--peers", action="store_true")
     arguments = parser.parse_args()
+    unknown = sorted(set(arguments.cases) - set(CASES))
+    if unknown:
+        parser.error(f"unknown case {unknown[0]!r}; choose from {', '.join(CASES)}")
     ours_ms = 0.0
-    for name in arguments.cases:
+    for name in arguments.cases or CASES:
         with tempfile.TemporaryDirectory() as folder:
             result = CASES[name](Path(folder))
         ours_ms = result if name == "e" and result is not None else ours_ms

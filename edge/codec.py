@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.errors import CodecError, FrameTooLargeError, LocalProtocolError
-from edge.messages import ARRAYS, KINDS, REAL, TEXT, UNSIGNED, Arrays, Message, array_bytes
+from edge.messages import ARRAYS, KINDS, REAL, TEXT, UNSIGNED, Arrays, Message, fields_of
+from edge.secagg_messages import CODES, SecAggMessage
 
 VERSION = 1
 ARRAY_EXTENSION = 1
@@ -46,8 +47,18 @@ DTYPES: tuple[npt.DTypeLike, ...] = (
 
 _DTYPE_OF_CODE = tuple(np.dtype(name) for name in DTYPES)
 _CODE_OF_DTYPE = {dtype: code for code, dtype in enumerate(_DTYPE_OF_CODE)}
-_TYPE_OF_CODE = {kind.code: message_type for message_type, kind in KINDS.items()}
+_CODE_OF_TYPE: dict[type[Any], int] = {plain: kind.code for plain, kind in KINDS.items()} | CODES
+_TYPE_OF_CODE = {code: message_type for message_type, code in _CODE_OF_TYPE.items()}
+_FIELDS = {message_type: fields_of(message_type) for message_type in _CODE_OF_TYPE}
+_ARRAYS_AT = {
+    message_type: next((at for at, (_, kind) in enumerate(fields) if kind == ARRAYS), None)
+    for message_type, fields in _FIELDS.items()
+}
+"""Of each type of message, which of its fields holds arrays."""
 _U32 = struct.Struct("<I")
+
+AnyMessage = Message | SecAggMessage
+"""All that can travel in a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +91,16 @@ def _pack_array(value: object) -> msgpack.ExtType:
     return msgpack.ExtType(ARRAY_EXTENSION, head + data.tobytes())
 
 
-def encode(message: Message, limits: CodecLimits = DEFAULT_LIMITS) -> bytes:
+def encode(message: AnyMessage, limits: CodecLimits = DEFAULT_LIMITS) -> bytes:
     """Return the frame of ``message``.
 
     Raises ``LocalProtocolError`` for a value that the message's fields do not allow (our own bug), and
     ``FrameTooLargeError`` above ``limits.frame_bytes``.
     """
-    shape = KINDS[message.__class__]
-    fields: list[Any] = [VERSION, shape.code]
+    kind_of_message = message.__class__
+    fields: list[Any] = [VERSION, _CODE_OF_TYPE[kind_of_message]]
     values: tuple[Any, ...] = message
-    for (name, kind), value in zip(shape.fields, values, strict=True):
+    for (name, kind), value in zip(_FIELDS[kind_of_message], values, strict=True):
         problem = _field_problem(kind, value, limits)
         if problem is not None:
             raise LocalProtocolError(f"{type(message).__name__}.{name}: {problem}")
@@ -152,25 +163,25 @@ _SIZERS: dict[str, Callable[[Any], int]] = {
 _AFTER_HEAD = {
     message_type: tuple(
         (position, _SIZERS[kind])
-        for position, (_, kind) in enumerate(shape.fields)
+        for position, (_, kind) in enumerate(fields)
         if position >= 2 and kind != REAL
     )
-    for message_type, shape in KINDS.items()
+    for message_type, fields in _FIELDS.items()
 }
 """Of each type of message, the fields behind run and round whose size depends on their value."""
 
 
 @lru_cache(maxsize=4096)
-def _head_size(message_type: type[Message], run_id: str, round_number: int) -> int:
+def _head_size(message_type: type[AnyMessage], run_id: str, round_number: int) -> int:
     """Return what all messages of a type in a round have in common, bytes.
 
     Container header, version and code, run and round, and nine bytes for every float64.
     """
-    reals = sum(kind == REAL for _, kind in KINDS[message_type].fields)
+    reals = sum(kind == REAL for _, kind in _FIELDS[message_type])
     return 3 + 9 * reals + _text_size(run_id) + _unsigned_size(round_number)
 
 
-def frame_size(message: Message) -> int:
+def frame_size(message: AnyMessage) -> int:
     """Return ``len(encode(message))`` in bytes, computed from the fields' values and shapes alone."""
     kind = message.__class__
     size: int = _head_size(kind, message[0], message[1])  # type: ignore[arg-type]  # a class is hashable
@@ -193,9 +204,16 @@ def array_frame_sizes(dimensions: int, data_bytes: npt.NDArray[np.int64]) -> npt
     return body + header
 
 
-def measure(message: Message) -> tuple[int, int]:
+def measure(message: AnyMessage) -> tuple[int, int]:
     """Return the frame's length and, of that, the raw data of its arrays, both in bytes."""
-    return frame_size(message), array_bytes(message)
+    at = _ARRAYS_AT[message.__class__]
+    if at is None:
+        return frame_size(message), 0
+    arrays: Arrays = message[at]  # type: ignore[assignment]  # known by the kind of the field
+    size = 0
+    for array in arrays.values():
+        size += array.nbytes
+    return frame_size(message), size
 
 
 # -- decoding ------------------------------------------------------------------------------------------
@@ -249,7 +267,7 @@ def _field_problem(kind: str, value: Any, limits: CodecLimits) -> str | None:
     return None
 
 
-def decode(frame: bytes, limits: CodecLimits = DEFAULT_LIMITS) -> Message:
+def decode(frame: bytes, limits: CodecLimits = DEFAULT_LIMITS) -> AnyMessage:
     """Return the message in ``frame``; its arrays are read-only views of ``frame``.
 
     Raises ``FrameTooLargeError`` above ``limits.frame_bytes`` and ``CodecError`` for anything that is not a
@@ -283,7 +301,7 @@ def decode(frame: bytes, limits: CodecLimits = DEFAULT_LIMITS) -> Message:
     return _build(fields, limits)
 
 
-def _build(fields: object, limits: CodecLimits) -> Message:
+def _build(fields: object, limits: CodecLimits) -> AnyMessage:
     if not isinstance(fields, list) or len(fields) < 2:
         raise CodecError("garbage", "a frame is an array of at least version and code")
     version, code = fields[0], fields[1]
@@ -293,7 +311,7 @@ def _build(fields: object, limits: CodecLimits) -> Message:
     if message_type is None:
         raise CodecError("garbage", f"message code {code!r:.20} is not known")
     values = fields[2:]
-    expected = KINDS[message_type].fields
+    expected = _FIELDS[message_type]
     if len(values) != len(expected):
         raise CodecError(
             "garbage", f"{message_type.__name__} has {len(expected)} fields, the frame has {len(values)}"
@@ -302,4 +320,4 @@ def _build(fields: object, limits: CodecLimits) -> Message:
         problem = _field_problem(kind, value, limits)
         if problem is not None:
             raise CodecError("garbage", f"{message_type.__name__}.{name}: {problem}")
-    return message_type(*values)
+    return cast(AnyMessage, message_type(*values))

@@ -105,38 +105,26 @@ class Kind(NamedTuple):
     """What there is to know of a type of message.
 
     ``code`` stands for it on the wire. ``event`` and ``stage`` are what its transfer is called in logs.
-    ``fields`` are name and kind of each field in the order in which it is sent, run and round first.
     """
 
     code: int
     event: EventKind
     stage: Stage
-    fields: tuple[tuple[str, str], ...]
-
-
-def _fields(message_type: type[Message]) -> tuple[tuple[str, str], ...]:
-    kinds = {int: UNSIGNED, float: REAL, str: TEXT, Arrays: ARRAYS}
-    return tuple((name, kinds[hint]) for name, hint in get_type_hints(message_type).items())
 
 
 KINDS: dict[type[Message], Kind] = {
-    Invite: Kind(1, EventKind.INVITED, Stage.INVITE, _fields(Invite)),
-    Accept: Kind(2, EventKind.ACCEPTED, Stage.INVITE, _fields(Accept)),
-    Decline: Kind(3, EventKind.DECLINED, Stage.INVITE, _fields(Decline)),
-    Model: Kind(4, EventKind.MODEL, Stage.DOWNLOAD, _fields(Model)),
-    Report: Kind(5, EventKind.REPORT, Stage.REPORT, _fields(Report)),
-    Failure: Kind(6, EventKind.FAILED, Stage.COMPUTE, _fields(Failure)),
-    Acknowledge: Kind(7, EventKind.ACKNOWLEDGED, Stage.ACKNOWLEDGE, _fields(Acknowledge)),
+    Invite: Kind(1, EventKind.INVITED, Stage.INVITE),
+    Accept: Kind(2, EventKind.ACCEPTED, Stage.INVITE),
+    Decline: Kind(3, EventKind.DECLINED, Stage.INVITE),
+    Model: Kind(4, EventKind.MODEL, Stage.DOWNLOAD),
+    Report: Kind(5, EventKind.REPORT, Stage.REPORT),
+    Failure: Kind(6, EventKind.FAILED, Stage.COMPUTE),
+    Acknowledge: Kind(7, EventKind.ACKNOWLEDGED, Stage.ACKNOWLEDGE),
 }
 """Every type of message; codes are only ever added."""
 
 
-def array_bytes(message: Message) -> int:
-    """Return the payload of ``message`` in bytes: the raw data of its arrays, without any framing."""
-    kind = message.__class__
-    if kind is not Report and kind is not Model:
-        return 0
-    size = 0
-    for array in message.arrays.values():  # type: ignore[union-attr]  # just checked
-        size += array.nbytes
-    return size
+def fields_of(message_type: type[NamedTuple]) -> tuple[tuple[str, str], ...]:
+    """Return name and kind of each field of a type of message, as they are sent, run and round first."""
+    kinds = {int: UNSIGNED, float: REAL, str: TEXT, Arrays: ARRAYS}
+    return tuple((name, kinds[hint]) for name, hint in get_type_hints(message_type).items())

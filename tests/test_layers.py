@@ -17,13 +17,21 @@ LAYERS = ("device_profiles", "edge", "coordinator")
 
 EDGE_LAYERS = (
     {"clock", "rng", "errors", "vocabulary"},
-    {"codec", "messages", "log", "mailbox"},
+    {"codec", "messages", "secagg_messages", "log", "mailbox"},
     {"transport", "learning", "data", "evaluation", "masks", "secagg", "privacy"},
     {"device"},
 )
 """Folders and modules of ``edge``, lowest first; each may import its own layer and those before it."""
 
-SANS_IO = ("coordinator/rounds.py", "edge/device/participation.py", "edge/codec.py", "edge/messages.py")
+SANS_IO = (
+    "coordinator/rounds.py",
+    "edge/device/participation.py",
+    "edge/codec.py",
+    "edge/messages.py",
+    "edge/secagg_messages.py",
+    "edge/secagg/client.py",
+    "coordinator/secagg/server.py",
+)
 """State machines and encodings: bytes and times are handed to them."""
 
 IO_MODULES = {

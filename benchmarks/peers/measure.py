@@ -1,10 +1,11 @@
-"""Measure other simulators on the dense workload, each in a fresh environment of its own.
+"""Measure other simulators, each in a fresh environment of its own.
 
-    python benchmarks/peers/measure.py            # flwr and pfl
+    python benchmarks/peers/measure.py            # all of them
     python benchmarks/peers/measure.py pfl
 
-Prints one line of JSON per simulator. Needs a package index: flwr with Ray installs about 700 MB into a
-temporary folder, which is removed at the end.
+``flwr`` and ``pfl`` run the dense workload, ``flwr-secagg`` a round of secure aggregation. Prints lines of
+JSON. Needs a package index: flwr with Ray installs about 700 MB into a temporary folder, which is removed at
+the end.
 """
 
 import argparse
@@ -19,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 PEERS = {
     "flwr": ("flwr[simulation]==1.42.0", HERE / "flower_dense.py"),
     "pfl": ("pfl==0.6.0", HERE / "pfl_dense.py"),
+    "flwr-secagg": ("flwr==1.42.0", HERE / "flower_secagg.py"),
 }
 INSTALL_LIMIT_S = 1_200
 RUN_LIMIT_S = 600
@@ -31,7 +33,7 @@ ENVIRONMENT = {
 
 
 def measure(requirement: str, script: Path, folder: Path) -> str:
-    """Install a simulator into ``folder``, run its script there, and return the line it printed."""
+    """Install a simulator into ``folder``, run its script there, and return the lines of JSON it printed."""
     venv.create(folder, with_pip=True)
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     install = [python, "-m", "pip", "install", "--quiet", requirement]
@@ -45,11 +47,11 @@ def measure(requirement: str, script: Path, folder: Path) -> str:
         cwd=folder,
         env={**os.environ, **ENVIRONMENT},
     )
-    return done.stdout.strip().splitlines()[-1]
+    return "\n".join(line for line in done.stdout.splitlines() if line.startswith("{"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure other simulators on the dense workload.")
+    parser = argparse.ArgumentParser(description="Measure other simulators.")
     parser.add_argument(
         "peers", nargs="*", metavar="PEER", help=f"which of {', '.join(PEERS)}; all by default"
     )

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from edge import secagg_messages as secagg
 from edge.codec import (
     DTYPES,
+    AnyMessage,
     CodecLimits,
     array_frame_size,
     array_frame_sizes,
@@ -29,9 +31,9 @@ from edge.messages import (
     Decline,
     Failure,
     Invite,
-    Message,
     Model,
     Report,
+    fields_of,
 )
 
 unsigned = st.integers(0, 2**64 - 1) | st.sampled_from(
@@ -47,7 +49,7 @@ arrays = st.dictionaries(
     ),
     max_size=5,
 )
-messages: st.SearchStrategy[Message] = st.one_of(
+messages: st.SearchStrategy[AnyMessage] = st.one_of(
     st.builds(Invite, text, unsigned, text, real, unsigned),
     st.builds(Accept, text, unsigned, unsigned),
     st.builds(Decline, text, unsigned, unsigned, unsigned),
@@ -55,13 +57,28 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Report, text, unsigned, unsigned, unsigned, real, real, arrays),
     st.builds(Failure, text, unsigned, unsigned, unsigned),
     st.builds(Acknowledge, text, unsigned, unsigned),
+    st.builds(secagg.KeyList, text, *[unsigned] * 5, arrays),
+    st.builds(secagg.ConsistencyCheck, text, unsigned, arrays),
+    st.builds(secagg.UnmaskRequest, text, *[unsigned] * 3, arrays),
+    st.builds(secagg.Abort, text, unsigned, unsigned, text),
+    *(
+        st.builds(kind, text, unsigned, unsigned, arrays)
+        for kind in (
+            secagg.AdvertiseKeys,
+            secagg.SealedShares,
+            secagg.SharesDelivery,
+            secagg.MaskedInput,
+            secagg.ConsistencySignature,
+            secagg.UnmaskShares,
+        )
+    ),
 )
 
 
-def same(a: Message, b: Message) -> bool:
+def same(a: AnyMessage, b: AnyMessage) -> bool:
     if type(a) is not type(b):
         return False
-    for name, kind in KINDS[type(a)].fields:
+    for name, kind in fields_of(type(a)):
         left, right = getattr(a, name), getattr(b, name)
         if kind == "arrays":
             if list(left) != list(right):
@@ -76,7 +93,7 @@ def same(a: Message, b: Message) -> bool:
 
 
 @given(messages)
-def test_round_trip_and_exact_size(message: Message) -> None:
+def test_round_trip_and_exact_size(message: AnyMessage) -> None:
     frame = encode(message)
     assert len(frame) == frame_size(message)
     assert measure(message) == (len(frame), sum(a.nbytes for a in getattr(message, "arrays", {}).values()))
@@ -94,6 +111,12 @@ def test_sizes_of_arrays_agree_with_the_scalar_form(dimensions: int, data_bytes:
     array = np.zeros(shape, np.uint8)
     expected = array_frame_size(array)
     assert array_frame_sizes(dimensions, np.array([array.nbytes])).tolist() == [expected]
+
+
+def test_no_code_stands_for_two_types_of_message() -> None:
+    plain = [kind.code for kind in KINDS.values()]
+    codes = plain + list(secagg.CODES.values())
+    assert len(set(codes)) == len(codes) == 17
 
 
 def test_arrays_are_read_only_views_of_the_frame() -> None:
@@ -128,7 +151,7 @@ def test_big_endian_and_strided_arrays_travel_by_value() -> None:
         (Model("run", 1, {"w": np.zeros(2, np.complex64)}), r"dtype complex64"),
     ],
 )
-def test_what_cannot_be_sent_is_our_own_error(message: Message, match: str) -> None:
+def test_what_cannot_be_sent_is_our_own_error(message: AnyMessage, match: str) -> None:
     with pytest.raises(LocalProtocolError, match=match):
         encode(message)
 
@@ -208,6 +231,8 @@ def fuzz(seconds: float, seed: int) -> int:
         encode(Accept("run", 3, 17)),
         encode(Report("run", 3, 17, 12, 12.0, 0.5, {"items": np.arange(8, dtype=np.uint16), "rows": array})),
         encode(Model("run", 3, {"w": array})),
+        encode(secagg.KeyList("run", 3, 17, 9, 4, 3, {"records": np.zeros((5, 96), np.uint8)})),
+        encode(secagg.Abort("run", 3, 17, "too-few-survivors")),
     ]
     until = time.monotonic() + seconds
     tried = 0

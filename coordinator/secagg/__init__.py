@@ -1,0 +1,1 @@
+"""Secure aggregation on the coordinator's side: the machine that learns sums and nothing else."""

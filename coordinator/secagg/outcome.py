@@ -1,0 +1,55 @@
+"""What comes out of a round of secure aggregation."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from edge.secagg.checks import DeviceIds
+from edge.secagg.config import SecAggConfig
+from edge.secagg.errors import SecAggError
+from edge.secagg.inputs import read_tail
+from edge.secagg.ring import RingVector
+from edge.secagg_messages import FromCoordinator
+
+
+class SumMismatchError(SecAggError):
+    """An unmasked sum that contradicts itself: a device lied about its weight, or masked with other keys."""
+
+    NAME: ClassVar[str] = "sum-mismatch"
+
+
+class Step(NamedTuple):
+    """What follows from an event: messages to send, each with its receiver, and why a frame was refused."""
+
+    send: list[tuple[int, FromCoordinator]]
+    refused: SecAggError | None = None
+
+
+class SecAggResult(NamedTuple):
+    """The outcome of a round.
+
+    ``total`` is the sum in the ring, [L]; :func:`edge.secagg.inputs.decode_sum` gives its vectors. ``weight``
+    and ``contributors`` are read from it. ``survivors`` are the ids of those whose inputs are in it, ``dead``
+    of those that shared their secrets and did not contribute, int64, ascending.
+    """
+
+    total: RingVector
+    weight: int
+    contributors: int
+    survivors: DeviceIds
+    dead: DeviceIds
+
+
+def read_sum(config: SecAggConfig, total: RingVector, survivors: DeviceIds, dead: DeviceIds) -> SecAggResult:
+    """Return the outcome in an unmasked ``total``, [L].
+
+    Raises ``SumMismatchError`` if it was not made from one input of each survivor: masks that do not cancel
+    leave noise, which says so with probability 1 − 2**−bits.
+    """
+    weight, contributors = read_tail(config, total)
+    if contributors != len(survivors) or not 0 <= weight <= len(survivors) * config.weight_max:
+        raise SumMismatchError(
+            f"the sum says {contributors} contributors of weight {weight}; {len(survivors)} inputs "
+            f"were added, of weight up to {config.weight_max} each"
+        )
+    return SecAggResult(total, weight, contributors, survivors, dead)

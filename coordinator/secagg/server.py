@@ -1,0 +1,384 @@
+"""The coordinator's side of secure aggregation, as a state machine without I/O.
+
+Frames from devices, losses and deadlines go in; messages to send come out. A stage ends as soon as
+everybody who is awaited has answered, at the deadline, or, for unmasking, when every secret that is needed
+can be rebuilt. A masked input is added to the one running sum and forgotten, so memory does not grow with
+the number of inputs.
+
+A bad frame never ends the round: it is refused by name, and if its sender broke the protocol the round goes
+on without that device. The round ends without a sum, in a named abort, only when too few are left or what
+was rebuilt from shares is not what its owner committed to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from coordinator.secagg.advertised import AdvertisedRecords
+from coordinator.secagg.cohort import Cohort, Flags
+from coordinator.secagg.outcome import SecAggResult, Step, read_sum
+from coordinator.secagg.unmasking import Unmasking
+from edge.errors import LocalProtocolError
+from edge.messages import Arrays
+from edge.secagg.checks import OCTETS, expect_arrays, expect_round, octets, read
+from edge.secagg.config import SecAggConfig
+from edge.secagg.errors import (
+    DuplicateMessageError,
+    OverflowingConfigError,
+    SecAggError,
+    TooFewContributorsError,
+    TooFewNeighboursError,
+    TooFewSurvivorsError,
+    UnknownDeviceError,
+    WrongSenderError,
+    WrongStageError,
+)
+from edge.secagg.keylist import RoundContext, survivors_statement
+from edge.secagg.keys import SIGNATURE_BYTES, verify
+from edge.secagg.ring import RingVector
+from edge.secagg.sealing import SEALED_BYTES
+from edge.secagg.states import (
+    COORDINATOR_FINAL,
+    COORDINATOR_TRANSITIONS,
+    CoordinatorEvent,
+    CoordinatorState,
+    Mode,
+)
+from edge.secagg_messages import (
+    FROM_DEVICES,
+    Abort,
+    AdvertiseKeys,
+    ConsistencyCheck,
+    ConsistencySignature,
+    FromCoordinator,
+    MaskedInput,
+    SealedShares,
+    SecAggMessage,
+    SharesDelivery,
+    UnmaskRequest,
+    UnmaskShares,
+)
+
+_STAGE_OF: dict[type[Any], CoordinatorState] = {
+    AdvertiseKeys: CoordinatorState.ADVERTISING,
+    SealedShares: CoordinatorState.SHARING,
+    MaskedInput: CoordinatorState.MASKING,
+    ConsistencySignature: CoordinatorState.CHECKING,
+    UnmaskShares: CoordinatorState.UNMASKING,
+}
+
+
+class SecAggServer:
+    """One round of secure aggregation.
+
+    Parameters
+    ----------
+    config : how the round is aggregated.
+    run_id, round_number : which round.
+    model_hash : SHA-256 of the model that the devices were given, 32 bytes.
+    devices : ids of those that may take part.
+    roster : the public identity of every device of the run; active mode only.
+
+    Attributes
+    ----------
+    state : the stage whose answers are collected.
+    cohort : who advertised keys, and their graph; None before that is known.
+    failure : the error that ended the round without a sum, else None.
+    result : the outcome, once the state is ``DONE``.
+    dropped : the stage at which each device was lost, refused or too late, by id.
+
+    Raises ``LocalProtocolError`` for no devices or one twice, and for a roster that does not fit the mode
+    or the devices; ``OverflowingConfigError`` for more devices than the configuration is safe for.
+    """
+
+    def __init__(
+        self,
+        config: SecAggConfig,
+        *,
+        run_id: str,
+        round_number: int,
+        model_hash: bytes,
+        devices: Iterable[int],
+        roster: Mapping[int, bytes] | None = None,
+    ) -> None:
+        listed = list(devices)
+        self._waiting = set(listed)
+        """Whose answer to this stage is awaited."""
+        if not listed or len(self._waiting) != len(listed):
+            raise LocalProtocolError("a round needs one or more devices, each named once")
+        if len(listed) > config.n_max:
+            raise OverflowingConfigError(f"{len(listed)} devices; the sum is only safe for {config.n_max}")
+        if (roster is not None) is not (config.mode is Mode.ACTIVE):
+            raise LocalProtocolError("a roster is needed in active mode, and only there")
+        if roster is not None and not self._waiting <= roster.keys():
+            raise LocalProtocolError(
+                f"not on the roster: devices {sorted(self._waiting - roster.keys())[:5]}"
+            )
+        self._config = config
+        self._context = RoundContext(run_id, round_number, config.hash, model_hash)
+        self._roster: Mapping[int, bytes] = {} if roster is None else roster
+        self._table = COORDINATOR_TRANSITIONS[config.mode]
+        self._invited = frozenset(listed)
+        self._answered: dict[CoordinatorState, set[int]] = {state: set() for state in CoordinatorState}
+        self._advertised = AdvertisedRecords(self._context, roster)
+        self._signatures: dict[int, bytes] = {}
+        """Under the survivors, in active mode."""
+        self.cohort: Cohort | None = None
+        self._sealed = np.empty(0, dtype=np.uint8)
+        self._shared: Flags = np.zeros(0, dtype=np.bool_)
+        self._alive: Flags = np.zeros(0, dtype=np.bool_)
+        self._total: RingVector = config.ring.zeros(0)
+        self._unmasking: Unmasking | None = None
+        self.state = CoordinatorState.ADVERTISING
+        self.failure: SecAggError | None = None
+        self.result: SecAggResult | None = None
+        self.dropped: dict[int, CoordinatorState] = {}
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Whose answers are awaited."""
+        return frozenset(self._waiting)
+
+    @property
+    def _members(self) -> Cohort:
+        assert self.cohort is not None
+        return self.cohort
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    def receive(self, sender: int, message: SecAggMessage) -> Step:
+        """Take a frame that arrived from the device ``sender``; a refusal is in the result, never raised."""
+        try:
+            self._admit(sender, message)
+        except SecAggError as error:
+            return Step([], error)
+        if isinstance(message, Abort):
+            return self.lost(sender)
+        self._waiting.remove(sender)
+        try:
+            self._take(sender, message)
+        except SecAggError as error:
+            notice = self._exclude(sender, error.reason)
+            return Step([notice, *self._advance()], error)
+        self._answered[self.state].add(sender)
+        return Step(self._advance())
+
+    def lost(self, device: int) -> Step:
+        """Note that ``device`` is known to be gone: nothing more is expected from it or sent to it."""
+        if device not in self._invited or device in self.dropped or self.state in COORDINATOR_FINAL:
+            return Step([])
+        self.dropped[device] = self.state
+        self._waiting.discard(device)
+        return Step(self._advance())
+
+    def deadline_passed(self, stage: CoordinatorState) -> Step:
+        """End ``stage`` with the answers that are there; does nothing if it has ended before."""
+        if stage is not self.state:
+            return Step([])
+        for device in sorted(self._waiting):
+            self.dropped[device] = self.state
+        self._waiting.clear()
+        return Step(self._advance())
+
+    def _admit(self, sender: int, message: SecAggMessage) -> None:
+        """Refuse what strayed, came twice or came out of turn; whoever sent it is not given up for that."""
+        if not isinstance(message, FROM_DEVICES):
+            raise WrongStageError(f"{type(message).__name__} is for devices, not for the coordinator")
+        expect_round(self._context.run_id, self._context.round_number, message.run_id, message.round_number)
+        if sender not in self._invited:
+            raise UnknownDeviceError(f"device {sender} was not invited to this round")
+        if message.device != sender:
+            raise WrongSenderError(f"device {sender} sent a message in the name of device {message.device}")
+        if isinstance(message, Abort):
+            return
+        stage = _STAGE_OF[type(message)]
+        if sender in self._answered[stage]:
+            raise DuplicateMessageError(f"a second {type(message).__name__} from device {sender}")
+        if stage is not self.state or sender not in self._waiting:
+            raise WrongStageError(
+                f"{type(message).__name__} from device {sender} came at the stage '{self.state.value}'"
+            )
+
+    def _take(self, sender: int, message: SecAggMessage) -> None:
+        if isinstance(message, AdvertiseKeys):
+            self._advertised.take(sender, message)
+        elif isinstance(message, SealedShares):
+            expect_arrays(message.arrays, "sealed")
+            at = self._members.position[sender]
+            rows = read(message.arrays, "sealed", OCTETS, (self._members.k, SEALED_BYTES))
+            # A device holds a share of its own secrets too, but seals none for itself.
+            own = int(np.searchsorted(self._members.holders[at], at))
+            self._sealed[at, :own] = rows[:own]
+            self._sealed[at, own + 1 :] = rows[own:]
+        elif isinstance(message, MaskedInput):
+            expect_arrays(message.arrays, "masked")
+            masked = read(message.arrays, "masked", self._config.ring.dtype, (self._config.length,))
+            self._config.ring.add_into(self._total, masked)
+        elif isinstance(message, ConsistencySignature):
+            expect_arrays(message.arrays, signature="signature")
+            signature = read(message.arrays, "signature", OCTETS, (SIGNATURE_BYTES,)).tobytes()
+            statement = survivors_statement(self._members.session, self._members.devices[self._alive])
+            verify(self._roster[sender], signature, statement)
+            self._signatures[sender] = signature
+        else:
+            assert isinstance(message, UnmaskShares)
+            assert self._unmasking is not None
+            expect_arrays(message.arrays, "shares")
+            self._unmasking.take(self._members.position[sender], message)
+
+    # -- from stage to stage -----------------------------------------------------------------------------
+
+    def _advance(self) -> list[tuple[int, FromCoordinator]]:
+        """Go on for as long as nothing more is awaited; return what to send."""
+        send: list[tuple[int, FromCoordinator]] = []
+        while self.state not in COORDINATOR_FINAL and self._stage_over():
+            try:
+                send += self._next_stage()
+            except SecAggError as error:
+                send = self._abort(error)
+        return send
+
+    def _stage_over(self) -> bool:
+        return not self._waiting or (self._unmasking is not None and self._unmasking.complete)
+
+    def _next_stage(self) -> list[tuple[int, FromCoordinator]]:
+        answered = self._answered[self.state]
+        if self.state is CoordinatorState.ADVERTISING:
+            return self._send_key_lists(answered - self.dropped.keys())
+        if self.state is CoordinatorState.SHARING:
+            return self._deliver_shares(answered - self.dropped.keys())
+        if self.state is CoordinatorState.MASKING:
+            # An input is in the sum even if its device is gone since.
+            return self._close_inputs(answered)
+        if self.state is CoordinatorState.CHECKING:
+            return self._request_shares(CoordinatorEvent.SIGNATURES_COLLECTED, answered - self.dropped.keys())
+        self._finish()
+        return []
+
+    def _go(self, event: CoordinatorEvent, waiting: set[int]) -> None:
+        self.state = self._table[self.state, event]
+        self._waiting = waiting
+
+    def _send_key_lists(self, present: set[int]) -> list[tuple[int, FromCoordinator]]:
+        self._expect_contributors(len(present), len(present))
+        cohort = Cohort(
+            self._config, self._context, {device: self._advertised.records[device] for device in present}
+        )
+        self.cohort = cohort
+        self._sealed = np.empty((*cohort.holders.shape, SEALED_BYTES), dtype=np.uint8)
+        self._go(CoordinatorEvent.KEYS_COLLECTED, present)
+        return [*cohort.key_lists(self._config.mode, self._advertised.signatures)]
+
+    def _deliver_shares(self, present: set[int]) -> list[tuple[int, FromCoordinator]]:
+        cohort = self._members
+        shared = self._flags(present)
+        # Without its shares in enough hands a device cannot take part; without it, its neighbours have fewer.
+        while True:
+            short = shared & (cohort.around_each(shared) < cohort.t)
+            if not short.any():
+                break
+            shared &= ~short
+        excluded = present - set(cohort.devices[shared].tolist())
+        if not shared.any():
+            raise TooFewNeighboursError(
+                f"{len(present)} of {len(cohort)} devices shared; none has {cohort.t} holders"
+            )
+        self._expect_contributors(int(np.count_nonzero(shared)), len(cohort))
+        run, number = self._context.run_id, self._context.round_number
+        send: list[tuple[int, FromCoordinator]] = []
+        for device in sorted(excluded):
+            send.append(self._exclude(device, TooFewNeighboursError.NAME))
+        for at in np.flatnonzero(shared).tolist():
+            holders = cohort.holders[at]
+            columns = np.flatnonzero(shared[holders] & (holders != at))
+            senders = holders[columns]
+            arrays: Arrays = {
+                "senders": cohort.devices[senders],
+                "sealed": self._sealed[senders, cohort.slots[at, columns]],
+            }
+            device = int(cohort.devices[at])
+            send.append((device, SharesDelivery(run, number, device, arrays)))
+        self._shared = shared
+        self._sealed = np.empty(0, dtype=np.uint8)
+        self._total = self._config.ring.zeros(self._config.length)
+        self._go(CoordinatorEvent.SHARES_COLLECTED, present - excluded)
+        return send
+
+    def _close_inputs(self, contributed: set[int]) -> list[tuple[int, FromCoordinator]]:
+        self._expect_contributors(len(contributed), len(self._members))
+        self._alive = self._flags(contributed)
+        present = contributed - self.dropped.keys()
+        if self._config.mode is Mode.SEMI_HONEST:
+            return self._request_shares(CoordinatorEvent.INPUTS_COLLECTED, present)
+        self._go(CoordinatorEvent.INPUTS_COLLECTED_TO_CHECK, present)
+        survivors = self._members.devices[self._alive]
+        check = ConsistencyCheck(self._context.run_id, self._context.round_number, {"survivors": survivors})
+        return [(device, check) for device in sorted(present)]
+
+    def _request_shares(
+        self, event: CoordinatorEvent, present: set[int]
+    ) -> list[tuple[int, FromCoordinator]]:
+        cohort = self._members
+        asked = self._flags(present)
+        self._unmasking = Unmasking(cohort, self._context.round_number, self._shared, self._alive, asked)
+        self._go(event, present)
+        return [self._unmask_request(at, asked) for at in np.flatnonzero(asked).tolist()]
+
+    def _unmask_request(self, at: int, signed: Flags) -> tuple[int, UnmaskRequest]:
+        cohort = self._members
+        holders = cohort.holders[at]
+        arrays: Arrays = {"dead": cohort.devices[holders[self._shared[holders] & ~self._alive[holders]]]}
+        if self._config.mode is Mode.ACTIVE:
+            signers = cohort.devices[holders[signed[holders] & (holders != at)]]
+            signatures = b"".join(self._signatures[signer] for signer in signers.tolist())
+            arrays["signers"] = signers
+            arrays["signatures"] = octets(signatures).reshape(-1, SIGNATURE_BYTES)
+        device = int(cohort.devices[at])
+        survivors = int(np.count_nonzero(self._alive))
+        run, number = self._context.run_id, self._context.round_number
+        return device, UnmaskRequest(run, number, device, survivors, arrays)
+
+    def _finish(self) -> None:
+        assert self._unmasking is not None
+        if not self._unmasking.complete:
+            raise TooFewSurvivorsError(
+                "too few survivors answered the unmask request to rebuild every secret"
+            )
+        self._unmasking.remove_masks(self._total)
+        self._unmasking = None
+        cohort = self._members
+        survivors, dead = cohort.devices[self._alive], cohort.devices[self._shared & ~self._alive]
+        self.result = read_sum(self._config, self._total, survivors, dead)
+        self._go(CoordinatorEvent.UNMASKED, set())
+
+    def _abort(self, error: SecAggError) -> list[tuple[int, FromCoordinator]]:
+        """End the round without a sum; return the notices to those who do not know yet."""
+        over = self._answered[CoordinatorState.UNMASKING] | self.dropped.keys()
+        present = set(self._advertised.records if self.cohort is None else self.cohort.position) - over
+        self.failure = error
+        self._unmasking = None
+        self._total = self._config.ring.zeros(0)
+        self._sealed = np.empty(0, dtype=np.uint8)
+        self._go(CoordinatorEvent.ABORT, set())
+        run, number = self._context.run_id, self._context.round_number
+        return [(device, Abort(run, number, device, error.reason)) for device in sorted(present)]
+
+    def _exclude(self, device: int, reason: str) -> tuple[int, Abort]:
+        """Go on without ``device``; return the notice to it."""
+        self.dropped[device] = self.state
+        return device, Abort(self._context.run_id, self._context.round_number, device, reason)
+
+    def _expect_contributors(self, count: int, members: int) -> None:
+        needed = self._config.contributors_needed(members)
+        if count < needed:
+            raise TooFewContributorsError(
+                f"{count} devices are left at the stage '{self.state.value}'; {needed} must contribute"
+            )
+
+    def _flags(self, devices: set[int]) -> Flags:
+        flags = np.zeros(len(self._members), dtype=np.bool_)
+        flags[[self._members.position[device] for device in devices]] = True
+        return flags

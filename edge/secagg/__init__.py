@@ -1,0 +1,1 @@
+"""Secure aggregation on the device: the primitives and the device's protocol machine."""

@@ -1,0 +1,365 @@
+"""The device's side of secure aggregation, as a state machine without I/O.
+
+Double masking (Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machine
+Learning") on the neighbour graph of Bell et al. 2020. A device u with neighbours v masks its input x as
+
+    y_u = x_u + PRG(b_u) + Σ_v γ_uv·PRG(s_uv)   modulo 2**bits,   γ_uv = +1 if u < v else −1
+
+with its own seed b_u and a seed s_uv agreed with each neighbour, and gives every neighbour a share of b_u and
+of the key behind s_uv. At the end it releases one share a neighbour: of the key if that neighbour is dead, of
+the seed if it is not.
+
+Frames go in, answers come out. A frame that strayed, came twice or came out of turn is refused and changes
+nothing; one that shows that the coordinator or a neighbour broke the protocol ends the device's part. Either
+way the error says which, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy.typing as npt
+
+from edge.errors import LocalProtocolError
+from edge.secagg.checks import OCTETS, DeviceIds, expect_arrays, expect_round, octets, read, read_devices
+from edge.secagg.config import SecAggConfig
+from edge.secagg.entropy import Entropy
+from edge.secagg.errors import (
+    DuplicateMessageError,
+    RepeatedUnmaskError,
+    SecAggError,
+    TooFewNeighboursError,
+    WrongReceiverError,
+    WrongStageError,
+)
+from edge.secagg.inputs import encode_input
+from edge.secagg.keylist import (
+    Neighbourhood,
+    Record,
+    RoundContext,
+    expect_neighbours,
+    keys_statement,
+    read_key_list,
+    survivors_statement,
+)
+from edge.secagg.keys import SECRET_BYTES, Identity, KeyPair, commit
+from edge.secagg.masks import pair_seed, self_seed
+from edge.secagg.prg import add_all_expanded
+from edge.secagg.ring import RingVector
+from edge.secagg.sealing import SEALED_BYTES, Channel, split_between
+from edge.secagg.shamir import SHARE_BYTES
+from edge.secagg.states import DEVICE_FINAL, DEVICE_TRANSITIONS, DeviceEvent, DeviceState, Mode
+from edge.secagg.survivors import read_survivors, read_unmask_request
+from edge.secagg_messages import (
+    FROM_COORDINATOR,
+    Abort,
+    AdvertiseKeys,
+    ConsistencyCheck,
+    ConsistencySignature,
+    FromDevice,
+    KeyList,
+    MaskedInput,
+    SealedShares,
+    SecAggMessage,
+    SharesDelivery,
+    UnmaskRequest,
+    UnmaskShares,
+)
+
+_EVENT_OF: dict[type[Any], DeviceEvent] = {
+    KeyList: DeviceEvent.KEY_LIST,
+    SharesDelivery: DeviceEvent.SHARES,
+    ConsistencyCheck: DeviceEvent.CHECK,
+    UnmaskRequest: DeviceEvent.UNMASK,
+    Abort: DeviceEvent.ABORT,
+}
+
+
+class _Secrets:
+    """All that must never leave the device, or only a share at a time; dropped when its part ends."""
+
+    __slots__ = ("channels", "encryption", "mask", "seed", "shares")
+
+    def __init__(self, entropy: Entropy) -> None:
+        self.encryption = KeyPair.generate(entropy)
+        self.mask = KeyPair.generate(entropy)
+        self.seed = entropy.bytes(SECRET_BYTES)
+        self.channels: dict[int, Channel] = {}
+        self.shares: dict[int, bytes] = {}
+        """By owner: its share of the seed, then its share of the mask key."""
+
+
+class SecAggClient:
+    """One device's part in one round of secure aggregation.
+
+    The order of calls is :meth:`advertise`, :meth:`receive` (a key list, then shares), :meth:`contribute`,
+    and :meth:`receive` until the state is ``DONE``. A call in any other state raises ``LocalProtocolError``.
+
+    Parameters
+    ----------
+    config : what this device agreed to.
+    device : its id.
+    run_id, round_number : which round.
+    model_hash : SHA-256 of the model that it was given, 32 bytes.
+    entropy : where its secrets come from.
+    identity : its long-term key; active mode only.
+    roster : the public identity of every device of the run, fixed before it; active mode only.
+    """
+
+    __slots__ = (
+        "_config",
+        "_context",
+        "_entropy",
+        "_hood",
+        "_identity",
+        "_record",
+        "_roster",
+        "_secrets",
+        "_seen",
+        "_shared",
+        "_survivors",
+        "_table",
+        "clipped",
+        "device",
+        "failure",
+        "state",
+    )
+
+    def __init__(
+        self,
+        config: SecAggConfig,
+        *,
+        device: int,
+        run_id: str,
+        round_number: int,
+        model_hash: bytes,
+        entropy: Entropy,
+        identity: Identity | None = None,
+        roster: Mapping[int, bytes] | None = None,
+    ) -> None:
+        if config.mode is Mode.ACTIVE:
+            if identity is None or roster is None or roster.get(device) != identity.public:
+                raise LocalProtocolError("active mode needs an identity, and a roster that shows it")
+        elif identity is not None or roster is not None:
+            raise LocalProtocolError("identity and roster belong to active mode; this round is semi-honest")
+        self._config = config
+        self._context = RoundContext(run_id, round_number, config.hash, model_hash)
+        self._entropy = entropy
+        self._identity = identity
+        self._roster: Mapping[int, bytes] = {} if roster is None else roster
+        self._table = DEVICE_TRANSITIONS[config.mode]
+        self._seen: set[DeviceEvent] = set()
+        self._secrets: _Secrets | None = None
+        self._record = Record(b"", b"", b"")
+        self._hood: Neighbourhood | None = None
+        self._shared: frozenset[int] = frozenset()
+        """Neighbours whose shares arrived: those whose masks are on the input."""
+        self._survivors: DeviceIds | None = None
+        """The survivors that were signed, in active mode."""
+        self.device = device
+        self.state = DeviceState.IDLE
+        self.failure: str | None = None
+        """Why the device's part ended early: the name of an error, its own or the coordinator's."""
+        self.clipped = 0
+        """How many values of the input were beyond the clip."""
+
+    @property
+    def partners(self) -> frozenset[int]:
+        """The neighbours that shared: those whose masks are on the input and whose shares are here."""
+        return self._shared
+
+    # -- what the device does by itself ------------------------------------------------------------------
+
+    def advertise(self) -> AdvertiseKeys:
+        """Make the keys of this round and return the message that advertises them."""
+        self._local(DeviceEvent.ADVERTISE)
+        context = self._context
+        secrets = self._secrets = _Secrets(self._entropy)
+        commitment = commit(secrets.seed, device=self.device, round_number=context.round_number)
+        self._record = Record(secrets.encryption.public, secrets.mask.public, commitment)
+        record = self._record.encoded
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "record": octets(record),
+            "context": octets(context.hashes).reshape(2, -1),
+        }
+        if self._identity is not None:
+            arrays["signature"] = octets(self._identity.sign(keys_statement(context, self.device, record)))
+        return AdvertiseKeys(context.run_id, context.round_number, self.device, arrays)
+
+    def contribute(
+        self,
+        values: Mapping[str, npt.NDArray[Any]],
+        weight: int = 1,
+        *,
+        watch: Callable[[int, RingVector], None] | None = None,
+    ) -> MaskedInput:
+        """Mask the input and return the message that carries it.
+
+        Parameters
+        ----------
+        values : an array for each part of the configuration.
+        weight : a whole number that real parts are multiplied by.
+        watch : called with the device and its encoded input before it is masked; for checks beside the
+            protocol, never in a deployment.
+
+        Raises what :func:`edge.secagg.inputs.encode_input` raises; the device's part has then ended.
+        """
+        self._local(DeviceEvent.CONTRIBUTE)
+        hood, secrets = self._live()
+        try:
+            vector, self.clipped = encode_input(self._config, values, weight, self._entropy)
+        except SecAggError as error:
+            self._end(error.reason)
+            raise
+        if watch is not None:
+            watch(self.device, vector)
+        round_number = self._context.round_number
+        added = [self_seed(secrets.seed, hood.session, round_number, self.device)]
+        subtracted: list[bytes] = []
+        for other in sorted(self._shared):
+            mask_seed = pair_seed(
+                secrets.mask, hood.records[other].mask, hood.session, round_number, self.device, other
+            )
+            (added if self.device < other else subtracted).append(mask_seed)
+        add_all_expanded(vector, added, subtracted)
+        return MaskedInput(self._context.run_id, round_number, self.device, {"masked": vector})
+
+    def give_up(self, reason: str) -> Abort:
+        """End the device's part if it still runs, and return the message that tells the coordinator why."""
+        if self.state not in DEVICE_FINAL:
+            self._end(reason)
+        return Abort(self._context.run_id, self._context.round_number, self.device, reason)
+
+    # -- what the coordinator sends ----------------------------------------------------------------------
+
+    def receive(self, message: SecAggMessage) -> FromDevice | None:
+        """Take a frame from the coordinator; return the answer, if it wants one.
+
+        Raises a :class:`~edge.secagg.errors.SecAggError` by the name of what is wrong. ``StaleSessionError``,
+        ``StaleRoundError``, ``WrongReceiverError``, ``WrongStageError``, ``DuplicateMessageError`` and
+        ``RepeatedUnmaskError`` leave the machine as it was; after any other its state is ``ABORTED``.
+        """
+        if not isinstance(message, FROM_COORDINATOR):
+            raise WrongStageError(f"{type(message).__name__} is for the coordinator, not for a device")
+        expect_round(self._context.run_id, self._context.round_number, message.run_id, message.round_number)
+        if not isinstance(message, ConsistencyCheck) and message.device != self.device:
+            raise WrongReceiverError(f"a message for device {message.device} reached device {self.device}")
+        event = _EVENT_OF[type(message)]
+        after = self._table.get((self.state, event))
+        if after is None:
+            self._refuse(event)
+        self._seen.add(event)
+        try:
+            answer = self._answer(message)
+        except SecAggError as error:
+            self._end(error.reason)
+            raise
+        if after in DEVICE_FINAL:
+            self._secrets = None
+        self.state = after
+        return answer
+
+    def _answer(self, message: SecAggMessage) -> FromDevice | None:
+        if isinstance(message, KeyList):
+            return self._share(message)
+        if isinstance(message, SharesDelivery):
+            self._take_shares(message)
+            return None
+        if isinstance(message, ConsistencyCheck):
+            return self._sign_survivors(message)
+        if isinstance(message, UnmaskRequest):
+            return self._unmask(message)
+        assert isinstance(message, Abort)
+        self._end(message.reason)
+        return None
+
+    def _share(self, message: KeyList) -> SealedShares:
+        secrets = self._secrets
+        assert secrets is not None
+        hood = self._hood = read_key_list(
+            message, self._config, self._context, self.device, self._record, self._roster
+        )
+        split = split_between(hood, self.device, secrets.seed, secrets.mask.secret, self._entropy)
+        secrets.shares[self.device] = split.own
+        sealed: list[bytes] = []
+        for other, share in split.shares.items():
+            channel = Channel.between(
+                secrets.encryption, hood, self._context.round_number, self.device, other
+            )
+            secrets.channels[other] = channel
+            sealed.append(channel.seal(share))
+        return SealedShares(
+            self._context.run_id,
+            self._context.round_number,
+            self.device,
+            {"sealed": octets(b"".join(sealed)).reshape(hood.k, SEALED_BYTES)},
+        )
+
+    def _take_shares(self, message: SharesDelivery) -> None:
+        hood, secrets = self._live()
+        expect_arrays(message.arrays, "senders", "sealed")
+        senders = read_devices(message.arrays, "senders")
+        sealed = read(message.arrays, "sealed", OCTETS, (len(senders), SEALED_BYTES))
+        expect_neighbours(senders, frozenset(hood.neighbours), "the delivery of shares")
+        if len(senders) + 1 < hood.t:
+            raise TooFewNeighboursError(
+                f"{len(senders)} neighbours shared; with this device that is below the threshold of {hood.t}"
+            )
+        for sender, row in zip(senders.tolist(), sealed, strict=True):
+            secrets.shares[sender] = secrets.channels[sender].open(row.tobytes())
+        secrets.channels.clear()
+        self._shared = frozenset(senders.tolist())
+
+    def _sign_survivors(self, message: ConsistencyCheck) -> ConsistencySignature:
+        hood, _ = self._live()
+        assert self._identity is not None
+        self._survivors = read_survivors(message, self._config, hood, self.device, self._shared)
+        statement = survivors_statement(hood.session, self._survivors)
+        return ConsistencySignature(
+            self._context.run_id,
+            self._context.round_number,
+            self.device,
+            {"signature": octets(self._identity.sign(statement))},
+        )
+
+    def _unmask(self, message: UnmaskRequest) -> UnmaskShares:
+        hood, secrets = self._live()
+        dead = read_unmask_request(
+            message, self._config, hood, self.device, self._shared, self._survivors, self._roster
+        )
+        # One row an owner, so both shares of one device never leave this one, whatever the request says.
+        rows = [
+            share[SHARE_BYTES:] if owner in dead else share[:SHARE_BYTES]
+            for owner, share in sorted(secrets.shares.items())
+        ]
+        return UnmaskShares(
+            self._context.run_id,
+            self._context.round_number,
+            self.device,
+            {"shares": octets(b"".join(rows)).reshape(len(rows), SHARE_BYTES)},
+        )
+
+    # -- states ------------------------------------------------------------------------------------------
+
+    def _live(self) -> tuple[Neighbourhood, _Secrets]:
+        assert self._hood is not None
+        assert self._secrets is not None
+        return self._hood, self._secrets
+
+    def _local(self, event: DeviceEvent) -> None:
+        after = self._table.get((self.state, event))
+        if after is None:
+            raise LocalProtocolError(f"a device cannot do '{event.value}' in the state '{self.state.value}'")
+        self.state = after
+
+    def _refuse(self, event: DeviceEvent) -> NoReturn:
+        if event in self._seen:
+            error = RepeatedUnmaskError if event is DeviceEvent.UNMASK else DuplicateMessageError
+            raise error(f"a second '{event.value}' reached device {self.device}")
+        raise WrongStageError(f"'{event.value}' reached device {self.device}, which is '{self.state.value}'")
+
+    def _end(self, reason: str) -> None:
+        self.state = DeviceState.ABORTED
+        self.failure = reason
+        self._secrets = None

@@ -1,0 +1,103 @@
+"""A device's vectors to the one ring vector that is masked, and the sum back to vectors.
+
+The parts lie one after the other in the order of the configuration. Behind them come the weight and a one, so
+that the sum says the total weight and over how many devices it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.secagg.config import RealPart, SecAggConfig
+from edge.secagg.entropy import Entropy
+from edge.secagg.errors import MalformedMessageError, WeightError, WrongDtypeError, WrongLengthError
+from edge.secagg.prg import SEED_BYTES
+from edge.secagg.quantize import Quantized, encode_integers
+from edge.secagg.ring import RingVector
+
+
+class Sums(NamedTuple):
+    """A decoded sum over ``contributors`` devices of total weight ``weight``.
+
+    ``reals`` holds Σ weight·value for each real part, float64[length], ``counts`` Σ value for each part of
+    whole numbers, int64[length].
+    """
+
+    reals: dict[str, npt.NDArray[np.float64]]
+    counts: dict[str, npt.NDArray[np.int64]]
+    weight: int
+    contributors: int
+
+
+def encode_input(
+    config: SecAggConfig, values: Mapping[str, npt.NDArray[Any]], weight: int, entropy: Entropy
+) -> Quantized:
+    """Return a device's input as elements of the ring, [L], and how many values were clipped.
+
+    Parameters
+    ----------
+    config : the round's configuration.
+    values : an array for each of its parts: float32 or float64 for real ones, signed integers for counts.
+    weight : a whole number from 0 to ``weight_max``; real parts are multiplied by it.
+    entropy : where the randomness of stochastic rounding comes from.
+
+    Raises ``WeightError``, ``NotFiniteError``, ``ValueRangeError``, ``WrongDtypeError``,
+    ``WrongLengthError``, and ``MalformedMessageError`` for missing or unknown parts.
+    """
+    names = {part.name for part in config.parts}
+    if values.keys() != names:
+        raise MalformedMessageError(f"the input has the parts {sorted(values)!s:.80}, not {sorted(names)}")
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 0 <= weight <= config.weight_max:
+        raise WeightError(f"the weight {weight!r:.40} is not a whole number from 0 to {config.weight_max}")
+    vector = config.ring.zeros(config.length)
+    clipped = 0
+    start = 0
+    for part in config.parts:
+        value = values[part.name]
+        if value.shape != (part.length,):
+            raise WrongLengthError(f"part {part.name!r} has shape {value.shape}, not ({part.length},)")
+        room = vector[start : start + part.length]
+        if isinstance(part, RealPart):
+            quantizer = config.quantizers[part.name]
+            clipped += quantizer.quantize(value, entropy.bytes(SEED_BYTES), weight=weight, out=room).clipped
+        else:
+            if value.dtype.kind != "i":
+                raise WrongDtypeError(f"part {part.name!r} holds signed integers, not {value.dtype}")
+            room[:] = encode_integers(value, config.ring, n_max=config.n_max, value_max=part.value_max)
+        start += part.length
+    vector[start:] = (weight, 1)
+    return Quantized(vector, clipped)
+
+
+def decode_sum(config: SecAggConfig, total: RingVector) -> Sums:
+    """Return the vectors, weight and number of contributors of an unmasked sum ``total`` of the ring, [L].
+
+    Raises ``WrongDtypeError`` and ``WrongLengthError``.
+    """
+    weight, contributors = read_tail(config, total)
+    whole = config.ring.to_signed(total)
+    reals: dict[str, npt.NDArray[np.float64]] = {}
+    counts: dict[str, npt.NDArray[np.int64]] = {}
+    start = 0
+    for part in config.parts:
+        end = start + part.length
+        if isinstance(part, RealPart):
+            reals[part.name] = config.quantizers[part.name].dequantize(total[start:end])
+        else:
+            counts[part.name] = whole[start:end].astype(np.int64)
+        start = end
+    return Sums(reals, counts, weight, contributors)
+
+
+def read_tail(config: SecAggConfig, total: RingVector) -> tuple[int, int]:
+    """Return total weight and number of contributors of a sum, without decoding its vectors.
+
+    Raises ``WrongDtypeError`` and ``WrongLengthError``.
+    """
+    config.ring.check(total, config.length)
+    weight, contributors = config.ring.to_signed(total)[-2:].tolist()
+    return weight, contributors

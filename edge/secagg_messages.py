@@ -1,0 +1,165 @@
+"""The messages of secure aggregation.
+
+Named tuples like those of :mod:`edge.messages`, made of the same kinds of fields. Every message names its run
+and round. ``device`` is the sender of a message on its way up and the receiver of one on its way down: both
+ends check it against whom they are connected with, so a frame that strays is recognised. Byte strings travel
+as uint8 arrays. :data:`ARRAYS_OF` says which arrays each message has, with what dtype and dimensions.
+
+With k neighbours in the graph, m of them having shared, n devices in the key list and an input of L elements:
+
+=====================  ====  =============================================================================
+AdvertiseKeys          up    my two public keys and the commitment to my self-mask seed
+KeyList                down  the same of my neighbours and me (active mode: of everybody), and k and t
+SealedShares           up    for each neighbour: a share of my two secrets that only it can read
+SharesDelivery         down  what my neighbours sealed for me
+MaskedInput            up    the masked vector
+ConsistencyCheck       down  active mode: who survived
+ConsistencySignature   up    active mode: my signature under that
+UnmaskRequest          down  which of my neighbours are dead (active mode: and the signatures of the others)
+UnmaskShares           up    of each neighbour one share: of the mask key if dead, of the self-mask if not
+Abort                  both  it ends here, and why
+=====================  ====  =============================================================================
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from edge.messages import Arrays
+
+
+class AdvertiseKeys(NamedTuple):
+    """Device → coordinator: my keys for this round.
+
+    Arrays: ``record`` uint8 [96]: public key for sealing, public key for masks, commitment to the self-mask
+    seed. ``context`` uint8 [2, 32]: hash of the configuration, hash of the model. Active mode: ``signature``
+    uint8 [64] of the device's identity under all of that.
+    """
+
+    run_id: str
+    round_number: int
+    device: int
+    arrays: Arrays
+
+
+class KeyList(NamedTuple):
+    """Coordinator → device: who takes part, the graph's degree k and threshold t.
+
+    ``members`` is the number of all who take part. Arrays: ``devices`` int64 [m] ascending and ``records``
+    uint8 [m, 96]: the receiver and its neighbours; in active mode everybody. ``digest`` uint8 [32] of the
+    list of everybody. ``context`` uint8 [2, 32] as in ``AdvertiseKeys``. Active mode: ``signatures``
+    uint8 [k, 64] of the neighbours, ascending.
+    """
+
+    run_id: str
+    round_number: int
+    device: int
+    members: int
+    neighbours: int
+    threshold: int
+    arrays: Arrays
+
+
+class SealedShares(NamedTuple):
+    """Device → coordinator: ``sealed`` uint8 [k, s], a row for each neighbour, ascending."""
+
+    run_id: str
+    round_number: int
+    device: int
+    arrays: Arrays
+
+
+class SharesDelivery(NamedTuple):
+    """Coordinator → device: ``senders`` int64 [m] ascending, ``sealed`` uint8 [m, s]."""
+
+    run_id: str
+    round_number: int
+    device: int
+    arrays: Arrays
+
+
+class MaskedInput(NamedTuple):
+    """Device → coordinator: ``masked`` uint32 or uint64 [L]."""
+
+    run_id: str
+    round_number: int
+    device: int
+    arrays: Arrays
+
+
+class ConsistencyCheck(NamedTuple):
+    """Coordinator → device, active mode: ``survivors`` int64 [m] ascending; the same for every receiver."""
+
+    run_id: str
+    round_number: int
+    arrays: Arrays
+
+
+class ConsistencySignature(NamedTuple):
+    """Device → coordinator, active mode: ``signature`` uint8 [64] under session and survivors."""
+
+    run_id: str
+    round_number: int
+    device: int
+    arrays: Arrays
+
+
+class UnmaskRequest(NamedTuple):
+    """Coordinator → device: release one share of each neighbour; ``survivors`` is how many there are in all.
+
+    Arrays: ``dead`` int64 [d] ascending, those of the receiver's neighbours that shared and did not
+    contribute. Active mode: ``signers`` int64 [m] ascending and ``signatures`` uint8 [m, 64], of surviving
+    neighbours.
+    """
+
+    run_id: str
+    round_number: int
+    device: int
+    survivors: int
+    arrays: Arrays
+
+
+class UnmaskShares(NamedTuple):
+    """Device → coordinator: ``shares`` uint8 [m, s].
+
+    A row for itself and each neighbour that shared, ascending. There is one row for each, so a device cannot
+    release both shares of anybody.
+    """
+
+    run_id: str
+    round_number: int
+    device: int
+    arrays: Arrays
+
+
+class Abort(NamedTuple):
+    """Either way: secure aggregation of this round ends for ``device``; ``reason`` is the error's name."""
+
+    run_id: str
+    round_number: int
+    device: int
+    reason: str
+
+
+FromDevice = AdvertiseKeys | SealedShares | MaskedInput | ConsistencySignature | UnmaskShares | Abort
+FromCoordinator = KeyList | SharesDelivery | ConsistencyCheck | UnmaskRequest | Abort
+SecAggMessage = FromDevice | FromCoordinator
+
+FROM_DEVICES = (AdvertiseKeys, SealedShares, MaskedInput, ConsistencySignature, UnmaskShares, Abort)
+"""What devices send."""
+FROM_COORDINATOR = (KeyList, SharesDelivery, ConsistencyCheck, UnmaskRequest, Abort)
+"""What the coordinator sends."""
+
+CODES: dict[type[SecAggMessage], int] = {
+    AdvertiseKeys: 16,
+    KeyList: 17,
+    SealedShares: 18,
+    SharesDelivery: 19,
+    MaskedInput: 20,
+    ConsistencyCheck: 21,
+    ConsistencySignature: 22,
+    UnmaskRequest: 23,
+    UnmaskShares: 24,
+    Abort: 25,
+}
+"""What stands for each type on the wire; codes are only ever added, and none is one of a plain message's."""

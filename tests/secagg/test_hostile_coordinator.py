@@ -1,0 +1,567 @@
+"""What a coordinator that breaks the protocol may try on a device, and the name under which it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from secagg_harness import MODEL_HASH, ROUND, RUN, Fleet, flipped, small_config, with_arrays
+
+from coordinator.secagg.cohort import Cohort
+from edge.codec import decode
+from edge.secagg import errors
+from edge.secagg.checks import octets
+from edge.secagg.client import SecAggClient
+from edge.secagg.entropy import SeededEntropy
+from edge.secagg.graph import GraphParameters
+from edge.secagg.keylist import Record, RoundContext
+from edge.secagg.keys import KeyPair
+from edge.secagg.shamir import SHARE_BYTES
+from edge.secagg.states import CoordinatorState, DeviceState, Mode
+from edge.secagg_messages import Abort, ConsistencyCheck, KeyList, SharesDelivery, UnmaskRequest
+
+VICTIM = 2
+Forge = Callable[[Any], Any]
+
+
+def ids(*devices: int) -> np.ndarray[Any, Any]:
+    return np.array(devices, dtype=np.int64)
+
+
+def to_victim(fleet: Fleet) -> Any:
+    """Take the message to the victim off the wire."""
+    found = [decode(frame) for device, frame in fleet.inbox if device == VICTIM]
+    fleet.inbox = [(device, frame) for device, frame in fleet.inbox if device != VICTIM]
+    assert len(found) == 1
+    return found[0]
+
+
+def expect(fleet: Fleet, message: Any, error: type[errors.SecAggError]) -> None:
+    """The victim refuses ``message`` by name, ends its part, releases nothing, and the others finish."""
+    victim = fleet.clients[VICTIM]
+    with pytest.raises(error) as caught:
+        victim.receive(message)
+    assert caught.value.reason == error.NAME
+    assert victim.state is DeviceState.ABORTED
+    assert victim.failure == error.NAME
+    fleet.to_server(VICTIM, victim.give_up(error.NAME))
+    fleet.run()
+    fleet.check()
+    assert fleet.server.state is CoordinatorState.DONE
+
+
+def key_list(**changes: Any) -> Forge:
+    return lambda message: with_arrays(message, **changes)
+
+
+def duplicate_key(message: Any) -> Any:
+    records = message.arrays["records"].copy()
+    records[0, :32] = records[1, :32]
+    return with_arrays(message, records=records)
+
+
+def record_of_another(which: slice, value: bytes) -> Forge:
+    def forge(message: Any) -> Any:
+        records = message.arrays["records"].copy()
+        records[0, which] = np.frombuffer(value, dtype=np.uint8)
+        return with_arrays(message, records=records)
+
+    return forge
+
+
+def own_key_changed(message: Any) -> Any:
+    at = message.arrays["devices"].tolist().index(VICTIM)
+    return with_arrays(message, records=flipped(message.arrays["records"], at * 96))
+
+
+def without_the_victim(message: Any) -> Any:
+    devices = message.arrays["devices"].copy()
+    devices[devices.tolist().index(VICTIM)] += 100
+    return with_arrays(message, devices=np.sort(devices))
+
+
+KEY_LISTS: list[tuple[str, Forge, type[errors.SecAggError]]] = [
+    (
+        "another configuration",
+        lambda m: with_arrays(m, context=flipped(m.arrays["context"])),
+        errors.ConfigMismatchError,
+    ),
+    (
+        "another model",
+        lambda m: with_arrays(m, context=flipped(m.arrays["context"], 40)),
+        errors.ModelMismatchError,
+    ),
+    ("own key changed", own_key_changed, errors.OwnKeyError),
+    ("own key missing", without_the_victim, errors.OwnKeyError),
+    ("a key twice", duplicate_key, errors.DuplicateKeyError),
+    ("low order", record_of_another(slice(0, 32), bytes(32)), errors.LowOrderPointError),
+    (
+        "low order of masks",
+        record_of_another(slice(32, 64), (1).to_bytes(32, "little")),
+        errors.LowOrderPointError,
+    ),
+    ("not canonical", record_of_another(slice(32, 64), b"\xff" * 32), errors.BadKeyError),
+    ("more members than planned", lambda m: m._replace(members=10_000), errors.OverflowingConfigError),
+    ("a lone member", lambda m: m._replace(members=1), errors.TooFewContributorsError),
+    ("a low threshold", lambda m: m._replace(threshold=2), errors.ThresholdError),
+    (
+        "an impossible threshold",
+        lambda m: m._replace(threshold=m.neighbours + 2),
+        errors.ThresholdError,
+    ),
+    ("no neighbours", lambda m: m._replace(neighbours=0), errors.InfeasibleError),
+    ("fewer neighbours", lambda m: m._replace(neighbours=2, threshold=2), errors.ConfigMismatchError),
+    ("a high threshold", lambda m: m._replace(threshold=m.threshold + 1), errors.ConfigMismatchError),
+    (
+        "a neighbour missing",
+        lambda m: with_arrays(m, devices=m.arrays["devices"][1:], records=m.arrays["records"][1:]),
+        errors.IncompleteListError,
+    ),
+    (
+        "a device twice",
+        lambda m: with_arrays(m, devices=np.sort(np.append(m.arrays["devices"][1:], VICTIM))),
+        errors.MalformedMessageError,
+    ),
+    ("negative ids", lambda m: with_arrays(m, devices=m.arrays["devices"] - 1), errors.MalformedMessageError),
+    ("ids of another type", lambda m: with_arrays(m, devices=m.arrays["devices"].astype("<i4")),
+     errors.WrongDtypeError),
+    ("records cut off", lambda m: with_arrays(m, records=m.arrays["records"][:, :-1]),
+     errors.WrongLengthError),
+    ("records flat", lambda m: with_arrays(m, records=m.arrays["records"].ravel()), errors.WrongLengthError),
+    ("no digest", key_list(digest=None), errors.MalformedMessageError),
+    ("one array too many", key_list(more=ids(1)), errors.MalformedMessageError),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("forge", "error"), [case[1:] for case in KEY_LISTS], ids=[c[0] for c in KEY_LISTS])
+def test_a_forged_key_list_is_refused_by_name(forge: Forge, error: type[errors.SecAggError]) -> None:
+    fleet = Fleet(9, corrupt=0.0)
+    fleet.advertise()
+    expect(fleet, forge(to_victim(fleet)), error)
+
+
+def rebuilt(fleet: Fleet, change: Callable[[dict[int, Record]], None]) -> KeyList:
+    """Return a key list for the victim that is consistent in itself, over changed records."""
+    cohort = fleet.server.cohort
+    assert cohort is not None
+    records = dict(zip(cohort.devices.tolist(), cohort.records, strict=True))
+    change(records)
+    context = RoundContext(RUN, ROUND, fleet.config.hash, MODEL_HASH)
+    signatures = dict.fromkeys(records, bytes(64)) | fleet.server._advertised.signatures
+    forged = Cohort(fleet.config, context, records)
+    return dict(forged.key_lists(Mode.ACTIVE, signatures))[VICTIM]
+
+
+def invented() -> Record:
+    entropy = SeededEntropy(bytes(16), 77, 1)
+    return Record(KeyPair.generate(entropy).public, KeyPair.generate(entropy).public, bytes(32))
+
+
+ACTIVE_KEY_LISTS: list[tuple[str, Callable[[Fleet, Any], Any], type[errors.SecAggError]]] = [
+    (
+        "a device that is not on the roster",
+        lambda fleet, m: rebuilt(fleet, lambda r: (r.pop(0), r.update({777: invented()}))[0] and None),
+        errors.UnknownDeviceError,
+    ),
+    (
+        "keys that their device did not sign",
+        lambda fleet, m: rebuilt(fleet, lambda r: r.update({1: invented()})),
+        errors.BadSignatureError,
+    ),
+    (
+        "another hash than that of the keys",
+        lambda fleet, m: with_arrays(m, digest=flipped(m.arrays["digest"])),
+        errors.IncompleteListError,
+    ),
+    (
+        "a device left out",
+        lambda fleet, m: with_arrays(m, devices=m.arrays["devices"][1:], records=m.arrays["records"][1:]),
+        errors.IncompleteListError,
+    ),
+    ("no signatures", lambda fleet, m: with_arrays(m, signatures=None), errors.MissingSignatureError),
+    (
+        "a signature missing",
+        lambda fleet, m: with_arrays(m, signatures=m.arrays["signatures"][1:]),
+        errors.WrongLengthError,
+    ),
+    (
+        "a wrong signature",
+        lambda fleet, m: with_arrays(m, signatures=flipped(m.arrays["signatures"])),
+        errors.BadSignatureError,
+    ),
+    (
+        "signatures in another order",
+        lambda fleet, m: with_arrays(m, signatures=m.arrays["signatures"][::-1]),
+        errors.BadSignatureError,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("forge", "error"), [case[1:] for case in ACTIVE_KEY_LISTS], ids=[case[0] for case in ACTIVE_KEY_LISTS]
+)
+def test_a_forged_key_list_is_refused_by_name_in_active_mode(
+    forge: Callable[[Fleet, Any], Any], error: type[errors.SecAggError]
+) -> None:
+    fleet = Fleet(9, mode=Mode.ACTIVE, corrupt=0.0)
+    fleet.advertise()
+    expect(fleet, forge(fleet, to_victim(fleet)), error)
+
+
+def test_a_ring_that_the_coordinator_prefers_is_not_followed() -> None:
+    # In active mode a device computes its neighbours itself, so a list signed by others does not verify.
+    fleet = Fleet(12, mode=Mode.ACTIVE, parameters=GraphParameters(4, 3), corrupt=0.0)
+    fleet.advertise()
+    message = to_victim(fleet)
+    cohort = fleet.server.cohort
+    assert cohort is not None
+    strangers = [at for at in range(12) if at not in cohort.holders[VICTIM]][:4]
+    signatures = fleet.server._advertised.signatures
+    chosen = np.frombuffer(b"".join(signatures[at] for at in strangers), dtype=np.uint8).reshape(4, -1)
+    expect(fleet, with_arrays(message, signatures=chosen), errors.BadSignatureError)
+
+
+DELIVERIES: list[tuple[str, Forge, type[errors.SecAggError]]] = [
+    (
+        "changed",
+        lambda m: with_arrays(m, sealed=flipped(m.arrays["sealed"], 5)),
+        errors.AuthenticationError,
+    ),
+    (
+        "from the wrong sender",
+        lambda m: with_arrays(m, sealed=m.arrays["sealed"][[1, 0, *range(2, 8)]]),
+        errors.AuthenticationError,
+    ),
+    (
+        "from a stranger",
+        lambda m: with_arrays(m, senders=np.append(m.arrays["senders"][:-1], 99)),
+        errors.NotNeighbourError,
+    ),
+    (
+        "from itself",
+        lambda m: with_arrays(
+            m,
+            senders=np.sort(np.append(m.arrays["senders"], VICTIM)),
+            sealed=np.vstack((m.arrays["sealed"], m.arrays["sealed"][:1])),
+        ),
+        errors.NotNeighbourError,
+    ),
+    (
+        "from one sender twice",
+        lambda m: with_arrays(m, senders=np.append(m.arrays["senders"][:-1], m.arrays["senders"][-2])),
+        errors.MalformedMessageError,
+    ),
+    (
+        "of fewer than the threshold",
+        lambda m: with_arrays(m, senders=m.arrays["senders"][:3], sealed=m.arrays["sealed"][:3]),
+        errors.TooFewNeighboursError,
+    ),
+    (
+        "cut off",
+        lambda m: with_arrays(m, sealed=m.arrays["sealed"][:, :-1]),
+        errors.WrongLengthError,
+    ),
+    ("without senders", lambda m: with_arrays(m, senders=None), errors.MalformedMessageError),
+]
+
+
+@pytest.mark.parametrize(
+    ("forge", "error"), [case[1:] for case in DELIVERIES], ids=[case[0] for case in DELIVERIES]
+)
+def test_a_forged_delivery_of_shares_is_refused_by_name(
+    forge: Forge, error: type[errors.SecAggError]
+) -> None:
+    fleet = Fleet(9, corrupt=0.0)
+    fleet.reach(CoordinatorState.MASKING)
+    expect(fleet, forge(to_victim(fleet)), error)
+
+
+def test_shares_of_another_round_do_not_open() -> None:
+    deliveries = []
+    for round_number in (ROUND, ROUND + 1):
+        fleet = Fleet(5, round_number=round_number)
+        fleet.reach(CoordinatorState.MASKING)
+        deliveries.append(to_victim(fleet))
+    # The frame says the right round, so only the sealed bytes give it away.
+    replayed = deliveries[0]._replace(round_number=ROUND + 1)
+    with pytest.raises(errors.AuthenticationError):
+        fleet.clients[VICTIM].receive(replayed)
+
+
+REQUESTS: list[tuple[str, Forge, type[errors.SecAggError]]] = [
+    ("itself dead", lambda m: with_arrays(m, dead=ids(VICTIM)), errors.SelfDeadError),
+    ("a stranger dead", lambda m: with_arrays(m, dead=ids(99)), errors.NotNeighbourError),
+    ("one that never shared dead", lambda m: with_arrays(m, dead=ids(7)), errors.NotNeighbourError),
+    ("one dead twice", lambda m: with_arrays(m, dead=ids(3, 3)), errors.MalformedMessageError),
+    ("fewer alive than t", lambda m: with_arrays(m, dead=ids(0, 1, 3, 4)), errors.TooFewSurvivorsError),
+    ("a lone survivor", lambda m: m._replace(survivors=1), errors.TooFewContributorsError),
+    ("fewer than must contribute", lambda m: m._replace(survivors=3), errors.TooFewContributorsError),
+    ("fewer than are around", lambda m: m._replace(survivors=5), errors.MalformedMessageError),
+    ("more than take part", lambda m: m._replace(survivors=10), errors.MalformedMessageError),
+    ("no list", lambda m: with_arrays(m, dead=None), errors.MalformedMessageError),
+    ("a list of floats", lambda m: with_arrays(m, dead=np.zeros(1)), errors.WrongDtypeError),
+]
+
+
+@pytest.mark.parametrize(
+    ("forge", "error"), [case[1:] for case in REQUESTS], ids=[case[0] for case in REQUESTS]
+)
+def test_a_forged_unmask_request_is_refused_by_name(forge: Forge, error: type[errors.SecAggError]) -> None:
+    fleet = Fleet(9, corrupt=0.0, min_contributors=4)  # threshold 5
+    fleet.advertise()
+    fleet.deliver(silent=[7])
+    fleet.deadline()
+    fleet.deliver()
+    expect(fleet, forge(to_victim(fleet)), error)
+
+
+CHECKS: list[tuple[str, Forge, type[errors.SecAggError]]] = [
+    ("without itself", lambda m: with_arrays(m, survivors=ids(0, 1, 3, 4, 5)), errors.SelfDeadError),
+    (
+        "with a stranger",
+        lambda m: with_arrays(m, survivors=ids(0, 1, 2, 3, 4, 99)),
+        errors.UnknownDeviceError,
+    ),
+    (
+        "with one that never shared",
+        lambda m: with_arrays(m, survivors=ids(0, 1, 2, 3, 4, 5, 7)),
+        errors.IncompleteListError,
+    ),
+    ("too few", lambda m: with_arrays(m, survivors=ids(0, 1, 2)), errors.TooFewContributorsError),
+    ("below the threshold", lambda m: with_arrays(m, survivors=ids(0, 1, 2, 3)), errors.TooFewSurvivorsError),
+    ("twice", lambda m: with_arrays(m, survivors=ids(0, 1, 2, 2)), errors.MalformedMessageError),
+    ("nobody", lambda m: with_arrays(m, survivors=None), errors.MalformedMessageError),
+]
+
+
+@pytest.mark.parametrize(("forge", "error"), [case[1:] for case in CHECKS], ids=[case[0] for case in CHECKS])
+def test_forged_survivors_are_not_signed(forge: Forge, error: type[errors.SecAggError]) -> None:
+    fleet = Fleet(9, mode=Mode.ACTIVE, corrupt=0.0, min_contributors=4)
+    fleet.advertise()
+    fleet.deliver(silent=[7])
+    fleet.deadline()
+    fleet.deliver()
+    expect(fleet, forge(to_victim(fleet)), error)
+
+
+SIGNED_REQUESTS: list[tuple[str, Forge, type[errors.SecAggError]]] = [
+    ("a survivor dead", lambda m: with_arrays(m, dead=ids(1, 8)), errors.OverlappingListError),
+    ("a dead one alive", lambda m: with_arrays(m, dead=ids()), errors.IncompleteListError),
+    ("other numbers", lambda m: m._replace(survivors=8), errors.MalformedMessageError),
+    (
+        "too few signatures",
+        lambda m: with_arrays(m, signers=m.arrays["signers"][:3], signatures=m.arrays["signatures"][:3]),
+        errors.TooFewSurvivorsError,
+    ),
+    (
+        "a wrong signature",
+        lambda m: with_arrays(m, signatures=flipped(m.arrays["signatures"])),
+        errors.BadSignatureError,
+    ),
+    (
+        "one signature for two",
+        lambda m: with_arrays(m, signatures=m.arrays["signatures"][[0, 0, *range(2, 6)]]),
+        errors.BadSignatureError,
+    ),
+    (
+        "one signer twice",
+        lambda m: with_arrays(m, signers=m.arrays["signers"][[0, 0, *range(2, 6)]]),
+        errors.MalformedMessageError,
+    ),
+    (
+        "the dead sign",
+        lambda m: with_arrays(m, signers=np.append(m.arrays["signers"][:-1], 8)),
+        errors.NotNeighbourError,
+    ),
+    (
+        "signatures cut off",
+        lambda m: with_arrays(m, signatures=m.arrays["signatures"][:, 1:]),
+        errors.WrongLengthError,
+    ),
+    ("no signatures", lambda m: with_arrays(m, signatures=None), errors.MalformedMessageError),
+]
+
+
+@pytest.mark.parametrize(
+    ("forge", "error"), [case[1:] for case in SIGNED_REQUESTS], ids=[case[0] for case in SIGNED_REQUESTS]
+)
+def test_no_share_is_released_against_what_was_signed(forge: Forge, error: type[errors.SecAggError]) -> None:
+    fleet = Fleet(9, mode=Mode.ACTIVE, corrupt=0.0)
+    fleet.advertise()
+    fleet.deliver(silent=[7])
+    fleet.deadline()
+    fleet.deliver(silent=[8])
+    fleet.deadline()
+    fleet.deliver()
+    expect(fleet, forge(to_victim(fleet)), error)
+
+
+# -- frames that change nothing --------------------------------------------------------------------------
+
+
+def test_strayed_stale_repeated_and_early_frames_change_nothing() -> None:
+    fleet = Fleet(5)
+    fleet.advertise()
+    victim = fleet.clients[VICTIM]
+    key_list_message = to_victim(fleet)
+    early = SharesDelivery(RUN, ROUND, VICTIM, {})
+
+    def refused(message: Any, error: type[errors.SecAggError]) -> None:
+        before = victim.state
+        with pytest.raises(error):
+            victim.receive(message)
+        assert victim.state is before
+
+    refused(early, errors.WrongStageError)
+    refused(key_list_message._replace(round_number=ROUND - 1), errors.StaleRoundError)
+    refused(key_list_message._replace(run_id="another"), errors.StaleSessionError)
+    refused(key_list_message._replace(device=VICTIM + 1), errors.WrongReceiverError)
+    refused(ConsistencyCheck(RUN, ROUND, {}), errors.WrongStageError)
+    reply = victim.receive(key_list_message)
+    assert reply is not None
+    refused(key_list_message, errors.DuplicateMessageError)
+    fleet.to_server(VICTIM, reply)
+    fleet.deliver()
+    fleet.deliver()
+    request = to_victim(fleet)
+    answer = victim.receive(request)
+    assert answer is not None
+    refused(request, errors.RepeatedUnmaskError)
+    refused(Abort(RUN, ROUND, VICTIM, "too late"), errors.WrongStageError)
+    fleet.to_server(VICTIM, answer)
+    fleet.run()
+    fleet.check()
+    assert len(fleet.server.result.survivors) == 5  # type: ignore[union-attr]
+
+
+def test_an_abort_ends_the_devices_part_once() -> None:
+    fleet = Fleet(3)
+    fleet.advertise()
+    client = fleet.clients[VICTIM]
+    assert client.receive(Abort(RUN, ROUND, VICTIM, "too-few-neighbours")) is None
+    assert client.state is DeviceState.ABORTED
+    assert client.failure == "too-few-neighbours"
+    with pytest.raises(errors.DuplicateMessageError):
+        client.receive(Abort(RUN, ROUND, VICTIM, "too-few-neighbours"))
+
+
+def test_a_refused_unmask_request_cannot_be_corrected_by_a_second() -> None:
+    fleet = Fleet(5)
+    fleet.reach(CoordinatorState.UNMASKING)
+    request = to_victim(fleet)
+    victim = fleet.clients[VICTIM]
+    with pytest.raises(errors.SelfDeadError):
+        victim.receive(with_arrays(request, dead=ids(VICTIM)))
+    with pytest.raises(errors.RepeatedUnmaskError):
+        victim.receive(request)
+
+
+# -- two stories -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parameters", [None, GraphParameters(6, 4), GraphParameters(6, 7)])
+def test_a_coordinator_that_tells_two_stories_gets_at_most_one_secret_of_anybody(
+    parameters: GraphParameters | None,
+) -> None:
+    fleet = Fleet(15, corrupt=0.0, parameters=parameters)
+    fleet.reach(CoordinatorState.UNMASKING)
+    target = 4
+    requests = {device: decode(frame) for device, frame in fleet.inbox}
+    fleet.inbox = []
+    told = 0
+    for device, request in requests.items():
+        if device != target and target in fleet.clients[device].partners:
+            told += 1
+            if told % 2:  # half of its neighbours hear that it is dead
+                request = with_arrays(request, dead=ids(target))  # noqa: PLW2901
+        fleet.answer(device, request)
+    cohort = fleet.server.cohort
+    assert cohort is not None
+    assert fleet.oracle.double_reveals(cohort.t) == 0
+    # Shares of both kinds did leave, except where the threshold does not survive a single dead neighbour.
+    assert fleet.oracle.double_reveals(1) == (cohort.t <= cohort.k)
+
+
+def test_in_active_mode_two_stories_release_nothing() -> None:
+    fleet = Fleet(8, mode=Mode.ACTIVE, corrupt=0.0)
+    fleet.reach(CoordinatorState.CHECKING)
+    checks = {device: decode(frame) for device, frame in fleet.inbox}
+    fleet.inbox = []
+    signatures = {}
+    for device, check in checks.items():
+        survivors = ids(*range(8)) if device % 2 else ids(*(other for other in range(8) if other != 3))
+        if device == 3:
+            survivors = ids(*range(8))
+        reply: Any = fleet.clients[device].receive(with_arrays(check, survivors=survivors))
+        signatures[device] = reply.arrays["signature"]
+    for device in range(8):
+        others = [other for other in range(8) if other not in (3, device)]
+        dead = ids() if device % 2 else ids(3)
+        request = UnmaskRequest(
+            RUN,
+            ROUND,
+            device,
+            8 if device % 2 else 7,
+            {
+                "dead": dead,
+                "signers": ids(*others),
+                "signatures": np.stack([signatures[other] for other in others]),
+            },
+        )
+        with pytest.raises(errors.BadSignatureError):
+            fleet.clients[device].receive(request)
+
+
+def test_an_answer_holds_one_share_of_each_device_and_no_more() -> None:
+    fleet = Fleet(6, corrupt=0.0)
+    fleet.reach(CoordinatorState.MASKING)
+    fleet.deliver(silent=[5])
+    fleet.deadline()
+    request = to_victim(fleet)
+    answer: Any = fleet.clients[VICTIM].receive(request)
+    assert answer.arrays["shares"].shape == (6, SHARE_BYTES)
+
+
+def test_a_model_given_to_one_device_only_shares_no_secret_with_the_others() -> None:
+    # A coordinator that trains one device on another model learns which part of the sum is its own, unless
+    # the model is bound into the session.
+    fleet = Fleet(5)
+    odd = SecAggClient(
+        fleet.config,
+        device=VICTIM,
+        run_id=RUN,
+        round_number=ROUND,
+        model_hash=bytes(32),
+        entropy=SeededEntropy(bytes(16), VICTIM, ROUND),
+    )
+    fleet.clients[VICTIM] = odd
+    right = octets(fleet.config.hash + MODEL_HASH).reshape(2, -1)
+    fleet.advertise(mutate=lambda message: with_arrays(message, context=right))
+    message = to_victim(fleet)
+    with pytest.raises(errors.ModelMismatchError):
+        odd.receive(message)
+    # Even one told the hash it expects derives other keys.
+    told = with_arrays(message, context=octets(fleet.config.hash + bytes(32)).reshape(2, -1))
+    second = SecAggClient(
+        fleet.config,
+        device=VICTIM,
+        run_id=RUN,
+        round_number=ROUND,
+        model_hash=bytes(32),
+        entropy=SeededEntropy(bytes(16), VICTIM, ROUND),
+    )
+    second.advertise()
+    fleet.clients[VICTIM] = second
+    reply = second.receive(told)
+    assert reply is not None
+    fleet.to_server(VICTIM, reply)
+    fleet.run()
+    assert {type(error) for error in fleet.errors.values()} == {errors.AuthenticationError}
+    assert fleet.server.result is None
+
+
+def test_small_config_is_the_one_the_cases_above_assume() -> None:
+    assert small_config(9, corrupt=0.0).graph(9) == GraphParameters(8, 5)
+    assert small_config(8, corrupt=0.0).graph(8) == GraphParameters(7, 5)
