@@ -50,11 +50,6 @@ _CODE_OF_DTYPE = {dtype: code for code, dtype in enumerate(_DTYPE_OF_CODE)}
 _CODE_OF_TYPE: dict[type[Any], int] = {plain: kind.code for plain, kind in KINDS.items()} | CODES
 _TYPE_OF_CODE = {code: message_type for message_type, code in _CODE_OF_TYPE.items()}
 _FIELDS = {message_type: fields_of(message_type) for message_type in _CODE_OF_TYPE}
-_ARRAYS_AT = {
-    message_type: next((at for at, (_, kind) in enumerate(fields) if kind == ARRAYS), None)
-    for message_type, fields in _FIELDS.items()
-}
-"""Of each type of message, which of its fields holds arrays."""
 _U32 = struct.Struct("<I")
 
 AnyMessage = Message | SecAggMessage
@@ -160,15 +155,19 @@ _SIZERS: dict[str, Callable[[Any], int]] = {
     TEXT: _short_text_size,
     ARRAYS: _arrays_size,
 }
-_AFTER_HEAD = {
-    message_type: tuple(
-        (position, _SIZERS[kind])
-        for position, (_, kind) in enumerate(fields)
-        if position >= 2 and kind != REAL
+_SIZE_PLANS = {
+    message_type: (
+        tuple(
+            (position, _SIZERS[kind])
+            for position, (_, kind) in enumerate(fields)
+            if position >= 2 and kind != REAL
+        ),
+        next((position for position, (_, kind) in enumerate(fields) if kind == ARRAYS), None),
     )
     for message_type, fields in _FIELDS.items()
 }
-"""Of each type of message, the fields behind run and round whose size depends on their value."""
+"""Of each type of message, the fields behind run and round whose size depends on their value, and which of
+them holds arrays."""
 
 
 @lru_cache(maxsize=4096)
@@ -183,11 +182,23 @@ def _head_size(message_type: type[AnyMessage], run_id: str, round_number: int) -
 
 def frame_size(message: AnyMessage) -> int:
     """Return ``len(encode(message))`` in bytes, computed from the fields' values and shapes alone."""
+    return measure(message)[0]
+
+
+def measure(message: AnyMessage) -> tuple[int, int]:
+    """Return the frame's length and, of that, the raw data of its arrays, both in bytes."""
     kind = message.__class__
+    fields, arrays_at = _SIZE_PLANS[kind]
     size: int = _head_size(kind, message[0], message[1])  # type: ignore[arg-type]  # a class is hashable
-    for position, size_of in _AFTER_HEAD[kind]:
+    for position, size_of in fields:
         size += size_of(message[position])
-    return size
+    if arrays_at is None:
+        return size, 0
+    arrays: Arrays = message[arrays_at]  # type: ignore[assignment]  # the plan says so
+    payload = 0
+    for array in arrays.values():
+        payload += array.nbytes
+    return size, payload
 
 
 def unsigned_sizes(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -202,18 +213,6 @@ def array_frame_sizes(dimensions: int, data_bytes: npt.NDArray[np.int64]) -> npt
     header = np.where(body < 0x100, 3, np.where(body < 0x1_0000, 4, 6))
     header[np.isin(body, (1, 2, 4, 8, 16))] = 2
     return body + header
-
-
-def measure(message: AnyMessage) -> tuple[int, int]:
-    """Return the frame's length and, of that, the raw data of its arrays, both in bytes."""
-    at = _ARRAYS_AT[message.__class__]
-    if at is None:
-        return frame_size(message), 0
-    arrays: Arrays = message[at]  # type: ignore[assignment]  # known by the kind of the field
-    size = 0
-    for array in arrays.values():
-        size += array.nbytes
-    return frame_size(message), size
 
 
 # -- decoding ------------------------------------------------------------------------------------------
