@@ -81,30 +81,18 @@ class Reason(enum.IntEnum):
     """A frame from a device that is not part of the round."""
     SESSION_ENDED = 11
     """The period in which the device was available ended."""
-    OUTAGE = 12
-    """An outage of the device's link or region."""
-    TIMEOUT = 13
-    """No answer within the time limit of one step."""
-    RETRIES_EXHAUSTED = 14
+    RETRIES_EXHAUSTED = 12
     """Every permitted attempt failed."""
-    COHORT_FULL = 15
+    COHORT_FULL = 13
     """The round already had the reports it wanted."""
-    QUORUM = 16
+    QUORUM = 14
     """Fewer reports than the quorum."""
-    NOBODY_AVAILABLE = 17
-    """No device could be invited within the time the scenario allows."""
-    NO_DATA = 18
+    NO_DATA = 15
     """The device holds nothing to train on."""
-    NOT_FINITE = 19
+    NOT_FINITE = 16
     """An update with NaN or infinite values."""
-    BUSY = 20
-    """The device still takes part in another round."""
-    FRAME_TOO_LARGE = 21
-    """A frame above the limit."""
-    WRONG_STAGE = 22
+    WRONG_STAGE = 17
     """A valid frame at a time when the protocol does not allow it."""
-    RUN_ENDED = 23
-    """The run ended while the device was still at work."""
 
 
 class EventKind(enum.IntEnum):
@@ -136,11 +124,9 @@ class EventKind(enum.IntEnum):
     """A frame of another round or run travelled."""
     GARBAGE = 12
     """Bytes travelled that are not a valid frame."""
-    RELEASED = 13
-    """Word that the round no longer needs the device travelled down."""
-    FAILED = 14
+    FAILED = 13
     """The device could not do its work; the reason says why."""
-    HANDSHAKE = 15
+    HANDSHAKE = 14
     """A connection was set up; the bytes are all TCP/IP and TLS."""
 
 

@@ -186,12 +186,12 @@ def test_a_round_without_devices_or_records() -> None:
         ),
         **dict.fromkeys(("energy_compute_j", "energy_radio_j", "loss"), nothing),
     )  # fmt: skip
-    ended = facts(1, outcome=RoundOutcome.ABANDONED, reason=Reason.NOBODY_AVAILABLE, loss=math.nan)
+    ended = facts(1, outcome=RoundOutcome.ABANDONED, reason=Reason.QUORUM, loss=math.nan)
     batches = round_batches(ended, cohort, NAMES, EventLog().columns())
     assert batches.device_rounds.num_rows == 0
     assert batches.events.num_rows == 0
     row = batches.rounds.to_pylist()[0]
-    assert (row["invited"], row["down_bytes"], row["reason"]) == (0, 0, "nobody-available")
+    assert (row["invited"], row["down_bytes"], row["reason"]) == (0, 0, "quorum")
 
 
 def test_a_device_without_records_has_an_empty_row() -> None:
