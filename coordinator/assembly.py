@@ -15,6 +15,7 @@ from coordinator.scenario.data_section import (
     FileRatings,
     LeaveOneOutSplit,
     NoSplit,
+    PublishedSplit,
     RatioSplit,
     SyntheticRatings,
     SyntheticRegression,
@@ -25,7 +26,9 @@ from coordinator.scenario.load import LoadedScenario
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
 from device_profiles.documents import DocumentError
 from device_profiles.units import format_bytes
+from edge.data.build import RatingsFile
 from edge.data.clients import Clients, group_users, one_user_per_client
+from edge.data.published import PublishedRatings, read_published_ml_1m
 from edge.data.readers.detect import read_ratings
 from edge.data.regression import generate_regression
 from edge.data.split import (
@@ -88,11 +91,17 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         facts: dict[str, Any] = {"clients": store.n_clients, "data_hash": store.content_hash()}
         fleet = build_fleet(loaded, store.n_clients)
         return Assembly(regression, fleet, RegressionEvaluator(regression, seed), facts)
-    ratings, facts = _ratings(loaded)
-    split = _split(loaded, ratings)
+    published = _published(loaded)
+    if published is None:
+        ratings, facts = _ratings(loaded)
+        split = _split(loaded, ratings)
+    else:
+        ratings, split = published.file.store, published.split
+        facts = _facts(published.file) | {"rated_negatives": published.rated_negatives}
     clients = _clients(scenario.data, split, seed)
     _check_cohort(loaded, clients.n_clients)
-    _check_negatives(loaded, ratings)
+    if published is None:
+        _check_negatives(loaded, ratings)
     facts |= {
         "clients": clients.n_clients,
         "users": ratings.n_users,
@@ -104,8 +113,21 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     }
     workload = RatingWorkload(create(scenario.learning, rating_problem(split)), split, clients, seed)
     fleet = build_fleet(loaded, clients.n_clients)
-    evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed)
+    negatives = None if published is None else published.negatives
+    evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed, negatives)
     return Assembly(workload, fleet, evaluator, facts)
+
+
+def _published(loaded: LoadedScenario) -> PublishedRatings | None:
+    data = loaded.scenario.data
+    if not isinstance(data, FileRatings) or not isinstance(data.split, PublishedSplit):
+        return None
+    path = loaded.resolve(("data", "path"))
+    return read_published_ml_1m(path.parent if path.is_file() else path)
+
+
+def _facts(read: RatingsFile) -> dict[str, Any]:
+    return {"format": read.format, "rows": read.rows, "duplicates": read.duplicates}
 
 
 def _ratings(loaded: LoadedScenario) -> tuple[RatingStore, dict[str, Any]]:
@@ -114,8 +136,7 @@ def _ratings(loaded: LoadedScenario) -> tuple[RatingStore, dict[str, Any]]:
         return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), {}
     assert isinstance(data, FileRatings)
     read = read_ratings(loaded.resolve(("data", "path")), data.source)
-    facts = {"format": read.format, "rows": read.rows, "duplicates": read.duplicates}
-    return _limited(read.store, data, loaded), facts
+    return _limited(read.store, data, loaded), _facts(read)
 
 
 def _limited(store: RatingStore, data: SyntheticRatings | FileRatings, loaded: LoadedScenario) -> RatingStore:
@@ -136,6 +157,8 @@ def _split(loaded: LoadedScenario, store: RatingStore) -> Split:
             return split_users(store, unseen=how.unseen, validation=how.validation, test=how.test, seed=seed)
         case NoSplit():
             return split_none(store)
+        case PublishedSplit():
+            raise AssertionError("read with its ratings, never made from them")
 
 
 def _clients(data: SyntheticRatings | FileRatings, split: Split, seed: int) -> Clients:

@@ -57,9 +57,19 @@ class RatingEvaluator:
     workload, fleet : the run's.
     section : what the scenario asks for.
     seed : the run's seed.
+    negatives : int64 [n_users, n], the items to rank each user's held-out one against, if they are not to be
+        sampled here.
     """
 
-    def __init__(self, workload: RatingWorkload, fleet: Fleet, section: EvaluationSection, seed: int) -> None:
+    def __init__(
+        self,
+        workload: RatingWorkload,
+        fleet: Fleet,
+        section: EvaluationSection,
+        seed: int,
+        negatives: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        self._negatives = negatives
         self._workload = workload
         self._section = section
         self._seed = seed
@@ -152,8 +162,13 @@ class RatingEvaluator:
             return
         # One held-out item a user (the schema allows sampled negatives with leave-one-out only).
         rows = np.arange(len(users))
-        rated = _together([part.gather(users) for part in self._workload.split.parts])
-        negatives = sample_negatives(users, rated, scores.shape[1], int(section.negatives), seed=self._seed)
+        if self._negatives is not None:
+            negatives = self._negatives[users]
+        else:
+            rated = _together([part.gather(users) for part in self._workload.split.parts])
+            negatives = sample_negatives(
+                users, rated, scores.shape[1], int(section.negatives), seed=self._seed
+            )
         items = query.items.astype(np.int64)
         ranks = ranks_among(scores[rows, items], scores[rows[:, None], negatives], items, negatives)
         for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):

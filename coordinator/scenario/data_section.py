@@ -46,6 +46,16 @@ class LeaveOneOutSplit(Section):
     validation: StrictBool = Field(default=True, description="keep back the last but one for validation too")
 
 
+class PublishedSplit(Section):
+    """The leave-one-out split of MovieLens 1M that was published with Neural Collaborative Filtering.
+
+    It needs `ml-1m.test.rating` and `ml-1m.test.negative` beside `ratings.dat`. Sampled negatives are the
+    99 published ones.
+    """
+
+    kind: Literal["published-leave-one-out"]
+
+
 class UserSplit(Section):
     """Some users never train: what the model is worth to people who join later."""
 
@@ -79,9 +89,11 @@ def _something_left(kept_back: float, key: str) -> Iterator[Problem]:
 
 
 if TYPE_CHECKING:
-    Split = RatioSplit | LeaveOneOutSplit | UserSplit | NoSplit
+    Split = RatioSplit | LeaveOneOutSplit | PublishedSplit | UserSplit | NoSplit
 else:
-    Split = Annotated[RatioSplit | LeaveOneOutSplit | UserSplit | NoSplit, Field(discriminator="kind")]
+    Split = Annotated[
+        RatioSplit | LeaveOneOutSplit | PublishedSplit | UserSplit | NoSplit, Field(discriminator="kind")
+    ]
 
 
 class _Ratings(Section):
@@ -120,6 +132,14 @@ class _Ratings(Section):
             yield Problem(
                 ("clients",), "contradicts users_per_client; write one of the two", None, of_key=True
             )
+        if isinstance(self.split, PublishedSplit):
+            source = getattr(self, "source", None)
+            if source != "movielens-1m":
+                message = f"the published split is one of 'movielens-1m', not of {source!r}"
+                yield Problem(("split", "kind"), f"{message}; write 'leave-one-out'")
+            if self.max_ratings_per_user is not None:
+                message = "the published split has all ratings; leave it out"
+                yield Problem(("max_ratings_per_user",), message, None, of_key=True)
         grouped = self.clients is not None or (self.users_per_client or 1) > 1
         if self.grouping != "iid" and not grouped:
             yield Problem(

@@ -20,6 +20,7 @@ from coordinator.scenario.rounds_section import Compute, Evaluation, Limits, Pha
 from coordinator.scenario.thresholds import Threshold, parse_thresholds, written_thresholds
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
+from edge.data.published import PUBLISHED_NEGATIVES
 from edge.learning.registry import METHODS
 
 FORMAT: Final = 1
@@ -188,10 +189,16 @@ class Scenario(Section):
             message = "the split keeps nothing back for validation; write 'validation: 10%' in data.split"
             yield Problem(("evaluation", "on"), message)
         ranking = self.evaluation.ranking
-        if ranking is not None and ranking.negatives != "full" and self.data.split.kind != "leave-one-out":
+        if ranking is None or ranking.negatives == "full":
+            return
+        kind = self.data.split.kind
+        if kind == "published-leave-one-out" and ranking.negatives != PUBLISHED_NEGATIVES:
+            message = f"the published split has {PUBLISHED_NEGATIVES} negatives a user; write that, or 'full'"
+            yield Problem(("evaluation", "ranking", "negatives"), message)
+        elif kind not in ("leave-one-out", "published-leave-one-out"):
             message = (
                 "sampled negatives rank one held-out rating a user, and split"
-                f" {self.data.split.kind!r} does not hold back one each; write 'full', or"
+                f" {kind!r} does not hold back one each; write 'full', or"
                 " 'kind: leave-one-out' in data.split"
             )
             yield Problem(("evaluation", "ranking", "negatives"), message)

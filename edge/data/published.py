@@ -13,34 +13,37 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge.data.build import build_store
-from edge.data.readers.movielens import columns_1m
+from edge.data.build import RatingsFile, build_store
+from edge.data.readers.movielens import LAYOUT_1M, columns_1m
 from edge.data.split import Split
 from edge.data.store import RatingStore
 from edge.errors import DataError
 
-_NEGATIVES = 99
+PUBLISHED_NEGATIVES = 99
+"""Items a user to rank the held-out one against."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PublishedSplit:
-    """The published split in the store's numbering.
+class PublishedRatings:
+    """The ratings, and the published split in their store's numbering.
 
     Attributes
     ----------
+    file : ``ratings.dat`` as it was read.
     split : every user trains; ``test`` holds one rating a user, ``validation`` is None.
     positives : int64[n_users], the held-out item.
     negatives : int64[n_users, 99], the items to rank it against, in the published order.
     rated_negatives : how many of the negatives the user did rate.
     """
 
+    file: RatingsFile
     split: Split
     positives: npt.NDArray[np.int64]
     negatives: npt.NDArray[np.int64]
     rated_negatives: int
 
 
-def read_published_ml_1m(folder: str | Path) -> PublishedSplit:
+def read_published_ml_1m(folder: str | Path) -> PublishedRatings:
     """Read ``ratings.dat`` and the two ``ml-1m.test.*`` files of ``folder``.
 
     Raises
@@ -50,7 +53,7 @@ def read_published_ml_1m(folder: str | Path) -> PublishedSplit:
     """
     root = Path(folder)
     columns = columns_1m(root / "ratings.dat")
-    store, _ = build_store(columns.users, columns.items, columns.ratings, columns.timestamps)
+    store, duplicates = build_store(columns.users, columns.items, columns.ratings, columns.timestamps)
     assert store.user_ids is not None
     assert store.item_ids is not None
     if not np.array_equal(store.user_ids, np.arange(1, store.n_users + 1)):
@@ -63,7 +66,8 @@ def read_published_ml_1m(folder: str | Path) -> PublishedSplit:
     positives = to_index[held_out]
     in_test = _mark_held_out(store, positives, times, root / "ml-1m.test.rating")
     negative_items = to_index[negatives]
-    return PublishedSplit(
+    return PublishedRatings(
+        file=RatingsFile(store, root / "ratings.dat", LAYOUT_1M.format, columns.ratings.size, duplicates),
         split=Split(
             kind="published-leave-one-out",
             train=store.select(~in_test),
@@ -92,7 +96,9 @@ def _read_positives(
 
 def _read_negatives(path: Path, held_out: npt.NDArray[np.int64], n_items: int) -> npt.NDArray[np.int64]:
     # "(0,25)<tab>…": drop the brackets and the comma, so that every field is a number.
-    rows = _read_table(path, columns=2 + _NEGATIVES, table=str.maketrans({"(": None, ")": None, ",": "\t"}))
+    rows = _read_table(
+        path, columns=2 + PUBLISHED_NEGATIVES, table=str.maketrans({"(": None, ")": None, ",": "\t"})
+    )
     if rows.shape[0] != held_out.size:
         raise DataError(f"{path}: {rows.shape[0]} lines for {held_out.size} users")
     wrong = (rows[:, 0] != np.arange(held_out.size)) | (rows[:, 1] != held_out)

@@ -1,16 +1,18 @@
 """Rankings of one held-out item among sampled ones, as a scenario asks for them."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from run_helpers import rows_of, run_text
+from run_helpers import rows_of, run_text, tables_of
 
 import coordinator.evaluation
 from coordinator.assembly import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
+from edge.data.published import read_published_ml_1m
 from edge.data.synthetic import generate_ratings
 from edge.evaluation.ranking import ranks_among
 
@@ -61,6 +63,28 @@ def test_the_number_of_negatives_is_in_the_names(tmp_path: Path) -> None:
     assert names == {
         f"{metric}@{k}/20neg" for metric in ("hr", "ndcg", "recall", "precision") for k in (5, 20)
     }
+
+
+def test_the_published_negatives_are_the_ones_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = os.environ.get("RECFLEET_DATA")
+    if folder is None:
+        pytest.skip("set RECFLEET_DATA to a folder that holds ml-1m")
+    published = read_published_ml_1m(Path(folder, "ml-1m"))
+    seen: list[tuple[Any, Any]] = []
+
+    def keep(positive_scores: Any, scores: Any, positives: Any, negatives: Any) -> Any:
+        seen.append((positives, negatives))
+        return ranks_among(positive_scores, scores, positives, negatives)
+
+    monkeypatch.setattr(coordinator.evaluation, "ranks_among", keep)
+    data = f"{{source: movielens-1m, path: {folder}/ml-1m, split: {{kind: published-leave-one-out}}}}"
+    lines = SCENARIO.replace("negatives: 20", "negatives: 99").splitlines()
+    lines[3] = f"data: {data}"
+    outcome = run_text(tmp_path, "\n".join(lines), ["rounds.count=1", "evaluation.final=false"])
+    positives, negatives = (np.concatenate(arrays) for arrays in zip(*seen, strict=True))
+    assert np.array_equal(positives, published.positives)
+    assert np.array_equal(negatives, published.negatives)
+    assert tables_of(outcome).manifest["data"]["rated_negatives"] == 156
 
 
 def test_more_negatives_than_unrated_items_are_refused_with_the_place(tmp_path: Path) -> None:

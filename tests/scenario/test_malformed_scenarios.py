@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from scenario_files import BASE, with_line, with_lines_after, write_files
+from scenario_files import BASE, LINES, with_line, with_lines_after, write_files
 
 from coordinator.scenario.load import ScenarioError, load
 from device_profiles.documents import MAX_FILE_BYTES
@@ -210,6 +210,14 @@ CONSISTENCY = [
          "s.yaml:11:14: learning.algorithm: 'linear-regression' learns from regression"),
     case("validation without any", with_line(2, "evaluation: {on: validation}"),
          "s.yaml:2:18: evaluation.on: the split keeps nothing back for validation"),
+    case("another number of negatives than published",
+         "\n".join((*LINES[:3], "  {source: movielens-1m, path: x, split: {kind: published-leave-one-out}}",
+                    *LINES[7:], "evaluation: {ranking: {negatives: 50}}")),
+         "s.yaml:16:35: evaluation.ranking.negatives: the published split has 99 negatives a user; write that,"
+         " or 'full'"),
+    case("a split published for other data", with_lines_after(4, "  split: {kind: published-leave-one-out}"),
+         "s.yaml:5:17: data.split.kind: the published split is one of 'movielens-1m', not of"
+         " 'synthetic-ratings'; write 'leave-one-out'"),
     case("sampled negatives without one held-out rating",
          with_line(2, "evaluation: {ranking: {negatives: 99}}"),
          "s.yaml:2:35: evaluation.ranking.negatives: sampled negatives rank one held-out rating a user, and"
