@@ -213,8 +213,8 @@ CONSISTENCY = [
     case("another number of negatives than published",
          "\n".join((*LINES[:3], "  {source: movielens-1m, path: x, split: {kind: published-leave-one-out}}",
                     *LINES[7:], "evaluation: {ranking: {negatives: 50}}")),
-         "s.yaml:16:35: evaluation.ranking.negatives: the published split has 99 negatives a user; write that,"
-         " or 'full'"),
+         "s.yaml:16:35: evaluation.ranking.negatives: the published split has 99 negatives a user; write"
+         " that, or 'full'"),
     case("a split published for other data", with_lines_after(4, "  split: {kind: published-leave-one-out}"),
          "s.yaml:5:17: data.split.kind: the published split is one of 'movielens-1m', not of"
          " 'synthetic-ratings'; write 'leave-one-out'"),
