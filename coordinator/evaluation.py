@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from edge.data.store import RatingBatch, RatingStore
 from edge.evaluation.negatives import sample_negatives
 from edge.evaluation.ranking import RankingSums, ranks_among
 from edge.evaluation.rating_errors import RatingErrors
-from edge.learning.base import State
+from edge.learning.base import Recommender, State
 from edge.rng import hashed_bits, stream, stream_key
 
 Ids = npt.NDArray[np.int64]
@@ -152,7 +152,7 @@ class RatingEvaluator:
         query: Any,
     ) -> None:
         users = population.users[part]
-        algorithm: Any = self._workload.algorithm
+        algorithm = cast(Recommender, self._workload.algorithm)
         scores = algorithm.scores(state, support, hashed_bits(self._key, users))
         section = self._section.ranking
         assert section is not None

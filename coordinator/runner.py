@@ -20,7 +20,7 @@ from coordinator.exit_codes import ExitCode
 from coordinator.host import peak_rss_bytes
 from coordinator.metrics.metric_source import TableMetricSource
 from coordinator.metrics.reader import open_run
-from coordinator.metrics.trace import write_trace
+from coordinator.metrics.trace import TRACE, write_trace
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver
 from coordinator.run_directory import RunDirectory, Status
@@ -106,7 +106,7 @@ def run_assembled(
                 digest = writer.finish()
         trained_s = time.perf_counter()
         tables = open_run(directory.path)
-        write_trace(tables, directory.path / "trace.json.gz", scenario.record.trace_devices)
+        write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
         directory.write_json("summary.json", summarise(tables, status))
         verdicts = evaluate(scenario.thresholds, TableMetricSource(tables)) if status == "finished" else ()
         path = directory.finish(

@@ -19,16 +19,13 @@ from pydantic import BeforeValidator, WithJsonSchema
 from device_profiles import units
 from device_profiles.quantities import (
     BYTE_RATE,
-    CHARGE,
     COMPUTE_RATE,
     DURATION,
     ENERGY,
     ENERGY_PER_BIT,
-    FREQUENCY,
     POWER,
     RATE,
     SIZE,
-    VOLTAGE,
     Quantity,
     UnitError,
     quoted,
@@ -83,7 +80,7 @@ def _as_text(value: object, example: str) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def _whole(lowest: int | None) -> Callable[[object], int]:
+def _whole(lowest: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         text = _as_text(value, "10").strip()
         if len(text) > 40 or not _WHOLE.fullmatch(text):
@@ -91,9 +88,9 @@ def _whole(lowest: int | None) -> Callable[[object], int]:
                 f"{quoted(text)} is not a whole number; write one such as '{_nearest_whole(text)}'"
             )
         number = int(text)
-        if lowest is not None and number < lowest:
+        if number < lowest:
             raise UnitError(f"{quoted(text)} is too small; write {lowest} or more")
-        if abs(number) > _LARGEST_WHOLE:
+        if number > _LARGEST_WHOLE:
             raise UnitError(f"{quoted(text)} is too large; write {_LARGEST_WHOLE} or less")
         return number
 
@@ -182,7 +179,6 @@ def _number_schema(kind: str, pattern: str, **limits: float) -> WithJsonSchema:
 
 _WHOLE_TEXT: Final = r"^\s*[+]?[0-9][0-9_]*\s*$"
 _REAL_TEXT: Final = rf"^\s*{_NUMBER_TEXT}\s*$"
-_SIGNED_TEXT: Final = rf"^\s*-?{_NUMBER_TEXT}\s*$"
 _SHARE_TEXT: Final = rf"^\s*{_NUMBER_TEXT}\s*%?\s*$"
 
 
@@ -254,24 +250,6 @@ JoulesPerBit = Annotated[
     _quantity_schema(ENERGY_PER_BIT),
     _form(ENERGY_PER_BIT),
 ]
-Hertz = Annotated[
-    float,
-    BeforeValidator(_with_unit(FREQUENCY)),
-    _quantity_schema(FREQUENCY),
-    _form(FREQUENCY),
-]
-Coulombs = Annotated[
-    float,
-    BeforeValidator(_with_unit(CHARGE)),
-    _quantity_schema(CHARGE),
-    _form(CHARGE),
-]
-Volts = Annotated[
-    float,
-    BeforeValidator(_with_unit(VOLTAGE)),
-    _quantity_schema(VOLTAGE),
-    _form(VOLTAGE),
-]
 Fraction = Annotated[
     float,
     BeforeValidator(_share(units.parse_fraction)),
@@ -292,16 +270,12 @@ Ratio = Annotated[
     Form("ratio, like `130%`", units.write_ratio),
 ]
 """Zero or more, and above one too: ``130%`` or ``1.3``."""
-Integer = Annotated[
-    int, BeforeValidator(_whole(None)), _number_schema("integer", r"^\s*[+-]?[0-9][0-9_]*\s*$"), _WHOLE_FORM
-]
 PositiveInt = Annotated[
     int, BeforeValidator(_whole(1)), _number_schema("integer", _WHOLE_TEXT, minimum=1), _WHOLE_FORM
 ]
 NonNegativeInt = Annotated[
     int, BeforeValidator(_whole(0)), _number_schema("integer", _WHOLE_TEXT, minimum=0), _WHOLE_FORM
 ]
-Float = Annotated[float, BeforeValidator(_real()), _number_schema("number", _SIGNED_TEXT), _NUMBER_FORM]
 PositiveFloat = Annotated[
     float,
     BeforeValidator(_real(positive=True)),

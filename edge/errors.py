@@ -38,16 +38,3 @@ class DataError(RecfleetError):
 
 class DeadlockError(RecfleetError):
     """Virtual time cannot advance: nothing is ready and no timer is set."""
-
-
-class OutOfMemoryError(RecfleetError):
-    """A task needs more memory than its (simulated) device has."""
-
-
-class RunStoppedError(RecfleetError):
-    """A run ended early for a named reason, for example that nobody was ever available."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail

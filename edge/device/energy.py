@@ -116,19 +116,3 @@ def radio_joules(
     transfer = radio.base_w * transfer_s + radio.up_w_per_bps * up_bits + radio.down_w_per_bps * down_bits
     staying_up = radio.tail_w * tail.tail_s + radio.tail2_w * tail.tail2_s
     return np.asarray(waking + transfer + staying_up)
-
-
-def battery_capacity_joules(capacity_mah: float, voltage_v: float) -> float:
-    """Return the energy in a full battery: mAh · 3.6 coulombs · volts, joules."""
-    return capacity_mah * 3.6 * voltage_v
-
-
-def soc_after(soc: Floats, drained_j: Floats, capacity_j: Floats) -> Floats:
-    """Return the state of charge once ``drained_j`` joules have been taken out, float64[n] in [0, 1].
-
-    Parameters
-    ----------
-    soc : state of charge before, in [0, 1].
-    capacity_j : energy of a full battery; ``inf`` for a device on mains power, which never drains.
-    """
-    return np.asarray(np.maximum(soc - drained_j / capacity_j, 0.0))

@@ -192,14 +192,6 @@ class RankingSums:
                 name = metric_name(metric, k, self.negatives)
                 self._sums[name] += np.bincount(index, value, self._n_groups)
 
-    def merge(self, other: RankingSums) -> None:
-        """Add the sums of another instance with the same cutoffs, negatives and number of groups."""
-        if self._sums.keys() != other._sums.keys() or self._n_groups != other._n_groups:
-            raise ValueError("cannot merge sums of other metrics or groups")
-        self._users += other._users
-        for name, values in other._sums.items():
-            self._sums[name] += values
-
     @property
     def users(self) -> npt.NDArray[np.int64]:
         """Users per group that had something relevant, int64[n_groups]."""

@@ -52,15 +52,6 @@ class RatingErrors:
         self._absolutes += np.bincount(index, sizes, self._n_groups)
         self._within += np.bincount(index[sizes <= _WITHIN], minlength=self._n_groups)
 
-    def merge(self, other: RatingErrors) -> None:
-        """Add the sums of another instance with the same number of groups."""
-        if other._n_groups != self._n_groups:
-            raise ValueError(f"cannot merge {other._n_groups} groups into {self._n_groups}")
-        self._counts += other._counts
-        self._squares += other._squares
-        self._absolutes += other._absolutes
-        self._within += other._within
-
     @property
     def counts(self) -> npt.NDArray[np.int64]:
         """Ratings per group, int64[n_groups]."""

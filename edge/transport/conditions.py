@@ -21,7 +21,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from edge.rng import hashed_bits, hashed_exponential, hashed_uniform, stream_key
+from edge.rng import hashed_bits, stream_key
 from edge.transport.outages import OUTAGES_PER_EPOCH, check_outages, epoch_edges, epoch_of
 from edge.transport.tcp_model import (
     INITIAL_WINDOW_BYTES,
@@ -88,26 +88,6 @@ def rate_multipliers(
     x *= sigma_log[:, np.newaxis]
     x -= (0.5 * sigma_log * sigma_log)[:, np.newaxis]
     return np.asarray(np.exp(x, out=x))
-
-
-def jitter_delays(key: int, device_ids: IntArray, messages: IntArray, jitter_s: FloatArray) -> FloatArray:
-    """Return float64[n]: the extra delay of each message, exponential with mean ``jitter_s`` (float64[n]).
-
-    ``messages`` (int64[n]) counts the messages of each device.
-    """
-    if not bool((jitter_s >= 0.0).all()):
-        raise ValueError("jitter_s is a mean delay in seconds, 0 or more")
-    return np.asarray(jitter_s * hashed_exponential(key, device_ids, messages))
-
-
-def connects(key: int, device_ids: IntArray, attempts: IntArray, success: FloatArray) -> BoolArray:
-    """Return bool[n]: whether each attempt to connect succeeds, with probability ``success`` (float64[n]).
-
-    ``attempts`` (int64[n]) counts the attempts of each device.
-    """
-    if not bool(((success >= 0.0) & (success <= 1.0)).all()):
-        raise ValueError("connect success is a probability in [0, 1]; write 95% as 0.95")
-    return np.asarray(hashed_uniform(key, device_ids, attempts) < success)
 
 
 def _check_rates(sigma_log: FloatArray, rho_1s: FloatArray) -> None:

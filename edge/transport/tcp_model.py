@@ -114,45 +114,6 @@ def data_time(
     return seconds, window
 
 
-def data_time_array(
-    payload_bytes: npt.ArrayLike,
-    rate_bps: npt.ArrayLike,
-    rtt_s: npt.ArrayLike,
-    window_bytes: npt.ArrayLike = INITIAL_WINDOW_BYTES,
-) -> tuple[FloatArray, FloatArray]:
-    """Return what :func:`data_time` returns, for arrays that broadcast together, bit for bit.
-
-    Returns
-    -------
-    (seconds float64[...], window bytes float64[...]), of the broadcast shape.
-    """
-    given = np.broadcast_arrays(
-        np.asarray(payload_bytes, dtype=np.float64),
-        np.asarray(rate_bps, dtype=np.float64),
-        np.asarray(rtt_s, dtype=np.float64),
-        np.asarray(window_bytes, dtype=np.float64),
-    )
-    left, window = given[0].copy(), given[3].copy()
-    rate, rtt = given[1], given[2]
-    bad = ~((rate > 0.0) & (window > 0.0) & (left >= 0.0))
-    if bad.any():
-        at = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        raise _bad_arguments(float(left[at]), float(rate[at]), float(window[at]))
-    bytes_per_s = rate * _PAYLOAD_BYTES_PER_BIT
-    period_s = rtt + _CLOCK_BITS / rate
-    stalled_s = np.zeros_like(left)
-    while True:
-        waiting = (left > window) & (window / bytes_per_s < period_s)
-        if not waiting.any():
-            break
-        stalled_s[waiting] += period_s[waiting]
-        left[waiting] -= window[waiting]
-        window[waiting] *= 2.0
-    seconds = stalled_s + left / bytes_per_s
-    window = np.where(window / bytes_per_s < period_s, window + left, window)
-    return seconds, window
-
-
 def transfer_time(
     payload_bytes: float,
     rate_bps: float,

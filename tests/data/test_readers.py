@@ -11,7 +11,6 @@ import pytest
 from edge.data.published import read_published_ml_1m
 from edge.data.readers.detect import detect, read_ratings
 from edge.data.readers.lastfm import quantile_bins
-from edge.data.readers.titles import read_titles
 from edge.errors import DataError
 from edge.evaluation.ranking import RankingSums, ranks_among
 
@@ -217,18 +216,6 @@ def test_a_file_that_only_begins_like_parquet_is_refused(tmp_path: Path) -> None
         read_ratings(_write(tmp_path, "x.parquet", b"PAR1 and then nothing"))
 
 
-def test_titles(tmp_path: Path) -> None:
-    assert read_titles(tmp_path) == {}
-    _write(tmp_path, "u.item", "1|Misérables, Les (1995)|x\n2|B|y\n".encode("latin-1"))
-    assert read_titles(tmp_path / "u.data") == {"1": "Misérables, Les (1995)", "2": "B"}
-    movies = _write(tmp_path, "movies.csv", 'movieId,title,genres\n5,"A, the ""best""",x\n')
-    assert read_titles(movies) == {"5": 'A, the "best"'}
-    with pytest.raises(DataError, match=r"movies\.dat:2: expected an item id and a title"):
-        read_titles(_write(tmp_path, "movies.dat", "1::A::x\n2\n"))
-    with pytest.raises(DataError, match=r"artists\.dat:2: not utf-8"):
-        read_titles(_write(tmp_path, "artists.dat", b"id\tname\n1\t\xff\n"))
-
-
 def _datasets() -> Path:
     folder = os.environ.get("RECFLEET_DATA")
     if not folder:
@@ -279,10 +266,3 @@ def test_published_ml_1m_split() -> None:
     results = sums.results()
     assert results["hr@10/99neg"][0] == pytest.approx(0.454, abs=0.001)
     assert results["ndcg@10/99neg"][0] == pytest.approx(0.255, abs=0.001)
-
-
-def test_titles_of_real_datasets() -> None:
-    root = _datasets()
-    assert read_titles(root / "ml-100k")["1"] == "Toy Story (1995)"
-    assert read_titles(root / "ml-1m" / "ratings.dat")["1"] == "Toy Story (1995)"
-    assert read_titles(root / "lastfm-2k")["1"] == "MALICE MIZER"

@@ -10,11 +10,9 @@ from device_profiles.profile import RadioProfile
 from edge.device.energy import (
     RadioSpecs,
     Tail,
-    battery_capacity_joules,
     compute_joules,
     found_idle,
     radio_joules,
-    soc_after,
     tail_after,
 )
 
@@ -137,14 +135,3 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
 
     rows = rng.permutation(37)[:11]
     np.testing.assert_array_equal(joules(np.arange(37))[rows], joules(rows))
-
-
-def test_battery() -> None:
-    capacity_j = battery_capacity_joules(4500, 3.85)
-    assert capacity_j == pytest.approx(62_370.0)
-    soc = soc_after(
-        np.array([0.5, 0.01, 1.0]),
-        np.array([6237.0, 6237.0, 1e9]),
-        np.array([capacity_j, capacity_j, np.inf]),
-    )
-    assert soc == pytest.approx([0.4, 0.0, 1.0])

@@ -54,10 +54,8 @@ def test_known_values_of_full_ranking() -> None:
 def test_means_over_users_and_batches() -> None:
     together, apart = RankingSums((3,)), RankingSums((3,))
     together.add_full(SCORES, RELEVANT)
-    other = RankingSums((3,))
     apart.add_full(SCORES[:1], lists([1, 2, 5]))
-    other.add_full(SCORES[1:], lists([0, 4], [5]))
-    apart.merge(other)
+    apart.add_full(SCORES[1:], lists([0, 4], [5]))
     assert together.users.tolist() == apart.users.tolist() == [3]
     # sklearn.metrics.ndcg_score of all three users.
     assert together.results()["ndcg@3"][0] == pytest.approx(0.27909829011999093, abs=1e-12)
@@ -128,8 +126,6 @@ def test_full_and_sampled_metrics_are_named_apart_and_do_not_mix() -> None:
     assert metric_name("ndcg", 10, 99) == "ndcg@10/99neg"
     with pytest.raises(ValueError, match="sampled negatives"):
         RankingSums(negatives=99).add_full(SCORES, RELEVANT)
-    with pytest.raises(ValueError, match="merge"):
-        RankingSums(negatives=99).merge(RankingSums())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -22,16 +22,15 @@ def test_known_values() -> None:
     assert errors.counts.tolist() == [5]
 
 
-def test_batches_groups_and_merging_add_up() -> None:
+def test_batches_and_groups_add_up() -> None:
     groups = np.array([0, 1, 0, 2, 1])
     whole = RatingErrors(4)
     whole.add(PREDICTED, ACTUAL, groups)
-    first, second = RatingErrors(4), RatingErrors(4)
-    first.add(PREDICTED[:2], ACTUAL[:2], groups[:2])
-    second.add(PREDICTED[2:], ACTUAL[2:], groups[2:])
-    first.merge(second)
+    parts = RatingErrors(4)
+    parts.add(PREDICTED[:2], ACTUAL[:2], groups[:2])
+    parts.add(PREDICTED[2:], ACTUAL[2:], groups[2:])
     for name, values in whole.results().items():
-        assert np.allclose(first.results()[name], values, equal_nan=True, atol=1e-15), name
+        assert np.allclose(parts.results()[name], values, equal_nan=True, atol=1e-15), name
     assert whole.counts.tolist() == [2, 2, 1, 0]
     assert whole.mae()[:3] == pytest.approx([(0.5 + 0.8) / 2, 0.25, 2.0])
     assert math.isnan(whole.rmse()[3])
@@ -61,5 +60,3 @@ def test_bad_arguments_are_refused() -> None:
         errors.add(PREDICTED, ACTUAL, np.array([0]))
     with pytest.raises(ValueError, match="n_groups"):
         RatingErrors(0)
-    with pytest.raises(ValueError, match="merge"):
-        errors.merge(RatingErrors(3))

@@ -12,8 +12,6 @@ from edge.rng import stream_key
 from edge.transport.conditions import (
     BLOCK_STEPS,
     LinkConditions,
-    connects,
-    jitter_delays,
     rate_multipliers,
 )
 from edge.transport.outages import in_outage, outage_end
@@ -108,30 +106,6 @@ def test_a_rate_depends_on_nobody_else(ids: list[int], block: int) -> None:
 def test_senseless_rates_are_refused(sigma: float, rho: float) -> None:
     with pytest.raises(ValueError, match="rate_"):
         rate_multipliers(KEY, np.arange(2), 0, np.array([0.1, sigma]), np.array([0.5, rho]))
-
-
-def test_jitter_is_exponential_and_a_pure_function_of_the_message() -> None:
-    n = 100_000
-    delays = jitter_delays(KEY, np.arange(n), np.full(n, 4), np.full(n, 0.05))
-    assert delays.mean() == pytest.approx(0.05, rel=4 / math.sqrt(n))
-    assert (delays > 0.05).mean() == pytest.approx(math.exp(-1), abs=0.01)
-    again = jitter_delays(KEY, np.array([77]), np.array([4]), np.array([0.05]))
-    other = jitter_delays(KEY, np.array([77]), np.array([5]), np.array([0.05]))
-    assert again[0] == delays[77] != other[0]
-    with pytest.raises(ValueError, match="0 or more"):
-        jitter_delays(KEY, np.array([1]), np.array([1]), np.array([-0.1]))
-
-
-def test_connects_as_often_as_asked_and_afresh_at_each_attempt() -> None:
-    n = 100_000
-    first = connects(KEY, np.arange(n), np.zeros(n, np.int64), np.full(n, 0.9))
-    second = connects(KEY, np.arange(n), np.ones(n, np.int64), np.full(n, 0.9))
-    sigma = math.sqrt(0.09 / n)
-    assert first.mean() == pytest.approx(0.9, abs=4 * sigma)
-    assert (first & second).mean() == pytest.approx(0.81, abs=4 * math.sqrt(0.81 * 0.19 / n))
-    assert connects(KEY, np.arange(3), np.zeros(3, np.int64), np.ones(3)).all()
-    with pytest.raises(ValueError, match=r"write 95% as 0\.95"):
-        connects(KEY, np.arange(1), np.zeros(1, np.int64), np.array([95.0]))
 
 
 def test_a_steady_link_takes_the_closed_form_exactly() -> None:

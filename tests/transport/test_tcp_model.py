@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ from edge.transport.tcp_model import (
     INITIAL_WINDOW_BYTES,
     ack_bytes,
     data_time,
-    data_time_array,
     retransmission_timeout,
     segments,
     small_round_trip,
@@ -117,23 +115,6 @@ def test_more_bytes_never_take_less_time(payload: int, rate: float, rtt: float, 
     assert shorter >= payload / tcp_model.goodput(rate) * (1 - 1e-12)
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(payloads, rates, round_trips, windows), min_size=1, max_size=20))
-def test_the_array_form_equals_the_scalar_form_bit_for_bit(
-    cases: list[tuple[int, float, float, float]],
-) -> None:
-    seconds, window = data_time_array(*(np.array(column) for column in zip(*cases, strict=True)))
-    expected = [data_time(*case) for case in cases]
-    assert seconds.tolist() == [e[0] for e in expected]
-    assert window.tolist() == [e[1] for e in expected]
-
-
-def test_the_array_form_broadcasts() -> None:
-    seconds, window = data_time_array(np.array([[1_000], [100_000]]), np.array([1e6, 1e7, 1e8]), 0.05)
-    assert seconds.shape == window.shape == (2, 3)
-    assert seconds[1, 2] == data_time(100_000, 1e8, 0.05)[0]
-
-
 @pytest.mark.parametrize(
     ("payload", "rate", "window", "says"),
     [
@@ -148,8 +129,6 @@ def test_the_array_form_broadcasts() -> None:
 def test_senseless_arguments_are_refused(payload: float, rate: float, window: float, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         data_time(payload, rate, 0.1, window)
-    with pytest.raises(ValueError, match=says):
-        data_time_array(np.array([5.0, payload]), np.array([1e6, rate]), 0.1, np.array([14_480, window]))
 
 
 def test_negative_handshakes_are_refused() -> None:
