@@ -51,6 +51,8 @@ class Round:
     coordinator_s: float = 0.0
     sent_bytes: Counter[str] = field(default_factory=Counter)
     """By type of message: frames of the device with the lowest id."""
+    total: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """The sum in the ring."""
 
     @property
     def total_s(self) -> float:
@@ -118,6 +120,7 @@ def play(
         raise SystemExit(f"{server.result.contributors} contributors instead of {n - lost}")
     if watch is not None and watch.sum_error(server.result.total, server.result.survivors.tolist()):
         raise SystemExit("the sum is not the sum of the inputs")
+    taken.total = server.result.total
     return taken
 
 
