@@ -7,7 +7,7 @@ the bits of the sum depend on that order and on nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -90,11 +90,6 @@ class DenseAccumulator:
             np.add(total, update.arrays[name], out=total)
         self._totals.add(update)
 
-    def add_many(self, updates: Iterable[ClientUpdate]) -> None:
-        """Add updates in order."""
-        for update in updates:
-            self.add(update)
-
     def result(self) -> Aggregate:
         """Return the sum so far."""
         return self._totals.aggregate({name: array.copy() for name, array in self._sums.items()})
@@ -156,11 +151,6 @@ class RowAccumulator:
         values += update.arrays[self._name]
         np.put(self._opaque_rows, index, rows)
         self._totals.add(update)
-
-    def add_many(self, updates: Iterable[ClientUpdate]) -> None:
-        """Add updates in order."""
-        for update in updates:
-            self.add(update)
 
     def result(self) -> Aggregate:
         """Return the sum so far."""

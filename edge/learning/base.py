@@ -12,7 +12,7 @@ The coordinator side sees sums: an :class:`Accumulator` adds contributions up in
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -201,8 +201,7 @@ class Aggregate:
 class Accumulator(Protocol):
     """Adds client updates up, one at a time, in the order they come, holding one sum and no update.
 
-    The result depends on that order alone: not on how updates were grouped into calls, nor on the batches
-    they were computed in.
+    The result depends on that order alone, not on the batches they were computed in.
     """
 
     def check(self, arrays: Mapping[str, Array]) -> None:
@@ -216,10 +215,6 @@ class Accumulator(Protocol):
 
     def add(self, update: ClientUpdate) -> None:
         """Add one update."""
-        ...
-
-    def add_many(self, updates: Iterable[ClientUpdate]) -> None:
-        """Add updates in order."""
         ...
 
     def result(self) -> Aggregate:

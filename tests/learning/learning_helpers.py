@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.base import Problem, UpdateBatch
+from edge.learning.base import Accumulator, ClientUpdate, Problem, UpdateBatch
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.fedrecon_kernels import Ratings
 
@@ -74,3 +75,8 @@ def assert_same_update(left: UpdateBatch, i: int, right: UpdateBatch, j: int) ->
         assert one.arrays[name].dtype == other.arrays[name].dtype
         assert one.arrays[name].tobytes() == other.arrays[name].tobytes(), name
     assert one[1:] == other[1:]
+
+
+def add_all(accumulator: Accumulator, updates: Iterable[ClientUpdate]) -> None:
+    for update in updates:
+        accumulator.add(update)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from learning_helpers import fedrecon, keys_for, random_ratings, trained_looking_state
+from learning_helpers import add_all, fedrecon, keys_for, random_ratings, trained_looking_state
 
 from edge.errors import LocalProtocolError, RemoteProtocolError
 from edge.learning.accumulators import DenseAccumulator
@@ -28,7 +28,7 @@ def test_the_sum_is_that_of_the_rows(upload: str) -> None:
         np.add.at(expected, update.arrays["items"], update.arrays["item_rows"].astype(np.float64))
     algorithm, state, updates = updates_of(upload)
     accumulator = algorithm.accumulator(state)
-    accumulator.add_many(updates)
+    add_all(accumulator, updates)
     aggregate = accumulator.result()
     np.testing.assert_allclose(aggregate.sums["item_rows"], expected, rtol=1e-5, atol=1e-6)
     assert aggregate.weight == aggregate.examples == 108
@@ -41,22 +41,9 @@ def test_sparse_and_dense_uploads_have_the_same_sum() -> None:
     for upload in ("sparse", "dense"):
         algorithm, state, updates = updates_of(upload)
         accumulator = algorithm.accumulator(state)
-        accumulator.add_many(updates)
+        add_all(accumulator, updates)
         sums.append(accumulator.result().sums["item_rows"])
     np.testing.assert_array_equal(sums[0], sums[1])
-
-
-@pytest.mark.parametrize("upload", ["sparse", "dense"])
-@pytest.mark.parametrize("cut", [1, 2, 4])
-def test_grouping_into_calls_does_not_change_a_bit(upload: str, cut: int) -> None:
-    algorithm, state, updates = updates_of(upload)
-    together, apart = algorithm.accumulator(state), algorithm.accumulator(state)
-    together.add_many(updates)
-    for first in range(0, len(updates), cut):
-        apart.add_many(updates[first : first + cut])
-    one, other = together.result(), apart.result()
-    assert one.sums["item_rows"].tobytes() == other.sums["item_rows"].tobytes()
-    assert (one.weight, one.loss, one.clients) == (other.weight, other.loss, other.clients)
 
 
 def test_a_result_is_not_changed_by_what_comes_later() -> None:
@@ -65,7 +52,7 @@ def test_a_result_is_not_changed_by_what_comes_later() -> None:
     accumulator.add(updates[0])
     early = accumulator.result()
     kept = early.sums["item_rows"].copy()
-    accumulator.add_many(updates[1:])
+    add_all(accumulator, updates[1:])
     np.testing.assert_array_equal(early.sums["item_rows"], kept)
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_helpers import (
+    add_all,
     assert_same_update,
     fedrecon,
     keys_for,
@@ -324,7 +325,7 @@ def test_the_server_moves_along_the_mean_delta() -> None:
     state = trained_looking_state(algorithm, 3)
     accumulator = algorithm.accumulator(state)
     updates = algorithm.client_update(state, random_ratings(19, COUNTS, N_ITEMS), keys_for(1, len(COUNTS)))
-    accumulator.add_many(updates)
+    add_all(accumulator, updates)
     aggregate = accumulator.result()
     kept = {name: array.copy() for name, array in state.items()}
     new, _ = algorithm.server_update(state, algorithm.initial_optimizer_state(state), aggregate, 0)
@@ -365,8 +366,8 @@ def test_training_learns_a_low_rank_taste(name: str) -> None:
     for round_number in range(60):
         cohort = np.random.default_rng(round_number).choice(150, 50, replace=False).tolist()
         accumulator = algorithm.accumulator(state)
-        accumulator.add_many(
-            algorithm.client_update(state, take_users(train, cohort), keys_for(round_number, 50))
+        add_all(
+            accumulator, algorithm.client_update(state, take_users(train, cohort), keys_for(round_number, 50))
         )
         state, optimizer_state = algorithm.server_update(
             state, optimizer_state, accumulator.result(), round_number

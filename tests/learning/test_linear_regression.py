@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learning_helpers import Samples, assert_same_update, keys_for, offsets_of
+from learning_helpers import Samples, add_all, assert_same_update, keys_for, offsets_of
 
 from edge.learning.base import Aggregate, Problem
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
@@ -35,7 +35,7 @@ def rounds(algorithm: LinearRegression, data: Samples, count: int) -> tuple[Any,
     for round_number in range(count):
         updates = algorithm.client_update(state, data, keys_for(round_number, CLIENTS))
         accumulator = algorithm.accumulator(state)
-        accumulator.add_many(updates)
+        add_all(accumulator, updates)
         aggregate = accumulator.result()
         rule = algorithm.converged(aggregate)
         if rule is not None:
