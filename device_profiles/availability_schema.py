@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -28,9 +29,9 @@ class AvailabilitySection(Section):
 
     words: ClassVar[frozenset[str]] = frozenset({"kind"})
 
+    @abc.abstractmethod
     def build(self, name: str, folder: Path) -> kinds.AvailabilityProfile:
         """Return the frozen profile; ``folder`` is where relative file names start."""
-        raise NotImplementedError
 
 
 class AlwaysSection(AvailabilitySection):

@@ -27,10 +27,9 @@ evaluation: {every: 2, ranking: {k: [5, 20], negatives: 20}}
 """
 
 
-@pytest.mark.parametrize("part", ["test", "validation"])
-def test_an_item_the_user_rated_in_any_part_is_never_a_negative(
-    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def ranked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """Collect what is ranked, a pair of positives and negatives a batch of users."""
     seen: list[tuple[Any, Any]] = []
 
     def keep(positive_scores: Any, scores: Any, positives: Any, negatives: Any) -> Any:
@@ -38,6 +37,13 @@ def test_an_item_the_user_rated_in_any_part_is_never_a_negative(
         return ranks_among(positive_scores, scores, positives, negatives)
 
     monkeypatch.setattr(coordinator.evaluation, "ranks_among", keep)
+    return seen
+
+
+@pytest.mark.parametrize("part", ["test", "validation"])
+def test_an_item_the_user_rated_in_any_part_is_never_a_negative(
+    part: str, tmp_path: Path, ranked: list[tuple[Any, Any]]
+) -> None:
     (tmp_path / "s.yaml").write_text(SCENARIO)
     loaded = load(tmp_path / "s.yaml", [f"evaluation.on={part}"])
     assembly = assemble(loaded)
@@ -45,7 +51,7 @@ def test_an_item_the_user_rated_in_any_part_is_never_a_negative(
     ratings = generate_ratings(data.spec(), seed=4)
     algorithm = assembly.workload.algorithm
     values = assembly.evaluator.evaluate(algorithm.initial_state(0))
-    positives, negatives = (np.concatenate(arrays) for arrays in zip(*seen, strict=True))
+    positives, negatives = (np.concatenate(arrays) for arrays in zip(*ranked, strict=True))
     least = 2 if part == "test" else 3
     users = np.flatnonzero(ratings.counts >= least)
     assert negatives.shape == (users.size, 20)
@@ -65,23 +71,16 @@ def test_the_number_of_negatives_is_in_the_names(tmp_path: Path) -> None:
     }
 
 
-def test_the_published_negatives_are_the_ones_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_negatives_are_the_ones_ranked(tmp_path: Path, ranked: list[tuple[Any, Any]]) -> None:
     folder = os.environ.get("RECFLEET_DATA")
     if folder is None:
         pytest.skip("set RECFLEET_DATA to a folder that holds ml-1m")
     published = read_published_ml_1m(Path(folder, "ml-1m"))
-    seen: list[tuple[Any, Any]] = []
-
-    def keep(positive_scores: Any, scores: Any, positives: Any, negatives: Any) -> Any:
-        seen.append((positives, negatives))
-        return ranks_among(positive_scores, scores, positives, negatives)
-
-    monkeypatch.setattr(coordinator.evaluation, "ranks_among", keep)
     data = f"{{source: movielens-1m, path: {folder}/ml-1m, split: {{kind: published-leave-one-out}}}}"
     lines = SCENARIO.replace("negatives: 20", "negatives: 99").splitlines()
     lines[3] = f"data: {data}"
     outcome = run_text(tmp_path, "\n".join(lines), ["rounds.count=1", "evaluation.final=false"])
-    positives, negatives = (np.concatenate(arrays) for arrays in zip(*seen, strict=True))
+    positives, negatives = (np.concatenate(arrays) for arrays in zip(*ranked, strict=True))
     assert np.array_equal(positives, published.positives)
     assert np.array_equal(negatives, published.negatives)
     assert tables_of(outcome).manifest["data"]["rated_negatives"] == 156
