@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.errors import CodecError, FrameTooLargeError, LocalProtocolError
-from edge.messages import ARRAYS, KINDS, REAL, TEXT, UNSIGNED, Arrays, Message, fields_of
-from edge.secagg_messages import CODES, SecAggMessage
+from edge.message_kinds import KINDS, AnyMessage
+from edge.messages import ARRAYS, REAL, TEXT, UNSIGNED, Arrays, fields_of
 
 VERSION = 1
 ARRAY_EXTENSION = 1
@@ -47,13 +47,10 @@ DTYPES: tuple[npt.DTypeLike, ...] = (
 
 _DTYPE_OF_CODE = tuple(np.dtype(name) for name in DTYPES)
 _CODE_OF_DTYPE = {dtype: code for code, dtype in enumerate(_DTYPE_OF_CODE)}
-_CODE_OF_TYPE: dict[type[Any], int] = {plain: kind.code for plain, kind in KINDS.items()} | CODES
+_CODE_OF_TYPE: dict[type[Any], int] = {message_type: kind.code for message_type, kind in KINDS.items()}
 _TYPE_OF_CODE = {code: message_type for message_type, code in _CODE_OF_TYPE.items()}
 _FIELDS = {message_type: fields_of(message_type) for message_type in _CODE_OF_TYPE}
 _U32 = struct.Struct("<I")
-
-AnyMessage = Message | SecAggMessage
-"""All that can travel in a frame."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Named tuples like those of :mod:`edge.messages`, made of the same kinds of fields. Every message names its run
 and round. ``device`` is the sender of a message on its way up and the receiver of one on its way down: both
 ends check it against whom they are connected with, so a frame that strays is recognised. Byte strings travel
-as uint8 arrays. :data:`ARRAYS_OF` says which arrays each message has, with what dtype and dimensions.
+as uint8 arrays. The messages' own texts say which arrays they have.
 
 With k neighbours in the graph, m of them having shared, n devices in the key list and an input of L elements:
 
@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edge.messages import Arrays
+from edge.messages import Arrays, Kind
+from edge.vocabulary import EventKind, Stage
 
 
 class AdvertiseKeys(NamedTuple):
@@ -150,16 +151,16 @@ FROM_DEVICES = (AdvertiseKeys, SealedShares, MaskedInput, ConsistencySignature, 
 FROM_COORDINATOR = (KeyList, SharesDelivery, ConsistencyCheck, UnmaskRequest, Abort)
 """What the coordinator sends."""
 
-CODES: dict[type[SecAggMessage], int] = {
-    AdvertiseKeys: 16,
-    KeyList: 17,
-    SealedShares: 18,
-    SharesDelivery: 19,
-    MaskedInput: 20,
-    ConsistencyCheck: 21,
-    ConsistencySignature: 22,
-    UnmaskRequest: 23,
-    UnmaskShares: 24,
-    Abort: 25,
+KINDS: dict[type[SecAggMessage], Kind] = {
+    AdvertiseKeys: Kind(16, EventKind.KEYS, Stage.ADVERTISE_KEYS),
+    KeyList: Kind(17, EventKind.KEY_LIST, Stage.SHARE_KEYS),
+    SealedShares: Kind(18, EventKind.SEALED_SHARES, Stage.SHARE_KEYS),
+    SharesDelivery: Kind(19, EventKind.SHARES, Stage.MASKED_INPUT),
+    MaskedInput: Kind(20, EventKind.MASKED_INPUT, Stage.MASKED_INPUT),
+    ConsistencyCheck: Kind(21, EventKind.SURVIVORS, Stage.CONSISTENCY),
+    ConsistencySignature: Kind(22, EventKind.SIGNATURE, Stage.CONSISTENCY),
+    UnmaskRequest: Kind(23, EventKind.UNMASK_REQUEST, Stage.UNMASK),
+    UnmaskShares: Kind(24, EventKind.UNMASK_SHARES, Stage.UNMASK),
+    Abort: Kind(25, EventKind.ABORTED, Stage.ACKNOWLEDGE),
 }
-"""What stands for each type on the wire; codes are only ever added, and none is one of a plain message's."""
+"""What there is to know of each type; codes are only ever added, and none is one of a plain message's."""

@@ -11,7 +11,12 @@ import enum
 
 
 class Stage(enum.IntEnum):
-    """A step of a device's participation in a round, in the order of the protocol."""
+    """A step of a device's participation in a round.
+
+    In the clear a device goes from ``COMPUTE`` to ``REPORT``. With secure aggregation the stages from
+    ``ADVERTISE_KEYS`` to ``UNMASK`` take the place of ``REPORT``; with homomorphic encryption
+    ``MASKED_INPUT`` and ``UNMASK`` do. ``ACKNOWLEDGE`` is the last in any case.
+    """
 
     INVITE = 0
     """Invitation on its way down, the device's answer on its way up."""
@@ -22,7 +27,17 @@ class Stage(enum.IntEnum):
     REPORT = 3
     """The client update on its way up."""
     ACKNOWLEDGE = 4
-    """The coordinator's receipt on its way down."""
+    """The coordinator's receipt on its way down, or either side's notice that it gives up."""
+    ADVERTISE_KEYS = 5
+    """Secure aggregation: the device's fresh keys on their way up; its update is ready."""
+    SHARE_KEYS = 6
+    """Secure aggregation: others' keys on their way down, sealed shares of the secrets up."""
+    MASKED_INPUT = 7
+    """Secure aggregation: the neighbours' shares down, the masked (or encrypted) update up."""
+    CONSISTENCY = 8
+    """Secure aggregation, active mode: the survivors on their way down, a signature under them up."""
+    UNMASK = 9
+    """Secure aggregation: the request for shares down, the shares up; or the encrypted sum and the sum."""
 
 
 class Outcome(enum.IntEnum):
@@ -128,6 +143,32 @@ class EventKind(enum.IntEnum):
     """The device could not do its work; the reason says why."""
     HANDSHAKE = 14
     """A connection was set up; the bytes are all TCP/IP and TLS."""
+    KEYS = 15
+    """A device's keys for secure aggregation travelled up."""
+    KEY_LIST = 16
+    """The keys of others travelled down."""
+    SEALED_SHARES = 17
+    """The shares that a device sealed for its neighbours travelled up."""
+    SHARES = 18
+    """The shares that its neighbours sealed for a device travelled down."""
+    MASKED_INPUT = 19
+    """A masked update travelled up."""
+    SURVIVORS = 20
+    """The list of the survivors, to be signed, travelled down."""
+    SIGNATURE = 21
+    """A signature under the survivors travelled up."""
+    UNMASK_REQUEST = 22
+    """The request for shares travelled down."""
+    UNMASK_SHARES = 23
+    """Released shares travelled up."""
+    ABORTED = 24
+    """A notice travelled that secure aggregation ends here for a device."""
+    ENCRYPTED_INPUT = 25
+    """An encrypted update travelled up."""
+    DECRYPT_REQUEST = 26
+    """The encrypted sum travelled down to a device that can decrypt it."""
+    DECRYPTED_SUM = 27
+    """The decrypted sum travelled up."""
 
 
 class Direction(enum.IntEnum):

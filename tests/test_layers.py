@@ -17,7 +17,7 @@ LAYERS = ("device_profiles", "edge", "coordinator")
 
 EDGE_LAYERS = (
     {"clock", "rng", "errors", "vocabulary"},
-    {"codec", "messages", "secagg_messages", "log", "mailbox"},
+    {"codec", "messages", "secagg_messages", "ckks_messages", "message_kinds", "log", "mailbox"},
     {"transport", "learning", "data", "evaluation", "masks", "secagg", "privacy"},
     {"device"},
 )

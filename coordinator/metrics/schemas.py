@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from edge.vocabulary import Outcome, Stage, label
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Raised whenever a column is added, removed or changes its meaning."""
 
 VERSION_KEY: Final = b"recfleet.schema_version"

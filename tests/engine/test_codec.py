@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from edge import ckks_messages as ckks
 from edge import secagg_messages as secagg
 from edge.codec import (
     DTYPES,
-    AnyMessage,
     CodecLimits,
     array_frame_size,
     array_frame_sizes,
@@ -24,8 +24,8 @@ from edge.codec import (
     unsigned_sizes,
 )
 from edge.errors import CodecError, FrameTooLargeError, LocalProtocolError
+from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import (
-    KINDS,
     Accept,
     Acknowledge,
     Decline,
@@ -60,6 +60,7 @@ messages: st.SearchStrategy[AnyMessage] = st.one_of(
     st.builds(secagg.KeyList, text, *[unsigned] * 5, arrays),
     st.builds(secagg.ConsistencyCheck, text, unsigned, arrays),
     st.builds(secagg.UnmaskRequest, text, *[unsigned] * 3, arrays),
+    st.builds(ckks.DecryptRequest, text, *[unsigned] * 3, arrays),
     st.builds(secagg.Abort, text, unsigned, unsigned, text),
     *(
         st.builds(kind, text, unsigned, unsigned, arrays)
@@ -70,6 +71,8 @@ messages: st.SearchStrategy[AnyMessage] = st.one_of(
             secagg.MaskedInput,
             secagg.ConsistencySignature,
             secagg.UnmaskShares,
+            ckks.EncryptedInput,
+            ckks.DecryptedSum,
         )
     ),
 )
@@ -114,9 +117,8 @@ def test_sizes_of_arrays_agree_with_the_scalar_form(dimensions: int, data_bytes:
 
 
 def test_no_code_stands_for_two_types_of_message() -> None:
-    plain = [kind.code for kind in KINDS.values()]
-    codes = plain + list(secagg.CODES.values())
-    assert len(set(codes)) == len(codes) == 17
+    codes = [kind.code for kind in KINDS.values()]
+    assert len(set(codes)) == len(codes) == 20
 
 
 def test_arrays_are_read_only_views_of_the_frame() -> None:

@@ -1,0 +1,51 @@
+"""The messages of aggregation under homomorphic encryption (CKKS).
+
+Named tuples like those of :mod:`edge.messages`. A ciphertext is a string of bytes; those of a message lie one
+after the other in ``ciphertexts`` uint8 [bytes], cut by ``lengths`` int64 [ciphertexts]. A round that ends
+early says so with :class:`edge.secagg_messages.Abort`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from edge.messages import Arrays, Kind
+from edge.vocabulary import EventKind, Stage
+
+
+class EncryptedInput(NamedTuple):
+    """Device → coordinator: the encrypted update; arrays ``ciphertexts`` and ``lengths``."""
+
+    run_id: str
+    round_number: int
+    device: int
+    arrays: Arrays
+
+
+class DecryptRequest(NamedTuple):
+    """Coordinator → device: decrypt the sum over ``survivors`` devices; arrays as above."""
+
+    run_id: str
+    round_number: int
+    device: int
+    survivors: int
+    arrays: Arrays
+
+
+class DecryptedSum(NamedTuple):
+    """Device → coordinator: ``total`` float64 [L]."""
+
+    run_id: str
+    round_number: int
+    device: int
+    arrays: Arrays
+
+
+CkksMessage = EncryptedInput | DecryptRequest | DecryptedSum
+
+KINDS: dict[type[CkksMessage], Kind] = {
+    EncryptedInput: Kind(32, EventKind.ENCRYPTED_INPUT, Stage.MASKED_INPUT),
+    DecryptRequest: Kind(33, EventKind.DECRYPT_REQUEST, Stage.UNMASK),
+    DecryptedSum: Kind(34, EventKind.DECRYPTED_SUM, Stage.UNMASK),
+}
+"""What there is to know of each type; codes are only ever added, and none is used elsewhere."""
