@@ -1,0 +1,46 @@
+"""The coordinator's side of a round whose sum alone is revealed, by whatever protocol."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from coordinator.secagg.outcome import Step
+from edge.secagg.errors import SecAggError
+from edge.secagg.graph import GraphParameters
+from edge.secagg.inputs import Sums
+from edge.secagg.states import CoordinatorState
+
+
+class SecureAggregation(Protocol):
+    """A state machine: frames, losses and deadlines go in, messages to send come out."""
+
+    state: CoordinatorState
+    """The stage whose answers are collected; ``DONE`` and ``ABORTED`` are final."""
+    failure: SecAggError | None
+    """What ended the round without a sum."""
+    dropped: dict[int, CoordinatorState]
+    """The stage at which each device was lost, refused or too late, by id."""
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Whose answers are awaited."""
+
+    @property
+    def parameters(self) -> GraphParameters | None:
+        """Degree and threshold of the round's graph; None before they are known, and without a graph."""
+
+    @property
+    def contributors(self) -> frozenset[int]:
+        """Whose inputs are in the sum; known once the collection of inputs has ended."""
+
+    def receive(self, sender: int, message: Any) -> Step:
+        """Take a frame that arrived from the device ``sender``; a refusal is in the result, never raised."""
+
+    def lost(self, device: int) -> Step:
+        """Note that ``device`` is known to be gone."""
+
+    def deadline_passed(self, stage: CoordinatorState) -> Step:
+        """End ``stage`` with the answers that are there; does nothing if it has ended before."""
+
+    def sums(self) -> Sums:
+        """Return the decoded sum; only once the state is ``DONE``."""

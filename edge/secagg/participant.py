@@ -1,0 +1,46 @@
+"""A device's part in a round whose sum alone is revealed, by whatever protocol."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from edge.learning.base import ClientUpdate
+from edge.message_kinds import AnyMessage
+from edge.secagg.work import CryptoWork
+from edge.secagg_messages import Abort
+
+
+class Answer(NamedTuple):
+    """What a device sends, and what it had to compute for it."""
+
+    message: AnyMessage
+    work: CryptoWork
+
+
+class Participant(Protocol):
+    """The order of calls is :meth:`begin`, then :meth:`receive` until :attr:`over`."""
+
+    @property
+    def over(self) -> bool:
+        """Say whether nothing more is expected from the device."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why the device's part ended early, by the name of an error; None while it has not."""
+
+    def begin(self, update: ClientUpdate) -> Answer:
+        """Take the update that shall be summed, and return the first message.
+
+        Raises a :class:`~edge.secagg.errors.SecAggError` for an update that the round's configuration does
+        not allow; the device's part has then ended.
+        """
+
+    def receive(self, message: AnyMessage) -> Answer | None:
+        """Take a frame from the coordinator; return the answer, if it wants one.
+
+        Raises a :class:`~edge.secagg.errors.SecAggError` by the name of what is wrong; :attr:`over` says
+        whether the device's part has ended with it.
+        """
+
+    def give_up(self, reason: str) -> Abort:
+        """End the device's part and return the message that says why."""
