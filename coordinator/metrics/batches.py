@@ -270,6 +270,12 @@ def _round_row(
         "energy_j": float(cohort.energy_compute_j.sum() + cohort.energy_radio_j.sum()),
         "loss": None if np.isnan(facts.loss) else facts.loss,
         "weight": facts.weight,
+        "secagg_neighbours": facts.neighbours,
+        "secagg_threshold": facts.threshold,
+        "secagg_failure": facts.failure,
+        "secagg_sum_error": facts.sum_error,
+        "secagg_double_reveals": facts.double_reveals,
+        "clipped_fraction": facts.clipped_fraction,
         "wall_s": facts.wall_s,
         "host_rss_bytes": facts.host_rss_bytes,
     }

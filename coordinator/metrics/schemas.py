@@ -187,6 +187,40 @@ def _round_fields() -> Iterator[pa.Field]:
         "loss", pa.float64(), "", "training loss over the applied reports; null: none", nullable=True
     )
     yield _field("weight", pa.float64(), "", "sum of the weights of the applied reports")
+    yield _field(
+        "secagg_neighbours", pa.int32(), "devices", "degree of the graph; null: no graph", nullable=True
+    )
+    yield _field(
+        "secagg_threshold",
+        pa.int32(),
+        "shares",
+        "shares that rebuild a secret; null: no graph",
+        nullable=True,
+    )
+    yield _field(
+        "secagg_failure", NAME, "", "the error that ended secure aggregation without a sum; `none`: no such"
+    )
+    yield _field(
+        "secagg_sum_error",
+        pa.int64(),
+        "ring units",
+        "largest difference of the secure sum from the sum in the clear; null: no such sum",
+        nullable=True,
+    )
+    yield _field(
+        "secagg_double_reveals",
+        pa.int32(),
+        "devices",
+        "devices of which both secrets could be rebuilt; null: no secure aggregation",
+        nullable=True,
+    )
+    yield _field(
+        "clipped_fraction",
+        pa.float64(),
+        "",
+        "share of the applied values that were clipped; null: nothing is clipped",
+        nullable=True,
+    )
     yield _field("wall_s", pa.float64(), "s", "time this round took on this host", measured=True)
     yield _field("host_rss_bytes", pa.int64(), "bytes", "resident memory of the simulator", measured=True)
 

@@ -2,8 +2,8 @@
 
     T = Σ_primitives count · cost
 
-with the counts of :class:`CryptoWork` and the costs of the device's crypto profile, on one core. Nothing is
-random and nothing is throttled: these are short bursts.
+with the counts of :class:`~edge.secagg.work.CryptoWork` and the costs of the device's crypto profile, on one
+core. Nothing is random and nothing is throttled: these are short bursts.
 """
 
 from __future__ import annotations
@@ -18,35 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from device_profiles.profile import CryptoProfile, DeviceProfile
+from edge.secagg.work import CryptoWork
 
 Floats = npt.NDArray[np.float64]
-
-
-class CryptoWork(NamedTuple):
-    """How often a device uses each primitive.
-
-    Attributes
-    ----------
-    key_pairs : X25519 key pairs.
-    exchanges : X25519 exchanges, each with the HKDF of its secret.
-    seals : messages of shares sealed or opened.
-    signatures, verifications : of Ed25519.
-    expanded_bytes : keystream of masks, made and added into a vector.
-    quantised : elements clipped, scaled and rounded.
-    share_products : multiply-adds of Shamir's scheme, n·t·16 to split a 32-byte secret.
-    encryptions, decryptions : CKKS ciphertexts of degree 8192.
-    """
-
-    key_pairs: int = 0
-    exchanges: int = 0
-    seals: int = 0
-    signatures: int = 0
-    verifications: int = 0
-    expanded_bytes: int = 0
-    quantised: int = 0
-    share_products: int = 0
-    encryptions: int = 0
-    decryptions: int = 0
 
 
 class CryptoCosts(NamedTuple):

@@ -8,7 +8,8 @@ import pytest
 
 from device_profiles import catalogue
 from device_profiles.profile import CryptoProfile
-from edge.device.crypto_costs import CryptoCosts, CryptoSpecs, CryptoWork
+from edge.device.crypto_costs import CryptoCosts, CryptoSpecs
+from edge.secagg.work import CryptoWork
 
 CORE = CryptoProfile(
     name="core",

@@ -1,0 +1,63 @@
+"""A client update as the values that a secure sum takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.learning.base import ClientUpdate
+from edge.secagg.config import CountPart, RealPart
+from edge.secagg.errors import MalformedMessageError, WeightError, WrongLengthError
+
+EXAMPLES = "examples"
+"""The part of whole numbers that counts examples, [1]."""
+LOSS = "loss"
+"""The real part that holds the training loss, [1], weighted as the update."""
+
+
+def part_values(
+    parts: Sequence[RealPart | CountPart], update: ClientUpdate
+) -> tuple[dict[str, npt.NDArray[Any]], int]:
+    """Return a value for each part, neither clipped nor weighted, and the weight.
+
+    The arrays of an update are multiplied by its weight already; a secure sum multiplies after clipping, so
+    here they are divided by it. An array becomes one dimension, row by row, and keeps its dtype.
+
+    Parameters
+    ----------
+    parts : of the configuration: one named like each array of the update, and ``EXAMPLES`` and ``LOSS`` if
+        they shall be summed, too.
+    update : the update.
+
+    Raises
+    ------
+    ``WeightError`` for a weight that is negative or no whole number, ``MalformedMessageError`` for arrays
+    without a part or parts without a value, ``WrongLengthError`` for an array of another size than its part.
+    """
+    weight = int(update.weight) if 0 <= update.weight < 2**63 else -1
+    if weight != update.weight:
+        raise WeightError(f"the weight {update.weight} is not a whole number; a secure sum takes no other")
+    values: dict[str, npt.NDArray[Any]] = {}
+    for part in parts:
+        if part.name in update.arrays:
+            array = update.arrays[part.name]
+            if array.size != part.length:
+                raise WrongLengthError(
+                    f"array {part.name!r} has {array.size} elements; its part {part.length}"
+                )
+            flat = array.reshape(-1)
+            values[part.name] = flat / flat.dtype.type(weight) if weight > 1 else flat
+        elif part.name == EXAMPLES:
+            values[part.name] = np.array([update.examples], np.int64)
+        elif part.name == LOSS:
+            values[part.name] = np.array([update.loss], np.float64)
+    missing = [part.name for part in parts if part.name not in values]
+    unknown = sorted(update.arrays.keys() - values.keys())
+    if missing or unknown:
+        raise MalformedMessageError(
+            f"parts without a value: {missing!s:.60}; arrays without a part: {unknown}"
+        )
+    return values, weight
