@@ -13,14 +13,14 @@ from typing import Protocol
 
 from coordinator.rounds import RoundMachine, RoundPlan, Verdict
 from coordinator.secagg.aggregation import SecureAggregation
-from coordinator.secure_rounds import SecureRoundMachine
+from coordinator.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
 from edge.codec import measure
 from edge.errors import RemoteProtocolError
 from edge.learning.base import Accumulator, ClientUpdate
 from edge.message_kinds import AnyMessage
 from edge.messages import FROM_DEVICES, Acknowledge, Arrays, Invite, Message, Model, Report
 from edge.secagg.states import CoordinatorState
-from edge.vocabulary import Reason
+from edge.vocabulary import Reason, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ class ActiveRound:
     closed: asyncio.Future[None]
     secure: SecureSum | None = None
     end_s: float = 0.0
+    stage_end_s: dict[Stage, float] = field(default_factory=dict)
+    """When each stage of a secure sum ended on the coordinator, in order."""
     receipts: dict[Reason, Broadcast] = field(default_factory=dict)
     channels: dict[int, Channel] = field(default_factory=dict)
     """Those that a secure sum sends to at any time, by device."""
@@ -88,6 +90,15 @@ class ActiveRound:
             plan = self.machine.plan
             found = Broadcast.of(Acknowledge(plan.run_id, plan.round_number, reason))
             self.receipts[reason] = found
+        return found
+
+    def stage_s(self) -> dict[Stage, float]:
+        """Return how long each stage of a secure sum took, seconds; the first began with the round."""
+        found = {}
+        start_s = self.start_s
+        for stage, end_s in self.stage_end_s.items():
+            found[stage] = end_s - start_s
+            start_s = end_s
         return found
 
     def answer(self, channel: Channel, reason: Reason) -> None:
@@ -251,6 +262,8 @@ class Coordinator:
         send: list[tuple[int, AnyMessage]],
     ) -> None:
         """Send what follows from an event, and see to the deadline or the end that comes with a new stage."""
+        if machine.stage is not before:
+            active.stage_end_s[STAGE_OF_STATE[before]] = asyncio.get_running_loop().time()
         for device, message in send:
             channel = active.channels.get(device)
             if channel is not None:  # nothing was agreed with a device that was never given the model

@@ -18,9 +18,19 @@ from edge.message_kinds import AnyMessage
 from edge.messages import FROM_DEVICES, Accept, Report
 from edge.secagg.reasons import reason_of
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState
-from edge.vocabulary import Reason, RoundOutcome
+from edge.vocabulary import Reason, RoundOutcome, Stage
 
 _NONE = Reason.NONE
+
+
+STAGE_OF_STATE = {
+    CoordinatorState.ADVERTISING: Stage.ADVERTISE_KEYS,
+    CoordinatorState.SHARING: Stage.SHARE_KEYS,
+    CoordinatorState.MASKING: Stage.MASKED_INPUT,
+    CoordinatorState.CHECKING: Stage.CONSISTENCY,
+    CoordinatorState.UNMASKING: Stage.UNMASK,
+}
+"""What the stage is called whose answers the coordinator collects in a state."""
 
 
 class Judgement(NamedTuple):

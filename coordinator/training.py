@@ -249,6 +249,7 @@ class Training:
             weight=aggregate.weight if aggregate is not None else 0.0,
             wall_s=pending.wall_s,
             host_rss_bytes=rss_bytes(),
+            stage_s=active.stage_s(),
             **_facts_of_sum(summed),
         )
         members = Cohort(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.vocabulary import Reason, RoundOutcome
+from edge.vocabulary import Reason, RoundOutcome, Stage
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer]
@@ -83,6 +84,7 @@ class RoundFacts:
     loss : training loss over the applied reports; NaN when there is none.
     weight : sum of the weights of the applied reports.
     neighbours, threshold : of the graph of secure aggregation; None without one.
+    stage_s : how long each stage of a secure sum took on the coordinator, seconds; empty without one.
     failure : name of the error that ended secure aggregation without a sum, else ``none``.
     sum_error : largest difference of the secure sum from the sum in the clear, in units of the ring; None
         without such a sum.
@@ -103,6 +105,7 @@ class RoundFacts:
     host_rss_bytes: int
     neighbours: int | None = None
     threshold: int | None = None
+    stage_s: Mapping[Stage, float] = field(default_factory=dict)
     failure: str = NO_FAILURE
     sum_error: int | None = None
     double_reveals: int | None = None

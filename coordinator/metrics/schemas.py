@@ -26,6 +26,15 @@ SPLITS: Final = ("payload", "framing", "tcp_ip", "retransmitted")
 DIRECTIONS: Final = ("down", "up")
 """The directions of a transfer, in the order of :class:`~edge.vocabulary.Direction` without NONE."""
 
+SUM_STAGES: Final = (
+    Stage.ADVERTISE_KEYS,
+    Stage.SHARE_KEYS,
+    Stage.MASKED_INPUT,
+    Stage.CONSISTENCY,
+    Stage.UNMASK,
+)
+"""The stages of a secure sum, in order."""
+
 ENUM: Final = pa.dictionary(pa.int8(), pa.string())
 """Type of a column of labels of a vocabulary."""
 
@@ -187,6 +196,15 @@ def _round_fields() -> Iterator[pa.Field]:
         "loss", pa.float64(), "", "training loss over the applied reports; null: none", nullable=True
     )
     yield _field("weight", pa.float64(), "", "sum of the weights of the applied reports")
+    for stage in SUM_STAGES:
+        name = label(stage)
+        yield _field(
+            f"{name}_s",
+            pa.float64(),
+            "s",
+            f"coordinator's time in {name}, the first stage from the round's start; null: not reached",
+            nullable=True,
+        )
     yield _field(
         "secagg_neighbours", pa.int32(), "devices", "degree of the graph; null: no graph", nullable=True
     )

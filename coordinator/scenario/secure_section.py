@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.model import Section, require
 from device_profiles.fields import Fraction, PositiveFloat, PositiveInt, PositiveSeconds
-from edge.secagg.config import CountPart, RealPart, SecAggConfig
+from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import CoordinatorState, Mode
 
@@ -68,6 +68,16 @@ class _SecureSum(Section):
     stage_deadlines: StageDeadlines = Field(
         default=StageDeadlines(), description="how long the coordinator waits in each stage"
     )
+
+    @model_validator(mode="after")
+    def _hides_the_single(self) -> Self:
+        require(self._few_problems())
+        return self
+
+    def _few_problems(self) -> Iterator[Problem]:
+        if self.min_contributors < HONEST_AT_LEAST:
+            message = f"a sum over {self.min_contributors} is that device's update"
+            yield Problem(("min_contributors",), f"{message}; write {HONEST_AT_LEAST} or more")
 
     def parts(self, arrays: Iterable[tuple[str, int]]) -> tuple[RealPart | CountPart, ...]:
         """Return the parts of a sum: the arrays of an update by name and length, examples, and loss."""
