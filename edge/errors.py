@@ -38,3 +38,7 @@ class DataError(RecfleetError):
 
 class DeadlockError(RecfleetError):
     """Virtual time cannot advance: nothing is ready and no timer is set."""
+
+
+class MissingExtraError(RecfleetError):
+    """A feature needs packages that are not installed; the message says how to install them."""
