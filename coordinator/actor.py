@@ -14,6 +14,7 @@ from typing import Protocol
 from coordinator.rounds import RoundMachine, RoundPlan, Verdict
 from coordinator.secagg.aggregation import SecureAggregation
 from coordinator.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
+from edge.ckks_messages import DecryptRequest
 from edge.codec import measure
 from edge.errors import RemoteProtocolError
 from edge.learning.base import Accumulator, ClientUpdate
@@ -80,6 +81,8 @@ class ActiveRound:
     stage_end_s: dict[Stage, float] = field(default_factory=dict)
     """When each stage of a secure sum ended on the coordinator, in order."""
     receipts: dict[Reason, Broadcast] = field(default_factory=dict)
+    stage_timer: asyncio.TimerHandle | None = None
+    """Ends the stage of a secure sum that is going on."""
     channels: dict[int, Channel] = field(default_factory=dict)
     """Those that a secure sum sends to at any time, by device."""
 
@@ -272,7 +275,7 @@ class Coordinator:
             if not active.closed.done():
                 self._give_receipts(active, machine, {device for device, _ in send})
             self._notice_end(active)
-        elif machine.stage is not before:
+        elif machine.stage is not before or any(type(message) is DecryptRequest for _, message in send):
             self._await_stage(active, machine)
 
     def _await_stage(self, active: ActiveRound, machine: SecureRoundMachine) -> None:
@@ -280,7 +283,9 @@ class Coordinator:
         loop = asyncio.get_running_loop()
         stage = machine.stage
         seconds = active.secure.deadline_s(stage)
-        loop.call_later(seconds, self._stage_deadline_passed, active, machine, stage)
+        if active.stage_timer is not None:
+            active.stage_timer.cancel()
+        active.stage_timer = loop.call_later(seconds, self._stage_deadline_passed, active, machine, stage)
 
     def _stage_deadline_passed(
         self, active: ActiveRound, machine: SecureRoundMachine, stage: CoordinatorState
@@ -288,8 +293,6 @@ class Coordinator:
         if machine.over or machine.stage is not stage:
             return
         self._go_on(active, machine, stage, machine.deadline_passed(stage))
-        if not machine.over and machine.stage is stage:
-            self._await_stage(active, machine)  # somebody else was asked
 
     def _give_receipts(self, active: ActiveRound, machine: SecureRoundMachine, told: set[int]) -> None:
         """Tell the devices whose updates were taken how the round ended, unless they have just been told."""

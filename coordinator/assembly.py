@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from coordinator.evaluation import Evaluator, RatingEvaluator, RegressionEvaluator
 from coordinator.fleet import Fleet
 from coordinator.fleet_assembly import build_fleet
+from coordinator.privacy import RunPrivacy
 from coordinator.scenario.data_section import (
     FileRatings,
     LeaveOneOutSplit,
@@ -23,7 +25,8 @@ from coordinator.scenario.data_section import (
 )
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
-from coordinator.scenario.secure_section import Masking, NoSecureAggregation
+from coordinator.scenario.protection import masking_config
+from coordinator.scenario.secure_section import Masking, NoSecureAggregation, SecureAggregation
 from coordinator.secure_sums import MaskedSums, SecureSums, lengths
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
 from device_profiles.documents import DocumentError
@@ -56,8 +59,9 @@ class Assembly:
     fleet: Fleet
     evaluator: Evaluator
     data_facts: dict[str, Any]
-    secure_sums: SecureSums | None = None
-    """How updates are summed; None: every device reports in the clear."""
+    secure_sums: Mapping[str, SecureSums | None] = field(default_factory=dict)
+    """How updates are summed in each phase, by its name; None: every device reports in the clear."""
+    privacy: RunPrivacy | None = None
     wall_s: float = 0.0
     """How long this took on this host."""
 
@@ -73,7 +77,10 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     """
     start_s = time.perf_counter()
     assembly = _assemble(loaded)
-    assembly.secure_sums = _secure_sums(loaded, assembly)
+    workload = assembly.workload
+    assembly.secure_sums = _secure_sums(loaded, workload)
+    if loaded.scenario.privacy is not None:
+        assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients)
     _check_frames(loaded, assembly)
     assembly.wall_s = time.perf_counter() - start_s
     return assembly
@@ -181,11 +188,22 @@ def _clients(data: SyntheticRatings | FileRatings, split: Split, seed: int) -> C
     )
 
 
-def _secure_sums(loaded: LoadedScenario, assembly: Assembly) -> SecureSums | None:
-    section = loaded.scenario.secure_aggregation
+def _secure_sums(loaded: LoadedScenario, workload: Workload) -> dict[str, SecureSums | None]:
+    """Return how updates are summed in each phase, by its name."""
+    scenario = loaded.scenario
+    made: dict[SecureAggregation, SecureSums | None] = {}
+    found = {}
+    for phase in [phase.name for phase in scenario.phases] or [""]:
+        section = scenario.secure_in(phase)
+        if section not in made:
+            made[section] = _sums_of(section, loaded, workload)
+        found[phase] = made[section]
+    return found
+
+
+def _sums_of(section: SecureAggregation, loaded: LoadedScenario, workload: Workload) -> SecureSums | None:
     if isinstance(section, NoSecureAggregation):
         return None
-    workload = assembly.workload
     most = int(workload.examples(np.arange(workload.n_clients)).max())
     if most > section.examples_max:
         path = ("secure_aggregation", "examples_max")
@@ -193,11 +211,9 @@ def _secure_sums(loaded: LoadedScenario, assembly: Assembly) -> SecureSums | Non
         hint = f"write {most} or more, or limit data.max_ratings_per_user"
         raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
     specs = workload.algorithm.upload_spec(np.ones(1, np.int64))
-    parts = section.parts(lengths(specs))
     assert isinstance(section, Masking)
     return MaskedSums(
-        loaded.scenario.masking_config(section, parts),
-        specs,
+        masking_config(loaded.scenario, section, lengths(specs)),
         section.stage_deadlines,
         REAL if section.crypto == "real" else MODELLED,
         run_id=loaded.run_id,
@@ -213,8 +229,7 @@ def _check_frames(loaded: LoadedScenario, assembly: Assembly) -> None:
     model = sum(array.nbytes for array in algorithm.broadcast(algorithm.initial_state(0)).values())
     examples = workload.examples(np.arange(workload.n_clients)).max(keepdims=True)
     report = sum(int(spec.nbytes()[0]) for spec in algorithm.upload_spec(examples))
-    if assembly.secure_sums is not None:
-        report = assembly.secure_sums.input_bytes
+    report = max([report, *(sums.input_bytes for sums in assembly.secure_sums.values() if sums is not None)])
     for what, size in (("model", model), ("largest report", report)):
         if size > limit:
             path = ("limits", "frame_bytes")

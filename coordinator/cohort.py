@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -14,6 +14,7 @@ from coordinator.actor import ActiveRound, Broadcast, Coordinator
 from coordinator.faults import strike
 from coordinator.fleet import Fleet
 from coordinator.foreseen import foreseen_frames
+from coordinator.privacy import RunPrivacy
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
@@ -56,8 +57,10 @@ class Simulation:
     retry: Retry
     keep_alive: bool
     faults: Sequence[Fault]
-    secure_sums: SecureSums | None
-    """How updates are summed; None: every device reports in the clear."""
+    secure_sums: Mapping[str, SecureSums | None]
+    """How updates are summed in each phase, by its name; None: every device reports in the clear."""
+    privacy: RunPrivacy | None
+    """What devices do to their updates before anybody sees them; None: nothing."""
     crashed: Callable[[str, BaseException], None]
     """Told of a bug: where, and what was raised."""
 
@@ -95,7 +98,8 @@ class SimulatedCohort:
         self.compute = simulation.compute
         self.examples = workload.examples(ids)
         self.work = workload.work(ids)
-        sums = simulation.secure_sums
+        self.sums = sums = simulation.secure_sums[phase]
+        """How the updates of the round are summed; None: every device reports in the clear."""
         self.secure_sum: RoundOfSums | None = None
         if sums is not None:
             self.secure_sum = sums.round(round_number)
@@ -120,6 +124,8 @@ class SimulatedCohort:
         self.round: ActiveRound | None = None
         self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
+        self.clipped = np.zeros(len(ids), dtype=np.bool_)
+        """Whose update was longer than the privacy of the run allows."""
         self._applied: list[int] = []
         """Slots whose reports the coordinator has taken."""
         self._open = 0
@@ -271,6 +277,15 @@ class SimulatedCohort:
                 assert self.secure_sum is not None
                 self.secure_sum.arrived(device.device)
         self._closed_one()
+
+    def protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
+        """Return what may be seen of a device's update, and note whether it was clipped."""
+        privacy = self._simulation.privacy
+        if privacy is None:
+            return update
+        entropy = privacy.entropy(device.device, self.round_number)
+        protected, self.clipped[device.slot] = privacy.protection.apply(update, entropy)
+        return protected
 
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:
         """Take note of a bug in an actor: the run cannot go on."""

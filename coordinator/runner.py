@@ -166,6 +166,7 @@ def _simulate(
             keep_alive=scenario.connection.keep_alive,
             faults=scenario.faults,
             secure_sums=assembly.secure_sums,
+            privacy=assembly.privacy,
             crashed=crash,
         )
         story = loop.create_task(training.run(simulation), name="coordinator")

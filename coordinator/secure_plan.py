@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coordinator.scenario.protection import masking_config
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation
 from edge.secagg.config import SecAggConfig
@@ -19,7 +20,7 @@ def plan_lines(scenario: Scenario) -> list[str]:
         return []
     if isinstance(section, Ckks):
         return list(_ckks_lines(section, scenario))
-    return list(_masking_lines(scenario.masking_config(section, section.parts([("update", 1)])), section))
+    return list(_masking_lines(masking_config(scenario, section, [("update", 1)]), section))
 
 
 def _masking_lines(config: SecAggConfig, section: Masking) -> Iterator[str]:

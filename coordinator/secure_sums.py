@@ -110,10 +110,13 @@ class RoundOfSums(abc.ABC):
 class SecureSums(abc.ABC):
     """How the updates of a run are summed."""
 
-    specs: Sequence[ArraySpec]
-    """The arrays of an update, as of one client."""
     input_bytes: int
     """Memory of a device's input, beside the update."""
+
+    @property
+    @abc.abstractmethod
+    def masked(self) -> SecAggConfig | None:
+        """What is agreed for masks; None where there are none."""
 
     @abc.abstractmethod
     def round(self, round_number: int) -> RoundOfSums:
@@ -164,7 +167,6 @@ class MaskedSums(SecureSums):
     Parameters
     ----------
     config : what is agreed.
-    specs : the arrays of an update, as of one client.
     deadlines : of the stages.
     crypto : where cryptography is done.
     run_id, seed : of the run; all secrets follow from the seed.
@@ -174,7 +176,6 @@ class MaskedSums(SecureSums):
     def __init__(
         self,
         config: SecAggConfig,
-        specs: Sequence[ArraySpec],
         deadlines: StageDeadlines,
         crypto: Cryptography,
         *,
@@ -183,7 +184,6 @@ class MaskedSums(SecureSums):
         devices: int,
     ) -> None:
         self.config = config
-        self.specs = specs
         self.deadlines = deadlines
         self.crypto = crypto
         self.run_id = run_id
@@ -193,6 +193,11 @@ class MaskedSums(SecureSums):
         active = config.mode is Mode.ACTIVE
         identities_key = stream_bytes(seed, "secure-aggregation", "identities")
         self.roster = SeededRoster(identities_key, devices) if active else None
+
+    @property
+    def masked(self) -> SecAggConfig | None:
+        """What is agreed for masks."""
+        return self.config
 
     def round(self, round_number: int) -> RoundOfSums:
         """Return a round."""

@@ -58,6 +58,7 @@ class _Pending:
     active: ActiveRound
     aggregate: Aggregate | None
     phase: str
+    epsilon: float | None
     wall_s: float
 
 
@@ -78,7 +79,8 @@ class Training:
         self._fleet = assembly.fleet
         self._workload = assembly.workload
         self._evaluator = assembly.evaluator
-        self._secure_sums = assembly.secure_sums
+        self._privacy = assembly.privacy
+        self._specs = assembly.workload.algorithm.upload_spec(np.ones(1, np.int64))
         self._writer = writer
         self._observer = observer
         self._selector = Selector(assembly.fleet, scenario.seed, scenario.rounds.selection)
@@ -179,8 +181,13 @@ class Training:
         )
         aggregate: Aggregate | None = None
         stop: StopReason | None = None
-        if active.machine.outcome is RoundOutcome.COMPLETED:
-            aggregate = self._aggregate(active)
+        completed = active.machine.outcome is RoundOutcome.COMPLETED
+        epsilon: float | None = None
+        if self._privacy is not None:
+            masked = None if cohort.sums is None else cohort.sums.masked
+            epsilon = self._privacy.spend(masked, completed=completed)
+        if completed:
+            aggregate = self._aggregate(active, number)
             self.state, self._optimizer_state = algorithm.server_update(
                 self.state, self._optimizer_state, aggregate, self._applied
             )
@@ -189,17 +196,19 @@ class Training:
                 stop = StopReason.DIVERGED
             elif algorithm.converged(aggregate) is not None:
                 stop = StopReason.CONVERGED
-        self._pending.append(_Pending(cohort, active, aggregate, phase, time.perf_counter() - wall_s))
+        wall_s = time.perf_counter() - wall_s
+        self._pending.append(_Pending(cohort, active, aggregate, phase, epsilon, wall_s))
         self._write_finished()
         return stop
 
-    def _aggregate(self, active: ActiveRound) -> Aggregate:
+    def _aggregate(self, active: ActiveRound, number: int) -> Aggregate:
         """Return the sum of a completed round."""
         machine = active.machine
         if isinstance(machine, SecureRoundMachine):
-            assert self._secure_sums is not None
-            return aggregate_of(machine.aggregation.sums(), self._secure_sums.specs)
-        return active.accumulator.result()
+            aggregate = aggregate_of(machine.aggregation.sums(), self._specs)
+        else:
+            aggregate = active.accumulator.result()
+        return aggregate if self._privacy is None else self._privacy.noised(aggregate, number)
 
     def _cohort_done(self, cohort: SimulatedCohort) -> None:
         self._open.discard(cohort.round_number)
@@ -250,6 +259,8 @@ class Training:
             wall_s=pending.wall_s,
             host_rss_bytes=rss_bytes(),
             stage_s=active.stage_s(),
+            epsilon=pending.epsilon,
+            clipped_updates_fraction=self._clipped_fraction(cohort, outcomes),
             **_facts_of_sum(summed),
         )
         members = Cohort(
@@ -269,6 +280,13 @@ class Training:
         batches = round_batches(facts, members, fleet.names, columns)
         self._writer.write_round(batches)
         self._observer.on_round(round_summary(batches.row))
+
+    def _clipped_fraction(self, cohort: SimulatedCohort, outcomes: npt.NDArray[np.int8]) -> float | None:
+        """Return the share of the applied updates whose norm was clipped; None where norms are not."""
+        applied = outcomes == Outcome.COMPLETED
+        if self._privacy is None or not applied.any():
+            return None
+        return float(np.count_nonzero(cohort.clipped & applied) / np.count_nonzero(applied))
 
     def _evaluate(self, number: int, now_s: float) -> bool:
         """Evaluate the model after round ``number``; return whether the scenario's target is reached."""

@@ -277,6 +277,8 @@ def _round_row(
         "secagg_sum_error": facts.sum_error,
         "secagg_double_reveals": facts.double_reveals,
         "clipped_fraction": facts.clipped_fraction,
+        "clipped_updates_fraction": facts.clipped_updates_fraction,
+        "epsilon": facts.epsilon,
         "wall_s": facts.wall_s,
         "host_rss_bytes": facts.host_rss_bytes,
     }

@@ -89,7 +89,9 @@ class RoundFacts:
     sum_error : largest difference of the secure sum from the sum in the clear, in units of the ring; None
         without such a sum.
     double_reveals : devices of which both secrets could be rebuilt; None without secure aggregation.
-    clipped_fraction : share of the applied values that were clipped; None where nothing is clipped.
+    clipped_fraction : share of the applied values that were clipped; None where values are not.
+    clipped_updates_fraction : share of the applied updates whose norm was clipped; None where norms are not.
+    epsilon : what the run has spent of differential privacy so far; None where it is not accounted for.
     wall_s, host_rss_bytes : measured on this host; no part of any digest.
     """
 
@@ -110,6 +112,8 @@ class RoundFacts:
     sum_error: int | None = None
     double_reveals: int | None = None
     clipped_fraction: float | None = None
+    clipped_updates_fraction: float | None = None
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,21 @@ def _round_fields() -> Iterator[pa.Field]:
         "clipped_fraction",
         pa.float64(),
         "",
-        "share of the applied values that were clipped; null: nothing is clipped",
+        "share of the applied values that were clipped; null: values are not clipped",
+        nullable=True,
+    )
+    yield _field(
+        "clipped_updates_fraction",
+        pa.float64(),
+        "",
+        "share of the applied updates whose norm was clipped; null: norms are not clipped",
+        nullable=True,
+    )
+    yield _field(
+        "epsilon",
+        pa.float64(),
+        "",
+        "differential privacy spent so far, at the scenario's delta; null: not accounted for",
         nullable=True,
     )
     yield _field("wall_s", pa.float64(), "s", "time this round took on this host", measured=True)

@@ -103,6 +103,18 @@ METRICS: Final = {
             "per round with clipping: share of the applied values that were clipped",
         ),
         Metric(
+            "privacy.epsilon",
+            MetricKind.NUMBER,
+            ROUND_TAGS,
+            "per round: differential privacy spent so far, at the scenario's delta",
+        ),
+        Metric(
+            "privacy.clipped",
+            MetricKind.EVENT,
+            ROUND_TAGS,
+            "per round with privacy: share of the applied updates whose norm was clipped",
+        ),
+        Metric(
             "secagg.sum_error",
             MetricKind.NUMBER,
             ROUND_TAGS,

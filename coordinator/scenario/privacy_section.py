@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.model import Section, require
-from device_profiles.fields import NonNegativeFloat, PositiveFloat
+from device_profiles.fields import NonNegativeFloat, PositiveFloat, StrictBool
+from edge.privacy import accounting
 
 
 class _Mechanism(Section):
@@ -21,13 +22,20 @@ class _Mechanism(Section):
     delta: PositiveFloat = Field(
         default=1e-5, description="probability, below 1, that the bound epsilon may be missed"
     )
+    accounting: StrictBool = Field(
+        default=True, description="report the epsilon that was spent; needs the extra `dp`"
+    )
 
     @model_validator(mode="after")
-    def _delta_is_a_probability(self) -> _Mechanism:
-        require(self._delta_problems())
+    def _accountable(self) -> _Mechanism:
+        require(self._problems())
         return self
 
-    def _delta_problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[Problem]:
+        if self.accounting and not accounting.available():
+            message = "epsilon needs the package dp-accounting"
+            hint = "install it with \"pip install 'recfleet[dp]'\", or write 'accounting: false'"
+            yield Problem(("accounting",), message, hint)
         if self.delta >= 1:
             yield Problem(
                 ("delta",), f"{self.delta:g} promises nothing; write a number below 1, such as '1e-5'"

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from coordinator.scenario.errors import FieldProblemsError, Problem
 from coordinator.scenario.model import Section, require
+from coordinator.scenario.secure_section import SecureAggregation
 from coordinator.scenario.thresholds import Threshold, parse_expectation, parse_metric
 from device_profiles.fields import (
     Form,
@@ -237,6 +238,9 @@ class Phase(Section):
     rounds: PositiveInt | None = Field(default=None, description="its length in rounds")
     time: PositiveSeconds | None = Field(
         default=None, description="its length in simulated time, instead of `rounds`"
+    )
+    secure_aggregation: SecureAggregation | None = Field(
+        default=None, description="how updates are summed in this phase, in place of the scenario's section"
     )
 
     @model_validator(mode="after")

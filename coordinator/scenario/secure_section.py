@@ -79,10 +79,10 @@ class _SecureSum(Section):
             message = f"a sum over {self.min_contributors} is that device's update"
             yield Problem(("min_contributors",), f"{message}; write {HONEST_AT_LEAST} or more")
 
-    def parts(self, arrays: Iterable[tuple[str, int]]) -> tuple[RealPart | CountPart, ...]:
+    def parts(self, arrays: Iterable[tuple[str, int]], clip: float) -> tuple[RealPart | CountPart, ...]:
         """Return the parts of a sum: the arrays of an update by name and length, examples, and loss."""
         return (
-            *(RealPart(name, length, self.clip) for name, length in arrays),
+            *(RealPart(name, length, clip) for name, length in arrays),
             CountPart("examples", 1, self.examples_max),
             RealPart("loss", 1, self.loss_max),
         )

@@ -432,7 +432,7 @@ class SimulatedDevice(DeviceLink):
         result = await services.compute.run(services.kernel, self.device, seconds)
         self.loss = result.loss
         self._computed(_NONE)
-        return result
+        return services.protect(self, result)
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round; None where updates are reported."""

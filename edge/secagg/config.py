@@ -192,6 +192,11 @@ class SecAggConfig:
         return max(self.min_contributors, math.floor(self._corrupt * members) + HONEST_AT_LEAST)
 
     @cached_property
+    def honest_contributors(self) -> int:
+        """The least number of honest devices in a sum that is revealed."""
+        return self.contributors_needed(self.n_max) - math.floor(self._corrupt * self.n_max)
+
+    @cached_property
     def _corrupt(self) -> Fraction:
         """The decimal that was written for γ, not the float next to it: 0.3 of 10 is 3."""
         return Fraction(repr(float(self.corrupt)))

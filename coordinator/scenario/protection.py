@@ -1,0 +1,161 @@
+"""Whether a scenario's secure sums, privacy and faults fit each other, and what is agreed for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from coordinator.scenario.errors import Problem, did_you_mean
+from coordinator.scenario.faults_section import STAGES_OF_MODE
+from coordinator.scenario.learning_section import method_name
+from coordinator.scenario.privacy_section import CentralGaussian, DistributedDiscreteGaussian
+from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation
+from device_profiles.documents import Path
+from device_profiles.quantities import quoted
+from edge.learning.registry import METHODS
+from edge.privacy.noise import share_sd
+from edge.secagg.config import CountPart, RealPart, SecAggConfig
+from edge.secagg.errors import (
+    InfeasibleError,
+    OverflowingConfigError,
+    SecAggError,
+    ThresholdError,
+    TooFewContributorsError,
+)
+
+if TYPE_CHECKING:
+    from coordinator.scenario.schema import Scenario
+
+Parts = tuple[RealPart | CountPart, ...]
+
+ROOM_FOR_LOCAL_NOISE_SD: Final = 6.0
+"""A sum clips what local noise makes of an element beyond so many of its standard deviations."""
+
+_KEY_OF_ERROR: Final[dict[type[SecAggError], str]] = {
+    OverflowingConfigError: "examples_max",
+    TooFewContributorsError: "min_contributors",
+    ThresholdError: "threshold",
+    InfeasibleError: "dropout",
+}
+"""The key that an error of the plan of secure aggregation is shown at."""
+
+
+def _sections(scenario: Scenario) -> Iterator[tuple[Path, SecureAggregation]]:
+    """Yield every section that says how updates are summed in some round, with its place."""
+    phases = scenario.phases
+    if not phases or any(phase.secure_aggregation is None for phase in phases):
+        yield ("secure_aggregation",), scenario.secure_aggregation
+    for index, phase in enumerate(phases):
+        if phase.secure_aggregation is not None:
+            yield ("phases", index, "secure_aggregation"), phase.secure_aggregation
+
+
+def secure_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Yield what keeps updates from being summed as the scenario says."""
+    sections = list(_sections(scenario))
+    dense = METHODS[method_name(scenario.learning)].dense(scenario.learning)
+    if not dense and any(section.mode != "off" for _, section in sections):
+        message = "a sparse update names the items that a device rated, and cannot be summed securely"
+        yield Problem(("learning", "upload"), message, "write 'upload: dense' in learning")
+    for place, section in sections:
+        if isinstance(section, Masking):
+            try:
+                masking_config(scenario, section, [("update", 1)])
+            except SecAggError as error:
+                yield Problem((*place, _KEY_OF_ERROR.get(type(error), "corrupt")), str(error))
+
+
+def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Yield what contradicts the privacy that the scenario asks for."""
+    privacy = scenario.privacy
+    if privacy is None:
+        for threshold in scenario.thresholds:
+            if threshold.metric.startswith("privacy."):
+                message = "is only known with a section 'privacy'"
+                yield Problem(("thresholds", threshold.written_key), message, None, of_key=True)
+        return
+    method = METHODS[method_name(scenario.learning)]
+    if not method.uniform(scenario.learning):
+        message = "weights by examples leave no bound on what one user does to a sum"
+        yield Problem(("learning",), message, "write 'weighting: uniform', if the method has it")
+    if not isinstance(privacy, CentralGaussian):
+        if not method.dense(scenario.learning):
+            message = "a sparse update names the items that a user rated, past any noise"
+            yield Problem(("learning", "upload"), message, "write 'upload: dense' in learning")
+    elif privacy.amplification == "sampling" and scenario.rounds.selection != "random":
+        message = "counts on every device being as likely to be invited as any other"
+        yield Problem(("privacy", "amplification"), message, "write 'selection: random' in rounds")
+    if isinstance(privacy, DistributedDiscreteGaussian):
+        for place, section in _sections(scenario):
+            if not isinstance(section, Masking):
+                message = "noise in shares needs a sum under masks"
+                yield Problem((*place, "mode"), message, "write 'mode: secagg-plus'")
+
+
+def fault_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Yield the faults that cannot strike."""
+    phases = [phase.name for phase in scenario.phases]
+    names: set[str] = set()
+    for index, fault in enumerate(scenario.faults):
+        if fault.name in names:
+            yield Problem(("faults", index, "name"), f"a second fault {quoted(fault.name)}; rename one")
+        names.add(fault.name)
+        if fault.during is not None and fault.during not in phases:
+            hint = did_you_mean(fault.during, phases, listed="phases") or "the scenario has no phases"
+            yield Problem(("faults", index, "during"), f"unknown phase {quoted(fault.during)}", hint)
+            continue
+        struck = phases if fault.during is None else [fault.during]
+        modes = dict.fromkeys(scenario.secure_in(phase).mode for phase in struck or [""])
+        stages = list(dict.fromkeys(stage for mode in modes for stage in STAGES_OF_MODE[mode]))
+        if fault.at_stage not in stages:
+            message = f"no device comes to the stage {quoted(fault.at_stage)} there"
+            yield Problem(("faults", index, "at_stage"), message, f"write one of {', '.join(stages)}")
+
+
+def weight_max(scenario: Scenario, section: Masking | Ckks) -> int:
+    """Return the largest weight of an update: 1, or the most examples of a device."""
+    uniform = METHODS[method_name(scenario.learning)].uniform(scenario.learning)
+    return 1 if uniform else section.examples_max
+
+
+def sum_parts(scenario: Scenario, section: Masking | Ckks, arrays: Iterable[tuple[str, int]]) -> Parts:
+    """Return the parts of a sum, without noise in shares.
+
+    They are the arrays of an update, and the number of examples and the loss, unless privacy keeps those on
+    the device.
+
+    Parameters
+    ----------
+    scenario, section : what is asked for.
+    arrays : names and lengths of the arrays of an update.
+    """
+    privacy = scenario.privacy
+    if privacy is None:
+        return section.parts(arrays, section.clip)
+    if isinstance(privacy, CentralGaussian):
+        return section.parts(arrays, privacy.clip_norm)
+    clip = privacy.clip_norm
+    if not isinstance(privacy, DistributedDiscreteGaussian):
+        clip *= 1.0 + ROOM_FOR_LOCAL_NOISE_SD * privacy.noise_multiplier
+    return tuple(RealPart(name, length, clip) for name, length in arrays)
+
+
+def masking_config(scenario: Scenario, section: Masking, arrays: Iterable[tuple[str, int]]) -> SecAggConfig:
+    """Return what devices and coordinator agree on for the cohorts of the scenario.
+
+    The arguments are those of :func:`sum_parts`. Raises what :class:`SecAggConfig` raises for a sum that
+    could overflow or has no safe graph.
+    """
+    plan: dict[str, Any] = {
+        "n_max": scenario.rounds.cohort,
+        "weight_max": weight_max(scenario, section),
+        "quorum": scenario.rounds.quorum_reports,
+    }
+    parts = sum_parts(scenario, section, arrays)
+    config = section.config(parts, **plan)
+    privacy = scenario.privacy
+    if not isinstance(privacy, DistributedDiscreteGaussian):
+        return config
+    share = share_sd(privacy.noise_multiplier * privacy.clip_norm, config.honest_contributors)
+    noisy = tuple(RealPart(part.name, part.length, privacy.clip_norm, share) for part in parts)
+    return section.config(noisy, **plan)
