@@ -38,3 +38,7 @@ class DataError(RecfleetError):
 
 class DeadlockError(RecfleetError):
     """Virtual time cannot advance: nothing is ready and no timer is set."""
+
+
+class MissingExtraError(RecfleetError):
+    """A feature whose optional packages are not installed; the message says what to install."""

@@ -1,0 +1,41 @@
+"""The parameters of CKKS, the same for every run: the compute model knows what these ciphertexts cost.
+
+Cheon, Kim, Kim & Song 2017, "Homomorphic Encryption for Arithmetic of Approximate Numbers". The modulus has
+room for sums; nothing is ever multiplied. At degree 8,192 its 160 bits have 128 bits of security (218 are
+allowed, Albrecht et al. 2018, "Homomorphic Encryption Security Standard").
+"""
+
+from __future__ import annotations
+
+DEGREE = 8_192
+"""Of the polynomials, N."""
+SLOTS = DEGREE // 2
+"""Numbers in a ciphertext."""
+MODULUS_BITS = (60, 40, 60)
+"""Of the primes in the chain of moduli. The last is for keys; a ciphertext has residues of the others."""
+SCALE = 2.0**40
+"""What numbers are multiplied by before they become coefficients."""
+
+CIPHERTEXT_BYTES = 232 * 1024
+"""The room of a ciphertext in a frame, 1.16 times its 2·N·(60 + 40) bits.
+
+A ciphertext travels as TenSEAL serialises it, compressed: 234,427 to 235,364 bytes in 3,000 of them, with a
+standard deviation of 95 (TenSEAL 0.3.18, zstd). The length of a frame would differ from run to run, so each
+is padded to this room, 1.1 % above the mean.
+"""
+
+LEVELS = 2**20
+"""Steps from 0 to the clip of a real part, whose values are rounded to whole steps before encryption.
+
+All that is encrypted is whole, so all that is decrypted can be rounded to the exact sum of what went in: the
+noise of CKKS, random and not to be seeded, leaves no trace. The price is an error of up to half a step for
+each device, clip · 2**−21.
+"""
+SUM_MAX = 2**44
+"""Largest absolute value of an element of a sum, in steps.
+
+Encoding works in float64, so the error grows with the largest number in a ciphertext. Measured: below 1e-8
+for small numbers, 0.01 at 2**44, above the allowed 0.25 from 2**50 on.
+"""
+ERROR_MAX = 0.25
+"""A decrypted number that is further than this from whole is not believed."""
