@@ -146,7 +146,8 @@ class CkksParticipant:
         config = self._config
         if message.survivors < config.min_contributors:
             raise TooFewContributorsError(
-                f"asked to decrypt a sum over {message.survivors} devices; {config.min_contributors} must be in it"
+                f"asked to decrypt a sum over {message.survivors} devices; "
+                f"{config.min_contributors} must be in it"
             )
         ciphertexts = unpack(config, message.arrays)
         total = settle(self._secret.decrypt(ciphertexts)[: config.length])
