@@ -93,10 +93,8 @@ class CkksServer:
         """Whose answer to this stage is awaited."""
         if not listed or len(self._waiting) != len(listed):
             raise LocalProtocolError("a round needs one or more devices, each named once")
-        if len(listed) > config.devices_max:
-            raise OverflowingConfigError(
-                f"{len(listed)} devices; the sum is only exact for {config.devices_max}"
-            )
+        if len(listed) > config.n_max:
+            raise OverflowingConfigError(f"{len(listed)} devices; the sum is only exact for {config.n_max}")
         if target is not None and target < config.min_contributors:
             raise LocalProtocolError(
                 f"a target of {target} inputs is below min_contributors = {config.min_contributors}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from edge.errors import LocalProtocolError
-from edge.homomorphic.parameters import DEGREE, LEVELS, MODULUS_BITS, SCALE, SLOTS, SUM_MAX
+from edge.homomorphic.parameters import DEGREE, LEVELS_MAX, MODULUS_BITS, SCALE, SLOTS, SUM_MAX
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart
 from edge.secagg.errors import OverflowingConfigError, TooFewContributorsError
 
@@ -22,15 +22,17 @@ class CkksConfig:
     ----------
     parts : the vectors of a device, in the order in which they are encrypted. The weight and a one (to count
         contributors) follow them as two more elements.
+    n_max : most devices that may take part.
     weight_max : largest weight of a device, a whole number as the weights themselves.
     min_contributors : no sum over fewer is decrypted.
 
-    Raises ``OverflowingConfigError`` if the numbers of so few devices already leave the range in which sums
-    are exact, or for a limit that is not positive and finite; ``TooFewContributorsError`` for less than two
-    contributors; ``LocalProtocolError`` for parts without names of their own, or without elements.
+    Raises ``OverflowingConfigError`` if a sum could leave the range in which sums are exact, or for a limit
+    that is not positive and finite; ``TooFewContributorsError`` for less than two contributors;
+    ``LocalProtocolError`` for parts without names of their own, or without elements.
     """
 
     parts: tuple[RealPart | CountPart, ...]
+    n_max: int
     weight_max: int = 1
     min_contributors: int = HONEST_AT_LEAST
 
@@ -51,34 +53,32 @@ class CkksConfig:
                 raise OverflowingConfigError(
                     f"part {part.name!r} has clip {part.clip}; it must be positive and finite"
                 )
-        if self.weight_max < 1:
-            raise OverflowingConfigError(f"weight_max is {self.weight_max}; write 1 or more")
+        if self.n_max < 1 or self.weight_max < 1:
+            raise OverflowingConfigError(
+                f"n_max is {self.n_max} and weight_max {self.weight_max}; write 1 or more"
+            )
         if self.min_contributors < HONEST_AT_LEAST:
             raise TooFewContributorsError(
                 f"min_contributors of {self.min_contributors} reveals a single device; "
                 f"write {HONEST_AT_LEAST} or more"
             )
-        if self.devices_max < self.min_contributors:
+        counts = [part.value_max for part in self.parts if isinstance(part, CountPart)]
+        largest = max([self.weight_max, *counts])
+        if self.n_max * largest > SUM_MAX:
             raise OverflowingConfigError(
-                f"sums are exact up to {SUM_MAX}; with numbers up to {self._largest} that is "
-                f"{self.devices_max} devices, and min_contributors is {self.min_contributors}"
+                f"sums are exact up to {SUM_MAX}; {self.n_max} devices with numbers up to {largest} go beyond"
             )
 
     @cached_property
-    def _largest(self) -> int:
-        """Largest absolute value of an element of a device's vector."""
-        return max(
-            self.weight_max,
-            *(
-                self.weight_max * LEVELS if isinstance(part, RealPart) else part.value_max
-                for part in self.parts
-            ),
-        )
+    def levels(self) -> int:
+        """Steps from 0 to the clip of a real part, whose values are rounded to whole steps: a power of two.
 
-    @cached_property
-    def devices_max(self) -> int:
-        """Most devices whose sum is exact."""
-        return SUM_MAX // self._largest
+        All that is encrypted is whole, so all that is decrypted can be rounded to the exact sum of what went
+        in: the noise of CKKS, random and not to be seeded, leaves no trace. The price is an error of up to
+        half a step for each device.
+        """
+        fitting = SUM_MAX // (self.n_max * self.weight_max)
+        return min(1 << (fitting.bit_length() - 1), LEVELS_MAX)
 
     @cached_property
     def length(self) -> int:
@@ -99,7 +99,8 @@ class CkksConfig:
             else ["count", part.name, part.length, part.value_max]
             for part in self.parts
         ]
-        fields = [parts, self.weight_max, self.min_contributors, DEGREE, MODULUS_BITS, SCALE, LEVELS]
+        agreed = [parts, self.n_max, self.weight_max, self.min_contributors, self.levels]
+        fields = [*agreed, DEGREE, MODULUS_BITS, SCALE]
         return json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
 
     @cached_property

@@ -24,18 +24,13 @@ standard deviation of 95 (TenSEAL 0.3.18, zstd). The length of a frame would dif
 is padded to this room, 1.1 % above the mean.
 """
 
-LEVELS = 2**20
-"""Steps from 0 to the clip of a real part, whose values are rounded to whole steps before encryption.
-
-All that is encrypted is whole, so all that is decrypted can be rounded to the exact sum of what went in: the
-noise of CKKS, random and not to be seeded, leaves no trace. The price is an error of up to half a step for
-each device, clip · 2**−21.
-"""
 SUM_MAX = 2**44
-"""Largest absolute value of an element of a sum, in steps.
+"""Largest absolute value of an element of a sum.
 
 Encoding works in float64, so the error grows with the largest number in a ciphertext. Measured: below 1e-8
 for small numbers, 0.01 at 2**44, above the allowed 0.25 from 2**50 on.
 """
 ERROR_MAX = 0.25
 """A decrypted number that is further than this from whole is not believed."""
+LEVELS_MAX = 2**30
+"""Most steps from 0 to the clip of a real part; far finer than the 24 bits of a float32."""

@@ -1,6 +1,6 @@
 """A device's vectors to the one vector that is encrypted, and the decrypted sum back to vectors.
 
-The parts lie one after the other in the order of the configuration, real ones in steps of clip / ``LEVELS``.
+The parts lie one after the other in the order of the configuration, real ones in steps of clip / ``levels``.
 Behind them come the weight and a one, so that the sum says the total weight and over how many devices it was
 made. Every element is a whole number in float64, exact far below 2**53.
 """
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.errors import ImpreciseSumError
-from edge.homomorphic.parameters import ERROR_MAX, LEVELS
+from edge.homomorphic.parameters import ERROR_MAX
 from edge.secagg.config import RealPart
 from edge.secagg.errors import (
     MalformedMessageError,
@@ -66,7 +66,7 @@ def encode_input(config: CkksConfig, values: Mapping[str, npt.NDArray[Any]], wei
             raise WrongLengthError(f"part {part.name!r} has shape {value.shape}, not ({part.length},)")
         room = vector[start : start + part.length]
         if isinstance(part, RealPart):
-            clipped += _encode_reals(part, value, weight, room)
+            clipped += _encode_reals(part, value, weight * config.levels, room)
         else:
             if value.dtype.kind != "i":
                 raise WrongDtypeError(f"part {part.name!r} holds signed integers, not {value.dtype}")
@@ -81,8 +81,8 @@ def encode_input(config: CkksConfig, values: Mapping[str, npt.NDArray[Any]], wei
     return Encoded(vector, clipped)
 
 
-def _encode_reals(part: RealPart, values: npt.NDArray[Any], weight: int, room: Vector) -> int:
-    """Write ``values`` in steps, times the weight, to ``room``; return how many were clipped."""
+def _encode_reals(part: RealPart, values: npt.NDArray[Any], clip_steps: int, room: Vector) -> int:
+    """Write ``values`` to ``room`` so that the clip is ``clip_steps``; return how many were clipped."""
     if values.dtype not in (np.float32, np.float64):
         raise WrongDtypeError(f"part {part.name!r} holds float32 or float64, not {values.dtype}")
     if not np.isfinite(values).all():
@@ -91,9 +91,9 @@ def _encode_reals(part: RealPart, values: npt.NDArray[Any], weight: int, room: V
     room[:] = values
     clipped = int(np.count_nonzero(np.abs(room) > part.clip))
     np.clip(room, -part.clip, part.clip, out=room)
-    # |value/clip| <= 1 and a product of floats is monotone, so no rounding leads beyond weight · LEVELS.
+    # |value/clip| <= 1 and a product of floats is monotone, so no rounding leads beyond the clip's steps.
     np.divide(room, part.clip, out=room)
-    np.multiply(room, weight * LEVELS, out=room)
+    np.multiply(room, clip_steps, out=room)
     np.rint(room, out=room)
     return clipped
 
@@ -129,11 +129,11 @@ def decode_sum(config: CkksConfig, total: Vector, contributors: int) -> Sums:
     start = 0
     for part in config.parts:
         values = total[start : start + part.length]
-        largest = weight * LEVELS if isinstance(part, RealPart) else contributors * part.value_max
+        largest = weight * config.levels if isinstance(part, RealPart) else contributors * part.value_max
         if np.abs(values).max() > largest:
             raise SumMismatchError(f"part {part.name!r} of the sum is beyond what its inputs can add up to")
         if isinstance(part, RealPart):
-            reals[part.name] = values / LEVELS * part.clip
+            reals[part.name] = values / config.levels * part.clip
         else:
             counts[part.name] = values.astype(np.int64)
         start += part.length

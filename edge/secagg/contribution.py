@@ -27,8 +27,8 @@ def part_values(
     ----------
     parts : of the round's configuration. Each is named after an array of the update, ``EXAMPLES`` or
         ``LOSS``; the latter two may be left out.
-    update : its arrays are already multiplied by its weight, as everywhere. Those of real parts are divided
-        by it again, because values are clipped without their weight; whole numbers are taken as they are.
+    update : its arrays are already multiplied by its weight, as everywhere. Floats are divided by it again,
+        because values are clipped without their weight; whole numbers are taken as they are.
 
     Arrays are flattened in C order and keep their dtype; ``EXAMPLES`` is int64[1], ``LOSS`` float64[1].
     Nothing is clipped.
@@ -44,7 +44,7 @@ def part_values(
         EXAMPLES: np.array([update.examples], dtype=np.int64),
         LOSS: np.array([update.loss], dtype=np.float64),
     }
-    if update.arrays.keys() & scalars.keys() or update.arrays.keys() != names - scalars.keys():
+    if update.arrays.keys() != names - scalars.keys():
         raise MalformedMessageError(
             f"the update has the arrays {sorted(update.arrays)!s:.80}, not {sorted(names - scalars.keys())}"
         )
@@ -55,7 +55,7 @@ def part_values(
         else:
             value = update.arrays[part.name].reshape(-1)
             # An update of weight 0 is 0 already.
-            if isinstance(part, RealPart) and value.dtype.kind == "f" and weight > 1:
+            if value.dtype.kind == "f" and weight > 1:
                 value = value / weight
         if value.size != part.length:
             raise WrongLengthError(f"part {part.name!r} has {value.size} elements, not {part.length}")

@@ -196,7 +196,7 @@ RUBBISH: list[tuple[str, Forge, type[errors.SecAggError]]] = [
     ("one contributor more", changed(-1, 1), errors.SumMismatchError),
     ("a negative weight", changed(-2, -100), errors.SumMismatchError),
     ("more weight than there is", changed(-2, 100), errors.SumMismatchError),
-    ("beyond the clips", changed(2, 2.0**30), errors.SumMismatchError),
+    ("beyond the clips", changed(2, 2.0**40), errors.SumMismatchError),
     ("beyond the counts", changed(7, 4), errors.SumMismatchError),
 ]
 

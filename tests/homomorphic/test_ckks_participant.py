@@ -11,7 +11,7 @@ from edge.codec import frame_size
 from edge.errors import LocalProtocolError
 from edge.homomorphic.frames import unpack
 from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.homomorphic.parameters import CIPHERTEXT_BYTES, LEVELS
+from edge.homomorphic.parameters import CIPHERTEXT_BYTES
 from edge.homomorphic.participant import CkksParticipant
 from edge.learning.base import ClientUpdate
 from edge.secagg.errors import NotFiniteError, SecAggError, WeightError, WrongStageError
@@ -31,8 +31,9 @@ def test_values_are_clipped_without_their_weight_and_counted() -> None:
     message = answer.message
     assert isinstance(message, EncryptedInput)
     vector = ModelledScheme().secret.decrypt(unpack(small_config(), message.arrays))
-    steps = 4 * LEVELS * np.clip(factors, -CLIP, CLIP).ravel() / CLIP
-    assert vector[:13].tolist() == [*steps, 1, 0, -1, 12, LEVELS, 4, 1]
+    levels = small_config().levels
+    steps = 4 * levels * np.clip(factors, -CLIP, CLIP).ravel() / CLIP
+    assert vector[:13].tolist() == [*steps, 1, 0, -1, 12, levels, 4, 1]
     assert not vector[13:].any()
 
 

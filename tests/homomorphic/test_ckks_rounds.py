@@ -10,9 +10,7 @@ from edge.errors import LocalProtocolError
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.keys import Scheme
 from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.homomorphic.parameters import SUM_MAX
 from edge.homomorphic.tenseal_scheme import TensealScheme
-from edge.secagg.config import CountPart
 from edge.secagg.errors import (
     OverflowingConfigError,
     SumMismatchError,
@@ -113,6 +111,18 @@ def test_the_next_is_asked_when_the_decryptor_is_lost_refuses_or_is_late(scheme:
     fleet.check_sum(range(5))
 
 
+def test_a_loss_that_is_told_again_or_after_the_end_changes_nothing() -> None:
+    fleet = Fleet(ModelledScheme(), 4)
+    fleet.lose(3)
+    fleet.contribute([0, 1, 2])
+    fleet.lose(3)
+    fleet.finish()
+    fleet.lose(1)
+    fleet.lose(9)
+    assert fleet.inbox == []
+    assert fleet.server.dropped == {3: MASKING}
+
+
 def test_a_device_that_is_not_asked_may_leave_while_another_decrypts() -> None:
     fleet = Fleet(ModelledScheme(), 3)
     fleet.contribute()
@@ -209,15 +219,14 @@ def test_losses_below_a_target_still_end_the_collection() -> None:
         ({"devices": []}, LocalProtocolError),
         ({"devices": [1, 1]}, LocalProtocolError),
         ({"devices": [1, 2, 3], "target": 1}, LocalProtocolError),
-        ({"devices": range(5)}, OverflowingConfigError),
+        ({"devices": range(11)}, OverflowingConfigError),
     ],
 )
 def test_a_round_that_cannot_be_is_refused_at_once(
     arguments: dict[str, object], error: type[Exception]
 ) -> None:
-    config = CkksConfig((CountPart("views", 1, SUM_MAX // 4),))
     with pytest.raises(error):
-        CkksServer(config, ModelledScheme().public, run_id=RUN, round_number=ROUND, **arguments)  # type: ignore[arg-type]
+        CkksServer(small_config(), ModelledScheme().public, run_id=RUN, round_number=ROUND, **arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("config", [small_config(), long_config()])

@@ -12,7 +12,7 @@ from edge.errors import LocalProtocolError
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.errors import ImpreciseSumError
 from edge.homomorphic.keys import Scheme
-from edge.homomorphic.parameters import LEVELS, SLOTS, SUM_MAX
+from edge.homomorphic.parameters import LEVELS_MAX, SLOTS, SUM_MAX
 from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.homomorphic.vectors import decode_sum, encode_input, settle
 from edge.secagg import errors
@@ -24,22 +24,23 @@ REAL, COUNT = RealPart("factors", 2, CLIP), CountPart("touched", 2, 3)
 def test_lengths() -> None:
     assert (small_config().length, small_config().ciphertexts) == (13, 1)
     assert (long_config().length, long_config().ciphertexts) == (4_102, 2)
-    assert CkksConfig((RealPart("factors", SLOTS - 2, 1.0),)).ciphertexts == 1
-    assert CkksConfig((RealPart("factors", SLOTS - 1, 1.0),)).ciphertexts == 2
+    assert CkksConfig((RealPart("factors", SLOTS - 2, 1.0),), 2).ciphertexts == 1
+    assert CkksConfig((RealPart("factors", SLOTS - 1, 1.0),), 2).ciphertexts == 2
 
 
 def test_the_hash_is_of_everything_that_both_ends_must_agree_on() -> None:
     configs = [
-        CkksConfig((REAL, COUNT)),
-        CkksConfig((COUNT, REAL)),
-        CkksConfig((REAL,)),
-        CkksConfig((RealPart("factors", 2, 1.0), COUNT)),
-        CkksConfig((REAL, CountPart("touched", 2, 4))),
-        CkksConfig((REAL, COUNT), weight_max=2),
-        CkksConfig((REAL, COUNT), min_contributors=3),
+        CkksConfig((REAL, COUNT), 9),
+        CkksConfig((COUNT, REAL), 9),
+        CkksConfig((REAL,), 9),
+        CkksConfig((RealPart("factors", 2, 1.0), COUNT), 9),
+        CkksConfig((REAL, CountPart("touched", 2, 4)), 9),
+        CkksConfig((REAL, COUNT), 10),
+        CkksConfig((REAL, COUNT), 9, weight_max=2),
+        CkksConfig((REAL, COUNT), 9, min_contributors=3),
     ]
     assert len({config.hash for config in configs}) == len(configs)
-    assert CkksConfig((REAL, COUNT)).hash == configs[0].hash
+    assert CkksConfig((REAL, COUNT), 9).hash == configs[0].hash
     assert len(configs[0].hash) == 32
 
 
@@ -55,8 +56,9 @@ def test_the_hash_is_of_everything_that_both_ends_must_agree_on() -> None:
         ({"parts": (RealPart("factors", 1, np.inf),)}, errors.OverflowingConfigError),
         ({"parts": (RealPart("factors", 1, np.nan),)}, errors.OverflowingConfigError),
         ({"parts": (REAL,), "weight_max": 0}, errors.OverflowingConfigError),
-        ({"parts": (REAL,), "weight_max": SUM_MAX // LEVELS // 2 + 1}, errors.OverflowingConfigError),
-        ({"parts": (CountPart("touched", 1, SUM_MAX),)}, errors.OverflowingConfigError),
+        ({"parts": (REAL,), "n_max": 0}, errors.OverflowingConfigError),
+        ({"parts": (REAL,), "weight_max": SUM_MAX // 2 + 1}, errors.OverflowingConfigError),
+        ({"parts": (CountPart("touched", 1, SUM_MAX // 2 + 1),)}, errors.OverflowingConfigError),
         ({"parts": (REAL,), "min_contributors": 1}, errors.TooFewContributorsError),
     ],
 )
@@ -64,18 +66,21 @@ def test_a_configuration_that_cannot_work_is_refused(
     arguments: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        CkksConfig(**arguments)
+        CkksConfig(**({"n_max": 2} | arguments))
 
 
-def test_how_many_devices_a_sum_is_exact_for() -> None:
-    assert CkksConfig((REAL,), weight_max=2).devices_max == SUM_MAX // LEVELS // 2
-    assert CkksConfig((COUNT,), weight_max=2).devices_max == SUM_MAX // 3
-    assert CkksConfig((COUNT,), weight_max=5).devices_max == SUM_MAX // 5
+def test_as_many_steps_as_sums_are_exact_for() -> None:
+    assert CkksConfig((REAL,), 2).levels == LEVELS_MAX
+    assert CkksConfig((REAL,), SUM_MAX // LEVELS_MAX).levels == LEVELS_MAX
+    assert CkksConfig((REAL,), SUM_MAX // LEVELS_MAX + 1).levels == LEVELS_MAX // 2
+    assert CkksConfig((REAL,), 1_000, weight_max=1_000).levels == 2**24
+    assert CkksConfig((REAL,), 2**20, weight_max=2**24).levels == 1
+    assert CkksConfig((COUNT,), 2, weight_max=5).levels == LEVELS_MAX
 
 
 def test_values_are_rounded_to_the_nearest_step() -> None:
-    config = CkksConfig((REAL,), weight_max=3)
-    step = CLIP / LEVELS
+    config = CkksConfig((REAL,), 2, weight_max=3)
+    step = CLIP / config.levels
     values = np.array([0.4 * step, -0.6 * step])
     encoded = encode_input(config, {"factors": values}, 1)
     assert encoded.vector.tolist() == [0, -1, 1, 1]
@@ -83,17 +88,17 @@ def test_values_are_rounded_to_the_nearest_step() -> None:
 
 
 def test_the_largest_values_do_not_lead_beyond_the_largest_sum() -> None:
-    config = CkksConfig((RealPart("factors", 4, 0.1),), weight_max=7)
+    config = CkksConfig((RealPart("factors", 4, 0.1),), 2, weight_max=7)
     values = np.array([0.1, -0.1, np.nextafter(0.1, 1), 1e300])
     encoded = encode_input(config, {"factors": values}, 7)
     assert encoded.clipped == 2
-    assert np.abs(encoded.vector[:4]).tolist() == [7 * LEVELS] * 4
+    assert np.abs(encoded.vector[:4]).tolist() == [7 * config.levels] * 4
     decode_sum(config, 2 * encoded.vector, 2)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_weight_of_zero_adds_nothing_but_a_contributor(dtype: type[Any]) -> None:
-    encoded = encode_input(CkksConfig((REAL,)), {"factors": np.array([1, -9], dtype=dtype)}, 0)
+    encoded = encode_input(CkksConfig((REAL,), 2), {"factors": np.array([1, -9], dtype=dtype)}, 0)
     assert encoded.vector.tolist() == [0, 0, 0, 1]
     assert encoded.clipped == 1
 
@@ -120,7 +125,7 @@ def test_a_weight_of_zero_adds_nothing_but_a_contributor(dtype: type[Any]) -> No
 def test_an_input_that_is_not_planned_for_is_refused(
     changes: dict[str, Any], weight: Any, error: type[Exception]
 ) -> None:
-    config = CkksConfig((REAL, COUNT), weight_max=3)
+    config = CkksConfig((REAL, COUNT), 2, weight_max=3)
     values = {"factors": np.zeros(2), "touched": np.zeros(2, dtype=np.int64)} | changes
     with pytest.raises(error):
         encode_input(config, values, weight)
@@ -142,8 +147,8 @@ def test_what_is_too_far_from_whole_is_not_believed(number: float, error: type[E
 
 
 def test_a_decoded_sum() -> None:
-    config = CkksConfig((REAL, COUNT), weight_max=3)
-    sums = decode_sum(config, np.array([LEVELS, -3.0 * LEVELS, 6, -1, 3, 2]), 2)
+    config = CkksConfig((REAL, COUNT), 2, weight_max=3)
+    sums = decode_sum(config, np.array([config.levels, -3.0 * config.levels, 6, -1, 3, 2]), 2)
     assert sums.reals["factors"].tolist() == [CLIP, -3 * CLIP]
     assert sums.reals["factors"].dtype == np.float64
     assert sums.counts["touched"].tolist() == [6, -1]
