@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from coordinator.rounds import RoundMachine, RoundPlan, Verdict
+from coordinator.secagg.aggregation import SecureAggregation
+from coordinator.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
 from edge.codec import measure
 from edge.errors import RemoteProtocolError
 from edge.learning.base import Accumulator, ClientUpdate
+from edge.message_kinds import AnyMessage
 from edge.messages import FROM_DEVICES, Acknowledge, Arrays, Invite, Message, Model, Report
-from edge.vocabulary import Reason
+from edge.secagg.states import CoordinatorState
+from edge.vocabulary import Reason, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,18 @@ class Channel(Protocol):
     device: int
     """Who is at the other end."""
 
-    def push(self, message: Message, frame_bytes: int, payload_bytes: int) -> None:
+    def push(self, message: AnyMessage, frame_bytes: int, payload_bytes: int) -> None:
         """Start sending a frame to the device; returns at once."""
+
+
+class SecureSum(Protocol):
+    """How the updates of a round are summed so that only the sum is seen."""
+
+    def start(self, model: Model, invited: list[int], target: int) -> SecureAggregation:
+        """Return the machine that makes the sum over those of ``invited`` that come, ``target`` at most."""
+
+    def deadline_s(self, stage: CoordinatorState) -> float:
+        """Return how long a stage may take, seconds; of all stages but the first."""
 
 
 class Cohort(Protocol):
@@ -56,13 +70,18 @@ class Cohort(Protocol):
 class ActiveRound:
     """A round from its invitation until its last device is done."""
 
-    machine: RoundMachine
+    machine: RoundMachine | SecureRoundMachine
     model: Broadcast
     accumulator: Accumulator
     start_s: float
     closed: asyncio.Future[None]
+    secure: SecureSum | None = None
     end_s: float = 0.0
+    stage_end_s: dict[Stage, float] = field(default_factory=dict)
+    """When each stage of a secure sum ended on the coordinator, in order."""
     receipts: dict[Reason, Broadcast] = field(default_factory=dict)
+    channels: dict[int, Channel] = field(default_factory=dict)
+    """Those that a secure sum sends to at any time, by device."""
 
     def receipt(self, reason: Reason) -> Broadcast:
         """Return the acknowledgement that says ``reason`` (``NONE``: the report counts)."""
@@ -71,6 +90,15 @@ class ActiveRound:
             plan = self.machine.plan
             found = Broadcast.of(Acknowledge(plan.run_id, plan.round_number, reason))
             self.receipts[reason] = found
+        return found
+
+    def stage_s(self) -> dict[Stage, float]:
+        """Return how long each stage of a secure sum took, seconds; the first began with the round."""
+        found = {}
+        start_s = self.start_s
+        for stage, end_s in self.stage_end_s.items():
+            found[stage] = end_s - start_s
+            start_s = end_s
         return found
 
     def answer(self, channel: Channel, reason: Reason) -> None:
@@ -103,20 +131,34 @@ class Coordinator:
         self._latest: ActiveRound | None = None
 
     async def run_round(
-        self, plan: RoundPlan, cohort: Cohort, arrays: Arrays, accumulator: Accumulator
+        self,
+        plan: RoundPlan,
+        cohort: Cohort,
+        arrays: Arrays,
+        accumulator: Accumulator,
+        secure: SecureSum | None = None,
     ) -> ActiveRound:
         """Invite ``cohort``, collect reports until the round is over, and return it.
 
-        The round goes on answering stragglers until :meth:`forget` is called for it.
+        With ``secure`` the updates are summed by its protocol instead of being reported. The round goes on
+        answering stragglers until :meth:`forget` is called for it.
         """
         loop = asyncio.get_running_loop()
-        model = Broadcast.of(Model(plan.run_id, plan.round_number, arrays))
+        message = Model(plan.run_id, plan.round_number, arrays)
+        model = Broadcast.of(message)
+        machine: RoundMachine | SecureRoundMachine
+        if secure is None:
+            machine = RoundMachine(plan, cohort.devices)
+        else:
+            aggregation = secure.start(message, cohort.devices, plan.target)
+            machine = SecureRoundMachine(plan, cohort.devices, aggregation)
         active = ActiveRound(
-            machine=RoundMachine(plan, cohort.devices),
+            machine=machine,
             model=model,
             accumulator=accumulator,
             start_s=loop.time(),
             closed=loop.create_future(),
+            secure=secure,
         )
         self._rounds[plan.round_number] = active
         self._latest = active
@@ -132,22 +174,35 @@ class Coordinator:
         del self._rounds[round_number]
 
     def _deadline_passed(self, active: ActiveRound) -> None:
-        active.machine.deadline_passed()
+        machine = active.machine
+        if isinstance(machine, SecureRoundMachine):
+            if not machine.over:
+                self._stage_deadline_passed(active, machine, machine.first_stage)
+            return
+        machine.deadline_passed()
         self._notice_end(active)
 
     def lost(self, round_number: int, device: int) -> None:
         """Note that the connection to ``device`` is known to be gone."""
         active = self._rounds.get(round_number)
-        if active is not None:
-            active.machine.lost(device)
+        if active is None:
+            return
+        machine = active.machine
+        if isinstance(machine, SecureRoundMachine):
+            before = machine.stage
+            self._go_on(active, machine, before, machine.lost(device))
+        else:
+            machine.lost(device)
             self._notice_end(active)
 
-    def frame_received(self, channel: Channel, message: Message) -> Reason:
+    def frame_received(self, channel: Channel, message: AnyMessage) -> Reason:
         """Judge a frame, act on it, and return ``Reason.NONE`` if it counted, else why it was discarded."""
         active = self._rounds.get(message.round_number, self._latest)
         if active is None:
             return Reason.STALE
         machine = active.machine
+        if isinstance(machine, SecureRoundMachine):
+            return self._frame_of_sum_received(active, machine, channel, message)
         if not isinstance(message, FROM_DEVICES):
             return Reason.WRONG_STAGE
         if message.device != channel.device:
@@ -182,3 +237,63 @@ class Coordinator:
         if active.machine.over and not active.closed.done():
             active.end_s = asyncio.get_running_loop().time()
             active.closed.set_result(None)
+
+    # -- secure sums -----------------------------------------------------------------------------------
+
+    def _frame_of_sum_received(
+        self, active: ActiveRound, machine: SecureRoundMachine, channel: Channel, message: AnyMessage
+    ) -> Reason:
+        before = machine.stage
+        verdict, reason, send = machine.received(channel.device, message)
+        if verdict is _SEND_MODEL:
+            active.channels[channel.device] = channel
+            model = active.model
+            channel.push(model.message, model.frame_bytes, model.payload_bytes)
+        elif verdict is _REFUSE:
+            active.answer(channel, reason)
+        self._go_on(active, machine, before, send)
+        return reason
+
+    def _go_on(
+        self,
+        active: ActiveRound,
+        machine: SecureRoundMachine,
+        before: CoordinatorState,
+        send: list[tuple[int, AnyMessage]],
+    ) -> None:
+        """Send what follows from an event, and see to the deadline or the end that comes with a new stage."""
+        if machine.stage is not before:
+            active.stage_end_s[STAGE_OF_STATE[before]] = asyncio.get_running_loop().time()
+        for device, message in send:
+            channel = active.channels.get(device)
+            if channel is not None:  # nothing was agreed with a device that was never given the model
+                channel.push(message, *measure(message))
+        if machine.over:
+            if not active.closed.done():
+                self._give_receipts(active, machine, {device for device, _ in send})
+            self._notice_end(active)
+        elif machine.stage is not before:
+            self._await_stage(active, machine)
+
+    def _await_stage(self, active: ActiveRound, machine: SecureRoundMachine) -> None:
+        assert active.secure is not None
+        loop = asyncio.get_running_loop()
+        stage = machine.stage
+        seconds = active.secure.deadline_s(stage)
+        loop.call_later(seconds, self._stage_deadline_passed, active, machine, stage)
+
+    def _stage_deadline_passed(
+        self, active: ActiveRound, machine: SecureRoundMachine, stage: CoordinatorState
+    ) -> None:
+        if machine.over or machine.stage is not stage:
+            return
+        self._go_on(active, machine, stage, machine.deadline_passed(stage))
+        if not machine.over and machine.stage is stage:
+            self._await_stage(active, machine)  # somebody else was asked
+
+    def _give_receipts(self, active: ActiveRound, machine: SecureRoundMachine, told: set[int]) -> None:
+        """Tell the devices whose updates were taken how the round ended, unless they have just been told."""
+        for device in sorted(machine.aggregation.contributors - told):
+            channel = active.channels.get(device)
+            if channel is not None:
+                active.answer(channel, machine.reason)

@@ -23,6 +23,8 @@ from coordinator.scenario.data_section import (
 )
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.secure_section import Masking, NoSecureAggregation
+from coordinator.secure_sums import MaskedSums, SecureSums, lengths
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
 from device_profiles.documents import DocumentError
 from device_profiles.units import format_bytes
@@ -43,6 +45,7 @@ from edge.data.store import RatingStore
 from edge.data.synthetic import generate_ratings
 from edge.learning.base import Problem
 from edge.learning.registry import create
+from edge.secagg.cryptography import MODELLED, REAL
 
 
 @dataclass(slots=True)
@@ -53,6 +56,8 @@ class Assembly:
     fleet: Fleet
     evaluator: Evaluator
     data_facts: dict[str, Any]
+    secure_sums: SecureSums | None = None
+    """How updates are summed; None: every device reports in the clear."""
     wall_s: float = 0.0
     """How long this took on this host."""
 
@@ -68,7 +73,8 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     """
     start_s = time.perf_counter()
     assembly = _assemble(loaded)
-    _check_frames(loaded, assembly.workload)
+    assembly.secure_sums = _secure_sums(loaded, assembly)
+    _check_frames(loaded, assembly)
     assembly.wall_s = time.perf_counter() - start_s
     return assembly
 
@@ -175,13 +181,40 @@ def _clients(data: SyntheticRatings | FileRatings, split: Split, seed: int) -> C
     )
 
 
-def _check_frames(loaded: LoadedScenario, workload: Workload) -> None:
+def _secure_sums(loaded: LoadedScenario, assembly: Assembly) -> SecureSums | None:
+    section = loaded.scenario.secure_aggregation
+    if isinstance(section, NoSecureAggregation):
+        return None
+    workload = assembly.workload
+    most = int(workload.examples(np.arange(workload.n_clients)).max())
+    if most > section.examples_max:
+        path = ("secure_aggregation", "examples_max")
+        message = f"a device holds {most} examples, more than the {section.examples_max} planned for"
+        hint = f"write {most} or more, or limit data.max_ratings_per_user"
+        raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
+    specs = workload.algorithm.upload_spec(np.ones(1, np.int64))
+    parts = section.parts(lengths(specs))
+    assert isinstance(section, Masking)
+    return MaskedSums(
+        loaded.scenario.masking_config(section, parts),
+        specs,
+        section.stage_deadlines,
+        REAL if section.crypto == "real" else MODELLED,
+        run_id=loaded.run_id,
+        seed=loaded.scenario.seed,
+        devices=workload.n_clients,
+    )
+
+
+def _check_frames(loaded: LoadedScenario, assembly: Assembly) -> None:
     """Refuse a scenario whose model, or whose largest report, is above the limit of a frame."""
     limit = loaded.scenario.limits.frame_bytes
-    algorithm = workload.algorithm
+    workload, algorithm = assembly.workload, assembly.workload.algorithm
     model = sum(array.nbytes for array in algorithm.broadcast(algorithm.initial_state(0)).values())
     examples = workload.examples(np.arange(workload.n_clients)).max(keepdims=True)
     report = sum(int(spec.nbytes()[0]) for spec in algorithm.upload_spec(examples))
+    if assembly.secure_sums is not None:
+        report = assembly.secure_sums.input_bytes
     for what, size in (("model", model), ("largest report", report)):
         if size > limit:
             path = ("limits", "frame_bytes")

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.actor import ActiveRound, Broadcast, Coordinator
+from coordinator.faults import strike
 from coordinator.fleet import Fleet
 from coordinator.foreseen import foreseen_frames
+from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.rounds_section import Retry
+from coordinator.secure_rounds import SecureRoundMachine
+from coordinator.secure_sums import RoundOfSums, SecureSums
 from coordinator.workload import Workload
+from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.simulated import SimulatedDevice
@@ -22,6 +27,7 @@ from edge.learning.base import ClientUpdate
 from edge.log import WIDTH, Column, EventLog
 from edge.messages import Invite, Report
 from edge.rng import stream_key
+from edge.secagg_messages import MaskedInput
 from edge.transport.cohort import CohortLinks
 from edge.transport.link import Delivery, SimulatedNetwork
 from edge.transport.loss import MAX_BACKOFFS
@@ -49,6 +55,9 @@ class Simulation:
     coordinator: Coordinator
     retry: Retry
     keep_alive: bool
+    faults: Sequence[Fault]
+    secure_sums: SecureSums | None
+    """How updates are summed; None: every device reports in the clear."""
     crashed: Callable[[str, BaseException], None]
     """Told of a bug: where, and what was raised."""
 
@@ -60,7 +69,7 @@ class SimulatedCohort:
     ----------
     simulation : what all rounds share.
     ids : int64 [n], the invited devices.
-    round_number : the round.
+    round_number, phase : the round, and the phase of the scenario that it belongs to.
     kernel : computes the client updates of this round.
     done : called once, when the last device has ended its participation.
     """
@@ -70,6 +79,7 @@ class SimulatedCohort:
         simulation: Simulation,
         ids: Ids,
         round_number: int,
+        phase: str,
         kernel: Kernel[ClientUpdate],
         done: Callable[[SimulatedCohort], None],
     ) -> None:
@@ -85,7 +95,20 @@ class SimulatedCohort:
         self.compute = simulation.compute
         self.examples = workload.examples(ids)
         self.work = workload.work(ids)
-        self.plan = fleet.plan(ids, self.loop.now_s, round_number, self.work, self.examples)
+        sums = simulation.secure_sums
+        self.secure_sum: RoundOfSums | None = None
+        if sums is not None:
+            self.secure_sum = sums.round(round_number)
+            self.work = replace(self.work, memory_bytes=self.work.memory_bytes + sums.input_bytes)
+        self.plan = fleet.plan(
+            ids,
+            self.loop.now_s,
+            round_number,
+            self.work,
+            self.examples,
+            cryptography=sums is not None,
+        )
+        strike(simulation.faults, self.plan, simulation.seed, ids, round_number, phase)
         self.conditions = fleet.link_conditions(ids)
         self.links: CohortLinks
         self.log = EventLog()
@@ -122,7 +145,7 @@ class SimulatedCohort:
                 invitation.frame_bytes,
                 round_.model.frame_bytes,
                 self.examples,
-                simulation.workload.algorithm.upload_spec(self.examples),
+                None if self.secure_sum else simulation.workload.algorithm.upload_spec(self.examples),
             ),
             self.network.handshakes,
             connected,
@@ -240,8 +263,13 @@ class SimulatedCohort:
         self._open += 1  # the answer may end the last device, but not the round before this record
         reason = self._simulation.coordinator.frame_received(device, delivery.message)
         device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
-        if reason is Reason.NONE and type(delivery.message) is Report:
-            self._applied.append(device.slot)
+        if reason is Reason.NONE:
+            kind = type(delivery.message)
+            if kind is Report:
+                self._applied.append(device.slot)
+            elif kind is MaskedInput or kind is EncryptedInput:
+                assert self.secure_sum is not None
+                self.secure_sum.arrived(device.device)
         self._closed_one()
 
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:
@@ -263,6 +291,10 @@ class SimulatedCohort:
 
     def close(self) -> None:
         """Let go of the round: nothing of it is on its way any more."""
+        assert self.round is not None
+        machine = self.round.machine
+        if isinstance(machine, SecureRoundMachine):
+            self._applied = np.flatnonzero(np.isin(self.ids, list(machine.applied))).tolist()
         for slot in self._applied:
             # Whoever went away before its receipt does not know it, but its report counts.
             self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE

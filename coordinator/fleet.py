@@ -18,6 +18,7 @@ from device_profiles.profile import DeviceProfile, NetworkProfile
 from device_profiles.traces import RateTrace
 from edge.device.availability.base import AvailabilityModel
 from edge.device.compute_model import ComputeSpecs, task_seconds
+from edge.device.crypto_costs import CryptoSpecs
 from edge.device.energy import RadioSpecs
 from edge.device.memory import fits
 from edge.device.round_services import CohortPlan
@@ -154,6 +155,7 @@ class Fleet:
         """Energy spent on rounds on the day in :attr:`_spent_on`, joules."""
         self._spent_on = np.zeros(n, dtype=np.uint16)
         self.compute_specs = ComputeSpecs.of(device_profiles, all_threads=False)
+        self.crypto_specs = CryptoSpecs.of(device_profiles)
         self.network_table = NetworkTable.of(network_profiles)
         self.radio_specs = RadioSpecs.of([profile.radio for profile in network_profiles])
         self.active_power_w = np.array([p.active_power_w for p in device_profiles])
@@ -219,8 +221,20 @@ class Fleet:
             outage_mean_s=table.outage_mean_s[code],
         )
 
-    def plan(self, ids: Ids, now_s: float, round_number: int, work: Work, examples: Ids) -> CohortPlan:
-        """Return what the round will be like for the devices ``ids`` (int64 [n]), invited at ``now_s``."""
+    def plan(
+        self,
+        ids: Ids,
+        now_s: float,
+        round_number: int,
+        work: Work,
+        examples: Ids,
+        *,
+        cryptography: bool = False,
+    ) -> CohortPlan:
+        """Return what the round will be like for the devices ``ids`` (int64 [n]), invited at ``now_s``.
+
+        ``cryptography`` asks for what that costs each of them, too.
+        """
         code = self.device_class[ids]
         n = len(ids)
         seconds = task_seconds(
@@ -243,20 +257,22 @@ class Fleet:
         for slot in np.flatnonzero(too_large).tolist():
             shortage[slot] = Reason.MEMORY
         dropout = self.availability.dropout(ids, round_number)
+        drop_stage = dropout.stage
+        if cryptography:
+            # The masked input is what is as long as a report.
+            drop_stage = np.where(drop_stage == Stage.REPORT.value, np.int8(Stage.MASKED_INPUT), drop_stage)
         leaves_s = self.availability.until(ids, now_s)
         return CohortPlan(
             reachable=leaves_s > now_s,
             failed_connects=self._failed_connects(ids, round_number),
-            computes=~empty
-            & ~too_large
-            & (examples > 0)
-            & ((dropout.stage < 0) | (dropout.stage > Stage.COMPUTE)),
+            computes=~empty & ~too_large & (examples > 0) & ((drop_stage < 0) | (drop_stage > Stage.COMPUTE)),
             obstacle=obstacle,
             shortage=shortage,
             compute_s=seconds.tolist(),
-            drop_stage=dropout.stage.tolist(),
+            drop_stage=drop_stage.tolist(),
             drop_fraction=dropout.fraction.tolist(),
             leaves_s=leaves_s.tolist(),
+            crypto=self.crypto_specs.take(code).rows() if cryptography else [],
         )
 
     def _failed_connects(self, ids: Ids, round_number: int) -> npt.NDArray[np.int64]:

@@ -23,16 +23,18 @@ def foreseen_frames(
     invite_bytes: int,
     model_bytes: int,
     examples: Ids,
-    upload: Sequence[ArraySpec],
+    upload: Sequence[ArraySpec] | None,
 ) -> list[Frame]:
     """Return invitation, acceptance, model, report and receipt, each with its length for every device.
+
+    Of a round whose updates are summed securely only the first three are foreseen.
 
     Parameters
     ----------
     devices : int64 [n].
     invite_bytes, model_bytes : lengths of the broadcast frames.
     examples : int64 [n], what each device will report as its number of examples.
-    upload : the arrays of a report.
+    upload : the arrays of a report; None for a secure sum.
 
     A report that turns out differently (a device with several users may upload less) is merely not foreseen.
     """
@@ -43,14 +45,19 @@ def foreseen_frames(
 
     of_device = unsigned_sizes(devices) - 1
     accept = frame_size(Accept(run_id, round_number, 0)) + of_device
+    frames = [
+        Frame(Direction.DOWN, same(invite_bytes)),
+        Frame(Direction.UP, accept),
+        Frame(Direction.DOWN, same(model_bytes)),
+    ]
+    if upload is None:
+        return frames
     report = frame_size(Report(run_id, round_number, 0, 0, 0.0, 0.0, {})) + of_device
     report += unsigned_sizes(examples) - 1
     for spec in upload:
         report += 1 + len(spec.name) + array_frame_sizes(1 + len(spec.row_shape), spec.nbytes())
     return [
-        Frame(Direction.DOWN, same(invite_bytes)),
-        Frame(Direction.UP, accept),
-        Frame(Direction.DOWN, same(model_bytes)),
+        *frames,
         Frame(Direction.UP, report),
         Frame(Direction.DOWN, same(frame_size(Acknowledge(run_id, round_number, 0)))),
     ]

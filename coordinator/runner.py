@@ -145,7 +145,7 @@ def _simulate(
             crash(context["message"], context.get("exception") or RuntimeError(context["message"]))
 
         loop.set_exception_handler(callback_failed)
-        run_id = loaded.hash[:8]
+        run_id = loaded.run_id
         simulation = Simulation(
             seed=scenario.seed,
             run_id=run_id,
@@ -164,6 +164,8 @@ def _simulate(
             coordinator=Coordinator(run_id, method_name(scenario.learning)),
             retry=scenario.rounds.retry,
             keep_alive=scenario.connection.keep_alive,
+            faults=scenario.faults,
+            secure_sums=assembly.secure_sums,
             crashed=crash,
         )
         story = loop.create_task(training.run(simulation), name="coordinator")

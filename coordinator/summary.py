@@ -19,15 +19,18 @@ from rich.table import Table
 
 from coordinator.metrics.digest import whole_columns
 from coordinator.metrics.reader import RunTables
-from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SPLITS
+from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SPLITS, SUM_STAGES
 from coordinator.run_directory import run_status
 from coordinator.scenario.metric_names import RANKING_METRICS
 from device_profiles.units import format_bytes, format_duration
-from edge.vocabulary import Fate, Outcome, RoundOutcome, label
+from edge.vocabulary import Fate, Outcome, RoundOutcome, Stage, label
 
 _PERCENTILES: Final = (50, 95, 99)
+_STAGE_BYTES: Final = tuple(f"{direction}_bytes" for direction in DIRECTIONS)
 _GROUPINGS: Final = ("class", "network")
 _HIGHER_IS_BETTER: Final = frozenset((*RANKING_METRICS, "accuracy"))
+_IN_ORDER: Final = (*(stage for stage in Stage if stage < Stage.ACKNOWLEDGE), *SUM_STAGES, Stage.ACKNOWLEDGE)
+"""The stages as a device comes to them."""
 _BYTE_COLUMNS: Final = (
     *(f"{direction}_bytes" for direction in DIRECTIONS),
     *(f"{direction}_{split}_bytes" for direction in DIRECTIONS for split in SPLITS),
@@ -130,6 +133,33 @@ def _group(rows: _Rows) -> dict[str, Any]:
     }
 
 
+def _stage_columns() -> list[str]:
+    return [f"{label(stage)}_{what}" for stage in Stage for what in ("start_s", "end_s", *_STAGE_BYTES)]
+
+
+def _stages(rows: _Rows) -> dict[str, Any]:
+    """Return seconds and bytes of every stage that a device came to."""
+    numbers, found = rows.numbers, {}
+    for stage in Stage:
+        name = label(stage)
+        seconds = numbers[f"{name}_end_s"] - numbers[f"{name}_start_s"]
+        reached = ~np.isnan(seconds)
+        if reached.any():
+            sizes = {what: numbers[f"{name}_{what}"] for what in _STAGE_BYTES}
+            found[name] = {
+                "device_rounds": int(np.count_nonzero(reached)),
+                "seconds": percentiles(seconds),
+                **{f"mean_{what}": float(size[reached].mean()) for what, size in sizes.items()},
+            }
+    return found
+
+
+def _round_stages(rounds: _Rows) -> dict[str, Any]:
+    """Return how long rounds stayed in each stage of a secure sum, seconds."""
+    found = {label(stage): percentiles(rounds.numbers[f"{label(stage)}_s"]) for stage in SUM_STAGES}
+    return {name: seconds for name, seconds in found.items() if seconds is not None}
+
+
 def _dropouts(run: RunTables) -> list[dict[str, Any]]:
     """Count how device rounds ended that were not completed, most frequent first."""
     rows = run.read("device_rounds", ["outcome", "stage", "reason"])
@@ -182,13 +212,14 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
         run,
         "rounds",
         ["outcome", "reason", "duration_s", "end_s", "invited", "loss", "energy_j", "compute_s",
-         "wasted_compute_s", "retries", "wall_s", "host_rss_bytes", *_BYTE_COLUMNS],
+         "wasted_compute_s", "retries", "wall_s", "host_rss_bytes", *_BYTE_COLUMNS,
+         *(f"{label(stage)}_s" for stage in SUM_STAGES)],
     )  # fmt: skip
     devices = _read(
         run,
         "device_rounds",
         [*_GROUPINGS, "outcome", "latency_s", "down_bytes", "up_bytes", "wasted_bytes", "energy_compute_j",
-         "energy_radio_j", "compute_s"],
+         "energy_radio_j", "compute_s", *_stage_columns()],
     )  # fmt: skip
     of_rounds = rounds.numbers
     loss = of_rounds["loss"][~np.isnan(of_rounds["loss"])]
@@ -209,6 +240,11 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
         "retries": int(of_rounds["retries"].sum()),
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "accuracy": _accuracy(run),
+        "round_stages_s": _round_stages(rounds),
+        "stages": _stages(devices),
+        "stages_by_class": {
+            name: _stages(devices.where(devices.equal("class", name))) for name in devices.counts("class")
+        },
         "not_completed": _dropouts(run),
         **{
             f"by_{grouping}": {
@@ -249,6 +285,45 @@ def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
             f"{group['mean_energy_j']:.3g} J",
             format_bytes(group["wasted_bytes"]),
         )
+    return table
+
+
+def _stages_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="per stage", title_justify="left")
+    table.add_column("stage")
+    for heading in ("device rounds", "p50", "p95", "p99", "down", "up", "round p50", "round p95"):
+        table.add_column(heading, justify="right")
+    order = [label(stage) for stage in _IN_ORDER if label(stage) in summary["stages"]]
+    for name in order:
+        stage = summary["stages"][name]
+        of_rounds = summary["round_stages_s"].get(name)
+        table.add_row(
+            name,
+            str(stage["device_rounds"]),
+            *(_percentile(stage["seconds"], f"p{p}") for p in _PERCENTILES),
+            format_bytes(stage["mean_down_bytes"]),
+            format_bytes(stage["mean_up_bytes"]),
+            _percentile(of_rounds, "p50"),
+            _percentile(of_rounds, "p95"),
+        )
+    return table
+
+
+def _class_stages_table(summary: Mapping[str, Any]) -> Table:
+    """Return p50 of the seconds and the bytes, both ways together, of each class of devices in each stage."""
+    table = Table(title="per device class and stage: p50, bytes", title_justify="left")
+    table.add_column("class")
+    order = [label(stage) for stage in _IN_ORDER if label(stage) in summary["stages"]]
+    for name in order:
+        table.add_column(name, justify="right")
+    for name, stages in summary["stages_by_class"].items():
+        cells = []
+        for stage in order:
+            found = stages.get(stage)
+            size = 0.0 if found is None else found["mean_down_bytes"] + found["mean_up_bytes"]
+            seconds = None if found is None else found["seconds"]
+            cells.append(f"{_percentile(seconds, 'p50')}\n{format_bytes(size)}")
+        table.add_row(name, *cells)
     return table
 
 
@@ -302,6 +377,10 @@ def render(summary: Mapping[str, Any]) -> Group:
     """Return the summary for a terminal: overview, device classes, networks, and what was not completed."""
     parts = [_overview_table(summary)]
     parts.extend(_groups_table(summary, grouping) for grouping in _GROUPINGS if summary[f"by_{grouping}"])
+    if summary["stages"]:
+        parts.append(_stages_table(summary))
+    if summary["round_stages_s"]:
+        parts.append(_class_stages_table(summary))
     if summary["not_completed"]:
         parts.append(_endings_table(summary))
     return Group(*parts)

@@ -8,7 +8,8 @@ import enum
 import math
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +20,17 @@ from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.energy import device_energy
 from coordinator.host import rss_bytes
 from coordinator.metrics.batches import evaluation_batch, round_batches
-from coordinator.metrics.facts import Cohort, Evaluation, RoundFacts
+from coordinator.metrics.facts import NO_FAILURE, Cohort, Evaluation, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver, round_summary
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
+from coordinator.secure_rounds import SecureRoundMachine
+from coordinator.secure_sums import SumFacts, aggregate_of
 from coordinator.selection import Selector
 from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
-from edge.vocabulary import Outcome, Reason, RoundOutcome
+from edge.vocabulary import Outcome, RoundOutcome
 
 Ids = npt.NDArray[np.int64]
 
@@ -75,6 +78,7 @@ class Training:
         self._fleet = assembly.fleet
         self._workload = assembly.workload
         self._evaluator = assembly.evaluator
+        self._secure_sums = assembly.secure_sums
         self._writer = writer
         self._observer = observer
         self._selector = Selector(assembly.fleet, scenario.seed, scenario.rounds.selection)
@@ -164,15 +168,19 @@ class Training:
             deadline_s=rounds.deadline,
         )
         kernel = self._workload.training(self.state, number)
-        cohort = SimulatedCohort(simulation, ids, number, kernel, self._cohort_done)
+        cohort = SimulatedCohort(simulation, ids, number, phase, kernel, self._cohort_done)
         self._open.add(number)
         active = await simulation.coordinator.run_round(
-            plan, cohort, algorithm.broadcast(self.state), algorithm.accumulator(self.state)
+            plan,
+            cohort,
+            algorithm.broadcast(self.state),
+            algorithm.accumulator(self.state),
+            cohort.secure_sum,
         )
         aggregate: Aggregate | None = None
         stop: StopReason | None = None
         if active.machine.outcome is RoundOutcome.COMPLETED:
-            aggregate = active.accumulator.result()
+            aggregate = self._aggregate(active)
             self.state, self._optimizer_state = algorithm.server_update(
                 self.state, self._optimizer_state, aggregate, self._applied
             )
@@ -184,6 +192,14 @@ class Training:
         self._pending.append(_Pending(cohort, active, aggregate, phase, time.perf_counter() - wall_s))
         self._write_finished()
         return stop
+
+    def _aggregate(self, active: ActiveRound) -> Aggregate:
+        """Return the sum of a completed round."""
+        machine = active.machine
+        if isinstance(machine, SecureRoundMachine):
+            assert self._secure_sums is not None
+            return aggregate_of(machine.aggregation.sums(), self._secure_sums.specs)
+        return active.accumulator.result()
 
     def _cohort_done(self, cohort: SimulatedCohort) -> None:
         self._open.discard(cohort.round_number)
@@ -209,7 +225,11 @@ class Training:
         if outcome is RoundOutcome.ABANDONED:
             given_up = outcomes == Outcome.COMPLETED
             outcomes[given_up] = Outcome.ABANDONED
-            reasons[given_up] = Reason.QUORUM
+            reasons[given_up] = active.machine.reason
+        else:
+            # A secure sum can end early for a device and yet be made without it.
+            outcomes[outcomes == Outcome.ABANDONED] = Outcome.FAILED
+        summed = cohort.secure_sum.facts() if cohort.secure_sum is not None else None
         code = fleet.network[ids]
         compute_j, radio_j = device_energy(
             columns,
@@ -229,6 +249,8 @@ class Training:
             weight=aggregate.weight if aggregate is not None else 0.0,
             wall_s=pending.wall_s,
             host_rss_bytes=rss_bytes(),
+            stage_s=active.stage_s(),
+            **_facts_of_sum(summed),
         )
         members = Cohort(
             device=ids,
@@ -259,6 +281,14 @@ class Training:
         return target is not None and any(
             _is_target(target.threshold.metric, v) and target.reached(v.value) for v in values
         )
+
+
+def _facts_of_sum(summed: SumFacts | None) -> dict[str, Any]:
+    """Return what the table of rounds shows of a secure sum."""
+    if summed is None:
+        return {}
+    facts = asdict(summed)
+    return {**facts, "failure": summed.failure or NO_FAILURE}
 
 
 def _is_target(metric: str, value: Evaluation) -> bool:

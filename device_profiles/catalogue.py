@@ -24,7 +24,14 @@ from device_profiles.catalogue_reading import (
 )
 from device_profiles.errors import UnknownProfileError
 from device_profiles.frozen import FrozenMap
-from device_profiles.profile import DeviceProfile, FleetMix, NetworkProfile, RadioProfile, ThermalProfile
+from device_profiles.profile import (
+    CryptoProfile,
+    DeviceProfile,
+    FleetMix,
+    NetworkProfile,
+    RadioProfile,
+    ThermalProfile,
+)
 
 __all__ = ["Catalogue", "CatalogueError", "Row", "load"]
 
@@ -33,6 +40,7 @@ P = TypeVar("P")
 _SHIPPED: Final = (
     "sources.yaml",
     "thermal.yaml",
+    "crypto.yaml",
     "radios.yaml",
     "devices.yaml",
     "networks.yaml",
@@ -64,6 +72,7 @@ class Catalogue:
         self.fleets: Mapping[str, FleetMix] = FrozenMap(profiles.fleets)
         self.radios: Mapping[str, RadioProfile] = FrozenMap(profiles.radios)
         self.thermals: Mapping[str, ThermalProfile] = FrozenMap(profiles.thermal)
+        self.cryptos: Mapping[str, CryptoProfile] = FrozenMap(profiles.crypto)
         self.sources: Mapping[str, str] = FrozenMap(profiles.sources)
         self._written = {key: written.content for key, written in profiles.written.items()}
 
@@ -118,7 +127,7 @@ class Catalogue:
         for key, value in content.items():
             if key == "sources":
                 continue
-            refers_to = {"thermal": "thermal", "radio": "radios"}.get(key)
+            refers_to = {"thermal": "thermal", "crypto": "crypto", "radio": "radios"}.get(key)
             source = "" if key in _WORDS else sources if isinstance(sources, str) else sources.get(key, "")
             citation = self.cite(source) if source else ""
             for field, text in _flat(f"{prefix}{key}", value):
@@ -127,7 +136,7 @@ class Catalogue:
                 yield from self._rows(refers_to, value, f"{prefix}{key}.")
 
 
-_WORDS: Final = frozenset({"example", "note", "kind", "file", "thermal", "radio", "availability"})
+_WORDS: Final = frozenset({"example", "note", "kind", "file", "thermal", "crypto", "radio", "availability"})
 
 
 def _flat(field: str, value: Any) -> Iterator[tuple[str, str]]:

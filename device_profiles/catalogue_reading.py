@@ -15,9 +15,17 @@ from device_profiles.availability import AvailabilityProfile
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
 from device_profiles.documents import Document, DocumentError, Path, read_document
 from device_profiles.errors import ProfileError, TraceError
-from device_profiles.profile import DeviceProfile, FleetMix, NetworkProfile, RadioProfile, ThermalProfile
+from device_profiles.profile import (
+    CryptoProfile,
+    DeviceProfile,
+    FleetMix,
+    NetworkProfile,
+    RadioProfile,
+    ThermalProfile,
+)
 from device_profiles.quantities import UnitError
 from device_profiles.schema import (
+    CryptoSection,
     DeviceSection,
     FleetSection,
     NetworkSection,
@@ -28,7 +36,7 @@ from device_profiles.schema import (
     spread_sources,
 )
 
-SECTIONS: Final = ("devices", "networks", "availability", "fleets", "radios", "thermal")
+SECTIONS: Final = ("devices", "networks", "availability", "fleets", "radios", "thermal", "crypto")
 """Sections of a catalogue file that hold profiles; ``sources`` is the one besides them."""
 
 _SINGULAR: Final = {
@@ -38,6 +46,7 @@ _SINGULAR: Final = {
     "fleets": "fleet",
     "radios": "radio",
     "thermal": "thermal profile",
+    "crypto": "crypto profile",
 }
 
 _BETWEEN_SOURCES: Final = re.compile(r" \+ (?![^()]*\))")
@@ -75,6 +84,7 @@ class Profiles:
     fleets: dict[str, FleetMix] = field(default_factory=dict)
     radios: dict[str, RadioProfile] = field(default_factory=dict)
     thermal: dict[str, ThermalProfile] = field(default_factory=dict)
+    crypto: dict[str, CryptoProfile] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     written: dict[tuple[str, str], Written] = field(default_factory=dict)
 
@@ -175,6 +185,7 @@ class _Reader:
         """Build every profile that can be built."""
         made = self.profiles
         self._each("thermal", made.thermal, lambda name, w: self._plain(name, w, ThermalSection))
+        self._each("crypto", made.crypto, lambda name, w: self._plain(name, w, CryptoSection))
         self._each("radios", made.radios, lambda name, w: self._plain(name, w, RadioSection))
         self._each("devices", made.devices, self._device)
         self._each("networks", made.networks, self._network)
@@ -199,10 +210,15 @@ class _Reader:
 
     def _device(self, name: str, written: Written) -> DeviceProfile | None:
         section = self._validated(written, DeviceSection)
-        if section is None or not self._known(written, "thermal", section.thermal, "thermal"):
+        if section is None:
+            return None
+        named = [("thermal", section.thermal), ("crypto", section.crypto)]
+        good = [self._known(written, key, profile, key) for key, profile in named]
+        if not all(good):
             return None
         thermal = self.profiles.thermal.get(section.thermal)
-        return None if thermal is None else section.build(name, thermal)
+        crypto = self.profiles.crypto.get(section.crypto)
+        return None if thermal is None or crypto is None else section.build(name, thermal, crypto)
 
     def _network(self, name: str, written: Written) -> NetworkProfile | None:
         section = self._validated(written, NetworkSection)
@@ -321,6 +337,7 @@ class _Reader:
 
 _MODELS: Final[tuple[type[Section], ...]] = (
     ThermalSection,
+    CryptoSection,
     RadioSection,
     DeviceSection,
     NetworkSection,

@@ -23,6 +23,7 @@ from device_profiles.quantities import (
     DURATION,
     ENERGY,
     ENERGY_PER_BIT,
+    OPERATION_RATE,
     POWER,
     RATE,
     SIZE,
@@ -219,6 +220,12 @@ FlopsPerSecond = Annotated[
     BeforeValidator(_with_unit(COMPUTE_RATE, positive=True)),
     _quantity_schema(COMPUTE_RATE),
     _form(COMPUTE_RATE),
+]
+OperationsPerSecond = Annotated[
+    float,
+    BeforeValidator(_with_unit(OPERATION_RATE, positive=True)),
+    _quantity_schema(OPERATION_RATE),
+    _form(OPERATION_RATE),
 ]
 Bytes = Annotated[
     int,

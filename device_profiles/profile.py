@@ -59,6 +59,60 @@ class ThermalProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class CryptoProfile:
+    """What the primitives of secure aggregation and of homomorphic encryption cost on one core.
+
+    Attributes
+    ----------
+    key_pair_s : one X25519 key pair (RFC 7748), seconds.
+    key_exchange_s : one X25519 exchange and the HKDF-SHA256 of its secret (RFC 5869), seconds.
+    seal_s : AES-256-GCM of one message of about 66 bytes that carries shares, sealed or opened, seconds.
+    sign_s, verify_s : one Ed25519 signature of a short message (RFC 8032), seconds.
+    expand_bytes_per_s : AES-128-CTR keystream made and added into a vector, bytes/s.
+    quantise_elements_per_s : elements of a vector clipped, scaled and rounded stochastically, per second.
+    share_products_per_s : multiply-adds of Shamir's scheme over F_65537 on words of 16 bits, per second; n
+        shares of a 32-byte secret with threshold t take n·t·16.
+    ckks_encrypt_s : one CKKS ciphertext of degree 8192 (4096 numbers) encoded, encrypted and serialised,
+        seconds.
+    ckks_decrypt_s : one such ciphertext parsed, decrypted and decoded, seconds.
+    sources : field -> where the number comes from.
+    """
+
+    name: str
+    key_pair_s: float
+    key_exchange_s: float
+    seal_s: float
+    sign_s: float
+    verify_s: float
+    expand_bytes_per_s: float
+    quantise_elements_per_s: float
+    share_products_per_s: float
+    ckks_encrypt_s: float
+    ckks_decrypt_s: float
+    sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
+
+    def __post_init__(self) -> None:
+        owner = check_name("crypto profile", self.name)
+        non_negative(
+            owner,
+            key_pair_s=self.key_pair_s,
+            key_exchange_s=self.key_exchange_s,
+            seal_s=self.seal_s,
+            sign_s=self.sign_s,
+            verify_s=self.verify_s,
+            ckks_encrypt_s=self.ckks_encrypt_s,
+            ckks_decrypt_s=self.ckks_decrypt_s,
+        )
+        positive(
+            owner,
+            expand_bytes_per_s=self.expand_bytes_per_s,
+            quantise_elements_per_s=self.quantise_elements_per_s,
+            share_products_per_s=self.share_products_per_s,
+        )
+        freeze_sources(self, self.sources)
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceProfile:
     """What a class of devices can do.
 
@@ -74,6 +128,7 @@ class DeviceProfile:
     compute_sigma_log : sd of the log of a task's time about its model (log-normal variation between runs).
     battery_j : energy of a full battery, joules; None on mains power.
     thermal : slowdown under continuous load.
+    crypto : cost of cryptographic primitives.
     sources : field -> where the number comes from.
     """
 
@@ -88,6 +143,7 @@ class DeviceProfile:
     compute_sigma_log: float
     battery_j: float | None
     thermal: ThermalProfile
+    crypto: CryptoProfile
     sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
 
     def __post_init__(self) -> None:

@@ -270,6 +270,12 @@ COMPUTE_RATE: Final = Quantity(
     units={**_scaled("FLOP/s", _LARGE), **_scaled("FLOPS", {k: v for k, v in _LARGE.items() if k})},
     written=("TFLOP/s", "GFLOP/s", "MFLOP/s", "kFLOP/s", "FLOP/s"),
 )
+OPERATION_RATE: Final = Quantity(
+    name="an operation rate",
+    usual="Mop/s",
+    units=_scaled("op/s", _LARGE),
+    written=("Gop/s", "Mop/s", "kop/s", "op/s"),
+)
 POWER: Final = Quantity(
     name="a power",
     usual="W",
@@ -307,6 +313,6 @@ _BIT_SIZE: Final = Quantity(
     name="a size in bits", usual="Mbit", units=_BIT_UNITS, written=("Mbit", "kbit", "bit")
 )
 _QUANTITIES: Final = (
-    *(DURATION, SIZE, RATE, BYTE_RATE, COMPUTE_RATE, POWER, ENERGY, ENERGY_PER_BIT),
+    *(DURATION, SIZE, RATE, BYTE_RATE, COMPUTE_RATE, OPERATION_RATE, POWER, ENERGY, ENERGY_PER_BIT),
     *(FREQUENCY, CHARGE, VOLTAGE, _BIT_SIZE),
 )

@@ -19,6 +19,7 @@ from device_profiles.fields import (
     Joules,
     JoulesPerBit,
     NonNegativeFloat,
+    OperationsPerSecond,
     PositiveFraction,
     PositiveSeconds,
     Seconds,
@@ -26,6 +27,7 @@ from device_profiles.fields import (
     Watts,
 )
 from device_profiles.profile import (
+    CryptoProfile,
     DeviceProfile,
     FleetMix,
     NetworkProfile,
@@ -68,6 +70,55 @@ class ThermalSection(Section):
     def build(self, name: str) -> ThermalProfile:
         """Return the frozen profile."""
         return ThermalProfile(name, self.floor, self.onset, self.tau, self.field_sources())
+
+
+class CryptoSection(Section):
+    """A crypto profile."""
+
+    fields: ClassVar[dict[str, str]] = {
+        "key_pair": "key_pair_s",
+        "key_exchange": "key_exchange_s",
+        "seal": "seal_s",
+        "sign": "sign_s",
+        "verify": "verify_s",
+        "expand_rate": "expand_bytes_per_s",
+        "quantise_rate": "quantise_elements_per_s",
+        "share_rate": "share_products_per_s",
+        "ckks_encrypt": "ckks_encrypt_s",
+        "ckks_decrypt": "ckks_decrypt_s",
+    }
+
+    key_pair: Seconds = Field(description="One X25519 key pair.")
+    key_exchange: Seconds = Field(description="One X25519 exchange and the HKDF of its secret.")
+    seal: Seconds = Field(description="AES-256-GCM of one message of shares, sealed or opened.")
+    sign: Seconds = Field(description="One Ed25519 signature.")
+    verify: Seconds = Field(description="One Ed25519 verification.")
+    expand_rate: BytesPerSecond = Field(
+        description="AES-128-CTR keystream of masks, made and added into a vector."
+    )
+    quantise_rate: OperationsPerSecond = Field(
+        description="Elements of a vector clipped, scaled and rounded stochastically."
+    )
+    share_rate: OperationsPerSecond = Field(description="Multiply-adds of Shamir's scheme over F_65537.")
+    ckks_encrypt: Seconds = Field(description="One CKKS ciphertext of degree 8192 made.")
+    ckks_decrypt: Seconds = Field(description="One CKKS ciphertext of degree 8192 opened.")
+
+    def build(self, name: str) -> CryptoProfile:
+        """Return the frozen profile."""
+        return CryptoProfile(
+            name=name,
+            key_pair_s=self.key_pair,
+            key_exchange_s=self.key_exchange,
+            seal_s=self.seal,
+            sign_s=self.sign,
+            verify_s=self.verify,
+            expand_bytes_per_s=self.expand_rate,
+            quantise_elements_per_s=self.quantise_rate,
+            share_products_per_s=self.share_rate,
+            ckks_encrypt_s=self.ckks_encrypt,
+            ckks_decrypt_s=self.ckks_decrypt,
+            sources=self.field_sources(),
+        )
 
 
 class RadioSection(Section):
@@ -115,7 +166,7 @@ class RadioSection(Section):
 class DeviceSection(Section):
     """A device profile."""
 
-    words: ClassVar[frozenset[str]] = frozenset({"example", "thermal"})
+    words: ClassVar[frozenset[str]] = frozenset({"example", "thermal", "crypto"})
     fields: ClassVar[dict[str, str]] = {
         "memory_rate": "memory_bytes_per_s",
         "ram": "ram_bytes",
@@ -137,8 +188,9 @@ class DeviceSection(Section):
     )
     battery: Joules | None = Field(default=None, description="Energy of a full battery; none on mains power.")
     thermal: Text = Field(description="Name of a thermal profile.")
+    crypto: Text = Field(description="Name of a crypto profile.")
 
-    def build(self, name: str, thermal: ThermalProfile) -> DeviceProfile:
+    def build(self, name: str, thermal: ThermalProfile, crypto: CryptoProfile) -> DeviceProfile:
         """Return the frozen profile."""
         return DeviceProfile(
             name=name,
@@ -152,6 +204,7 @@ class DeviceSection(Section):
             compute_sigma_log=self.compute_sigma,
             battery_j=self.battery,
             thermal=thermal,
+            crypto=crypto,
             sources=self.field_sources(),
         )
 

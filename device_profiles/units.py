@@ -31,6 +31,7 @@ __all__ = [
     "parse_fraction",
     "parse_frequency_hz",
     "parse_number",
+    "parse_operations_per_s",
     "parse_power_w",
     "parse_rate_bps",
     "parse_ratio",
@@ -64,6 +65,11 @@ def parse_bytes_per_s(text: str) -> float:
 def parse_flops_per_s(text: str) -> float:
     """Return floating-point operations per second: ``58 GFLOP/s`` is 5.8e10."""
     return quantities.COMPUTE_RATE.parse(text)
+
+
+def parse_operations_per_s(text: str) -> float:
+    """Return operations of any other kind per second: ``190 Mop/s`` is 1.9e8."""
+    return quantities.OPERATION_RATE.parse(text)
 
 
 def parse_power_w(text: str) -> float:

@@ -41,4 +41,4 @@ class DeadlockError(RecfleetError):
 
 
 class MissingExtraError(RecfleetError):
-    """A feature whose optional packages are not installed; the message says what to install."""
+    """A feature needs packages that are not installed; the message says how to install them."""

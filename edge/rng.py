@@ -10,7 +10,8 @@ switching one on never shifts another:
 
 The counter form mixes with the finaliser of splitmix64 (Steele, Lea & Flood 2014, "Fast Splittable
 Pseudorandom Number Generators", constants of Stafford's variant 13) once per counter.
-None of this is cryptographic: no mask, key or share may ever come from here.
+None of this is cryptographic: no mask, key or share of a deployment may ever come from here. Those of a
+simulation are expanded from :func:`stream_bytes`, so that a run replays.
 """
 
 from __future__ import annotations
@@ -62,6 +63,11 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 def stream_key(seed: int, *names: str | int) -> int:
     """Return the 64-bit key of a stream, for the counter-based functions below."""
     return int.from_bytes(_digest(seed, names, 8), "little")
+
+
+def stream_bytes(seed: int, *names: str | int) -> bytes:
+    """Return 32 bytes of a stream: a key for a generator of another kind, that of simulated secrets."""
+    return _digest(seed, names, 32)
 
 
 def hashed_bits(key: Key, *counters: Counter) -> npt.NDArray[np.uint64]:

@@ -108,6 +108,10 @@ class Reason(enum.IntEnum):
     """An update with NaN or infinite values."""
     WRONG_STAGE = 17
     """A valid frame at a time when the protocol does not allow it."""
+    THRESHOLD = 18
+    """Too few devices were left for secure aggregation to be safe, or to finish."""
+    PROTOCOL = 19
+    """Somebody broke the protocol of secure aggregation, and it was noticed."""
 
 
 class EventKind(enum.IntEnum):
@@ -132,7 +136,7 @@ class EventKind(enum.IntEnum):
     RETRY = 8
     """A transfer is tried again after a back-off; nothing travelled."""
     LATE = 9
-    """A report travelled up and arrived after its round was closed."""
+    """A report, or a message in its place, travelled up and arrived after its stage or round was closed."""
     DUPLICATE = 10
     """A frame travelled that had been received before."""
     STALE = 11

@@ -18,16 +18,19 @@ from coordinator.doctor import requirements
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("edge", "coordinator", "device_profiles")
-PROVIDED_BY = {"ruamel": "ruamel.yaml", "pydantic_core": "pydantic"}
+PROVIDED_BY = {"ruamel": "ruamel.yaml", "pydantic_core": "pydantic", "dp_accounting": "dp-accounting"}
 """The distribution to depend on, where it is not called like what is imported."""
+OPTIONAL = ("dp",)
+"""Extras whose packages are imported by the product, inside the functions that need them."""
 
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def third_party_imports() -> set[str]:
+def third_party_imports(*, of_modules_only: bool = False) -> set[str]:
     found: set[str] = set()
     for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body if of_modules_only else ast.walk(tree):
             if isinstance(node, ast.Import):
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
@@ -47,8 +50,11 @@ def readme_commands() -> list[str]:
 
 
 def test_every_import_is_a_declared_dependency() -> None:
-    declared = set(requirements(PYPROJECT["project"]["dependencies"]))
-    assert {PROVIDED_BY.get(name, name) for name in third_party_imports()} <= declared
+    always = set(requirements(PYPROJECT["project"]["dependencies"]))
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    sometimes = always.union(*(requirements(extras[extra]) for extra in OPTIONAL))
+    assert {PROVIDED_BY.get(name, name) for name in third_party_imports()} <= sometimes
+    assert {PROVIDED_BY.get(name, name) for name in third_party_imports(of_modules_only=True)} <= always
 
 
 def test_every_dependency_is_bounded_below_and_above() -> None:

@@ -13,6 +13,7 @@ from coordinator.exit_codes import ExitCode
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.json_schema import json_schema
 from coordinator.scenario.load import load
+from coordinator.secure_plan import plan_lines
 
 _FILE = click.Path(path_type=Path)
 
@@ -46,9 +47,13 @@ def show(file: Path, settings: tuple[str, ...]) -> None:
     """Print a scenario with all of its defaults, as YAML.
 
     What it extends is merged into it, and every value has its unit. The output is a scenario that asks for
-    the same run. Whether the files that it names exist is not checked.
+    the same run. Whether the files that it names exist is not checked. With secure aggregation, what it comes
+    to (graph, threshold, ring) follows as comments.
     """
-    click.echo(load(file, settings, references=False).resolved, nl=False)
+    loaded = load(file, settings, references=False)
+    click.echo(loaded.resolved, nl=False)
+    for line in plan_lines(loaded.scenario):
+        click.echo(f"# {line}")
 
 
 @click.command

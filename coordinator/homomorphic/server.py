@@ -74,8 +74,8 @@ class CkksServer:
     dropped : the stage at which each device was lost, refused or too late, by id.
     parameters : None; there is no graph.
 
-    Raises ``LocalProtocolError`` for no devices or one twice, and for a target below ``min_contributors``;
-    ``OverflowingConfigError`` for more devices than sums are exact for.
+    Raises ``LocalProtocolError`` for no devices or one twice, ``OverflowingConfigError`` for more inputs than
+    sums are exact for.
     """
 
     def __init__(
@@ -93,17 +93,14 @@ class CkksServer:
         """Whose answer to this stage is awaited."""
         if not listed or len(self._waiting) != len(listed):
             raise LocalProtocolError("a round needs one or more devices, each named once")
-        if len(listed) > config.n_max:
-            raise OverflowingConfigError(f"{len(listed)} devices; the sum is only exact for {config.n_max}")
-        if target is not None and target < config.min_contributors:
-            raise LocalProtocolError(
-                f"a target of {target} inputs is below min_contributors = {config.min_contributors}"
-            )
+        enough = len(listed) if target is None else min(target, len(listed))
+        if enough > config.n_max:
+            raise OverflowingConfigError(f"{enough} devices; the sum is only exact for {config.n_max}")
         self._config = config
         self._run_id = run_id
         self._round_number = round_number
         self._invited = frozenset(listed)
-        self._enough = len(listed) if target is None else target
+        self._enough = enough
         self._answered: dict[CoordinatorState, set[int]] = {stage: set() for stage in _STAGE_OF.values()}
         self._running_sum = public.running_sum()
         self._encrypted_sum: Arrays = {}

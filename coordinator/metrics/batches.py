@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from coordinator.metrics.facts import Cohort, Evaluation, FleetNames, Floats, RoundFacts
-from coordinator.metrics.schemas import DIRECTIONS, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS
+from coordinator.metrics.schemas import DIRECTIONS, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS, SUM_STAGES
 from coordinator.metrics.totals import SPLIT_COLUMNS, DeviceTotals, device_totals
 from edge.log import Column
 from edge.vocabulary import (
@@ -270,6 +270,13 @@ def _round_row(
         "energy_j": float(cohort.energy_compute_j.sum() + cohort.energy_radio_j.sum()),
         "loss": None if np.isnan(facts.loss) else facts.loss,
         "weight": facts.weight,
+        **{f"{label(stage)}_s": facts.stage_s.get(stage) for stage in SUM_STAGES},
+        "secagg_neighbours": facts.neighbours,
+        "secagg_threshold": facts.threshold,
+        "secagg_failure": facts.failure,
+        "secagg_sum_error": facts.sum_error,
+        "secagg_double_reveals": facts.double_reveals,
+        "clipped_fraction": facts.clipped_fraction,
         "wall_s": facts.wall_s,
         "host_rss_bytes": facts.host_rss_bytes,
     }

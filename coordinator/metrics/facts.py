@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.vocabulary import Reason, RoundOutcome
+from edge.vocabulary import Reason, RoundOutcome, Stage
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer]
+
+
+NO_FAILURE: Final = "none"
+"""Stands for the name of an error where there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,13 @@ class RoundFacts:
     outcome, reason : how it ended, and why when it was abandoned.
     loss : training loss over the applied reports; NaN when there is none.
     weight : sum of the weights of the applied reports.
+    neighbours, threshold : of the graph of secure aggregation; None without one.
+    stage_s : how long each stage of a secure sum took on the coordinator, seconds; empty without one.
+    failure : name of the error that ended secure aggregation without a sum, else ``none``.
+    sum_error : largest difference of the secure sum from the sum in the clear, in units of the ring; None
+        without such a sum.
+    double_reveals : devices of which both secrets could be rebuilt; None without secure aggregation.
+    clipped_fraction : share of the applied values that were clipped; None where nothing is clipped.
     wall_s, host_rss_bytes : measured on this host; no part of any digest.
     """
 
@@ -90,6 +103,13 @@ class RoundFacts:
     weight: float
     wall_s: float
     host_rss_bytes: int
+    neighbours: int | None = None
+    threshold: int | None = None
+    stage_s: Mapping[Stage, float] = field(default_factory=dict)
+    failure: str = NO_FAILURE
+    sum_error: int | None = None
+    double_reveals: int | None = None
+    clipped_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

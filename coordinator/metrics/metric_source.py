@@ -36,6 +36,12 @@ _ROUND_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Values
         lambda rows: _happened(_equals(rows, "outcome", label(RoundOutcome.COMPLETED))),
     ),
     "round.duration": (("duration_s",), lambda rows: _values(rows["duration_s"])),
+    "round.clipped": (("clipped_fraction",), lambda rows: _values(rows["clipped_fraction"].drop_null())),
+    "secagg.sum_error": (("secagg_sum_error",), lambda rows: _values(rows["secagg_sum_error"].drop_null())),
+    "secagg.double_reveal": (
+        ("secagg_double_reveals",),
+        lambda rows: _happened(pc.greater(rows["secagg_double_reveals"].drop_null(), 0)),
+    ),
 }
 
 
@@ -84,7 +90,7 @@ class TableMetricSource:
     def values(self, metric: str, tags: Mapping[str, str]) -> Values:
         """Return the observations, float64 [n], in base units (SI, bytes, 1 for happened and 0 for not).
 
-        * ``round.…``: one a round. Tag ``phase``.
+        * ``round.…`` and ``secagg.…``: one a round, where it has such a figure. Tag ``phase``.
         * ``device.…``: one a device round, ``device.latency`` only where a report arrived,
           ``device.wasted_work`` only where the device computed. Tags ``phase class network region``.
         * ``model.loss`` : one a round with applied reports; with a device tag, the mean local loss of the

@@ -26,6 +26,15 @@ SPLITS: Final = ("payload", "framing", "tcp_ip", "retransmitted")
 DIRECTIONS: Final = ("down", "up")
 """The directions of a transfer, in the order of :class:`~edge.vocabulary.Direction` without NONE."""
 
+SUM_STAGES: Final = (
+    Stage.ADVERTISE_KEYS,
+    Stage.SHARE_KEYS,
+    Stage.MASKED_INPUT,
+    Stage.CONSISTENCY,
+    Stage.UNMASK,
+)
+"""The stages of a secure sum, in order."""
+
 ENUM: Final = pa.dictionary(pa.int8(), pa.string())
 """Type of a column of labels of a vocabulary."""
 
@@ -187,6 +196,49 @@ def _round_fields() -> Iterator[pa.Field]:
         "loss", pa.float64(), "", "training loss over the applied reports; null: none", nullable=True
     )
     yield _field("weight", pa.float64(), "", "sum of the weights of the applied reports")
+    for stage in SUM_STAGES:
+        name = label(stage)
+        yield _field(
+            f"{name}_s",
+            pa.float64(),
+            "s",
+            f"coordinator's time in {name}, the first stage from the round's start; null: not reached",
+            nullable=True,
+        )
+    yield _field(
+        "secagg_neighbours", pa.int32(), "devices", "degree of the graph; null: no graph", nullable=True
+    )
+    yield _field(
+        "secagg_threshold",
+        pa.int32(),
+        "shares",
+        "shares that rebuild a secret; null: no graph",
+        nullable=True,
+    )
+    yield _field(
+        "secagg_failure", NAME, "", "the error that ended secure aggregation without a sum; `none`: no such"
+    )
+    yield _field(
+        "secagg_sum_error",
+        pa.int64(),
+        "ring units",
+        "largest difference of the secure sum from the sum in the clear; null: no such sum",
+        nullable=True,
+    )
+    yield _field(
+        "secagg_double_reveals",
+        pa.int32(),
+        "devices",
+        "devices of which both secrets could be rebuilt; null: no secure aggregation",
+        nullable=True,
+    )
+    yield _field(
+        "clipped_fraction",
+        pa.float64(),
+        "",
+        "share of the applied values that were clipped; null: nothing is clipped",
+        nullable=True,
+    )
     yield _field("wall_s", pa.float64(), "s", "time this round took on this host", measured=True)
     yield _field("host_rss_bytes", pa.int64(), "bytes", "resident memory of the simulator", measured=True)
 

@@ -28,6 +28,14 @@ _N_DIRECTIONS: Final = len(Direction)  # NONE included
 _N_FATES: Final = len(Fate)
 
 
+_IS_REPORT: Final = np.isin(
+    np.arange(_N_KINDS),
+    (EventKind.REPORT, EventKind.LATE, EventKind.MASKED_INPUT, EventKind.ENCRYPTED_INPUT),
+)
+_IS_REPORT_STAGE: Final = np.isin(np.arange(_N_STAGES), (Stage.REPORT, Stage.MASKED_INPUT))
+"""Of every kind and stage, whether a report arrives so: in the clear, masked, or encrypted."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceTotals:
     """Sums over the records of each slot; n invited devices, DOWN before UP."""
@@ -98,8 +106,8 @@ def device_totals(columns: Floats, n: int) -> DeviceTotals:
 
     fate = columns[Column.FATE].astype(np.int64)
     # Plain values: numpy takes a member of an enum for an array first, which costs more than to compare.
-    arrived = (stage == Stage.REPORT.value) & (direction == Direction.UP.value) & (fate != Fate.LOST.value)
-    arrived &= (kind == EventKind.REPORT.value) | (kind == EventKind.LATE.value)
+    arrived = _IS_REPORT_STAGE[stage] & (direction == Direction.UP.value) & (fate != Fate.LOST.value)
+    arrived &= _IS_REPORT[kind]
     arrival_s = np.full(n, np.nan)
     np.fmin.at(arrival_s, slot[arrived], end_s[arrived])
 

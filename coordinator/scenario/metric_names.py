@@ -97,6 +97,24 @@ METRICS: Final = {
             "per round: simulated time from invitation to end",
         ),
         Metric(
+            "round.clipped",
+            MetricKind.EVENT,
+            ROUND_TAGS,
+            "per round with clipping: share of the applied values that were clipped",
+        ),
+        Metric(
+            "secagg.sum_error",
+            MetricKind.NUMBER,
+            ROUND_TAGS,
+            "per secure sum: largest difference from the sum in the clear, in units of the ring; 0 is exact",
+        ),
+        Metric(
+            "secagg.double_reveal",
+            MetricKind.EVENT,
+            ROUND_TAGS,
+            "per round of secure aggregation: both secrets of some device could be rebuilt",
+        ),
+        Metric(
             "device.completed",
             MetricKind.EVENT,
             DEVICE_TAGS,

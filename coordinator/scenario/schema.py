@@ -13,18 +13,35 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from coordinator.scenario.data_section import Data, SyntheticRatings, SyntheticRegression
 from coordinator.scenario.errors import Problem, did_you_mean
+from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
 from coordinator.scenario.fleet_section import Connection, CoordinatorLink, Fleet
 from coordinator.scenario.learning_section import Learning, method_name
 from coordinator.scenario.model import Section, require
 from coordinator.scenario.rounds_section import Compute, Evaluation, Limits, Phase, Record, Rounds
+from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation, SecureAggregation
 from coordinator.scenario.thresholds import Threshold, parse_thresholds, written_thresholds
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
 from edge.data.published import PUBLISHED_NEGATIVES
 from edge.learning.registry import METHODS
+from edge.secagg.config import CountPart, RealPart, SecAggConfig
+from edge.secagg.errors import (
+    InfeasibleError,
+    OverflowingConfigError,
+    SecAggError,
+    ThresholdError,
+    TooFewContributorsError,
+)
 
 FORMAT: Final = 1
-LATER_KEYS: Final = ("faults", "baseline", "sweep", "privacy", "secure_aggregation")
+_KEY_OF_ERROR: Final[dict[type[SecAggError], str]] = {
+    OverflowingConfigError: "examples_max",
+    TooFewContributorsError: "min_contributors",
+    ThresholdError: "threshold",
+    InfeasibleError: "dropout",
+}
+"""The key that an error of the plan of secure aggregation is shown at."""
+LATER_KEYS: Final = ("baseline", "sweep", "privacy")
 """Keys of the scenario format that this version does not know yet; the error says so."""
 
 
@@ -87,6 +104,10 @@ class Scenario(Section):
     learning: Learning = Field(description="the method, by `algorithm`, and its settings")
     rounds: Rounds = Field(description="rounds, cohort and waiting")
     phases: tuple[Phase, ...] = Field(default=(), description="named stretches of the run, for thresholds")
+    secure_aggregation: SecureAggregation = Field(
+        default=NoSecureAggregation(), description="how updates are summed so that only the sum is seen"
+    )
+    faults: tuple[Fault, ...] = Field(default=(), description="what goes wrong on purpose, and when")
     evaluation: Evaluation = Field(default=Evaluation(), description="when and on whom the model is measured")
     record: Record = Field(default=Record(), description="what the run leaves")
     compute: Compute = Field(default=Compute(), description="how this host computes; never changes a result")
@@ -104,6 +125,8 @@ class Scenario(Section):
         yield from self._learning_problems()
         yield from self._evaluation_problems()
         yield from self._phase_tag_problems()
+        yield from self._secure_problems()
+        yield from self._fault_problems()
 
     def _length_problems(self) -> Iterator[Problem]:
         names: set[str] = set()
@@ -211,3 +234,50 @@ class Scenario(Section):
                 hint = did_you_mean(phase, names, listed="phases")
                 key = threshold.written_key
                 yield Problem(("thresholds", key), f"unknown phase {quoted(phase)}", hint, of_key=True)
+
+    def _secure_problems(self) -> Iterator[Problem]:
+        section = self.secure_aggregation
+        if isinstance(section, NoSecureAggregation):
+            return
+        method = METHODS[method_name(self.learning)]
+        if not method.dense(self.learning):
+            message = "a sparse update names the items that a device rated, and cannot be summed securely"
+            yield Problem(("learning", "upload"), message, "write 'upload: dense' in learning")
+        if isinstance(section, Masking):
+            try:
+                self.masking_config(section, section.parts([("update", 1)]))
+            except SecAggError as error:
+                key = _KEY_OF_ERROR.get(type(error), "corrupt")
+                yield Problem(("secure_aggregation", key), str(error))
+
+    def masking_config(self, section: Masking, parts: tuple[RealPart | CountPart, ...]) -> SecAggConfig:
+        """Return what devices and coordinator agree on for the cohorts of this scenario.
+
+        Raises what :class:`SecAggConfig` raises for a sum that could overflow or has no safe graph.
+        """
+        return section.config(
+            parts,
+            n_max=self.rounds.cohort,
+            weight_max=self.weight_max(section),
+            quorum=self.rounds.quorum_reports,
+        )
+
+    def weight_max(self, section: Masking | Ckks) -> int:
+        """Return the largest weight of an update: 1, or the most examples of a device."""
+        uniform = METHODS[method_name(self.learning)].uniform(self.learning)
+        return 1 if uniform else section.examples_max
+
+    def _fault_problems(self) -> Iterator[Problem]:
+        phases = [phase.name for phase in self.phases]
+        stages = STAGES_OF_MODE[self.secure_aggregation.mode]
+        names: set[str] = set()
+        for index, fault in enumerate(self.faults):
+            if fault.name in names:
+                yield Problem(("faults", index, "name"), f"a second fault {quoted(fault.name)}; rename one")
+            names.add(fault.name)
+            if fault.during is not None and fault.during not in phases:
+                hint = did_you_mean(fault.during, phases, listed="phases") or "the scenario has no phases"
+                yield Problem(("faults", index, "during"), f"unknown phase {quoted(fault.during)}", hint)
+            if fault.at_stage not in stages:
+                message = f"no device comes to the stage {quoted(fault.at_stage)} in this scenario"
+                yield Problem(("faults", index, "at_stage"), message, f"write one of {', '.join(stages)}")

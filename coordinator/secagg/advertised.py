@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from edge.secagg.checks import OCTETS, expect_arrays, read
 from edge.secagg.errors import DuplicateKeyError
-from edge.secagg.keylist import RECORD_BYTES, Record, RoundContext, keys_statement
-from edge.secagg.keys import HASH_BYTES, SIGNATURE_BYTES, verify
+from edge.secagg.keylist import RECORD_BYTES, Record, RoundContext, Verify, keys_statement
+from edge.secagg.keys import HASH_BYTES, SIGNATURE_BYTES
 from edge.secagg_messages import AdvertiseKeys
 
 
@@ -18,11 +18,13 @@ class AdvertisedRecords:
     ----------
     context : what the round is tied to.
     roster : the public identity of every device in active mode, else None.
+    verify : how a signature is checked.
     """
 
-    def __init__(self, context: RoundContext, roster: Mapping[int, bytes] | None) -> None:
+    def __init__(self, context: RoundContext, roster: Mapping[int, bytes] | None, verify: Verify) -> None:
         self._context = context
         self._roster = roster
+        self._verify = verify
         self._public_keys: set[bytes] = set()
         self.records: dict[int, Record] = {}
         self.signatures: dict[int, bytes] = {}
@@ -45,7 +47,7 @@ class AdvertisedRecords:
             raise DuplicateKeyError(f"device {sender} advertises a public key that was advertised before")
         if self._roster is not None:
             signature = read(message.arrays, "signature", OCTETS, (SIGNATURE_BYTES,)).tobytes()
-            verify(self._roster[sender], signature, keys_statement(self._context, sender, data))
+            self._verify(self._roster[sender], signature, keys_statement(self._context, sender, data))
             self.signatures[sender] = signature
         self._public_keys |= keys
         self.records[sender] = record

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from edge.errors import LocalProtocolError
 from edge.secagg.config import SecAggConfig
 from edge.secagg.ring import RingVector
 
@@ -25,6 +26,9 @@ class Oracle:
         self._ring = config.ring
         self._length = config.length
         self._inputs: dict[int, RingVector] = {}
+        self._arrived: set[int] = set()
+        self._total: RingVector | None = None
+        """The sum of the inputs that arrived; those are kept no longer."""
         self._seeds: defaultdict[int, set[int]] = defaultdict(set)
         self._keys: defaultdict[int, set[int]] = defaultdict(set)
 
@@ -32,10 +36,26 @@ class Oracle:
         """Note the encoded input of a device, [L], before it is masked; a copy is kept."""
         self._inputs[device] = vector.copy()
 
+    def arrived(self, device: int) -> None:
+        """Note that the coordinator took the input of ``device``; from now on only its sum is kept."""
+        vector = self._inputs.pop(device)
+        if self._total is None:
+            self._total = vector
+        else:
+            self._ring.add_into(self._total, vector)
+        self._arrived.add(device)
+
     def expected(self, survivors: Iterable[int]) -> RingVector:
-        """Return the sum of the inputs of ``survivors`` in the ring, [L]."""
-        total = self._ring.zeros(self._length)
-        for device in survivors:
+        """Return the sum of the inputs of ``survivors`` in the ring, [L].
+
+        Raises ``LocalProtocolError`` if an input that was taken is not among them.
+        """
+        listed = set(survivors)
+        if not self._arrived <= listed:
+            missing = sorted(self._arrived - listed)[:5]
+            raise LocalProtocolError(f"inputs of devices {missing} were taken and are not in the sum")
+        total = self._ring.zeros(self._length) if self._total is None else self._total.copy()
+        for device in listed - self._arrived:
             self._ring.add_into(total, self._inputs[device])
         return total
 

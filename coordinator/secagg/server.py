@@ -25,6 +25,7 @@ from edge.errors import LocalProtocolError
 from edge.messages import Arrays
 from edge.secagg.checks import OCTETS, expect_arrays, expect_round, octets, read
 from edge.secagg.config import SecAggConfig
+from edge.secagg.cryptography import REAL, Cryptography
 from edge.secagg.errors import (
     DuplicateMessageError,
     OverflowingConfigError,
@@ -36,8 +37,10 @@ from edge.secagg.errors import (
     WrongSenderError,
     WrongStageError,
 )
+from edge.secagg.graph import GraphParameters
+from edge.secagg.inputs import Sums, decode_sum
 from edge.secagg.keylist import RoundContext, survivors_statement
-from edge.secagg.keys import SIGNATURE_BYTES, verify
+from edge.secagg.keys import SIGNATURE_BYTES
 from edge.secagg.ring import RingVector
 from edge.secagg.sealing import SEALED_BYTES
 from edge.secagg.states import (
@@ -81,6 +84,9 @@ class SecAggServer:
     model_hash : SHA-256 of the model that the devices were given, 32 bytes.
     devices : ids of those that may take part.
     roster : the public identity of every device of the run; active mode only.
+    target : how many are wanted, if fewer than may take part: once as many have advertised keys, the others
+        are too late.
+    crypto : where cryptography is done; the same as on the devices.
 
     Attributes
     ----------
@@ -103,14 +109,17 @@ class SecAggServer:
         model_hash: bytes,
         devices: Iterable[int],
         roster: Mapping[int, bytes] | None = None,
+        target: int | None = None,
+        crypto: Cryptography = REAL,
     ) -> None:
         listed = list(devices)
         self._waiting = set(listed)
         """Whose answer to this stage is awaited."""
         if not listed or len(self._waiting) != len(listed):
             raise LocalProtocolError("a round needs one or more devices, each named once")
-        if len(listed) > config.n_max:
-            raise OverflowingConfigError(f"{len(listed)} devices; the sum is only safe for {config.n_max}")
+        wanted = len(listed) if target is None else min(target, len(listed))
+        if wanted > config.n_max:
+            raise OverflowingConfigError(f"{wanted} devices; the sum is only safe for {config.n_max}")
         if (roster is not None) is not (config.mode is Mode.ACTIVE):
             raise LocalProtocolError("a roster is needed in active mode, and only there")
         if roster is not None and not self._waiting <= roster.keys():
@@ -118,12 +127,14 @@ class SecAggServer:
                 f"not on the roster: devices {sorted(self._waiting - roster.keys())[:5]}"
             )
         self._config = config
+        self._wanted = wanted
+        self._crypto = crypto
         self._context = RoundContext(run_id, round_number, config.hash, model_hash)
         self._roster: Mapping[int, bytes] = {} if roster is None else roster
         self._table = COORDINATOR_TRANSITIONS[config.mode]
         self._invited = frozenset(listed)
         self._answered: dict[CoordinatorState, set[int]] = {state: set() for state in CoordinatorState}
-        self._advertised = AdvertisedRecords(self._context, roster)
+        self._advertised = AdvertisedRecords(self._context, roster, crypto.verify)
         self._signatures: dict[int, bytes] = {}
         """Under the survivors, in active mode."""
         self.cohort: Cohort | None = None
@@ -141,6 +152,23 @@ class SecAggServer:
     def waiting(self) -> frozenset[int]:
         """Whose answers are awaited."""
         return frozenset(self._waiting)
+
+    @property
+    def parameters(self) -> GraphParameters | None:
+        """Degree and threshold of the graph, once it is known."""
+        return None if self.cohort is None else GraphParameters(self.cohort.k, self.cohort.t)
+
+    @property
+    def contributors(self) -> frozenset[int]:
+        """Whose inputs are in the sum, once their collection has ended."""
+        alive = self._members.devices[self._alive] if self._alive.size else ()
+        return frozenset(map(int, alive))
+
+    def sums(self) -> Sums:
+        """Return the decoded sum of a round that is ``DONE``."""
+        if self.result is None:
+            raise LocalProtocolError(f"there is no sum in the state '{self.state.value}'")
+        return decode_sum(self._config, self.result.total)
 
     @property
     def _members(self) -> Cohort:
@@ -221,7 +249,7 @@ class SecAggServer:
             expect_arrays(message.arrays, signature="signature")
             signature = read(message.arrays, "signature", OCTETS, (SIGNATURE_BYTES,)).tobytes()
             statement = survivors_statement(self._members.session, self._members.devices[self._alive])
-            verify(self._roster[sender], signature, statement)
+            self._crypto.verify(self._roster[sender], signature, statement)
             self._signatures[sender] = signature
         else:
             assert isinstance(message, UnmaskShares)
@@ -242,6 +270,11 @@ class SecAggServer:
         return send
 
     def _stage_over(self) -> bool:
+        if self.state is CoordinatorState.ADVERTISING and len(self._advertised.records) >= self._wanted:
+            present = self._answered[self.state] - self.dropped.keys()
+            if len(present) >= self._wanted:
+                self.dropped.update(dict.fromkeys(sorted(self._waiting), self.state))
+                self._waiting.clear()
         return not self._waiting or (self._unmasking is not None and self._unmasking.complete)
 
     def _next_stage(self) -> list[tuple[int, FromCoordinator]]:
@@ -347,7 +380,8 @@ class SecAggServer:
             raise TooFewSurvivorsError(
                 "too few survivors answered the unmask request to rebuild every secret"
             )
-        self._unmasking.remove_masks(self._total)
+        if self._crypto.hides:
+            self._unmasking.remove_masks(self._total)
         self._unmasking = None
         cohort = self._members
         survivors, dead = cohort.devices[self._alive], cohort.devices[self._shared & ~self._alive]

@@ -12,7 +12,11 @@ from typing import Protocol
 from edge.device.participation import Participation, State
 from edge.learning.base import ClientUpdate
 from edge.mailbox import DeadlineExceededError
-from edge.messages import Invite, Message, Model
+from edge.message_kinds import AnyMessage
+from edge.messages import Invite, Model
+from edge.secagg.errors import SecAggError
+from edge.secagg.participant import Answer, Participant
+from edge.secagg.reasons import reason_of
 from edge.vocabulary import Reason
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
@@ -31,10 +35,10 @@ class DeviceContext(Protocol):
     def obstacle(self) -> Reason:
         """Say what keeps the device from taking part now, or ``Reason.NONE``."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: AnyMessage) -> None:
         """Start sending ``message`` to the coordinator; returns at once."""
 
-    def receive(self) -> Awaitable[Message]:
+    def receive(self) -> Awaitable[AnyMessage]:
         """Wait for the next frame; raise :class:`~edge.mailbox.DeadlineExceededError` when time is up."""
 
     def settle(self, reason: Reason) -> None:
@@ -45,6 +49,12 @@ class DeviceContext(Protocol):
 
         Returns the reason instead when the device cannot do the work (no data, out of memory).
         """
+
+    def participant(self, model: Model) -> Participant | None:
+        """Return the device's part in the secure sum of this round; None where updates are reported."""
+
+    async def prepare(self, answer: Answer) -> None:
+        """Take the device's time for what ``answer`` had it compute."""
 
 
 async def take_part(context: DeviceContext, invite: Invite) -> Participation:
@@ -63,6 +73,8 @@ async def take_part(context: DeviceContext, invite: Invite) -> Participation:
             result = await context.train(model)
             if isinstance(result, Reason):
                 context.send(part.failed(result))
+            elif (participant := context.participant(model)) is not None:
+                await _sum_securely(context, part, participant, result)
             else:
                 context.send(part.computed(result.arrays, result.weight, result.examples, result.loss))
         while part.state is _AWAITING_RECEIPT:
@@ -70,3 +82,43 @@ async def take_part(context: DeviceContext, invite: Invite) -> Participation:
     except DeadlineExceededError:
         part.timed_out()
     return part
+
+
+async def _sum_securely(
+    context: DeviceContext, part: Participation, participant: Participant, update: ClientUpdate
+) -> None:
+    """Take the update through the stages of a secure sum, until the device has done its part in it."""
+    try:
+        answer: Answer | None = participant.begin(update)
+    except SecAggError as error:
+        context.send(part.failed(reason_of(error.reason)))
+        return
+    part.sums()
+    while True:
+        if answer is not None:
+            await context.prepare(answer)
+            context.send(answer.message)
+        over = participant.over
+        if over:
+            break
+        answer = None
+        message = await context.receive()
+        reason = part.received(message)
+        if part.over:
+            context.settle(reason)
+            return  # a receipt: the round is over for this device
+        if reason is not Reason.NONE:
+            context.settle(reason)
+            continue
+        try:
+            answer = participant.receive(message)
+        except SecAggError as error:
+            context.settle(reason_of(error.reason))
+            if participant.over:
+                context.send(participant.give_up(error.reason))
+            continue
+        context.settle(Reason.NONE)
+    if participant.failure is None:
+        part.contributed()
+    else:
+        part.aborted(reason_of(participant.failure))

@@ -11,10 +11,14 @@ from __future__ import annotations
 import enum
 import math
 
+from edge.ckks_messages import DecryptRequest
 from edge.errors import LocalProtocolError
-from edge.messages import Accept, Acknowledge, Arrays, Decline, Failure, Invite, Message, Model, Report
+from edge.message_kinds import AnyMessage
+from edge.messages import Accept, Acknowledge, Arrays, Decline, Failure, Invite, Model, Report
+from edge.secagg_messages import FROM_COORDINATOR
 from edge.vocabulary import Reason
 
+_OF_SECURE_SUM = (*FROM_COORDINATOR, DecryptRequest)
 _REASONS = {int(reason): reason for reason in Reason}
 
 
@@ -24,6 +28,7 @@ class State(enum.Enum):
     IDLE = "idle"
     AWAITING_MODEL = "awaiting model"
     COMPUTING = "computing"
+    SUMMING = "taking part in a secure sum"
     AWAITING_RECEIPT = "awaiting receipt"
     OVER = "over"
 
@@ -31,6 +36,7 @@ class State(enum.Enum):
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _AWAITING_MODEL = State.AWAITING_MODEL
 _COMPUTING = State.COMPUTING
+_SUMMING = State.SUMMING
 _AWAITING_RECEIPT = State.AWAITING_RECEIPT
 _IDLE = State.IDLE
 _OVER = State.OVER
@@ -41,11 +47,13 @@ class Participation:
     """One device's part in one round.
 
     The order of calls is :meth:`invited`, :meth:`received` (until it gives a model), :meth:`computed` or
-    :meth:`failed`, :meth:`received` (until the receipt); :meth:`timed_out` may end it anywhere. A call in
-    any other state raises ``LocalProtocolError``: that is a bug of the caller, not of the peer.
+    :meth:`failed`, :meth:`received` (until the receipt); :meth:`timed_out` may end it anywhere. Where updates
+    are summed securely, :meth:`sums` comes in place of :meth:`computed`, and then :meth:`contributed` or
+    :meth:`aborted`. A call in any other state raises ``LocalProtocolError``: that is a bug of the caller, not
+    of the peer.
     """
 
-    __slots__ = ("device", "receipt", "round_number", "run_id", "state")
+    __slots__ = ("abandoned", "device", "receipt", "round_number", "run_id", "state")
 
     def __init__(self, device: int) -> None:
         self.device = device
@@ -54,6 +62,8 @@ class Participation:
         self.round_number = -1
         self.receipt: Reason | None = None
         """What the coordinator answered to the report: ``Reason.NONE`` when it was counted."""
+        self.abandoned: Reason | None = None
+        """Why the secure sum ended for this device before its time."""
 
     @property
     def over(self) -> bool:
@@ -76,14 +86,20 @@ class Participation:
         self.state = _AWAITING_MODEL
         return Accept(invite.run_id, invite.round_number, self.device)
 
-    def received(self, message: Message) -> Reason:
-        """Take a frame from the coordinator; return ``Reason.NONE`` if it was acted on, else why not."""
+    def received(self, message: AnyMessage) -> Reason:
+        """Take a frame from the coordinator; return ``Reason.NONE`` if it was acted on, else why not.
+
+        A message of a secure sum is only admitted here; what it means is the sum's own machine's business.
+        """
         kind = type(message)
-        if kind is not Model and kind is not Acknowledge and kind is not Invite:
+        summing = kind in _OF_SECURE_SUM
+        if kind is not Model and kind is not Acknowledge and kind is not Invite and not summing:
             return Reason.WRONG_STAGE
         if message.round_number != self.round_number or message.run_id != self.run_id:
             return Reason.STALE
         state = self.state
+        if summing:
+            return _NONE if state is _SUMMING else Reason.WRONG_STAGE
         if kind is Model:
             if state is not _AWAITING_MODEL:
                 return Reason.DUPLICATE
@@ -93,7 +109,7 @@ class Participation:
             return Reason.DUPLICATE
         if state is _COMPUTING:
             return Reason.WRONG_STAGE  # nothing was reported that could be acknowledged
-        # Waiting for the model, a receipt says that the round no longer needs this device.
+        # Before anything was reported, a receipt says that the round no longer needs this device.
         assert isinstance(message, Acknowledge)
         self.state = _OVER
         self.receipt = _REASONS.get(message.reason, Reason.GARBAGE)
@@ -107,6 +123,22 @@ class Participation:
             return self.failed(Reason.NOT_FINITE)
         self.state = _AWAITING_RECEIPT
         return Report(self.run_id, self.round_number, self.device, examples, weight, loss, arrays)
+
+    def sums(self) -> None:
+        """Note that the update is ready and takes part in a secure sum instead of being reported."""
+        self._expect(_COMPUTING, "sums")
+        self.state = _SUMMING
+
+    def contributed(self) -> None:
+        """Note that the secure sum needs nothing more from this device but its patience."""
+        self._expect(_SUMMING, "contributed")
+        self.state = _AWAITING_RECEIPT
+
+    def aborted(self, reason: Reason) -> None:
+        """End the participation because the secure sum ended for this device."""
+        self._expect(_SUMMING, "aborted")
+        self.state = _OVER
+        self.abandoned = reason
 
     def failed(self, reason: Reason) -> Failure:
         """Give up during the computation and say why."""

@@ -10,7 +10,10 @@ import numpy.typing as npt
 
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
+from edge.device.crypto_costs import CryptoCosts
 from edge.learning.base import ClientUpdate
+from edge.messages import Model
+from edge.secagg.participant import Participant
 from edge.transport.cohort import CohortLinks
 from edge.transport.link import Conditions, Delivery, SimulatedNetwork
 from edge.vocabulary import Reason
@@ -41,6 +44,18 @@ class CohortPlan:
     """How far into that stage, 0…1."""
     leaves_s: list[float]
     """When its availability ends, absolute seconds; ``inf`` for never."""
+    crypto: list[CryptoCosts]
+    """What cryptography costs it; empty where updates are reported in the clear."""
+
+
+class SumOfRound(Protocol):
+    """How the devices of a round have their updates summed so that only the sum is seen."""
+
+    patience_s: float
+    """How much longer than for a report a device waits until the sum is made, seconds."""
+
+    def participant(self, device: int, model: Model) -> Participant:
+        """Return the part of ``device``, which was given ``model``."""
 
 
 class RoundServices(Protocol):
@@ -53,6 +68,10 @@ class RoundServices(Protocol):
     compute: ComputeQueue
     kernel: Kernel[ClientUpdate]
     plan: CohortPlan
+
+    @property
+    def secure_sum(self) -> SumOfRound | None:
+        """How the updates of the round are summed; None where every device reports in the clear."""
 
     def record(self, packed: bytes) -> None:
         """Add a packed record to the round's log."""

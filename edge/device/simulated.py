@@ -12,6 +12,7 @@ import math
 from collections.abc import Awaitable
 from typing import Any
 
+from edge.ckks_messages import DecryptedSum, EncryptedInput
 from edge.clock import sleep
 from edge.codec import measure
 from edge.device.actor import take_part
@@ -20,7 +21,17 @@ from edge.device.round_services import RoundServices
 from edge.learning.base import ClientUpdate
 from edge.log import pack_record
 from edge.mailbox import DeadlineExceededError, Mailbox
-from edge.messages import KINDS, Accept, Decline, Failure, Invite, Message, Model, Report
+from edge.message_kinds import KINDS, AnyMessage
+from edge.messages import Accept, Decline, Failure, Invite, Model, Report
+from edge.secagg.participant import Answer, Participant
+from edge.secagg_messages import (
+    Abort,
+    AdvertiseKeys,
+    ConsistencySignature,
+    MaskedInput,
+    SealedShares,
+    UnmaskShares,
+)
 from edge.transport.link import Delivery, DeviceLink
 from edge.transport.loss import TransferFailedError
 from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, tcp_ip_bytes
@@ -36,9 +47,36 @@ _EVENT_OF_REASON = {
 }
 
 
-def _event_of_discarded(message: Message, reason: Reason) -> EventKind:
+_OUTCOME_OF_RECEIPT = {
+    Reason.NONE: Outcome.COMPLETED,
+    Reason.COHORT_FULL: Outcome.SURPLUS,
+    Reason.GARBAGE: Outcome.FAILED,
+    Reason.QUORUM: Outcome.ABANDONED,
+    Reason.THRESHOLD: Outcome.ABANDONED,
+    Reason.PROTOCOL: Outcome.ABANDONED,
+}
+"""How a participation ended, by what the receipt says; everything else came too late."""
+_REPORTS: frozenset[type[AnyMessage]] = frozenset(
+    {
+        Report,
+        AdvertiseKeys,
+        SealedShares,
+        MaskedInput,
+        ConsistencySignature,
+        UnmaskShares,
+        EncryptedInput,
+        DecryptedSum,
+    }
+)
+"""A report, and the messages of a secure sum that stand in its place."""
+_LAST_OF_REPORT = (Report, UnmaskShares, DecryptedSum)
+"""After one of these a device only waits for its receipt."""
+
+
+def _event_of_discarded(message: AnyMessage, reason: Reason) -> EventKind:
     """Return what the transfer of a frame is called that arrived and was thrown away."""
-    if isinstance(message, Report) and reason in (Reason.DEADLINE, Reason.COHORT_FULL):
+    late = reason is Reason.DEADLINE or reason is Reason.COHORT_FULL
+    if late and message.__class__ in _REPORTS:
         return EventKind.LATE
     return _EVENT_OF_REASON.get(reason, KINDS[message.__class__].event)
 
@@ -68,7 +106,7 @@ class _Inbox(Mailbox):
 
     last: Delivery
 
-    def _take(self) -> Message:
+    def _take(self) -> AnyMessage:
         self.last = self._messages.pop(0)
         return self.last.message
 
@@ -84,6 +122,7 @@ class SimulatedDevice(DeviceLink):
 
     __slots__ = (
         "_compute_start_s",
+        "_computing",
         "_deadline_s",
         "_invite",
         "_mailbox",
@@ -106,6 +145,8 @@ class SimulatedDevice(DeviceLink):
         self._task: asyncio.Task[None] | None = None
         self._invite: Invite | None = None
         self._compute_start_s = 0.0
+        self._computing: Stage | None = None
+        """The stage for which the device computes at this moment."""
         self._deadline_s = self._patience_s = math.inf
         self.outcome: Outcome | None = None
         """How the participation ended, as far as the device knows; set once."""
@@ -136,18 +177,22 @@ class SimulatedDevice(DeviceLink):
 
     def delivered(self, delivery: Delivery) -> None:
         """Learn that a frame of this device has arrived, and pass it on."""
-        if isinstance(delivery.message, Report) and self.outcome is None:
+        if isinstance(delivery.message, _LAST_OF_REPORT) and self.outcome is None:
             self.stage = _ACKNOWLEDGE
         self._services.deliver(delivery)
         if self.outcome is not None:
             self._finish_when_quiet()
 
-    def push(self, message: Message, frame_bytes: int, payload_bytes: int) -> None:
+    def push(self, message: AnyMessage, frame_bytes: int, payload_bytes: int) -> None:
         """Start sending a frame of the coordinator to this device; returns at once."""
         self.transmit(_DOWN, message, frame_bytes, payload_bytes)
 
     def transmit(
-        self, direction: Direction, message: Message, frame_bytes: int | None = None, payload_bytes: int = 0
+        self,
+        direction: Direction,
+        message: AnyMessage,
+        frame_bytes: int | None = None,
+        payload_bytes: int = 0,
     ) -> Delivery | None:
         """Put a frame on this device's link; None (and a record of the loss) when the connection is dead.
 
@@ -168,7 +213,7 @@ class SimulatedDevice(DeviceLink):
             self.vanish(Reason.CONNECTION_LOST)
             return None
 
-    def _send_in_vain(self, direction: Direction, message: Message) -> None:
+    def _send_in_vain(self, direction: Direction, message: AnyMessage) -> None:
         """Record a frame to a device that is gone: TCP sends one window and hears nothing more."""
         frame_bytes, payload_bytes = measure(message)
         lost = Delivery(self, direction, message, frame_bytes, payload_bytes)
@@ -240,7 +285,9 @@ class SimulatedDevice(DeviceLink):
         loop = self.loop
         self._invite = invite
         self._deadline_s = loop.now_s + invite.report_within_s
-        self._patience_s = loop.now_s + RECEIPT_PATIENCE * invite.report_within_s
+        sums = self._services.secure_sum
+        patience_s = RECEIPT_PATIENCE * invite.report_within_s + (0.0 if sums is None else sums.patience_s)
+        self._patience_s = loop.now_s + patience_s
         self._mailbox = _Inbox(loop, self)
         self._mailbox.set_deadline(self._deadline_s)
         leaves_s = self._services.plan.leaves_s[self.slot]
@@ -265,13 +312,13 @@ class SimulatedDevice(DeviceLink):
     def _conclude(self, part: Participation) -> None:
         if self.outcome is None:  # a refusal or failure was noted when it was sent
             receipt = part.receipt
-            if receipt is None:
+            if receipt is not None:
+                self._end(_OUTCOME_OF_RECEIPT.get(receipt, Outcome.LATE), receipt)
+            elif part.abandoned is not None:
+                self._end(Outcome.ABANDONED, part.abandoned)
+            else:
                 self._end(Outcome.LATE, Reason.DEADLINE)
                 self._cut(Reason.DEADLINE)
-            elif receipt is _NONE:
-                self._end(Outcome.COMPLETED, _NONE)
-            else:
-                self._end(Outcome.SURPLUS if receipt is Reason.COHORT_FULL else Outcome.LATE, receipt)
         self._finish_when_quiet()
 
     def _finish_when_quiet(self) -> None:
@@ -304,8 +351,8 @@ class SimulatedDevice(DeviceLink):
             return
         self._end(Outcome.DROPPED, reason)
         self._cut(reason)
-        if self.stage is _COMPUTE:
-            self._log_event(_COMPUTED, _COMPUTE, self._compute_start_s, reason)
+        if self._computing is not None:
+            self._log_event(_COMPUTED, self._computing, self._compute_start_s, reason)
         self._log_event(EventKind.DROPPED, self.stage, self.loop.now_s, reason)
         if self._task is not None:
             self._task.cancel()  # before the mailbox lets go of it
@@ -317,7 +364,7 @@ class SimulatedDevice(DeviceLink):
         """Say what keeps the device from taking part now, or ``Reason.NONE``."""
         return self._services.plan.obstacle[self.slot]
 
-    def send(self, message: Message) -> None:
+    def send(self, message: AnyMessage) -> None:
         """Start sending ``message`` to the coordinator; returns at once."""
         delivery = self.transmit(_UP, message)
         if delivery is None:
@@ -330,20 +377,27 @@ class SimulatedDevice(DeviceLink):
                 self._vanish_at(delivery.end_s)
         elif kind is Report:
             self.stage = _REPORT
-            assert self._mailbox is not None
-            self._mailbox.set_deadline(self._patience_s)
-            if plan.drop_stage[self.slot] == _REPORT:
-                span_s = delivery.last_byte_s - delivery.first_byte_s
-                self._vanish_at(delivery.first_byte_s + plan.drop_fraction[self.slot] * span_s)
+            self._report_leaves(delivery)
         elif isinstance(message, Decline):
             self._end(Outcome.DECLINED, Reason(message.reason))
         elif isinstance(message, Failure):
             self._end(Outcome.FAILED, Reason(message.reason))
+        elif kind is not Abort:
+            self._report_leaves(delivery)
+
+    def _report_leaves(self, delivery: Delivery) -> None:
+        """Be patient from now on, unless the device vanishes while this part of its report travels."""
+        assert self._mailbox is not None
+        self._mailbox.set_deadline(self._patience_s)
+        plan = self._services.plan
+        if plan.drop_stage[self.slot] == self.stage:
+            span_s = delivery.last_byte_s - delivery.first_byte_s
+            self._vanish_at(delivery.first_byte_s + plan.drop_fraction[self.slot] * span_s)
 
     def _vanish_at(self, when_s: float) -> None:
         self.loop.call_at(when_s, self.vanish, Reason.VANISHED)
 
-    def receive(self) -> Awaitable[Message]:
+    def receive(self) -> Awaitable[AnyMessage]:
         """Wait for the next frame; raise ``DeadlineExceededError`` when time is up."""
         assert self._mailbox is not None
         return self._mailbox
@@ -362,6 +416,7 @@ class SimulatedDevice(DeviceLink):
         if shortage is not _NONE:
             return shortage
         self._compute_start_s = start_s = self.loop.now_s
+        self._computing = _COMPUTE
         seconds = plan.compute_s[self.slot]
         if plan.drop_stage[self.slot] == _COMPUTE:
             before_s = seconds * plan.drop_fraction[self.slot]
@@ -372,9 +427,27 @@ class SimulatedDevice(DeviceLink):
         if start_s + seconds > self._deadline_s:
             # It knows that it cannot make it only when the time is up: others may be done by then.
             await sleep(self._deadline_s - start_s)
-            self._log_event(_COMPUTED, _COMPUTE, start_s, Reason.DEADLINE)
+            self._computed(Reason.DEADLINE)
             raise DeadlineExceededError
         result = await services.compute.run(services.kernel, self.device, seconds)
         self.loss = result.loss
-        self._log_event(_COMPUTED, _COMPUTE, start_s, _NONE)
+        self._computed(_NONE)
         return result
+
+    def participant(self, model: Model) -> Participant | None:
+        """Return the device's part in the secure sum of this round; None where updates are reported."""
+        sums = self._services.secure_sum
+        return None if sums is None else sums.participant(self.device, model)
+
+    async def prepare(self, answer: Answer) -> None:
+        """Take the device's time for what ``answer`` had it compute."""
+        self.stage = self._computing = KINDS[answer.message.__class__].stage
+        self._compute_start_s = self.loop.now_s
+        await sleep(self._services.plan.crypto[self.slot].seconds(answer.work))
+        self._computed(_NONE)
+
+    def _computed(self, reason: Reason) -> None:
+        """Record that a computation has ended."""
+        assert self._computing is not None
+        self._log_event(_COMPUTED, self._computing, self._compute_start_s, reason)
+        self._computing = None

@@ -28,7 +28,8 @@ class CkksConfig:
 
     Raises ``OverflowingConfigError`` if a sum could leave the range in which sums are exact, or for a limit
     that is not positive and finite; ``TooFewContributorsError`` for less than two contributors;
-    ``LocalProtocolError`` for parts without names of their own, or without elements.
+    ``LocalProtocolError`` for parts without names of their own, without elements, or with noise, which nobody
+    would add.
     """
 
     parts: tuple[RealPart | CountPart, ...]
@@ -48,6 +49,10 @@ class CkksConfig:
             if isinstance(part, CountPart) and part.value_max < 1:
                 raise LocalProtocolError(
                     f"part {part.name!r} has value_max {part.value_max}; write 1 or more"
+                )
+            if isinstance(part, RealPart) and part.noise_sd:
+                raise LocalProtocolError(
+                    f"part {part.name!r} has noise_sd {part.noise_sd}; homomorphic sums add none"
                 )
             if isinstance(part, RealPart) and not 0 < part.clip < math.inf:
                 raise OverflowingConfigError(

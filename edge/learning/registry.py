@@ -6,6 +6,7 @@ is to add a line here; see docs/adding-an-algorithm.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
@@ -16,16 +17,35 @@ from edge.learning.linear_regression import LinearRegression, LinearRegressionSe
 
 
 class Method(NamedTuple):
-    """A method: its settings model, its class, called with settings and problem, and what it learns from."""
+    """A method: its settings model, its class, called with settings and problem, and what it learns from.
+
+    ``uniform`` says of settings whether every update weighs 1; otherwise it weighs a number of examples.
+    ``dense`` says whether an update has the same arrays whatever data made it, so that it can be summed
+    securely.
+    """
 
     settings: type[BaseModel]
     algorithm: type[Any]
     data: Literal["ratings", "regression"]
+    uniform: Callable[[Any], bool]
+    dense: Callable[[Any], bool]
 
 
 METHODS: dict[str, Method] = {
-    "fedrecon": Method(FedReconSettings, FedRecon, "ratings"),
-    "linear-regression": Method(LinearRegressionSettings, LinearRegression, "regression"),
+    "fedrecon": Method(
+        FedReconSettings,
+        FedRecon,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda settings: settings.upload == "dense",
+    ),
+    "linear-regression": Method(
+        LinearRegressionSettings,
+        LinearRegression,
+        "regression",
+        uniform=lambda _: False,
+        dense=lambda _: True,
+    ),
 }
 """Every method by the name that ``learning.algorithm`` gives it."""
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from edge.errors import LocalProtocolError
 from edge.secagg.checks import OCTETS, DeviceIds, expect_arrays, expect_round, octets, read, read_devices
 from edge.secagg.config import SecAggConfig
+from edge.secagg.cryptography import REAL, Cryptography, Secrets
 from edge.secagg.entropy import Entropy
 from edge.secagg.errors import (
     DuplicateMessageError,
@@ -43,11 +44,9 @@ from edge.secagg.keylist import (
     read_key_list,
     survivors_statement,
 )
-from edge.secagg.keys import SECRET_BYTES, Identity, KeyPair, commit
-from edge.secagg.masks import pair_seed, self_seed
-from edge.secagg.prg import add_all_expanded
+from edge.secagg.keys import Identity
 from edge.secagg.ring import RingVector
-from edge.secagg.sealing import SEALED_BYTES, Channel, split_between
+from edge.secagg.sealing import SEALED_BYTES
 from edge.secagg.shamir import SHARE_BYTES
 from edge.secagg.states import DEVICE_FINAL, DEVICE_TRANSITIONS, DeviceEvent, DeviceState, Mode
 from edge.secagg.survivors import read_survivors, read_unmask_request
@@ -76,20 +75,6 @@ _EVENT_OF: dict[type[Any], DeviceEvent] = {
 }
 
 
-class _Secrets:
-    """All that must never leave the device, or only a share at a time; dropped when its part ends."""
-
-    __slots__ = ("channels", "encryption", "mask", "seed", "shares")
-
-    def __init__(self, entropy: Entropy) -> None:
-        self.encryption = KeyPair.generate(entropy)
-        self.mask = KeyPair.generate(entropy)
-        self.seed = entropy.bytes(SECRET_BYTES)
-        self.channels: dict[int, Channel] = {}
-        self.shares: dict[int, bytes] = {}
-        """By owner: its share of the seed, then its share of the mask key."""
-
-
 class SecAggClient:
     """One device's part in one round of secure aggregation.
 
@@ -105,16 +90,20 @@ class SecAggClient:
     entropy : where its secrets come from.
     identity : its long-term key; active mode only.
     roster : the public identity of every device of the run, fixed before it; active mode only.
+    rounding : where the randomness of stochastic rounding (and of noise) comes from, if not from ``entropy``.
+    crypto : where cryptography is done; a simulation may only account for it.
     """
 
     __slots__ = (
         "_config",
         "_context",
+        "_crypto",
         "_entropy",
         "_hood",
         "_identity",
         "_record",
         "_roster",
+        "_rounding",
         "_secrets",
         "_seen",
         "_shared",
@@ -137,6 +126,8 @@ class SecAggClient:
         entropy: Entropy,
         identity: Identity | None = None,
         roster: Mapping[int, bytes] | None = None,
+        rounding: Entropy | None = None,
+        crypto: Cryptography = REAL,
     ) -> None:
         if config.mode is Mode.ACTIVE:
             if identity is None or roster is None or roster.get(device) != identity.public:
@@ -146,11 +137,13 @@ class SecAggClient:
         self._config = config
         self._context = RoundContext(run_id, round_number, config.hash, model_hash)
         self._entropy = entropy
+        self._rounding = entropy if rounding is None else rounding
+        self._crypto = crypto
         self._identity = identity
         self._roster: Mapping[int, bytes] = {} if roster is None else roster
         self._table = DEVICE_TRANSITIONS[config.mode]
         self._seen: set[DeviceEvent] = set()
-        self._secrets: _Secrets | None = None
+        self._secrets: Secrets | None = None
         self._record = Record(b"", b"", b"")
         self._hood: Neighbourhood | None = None
         self._shared: frozenset[int] = frozenset()
@@ -175,16 +168,16 @@ class SecAggClient:
         """Make the keys of this round and return the message that advertises them."""
         self._local(DeviceEvent.ADVERTISE)
         context = self._context
-        secrets = self._secrets = _Secrets(self._entropy)
-        commitment = commit(secrets.seed, device=self.device, round_number=context.round_number)
-        self._record = Record(secrets.encryption.public, secrets.mask.public, commitment)
+        secrets = self._secrets = self._crypto.secrets(self._entropy, self.device, context.round_number)
+        self._record = secrets.public()
         record = self._record.encoded
         arrays: dict[str, npt.NDArray[Any]] = {
             "record": octets(record),
             "context": octets(context.hashes).reshape(2, -1),
         }
         if self._identity is not None:
-            arrays["signature"] = octets(self._identity.sign(keys_statement(context, self.device, record)))
+            statement = keys_statement(context, self.device, record)
+            arrays["signature"] = octets(self._crypto.sign(self._identity, statement))
         return AdvertiseKeys(context.run_id, context.round_number, self.device, arrays)
 
     def contribute(
@@ -208,22 +201,14 @@ class SecAggClient:
         self._local(DeviceEvent.CONTRIBUTE)
         hood, secrets = self._live()
         try:
-            vector, self.clipped = encode_input(self._config, values, weight, self._entropy)
+            vector, self.clipped = encode_input(self._config, values, weight, self._rounding)
         except SecAggError as error:
             self._end(error.reason)
             raise
         if watch is not None:
             watch(self.device, vector)
-        round_number = self._context.round_number
-        added = [self_seed(secrets.seed, hood.session, round_number, self.device)]
-        subtracted: list[bytes] = []
-        for other in sorted(self._shared):
-            mask_seed = pair_seed(
-                secrets.mask, hood.records[other].mask, hood.session, round_number, self.device, other
-            )
-            (added if self.device < other else subtracted).append(mask_seed)
-        add_all_expanded(vector, added, subtracted)
-        return MaskedInput(self._context.run_id, round_number, self.device, {"masked": vector})
+        secrets.mask(vector, hood, self._shared)
+        return MaskedInput(self._context.run_id, self._context.round_number, self.device, {"masked": vector})
 
     def give_up(self, reason: str) -> Abort:
         """End the device's part if it still runs, and return the message that tells the coordinator why."""
@@ -278,22 +263,14 @@ class SecAggClient:
         secrets = self._secrets
         assert secrets is not None
         hood = self._hood = read_key_list(
-            message, self._config, self._context, self.device, self._record, self._roster
+            message, self._config, self._context, self.device, self._record, self._roster, self._crypto.verify
         )
-        split = split_between(hood, self.device, secrets.seed, secrets.mask.secret, self._entropy)
-        secrets.shares[self.device] = split.own
-        sealed: list[bytes] = []
-        for other, share in split.shares.items():
-            channel = Channel.between(
-                secrets.encryption, hood, self._context.round_number, self.device, other
-            )
-            secrets.channels[other] = channel
-            sealed.append(channel.seal(share))
+        sealed = secrets.seal_shares(hood)
         return SealedShares(
             self._context.run_id,
             self._context.round_number,
             self.device,
-            {"sealed": octets(b"".join(sealed)).reshape(hood.k, SEALED_BYTES)},
+            {"sealed": octets(sealed).reshape(hood.k, SEALED_BYTES)},
         )
 
     def _take_shares(self, message: SharesDelivery) -> None:
@@ -306,9 +283,8 @@ class SecAggClient:
             raise TooFewNeighboursError(
                 f"{len(senders)} neighbours shared; with this device that is below the threshold of {hood.t}"
             )
-        for sender, row in zip(senders.tolist(), sealed, strict=True):
-            secrets.shares[sender] = secrets.channels[sender].open(row.tobytes())
-        secrets.channels.clear()
+        rows = (row.tobytes() for row in sealed)
+        secrets.open_shares(dict(zip(senders.tolist(), rows, strict=True)))
         self._shared = frozenset(senders.tolist())
 
     def _sign_survivors(self, message: ConsistencyCheck) -> ConsistencySignature:
@@ -320,13 +296,20 @@ class SecAggClient:
             self._context.run_id,
             self._context.round_number,
             self.device,
-            {"signature": octets(self._identity.sign(statement))},
+            {"signature": octets(self._crypto.sign(self._identity, statement))},
         )
 
     def _unmask(self, message: UnmaskRequest) -> UnmaskShares:
         hood, secrets = self._live()
         dead = read_unmask_request(
-            message, self._config, hood, self.device, self._shared, self._survivors, self._roster
+            message,
+            self._config,
+            hood,
+            self.device,
+            self._shared,
+            self._survivors,
+            self._roster,
+            self._crypto.verify,
         )
         # One row an owner, so both shares of one device never leave this one, whatever the request says.
         rows = [
@@ -342,7 +325,7 @@ class SecAggClient:
 
     # -- states ------------------------------------------------------------------------------------------
 
-    def _live(self) -> tuple[Neighbourhood, _Secrets]:
+    def _live(self) -> tuple[Neighbourhood, Secrets]:
         assert self._hood is not None
         assert self._secrets is not None
         return self._hood, self._secrets

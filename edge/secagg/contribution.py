@@ -1,4 +1,4 @@
-"""A client update as the parts of a secure sum."""
+"""A client update as the values that a secure sum takes."""
 
 from __future__ import annotations
 
@@ -13,51 +13,53 @@ from edge.secagg.config import CountPart, RealPart
 from edge.secagg.errors import MalformedMessageError, WeightError, WrongLengthError
 
 EXAMPLES = "examples"
-"""The part that takes the update's number of examples, if a configuration has it."""
+"""The part of whole numbers that counts examples, [1]."""
 LOSS = "loss"
-"""The part that takes the update's loss, if a configuration has it."""
+"""The real part that holds the training loss, [1], weighted as the update."""
 
 
 def part_values(
     parts: Sequence[RealPart | CountPart], update: ClientUpdate
 ) -> tuple[dict[str, npt.NDArray[Any]], int]:
-    """Return the values of each part, [length], and the weight that real ones are to be multiplied by.
+    """Return a value for each part, neither clipped nor weighted, and the weight.
+
+    The arrays of an update are multiplied by its weight already; a secure sum multiplies after clipping, so
+    here floats are divided by it. Whole numbers are taken as they are: no weight applies to them. An array
+    becomes one dimension, row by row, and keeps its dtype.
 
     Parameters
     ----------
-    parts : of the round's configuration. Each is named after an array of the update, ``EXAMPLES`` or
-        ``LOSS``; the latter two may be left out.
-    update : its arrays are already multiplied by its weight, as everywhere. Floats are divided by it again,
-        because values are clipped without their weight; whole numbers are taken as they are.
+    parts : of the configuration: one named like each array of the update, and ``EXAMPLES`` and ``LOSS`` if
+        they shall be summed, too.
+    update : the update.
 
-    Arrays are flattened in C order and keep their dtype; ``EXAMPLES`` is int64[1], ``LOSS`` float64[1].
-    Nothing is clipped.
-
-    Raises ``WeightError`` for a weight that is not a whole number from 0 up, ``MalformedMessageError`` for
-    other names than those of the parts, ``WrongLengthError`` for an array of another size.
+    Raises
+    ------
+    ``WeightError`` for a weight that is negative or no whole number, ``MalformedMessageError`` for arrays
+    without a part or parts without a value, ``WrongLengthError`` for an array of another size than its part.
     """
     if not (update.weight >= 0 and float(update.weight).is_integer()):
-        raise WeightError(f"the weight {update.weight} is not a whole number; secure sums take no others")
+        raise WeightError(f"the weight {update.weight} is not a whole number; a secure sum takes no other")
     weight = int(update.weight)
-    names = {part.name for part in parts}
-    scalars: dict[str, npt.NDArray[Any]] = {
-        EXAMPLES: np.array([update.examples], dtype=np.int64),
-        LOSS: np.array([update.loss], dtype=np.float64),
-    }
-    if update.arrays.keys() != names - scalars.keys():
-        raise MalformedMessageError(
-            f"the update has the arrays {sorted(update.arrays)!s:.80}, not {sorted(names - scalars.keys())}"
-        )
     values: dict[str, npt.NDArray[Any]] = {}
     for part in parts:
-        if part.name in scalars:
-            value = scalars[part.name]
-        else:
-            value = update.arrays[part.name].reshape(-1)
-            # An update of weight 0 is 0 already.
-            if value.dtype.kind == "f" and weight > 1:
-                value = value / weight
-        if value.size != part.length:
-            raise WrongLengthError(f"part {part.name!r} has {value.size} elements, not {part.length}")
-        values[part.name] = value
+        if part.name in update.arrays:
+            array = update.arrays[part.name]
+            if array.size != part.length:
+                raise WrongLengthError(
+                    f"array {part.name!r} has {array.size} elements; its part {part.length}"
+                )
+            flat = array.reshape(-1)
+            weighted = flat.dtype.kind == "f" and weight > 1
+            values[part.name] = flat / flat.dtype.type(weight) if weighted else flat
+        elif part.name == EXAMPLES:
+            values[part.name] = np.array([update.examples], np.int64)
+        elif part.name == LOSS:
+            values[part.name] = np.array([update.loss], np.float64)
+    missing = [part.name for part in parts if part.name not in values]
+    unknown = sorted(update.arrays.keys() - values.keys())
+    if missing or unknown:
+        raise MalformedMessageError(
+            f"parts without a value: {missing!s:.60}; arrays without a part: {unknown}"
+        )
     return values, weight

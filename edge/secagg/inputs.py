@@ -2,6 +2,9 @@
 
 The parts lie one after the other in the order of the configuration. Behind them come the weight and a one, so
 that the sum says the total weight and over how many devices it was made.
+
+Where the configuration has noise on a part, every device adds its own share before masking: discrete
+Gaussian, in ring units, after rounding. Counts, the weight and the one get none.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from edge.privacy.noise import discrete_gaussian
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.entropy import Entropy
 from edge.secagg.errors import MalformedMessageError, WeightError, WrongDtypeError, WrongLengthError
@@ -23,8 +27,8 @@ from edge.secagg.ring import RingVector
 class Sums(NamedTuple):
     """A decoded sum over ``contributors`` devices of total weight ``weight``.
 
-    ``reals`` holds Σ weight·value for each real part, float64[length], ``counts`` Σ value for each part of
-    whole numbers, int64[length].
+    ``reals`` holds Σ weight·value plus the devices' noise for each real part, float64[length], ``counts``
+    Σ value for each part of whole numbers, int64[length].
     """
 
     reals: dict[str, npt.NDArray[np.float64]]
@@ -43,7 +47,8 @@ def encode_input(
     config : the round's configuration.
     values : an array for each of its parts: float32 or float64 for real ones, signed integers for counts.
     weight : a whole number from 0 to ``weight_max``; real parts are multiplied by it.
-    entropy : where the randomness of stochastic rounding comes from.
+    entropy : where the randomness of stochastic rounding comes from, and that of the noise. A draw beyond
+        the room that the plan left for noise (12 standard deviations) is drawn again.
 
     Raises ``WeightError``, ``NotFiniteError``, ``ValueRangeError``, ``WrongDtypeError``,
     ``WrongLengthError``, and ``MalformedMessageError`` for missing or unknown parts.
@@ -64,6 +69,14 @@ def encode_input(
         if isinstance(part, RealPart):
             quantizer = config.quantizers[part.name]
             clipped += quantizer.quantize(value, entropy.bytes(SEED_BYTES), weight=weight, out=room).clipped
+            if part.noise_sd:
+                noise = discrete_gaussian(
+                    entropy.bytes(SEED_BYTES),
+                    part.noise_sd * quantizer.scale,
+                    part.length,
+                    largest=quantizer.noise_levels,
+                )
+                config.ring.add_into(room, config.ring.from_signed(noise))
         else:
             if value.dtype.kind != "i":
                 raise WrongDtypeError(f"part {part.name!r} holds signed integers, not {value.dtype}")

@@ -10,7 +10,7 @@ improbable.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from edge.secagg.checks import OCTETS, DeviceIds, expect_arrays, read, read_devices
@@ -34,11 +34,13 @@ from edge.secagg.keys import (
     check_public_key,
     key_list_hash,
     session_id_of_hash,
-    verify,
 )
 from edge.secagg.prg import SEED_BYTES
 from edge.secagg.states import Mode
 from edge.secagg_messages import KeyList
+
+Verify = Callable[[bytes, bytes, bytes], None]
+"""Checks a signature: takes identity, signature and statement; raises ``BadSignatureError``."""
 
 RECORD_BYTES = 2 * PUBLIC_BYTES + HASH_BYTES
 """Length of what a device advertises: two public keys and a commitment."""
@@ -151,6 +153,7 @@ def read_key_list(
     device: int,
     own: Record,
     roster: Mapping[int, bytes],
+    verify: Verify,
 ) -> Neighbourhood:
     """Return the neighbourhood of ``device`` from a key list, if it can be believed.
 
@@ -160,7 +163,8 @@ def read_key_list(
     config, context : this end's own.
     device : who checks.
     own : what it advertised.
-    roster : public identity of every device of the run; used in active mode only.
+    roster, verify : public identity of every device of the run, and how a signature is checked; for active
+        mode.
 
     Raises
     ------

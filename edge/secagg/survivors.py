@@ -21,8 +21,8 @@ from edge.secagg.errors import (
     TooFewSurvivorsError,
     UnknownDeviceError,
 )
-from edge.secagg.keylist import Neighbourhood, expect_neighbours, survivors_statement
-from edge.secagg.keys import SIGNATURE_BYTES, verify
+from edge.secagg.keylist import Neighbourhood, Verify, expect_neighbours, survivors_statement
+from edge.secagg.keys import SIGNATURE_BYTES
 from edge.secagg_messages import ConsistencyCheck, UnmaskRequest
 
 
@@ -65,6 +65,7 @@ def read_unmask_request(
     shared: frozenset[int],
     signed: DeviceIds | None,
     roster: Mapping[int, bytes],
+    verify: Verify,
 ) -> frozenset[int]:
     """Return the dead among the neighbours of ``device``, if the request may be answered.
 
@@ -75,7 +76,7 @@ def read_unmask_request(
     device : who is asked.
     shared : its neighbours that shared.
     signed : the survivors that it signed, in active mode; else None.
-    roster : identities, for active mode.
+    roster, verify : identities, and how a signature is checked; for active mode.
 
     Raises
     ------
@@ -92,7 +93,7 @@ def read_unmask_request(
     expect_neighbours(listed, shared, "the list of the dead")
     alive = shared - dead
     if signed is not None:
-        _expect_agreement(message, hood, signed, alive, dead, roster)
+        _expect_agreement(message, hood, signed, alive, dead, roster, verify)
     _expect_enough(config, hood, device, message.survivors, len(alive) + 1)
     return dead
 
@@ -104,6 +105,7 @@ def _expect_agreement(
     alive: frozenset[int],
     dead: frozenset[int],
     roster: Mapping[int, bytes],
+    verify: Verify,
 ) -> None:
     signed = frozenset(survivors.tolist())
     if dead & signed:

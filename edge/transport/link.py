@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.clock import VirtualClockLoop
-from edge.messages import Message
+from edge.message_kinds import AnyMessage
 from edge.transport.cohort import CohortLinks
 from edge.transport.loss import Congestion, lossy_transfer
 from edge.transport.tcp_model import (
@@ -133,7 +133,12 @@ class Delivery:
     )
 
     def __init__(
-        self, link: DeviceLink, direction: Direction, message: Message, frame_bytes: int, payload_bytes: int
+        self,
+        link: DeviceLink,
+        direction: Direction,
+        message: AnyMessage,
+        frame_bytes: int,
+        payload_bytes: int,
     ) -> None:
         self.link = link
         self.direction = direction
@@ -208,7 +213,7 @@ class SimulatedNetwork:
         link: DeviceLink,
         conditions: Conditions,
         direction: Direction,
-        message: Message,
+        message: AnyMessage,
         frame_bytes: int,
         payload_bytes: int,
     ) -> Delivery:

@@ -74,7 +74,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_run_imports_neither_sockets_nor_onnx() -> None:
     imported = python("import sys, coordinator.cli.run\nprint(*sys.modules)\n").split()
     assert "numpy" in imported
-    assert {"aiohttp", "onnxruntime", "cryptography", "jinja2"}.isdisjoint(imported)
+    assert {"aiohttp", "onnxruntime", "jinja2", "tenseal", "dp_accounting"}.isdisjoint(imported)
 
 
 def test_blas_is_held_to_one_thread_before_numpy_is_imported() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_profiles.profile import DeviceProfile, ThermalProfile
+from device_profiles.profile import CryptoProfile, DeviceProfile, ThermalProfile
 from edge.device.compute_model import (
     KAPPA,
     ComputeSpecs,
@@ -97,7 +97,8 @@ def test_one_step_by_hand() -> None:
 
 def test_specs_of_profiles_and_their_rows() -> None:
     thermal = ThermalProfile("warm", floor=0.6, onset_s=90.0, tau_s=200.0)
-    slow = DeviceProfile("slow", "a phone", 1e9, 3e9, 2e9, 1 << 30, 2e-5, 2.0, 0.1, None, thermal)
+    crypto = CryptoProfile("core", 1e-4, 2e-4, 3e-6, 1e-4, 4e-4, 1e9, 5e7, 1e8, 0.02, 0.005)
+    slow = DeviceProfile("slow", "a phone", 1e9, 3e9, 2e9, 1 << 30, 2e-5, 2.0, 0.1, None, thermal, crypto)
     fast = dataclasses.replace(slow, name="fast", flops_1_thread=5e9, flops_all_threads=2e10)
     table = ComputeSpecs.of([slow, fast], all_threads=False)
     assert table.flops_per_s.tolist() == [1e9, 5e9]

@@ -10,7 +10,7 @@ from device_profiles.errors import UnknownProfileError
 
 SHIPPED = catalogue.load()
 EVERY_PROFILE = [(section, name) for section, names in SHIPPED.names().items() for name in names]
-WORDS = {"example", "note", "kind", "thermal", "radio", "availability"}
+WORDS = {"example", "note", "kind", "thermal", "crypto", "radio", "availability"}
 
 
 def test_the_shipped_catalogue_is_whole() -> None:
@@ -22,6 +22,7 @@ def test_the_shipped_catalogue_is_whole() -> None:
         "fleets": 7,
         "radios": 6,
         "thermal": 4,
+        "crypto": 8,
     }
 
 
@@ -77,8 +78,53 @@ def test_what_a_device_says() -> None:
     assert phone.op_overhead_s == 4e-6
     assert phone.battery_j == 17.325 * 3600
     assert phone.thermal.floor == 0.55
+    assert phone.crypto.name == "phone_fast"
+    assert phone.crypto.key_pair_s == 63e-6
     assert SHIPPED.device("laptop_m1").battery_j is None
     assert SHIPPED.device("mcu_esp32c3").ram_bytes == 400 * 1024
+
+
+def test_what_a_crypto_class_says() -> None:
+    server = SHIPPED.cryptos["x86_server"]
+    assert server.key_pair_s == 42e-6
+    assert server.key_exchange_s == 48.8e-6
+    assert server.seal_s == 1.8e-6
+    assert (server.sign_s, server.verify_s) == (39e-6, 139e-6)
+    assert server.expand_bytes_per_s == 5e9
+    assert server.quantise_elements_per_s == 190e6
+    # A split into 100 shares with threshold 67 takes 0.24 ms.
+    assert server.share_products_per_s == pytest.approx(100 * 67 * 16 / 0.24e-3, rel=1e-3)
+    assert (server.ckks_encrypt_s, server.ckks_decrypt_s) == (5.2e-3, 1.3e-3)
+    assert server.sources["expand_bytes_per_s"] == "own (100,000 elements of 32 bits)"
+    rows = {row.field: row for row in SHIPPED.describe("sbc_pi4")}
+    assert (rows["crypto"].value, rows["crypto"].source) == ("gateway", "")
+    assert rows["crypto.expand_rate"].value == "50 MB/s"
+    assert rows["crypto.expand_rate"].citation.startswith("ThomasKaiser/sbc-bench")
+    assert rows["crypto.verify"].value == "2.085 ms"
+    assert rows["crypto.verify"].citation == SHIPPED.sources["assumption"]
+
+
+def test_every_device_has_a_crypto_class_and_every_class_but_the_measured_one_a_device() -> None:
+    used = {device.crypto for device in SHIPPED.devices.values()}
+    assert {profile.name for profile in used} == set(SHIPPED.cryptos) - {"x86_server"}
+    assert used <= set(SHIPPED.cryptos.values())
+
+
+@pytest.mark.parametrize("name", sorted(set(SHIPPED.cryptos) - {"x86_server"}))
+def test_an_assumed_crypto_class_is_the_measured_one_at_the_scale_it_names(name: str) -> None:
+    server, profile = SHIPPED.cryptos["x86_server"], SHIPPED.cryptos[name]
+    scales = set()
+    for field, source in profile.sources.items():
+        named = re.fullmatch(r"assumption \(x86_server, times × ([\d.]+), rates / \1\)", source)
+        if named is None:
+            assert (name, field) == ("gateway", "expand_bytes_per_s")
+            continue
+        scale = float(named.group(1))
+        ratio = getattr(profile, field) / getattr(server, field)
+        # Three digits are written, so the ratio holds to half a per cent.
+        assert ratio == pytest.approx(1 / scale if field.endswith("_per_s") else scale, rel=5e-3), field
+        scales.add(scale)
+    assert len(scales) == 1
 
 
 def test_what_availability_and_fleets_say() -> None:
@@ -115,6 +161,7 @@ def test_a_name_that_is_not_there(find: object, name: str, message: str) -> None
 
 def test_a_section_narrows_the_search() -> None:
     assert SHIPPED.describe("lte", "radios")[0].field == "promotion"
+    assert SHIPPED.describe("board", "crypto")[0].field == "key_pair"
     with pytest.raises(UnknownProfileError):
         SHIPPED.describe("lte", "devices")
 

@@ -8,6 +8,7 @@ import pytest
 from device_profiles import catalogue
 from device_profiles.availability import TraceAvailability
 from device_profiles.catalogue import CatalogueError
+from device_profiles.profile import CryptoProfile
 
 BOARD = """\
 sources:
@@ -23,7 +24,23 @@ devices:
     active_power: 4 W
     compute_sigma: 0.1
     thermal: board
+    crypto: board
     sources: bench (five runs)
+"""
+CRYPTO = """\
+crypto:
+  our_core:
+    key_pair: 1 ms
+    key_exchange: 2 ms
+    seal: 30 us
+    sign: 3 ms
+    verify: 5 ms
+    expand_rate: 40 MB/s
+    quantise_rate: 2 Mop/s
+    share_rate: 7 Mop/s
+    ckks_encrypt: 90 ms
+    ckks_decrypt: 30 ms
+    sources: assumption
 """
 RADIO = """\
 radios:
@@ -75,6 +92,64 @@ def test_a_file_replaces_a_profile_and_what_refers_to_it_follows(tmp_path: Path)
     loaded = catalogue.load([write(tmp_path, RADIO)])
     assert loaded.network("4g_uk").radio.promotion_s == 1.0
     assert catalogue.load().network("4g_uk").radio.promotion_s == 0.26
+
+
+def test_a_crypto_class_of_ones_own(tmp_path: Path) -> None:
+    board = BOARD.replace("crypto: board", "crypto: our_core")
+    loaded = catalogue.load([write(tmp_path, board), write(tmp_path, CRYPTO, "crypto.yaml")])
+    assert loaded.device("our_board").crypto == CryptoProfile(
+        "our_core", 1e-3, 2e-3, 30e-6, 3e-3, 5e-3, 40e6, 2e6, 7e6, 90e-3, 30e-3
+    )
+    rows = {row.field: row for row in loaded.describe("our_board")}
+    assert (rows["crypto"].value, rows["crypto.share_rate"].value) == ("our_core", "7 Mop/s")
+    assert rows["crypto.seal"].source == "assumption"
+
+
+def test_a_replaced_crypto_class_reaches_the_shipped_devices(tmp_path: Path) -> None:
+    loaded = catalogue.load([write(tmp_path, CRYPTO.replace("our_core", "phone_mid"))])
+    assert loaded.device("phone_mid_2020").crypto.verify_s == 5e-3
+    assert loaded.device("phone_flagship_2023").crypto == catalogue.load().cryptos["phone_fast"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("key_pair: 1 ms", "key_pair: 1", "3:15: crypto.our_core.key_pair: '1' has no unit; write '1 s'"),
+        ("seal: 30 us", "seal: -30 us", "5:11: crypto.our_core.seal: '-30 us' is negative"),
+        ("40 MB/s", "0 MB/s", "8:18: crypto.our_core.expand_rate: '0 MB/s' is zero"),
+        ("2 Mop/s", "2", "9:20: crypto.our_core.quantise_rate: '2' has no unit; write '2 Mop/s'"),
+        ("7 Mop/s", "7 M", "10:17: crypto.our_core.share_rate: '7 M': unknown unit 'M'; write one of Gop/s"),
+        ("    ckks_encrypt: 90 ms\n", "", "2:3: crypto.our_core.ckks_encrypt: is missing"),
+        ("seal:", "seals:", "5:5: crypto.our_core.seals: unknown key\n    did you mean 'seal'?"),
+        (
+            "sources: assumption",
+            "sources: {seal: assumption}",
+            "3:5: crypto.our_core.key_pair: has no source; write it under 'sources', if only as "
+            "'key_pair: assumption'",
+        ),
+        ("our_core:", "Our Core:", '2:3: crypto."Our Core": use small letters'),
+        ("crypto:", "crypt:", "1:1: crypt: unknown section\n    did you mean 'crypto'?"),
+    ],
+)
+def test_a_problem_of_a_crypto_class_is_shown_where_it_stands(
+    tmp_path: Path, old: str, new: str, expected: str
+) -> None:
+    assert expected in "\n".join(problems(tmp_path, CRYPTO.replace(old, new, 1)))
+
+
+def test_unknown_thermal_and_crypto_profiles_are_shown_at_once(tmp_path: Path) -> None:
+    text = BOARD.replace("thermal: board", "thermal: bord").replace("crypto: board", "crypto: gatway")
+    assert problems(tmp_path, text) == [
+        "13:14: devices.our_board.thermal: unknown thermal profile 'bord'",
+        "    did you mean 'board'?",
+        "14:13: devices.our_board.crypto: unknown crypto profile 'gatway'",
+        "    did you mean 'gateway'?",
+    ]
+
+
+def test_a_crypto_class_that_cannot_be_built_is_not_missed_by_its_devices(tmp_path: Path) -> None:
+    text = BOARD.replace("crypto: board", "crypto: our_core") + CRYPTO.replace("30 us", "30")
+    assert problems(tmp_path, text) == ["20:11: crypto.our_core.seal: '30' has no unit; write '30 s'"]
 
 
 def test_an_empty_battery_is_mains_power_and_needs_no_source(tmp_path: Path) -> None:
@@ -129,9 +204,15 @@ def test_recorded_sessions_relative_to_the_file(tmp_path: Path) -> None:
             "13:14: devices.our_board.thermal: unknown thermal profile 'bord'\n    did you mean 'board'?",
         ),
         (
+            "crypto: board",
+            "crypto: bord",
+            "14:13: devices.our_board.crypto: unknown crypto profile 'bord'\n    did you mean 'board'?",
+        ),
+        ("    crypto: board\n", "", "4:3: devices.our_board.crypto: is missing"),
+        (
             "bench (five runs)",
             "bensh",
-            "14:14: devices.our_board.sources: unknown source 'bensh'\n    did you mean 'bench'?",
+            "15:14: devices.our_board.sources: unknown source 'bensh'\n    did you mean 'bench'?",
         ),
         (
             "bench (five runs)",

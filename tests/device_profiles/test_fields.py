@@ -49,6 +49,13 @@ def test_text_gets_the_meaning_of_its_field(kind: Any, text: object, value: obje
         (fields.Bytes, ["1 B"], "a list where a size in bytes belongs; write '5 KiB'"),
         (fields.PositiveSeconds, "0 s", "'0 s' is zero; write more, such as '5 s'"),
         (fields.BitsPerSecond, "0 bit/s", "'0 bit/s' is zero; write more, such as '5 Mbit/s'"),
+        (fields.OperationsPerSecond, "190", "'190' has no unit; write '190 Mop/s'"),
+        (fields.OperationsPerSecond, "0 op/s", "'0 op/s' is zero; write more, such as '5 Mop/s'"),
+        (
+            fields.OperationsPerSecond,
+            "1 GFLOP/s",
+            "'1 GFLOP/s' is a compute rate, not an operation rate; write '1 Mop/s'",
+        ),
         (fields.PositiveInt, "2.5", "'2.5' is not a whole number; write one such as '2'"),
         (fields.PositiveInt, "1e3", "'1e3' is not a whole number; write one such as '1000'"),
         (fields.PositiveInt, "0", "'0' is too small; write 1 or more"),

@@ -19,6 +19,7 @@ from device_profiles.availability import (
 from device_profiles.errors import ProfileError, UnknownProfileError
 from device_profiles.frozen import FrozenMap
 from device_profiles.profile import (
+    CryptoProfile,
     DeviceProfile,
     FleetMix,
     NetworkProfile,
@@ -28,9 +29,10 @@ from device_profiles.profile import (
 )
 
 COOL = ThermalProfile("cool", floor=1.0, onset_s=0.0, tau_s=1.0)
+CRYPTO = CryptoProfile("crypto", 1e-4, 2e-4, 3e-6, 1e-4, 4e-4, 1e9, 5e7, 1e8, 0.02, 0.005, {"seal_s": "x"})
 RADIO = RadioProfile("radio", 0.26, 1.21, 10.0, 1.06, 0.0, 0.0, 1.2, 4.4e-7, 5.2e-8)
 DEVICE = DeviceProfile(
-    "phone", "a phone", 2e10, 4e10, 9e9, 2**32, 8e-6, 3.0, 0.2, 5e4, COOL, {"ram_bytes": "x"}
+    "phone", "a phone", 2e10, 4e10, 9e9, 2**32, 8e-6, 3.0, 0.2, 5e4, COOL, CRYPTO, {"ram_bytes": "x"}
 )
 NETWORK = NetworkProfile("net", 3e7, 8e6, 0.02, 0.005, 0.001, 0.6, 0.8, RADIO)
 BATTERY = BatteryGated("b", 6e4, 0.2, 0.2, 1.0, 0.5, 10.0, 22.0, 8.0)
@@ -51,6 +53,17 @@ BATTERY = BatteryGated("b", 6e4, 0.2, 0.2, 1.0, 0.5, 10.0, 22.0, 8.0)
         (COOL, {"floor": 0.0}, "floor", "above 0"),
         (COOL, {"floor": 1.1}, "floor", "at most 1"),
         (COOL, {"tau_s": 0.0}, "tau_s", "above zero"),
+        (CRYPTO, {"name": "Crypto"}, "name", "small letters"),
+        (CRYPTO, {"key_pair_s": -1e-6}, "key_pair_s", "zero or more"),
+        (CRYPTO, {"key_exchange_s": float("nan")}, "key_exchange_s", "finite"),
+        (CRYPTO, {"seal_s": -1.0}, "seal_s", "zero or more"),
+        (CRYPTO, {"sign_s": float("inf")}, "sign_s", "finite"),
+        (CRYPTO, {"verify_s": "1 ms"}, "verify_s", "finite number"),
+        (CRYPTO, {"expand_bytes_per_s": 0.0}, "expand_bytes_per_s", "above zero"),
+        (CRYPTO, {"quantise_elements_per_s": float("inf")}, "quantise_elements_per_s", "finite"),
+        (CRYPTO, {"share_products_per_s": -1.0}, "share_products_per_s", "above zero"),
+        (CRYPTO, {"ckks_encrypt_s": True}, "ckks_encrypt_s", "finite number"),
+        (CRYPTO, {"ckks_decrypt_s": -1.0}, "ckks_decrypt_s", "zero or more"),
         (RADIO, {"tail_w": -0.1}, "tail_w", "zero or more"),
         (NETWORK, {"down_bps": 0.0}, "down_bps", "above zero"),
         (NETWORK, {"loss": 1.0}, "loss", "below 1"),
@@ -112,11 +125,19 @@ def test_profiles_are_immutable_hashable_and_survive_pickling() -> None:
         mix.name = "other"  # type: ignore[misc]
     with pytest.raises(TypeError):
         mix.devices["phone"] = 0.5  # type: ignore[index]
-    for profile in (mix, DEVICE, NETWORK, OnOffSessions("o", Exponential(60.0), LogNormal(5.0, 0.9))):
+    for profile in (mix, DEVICE, CRYPTO, NETWORK, OnOffSessions("o", Exponential(60.0), LogNormal(5.0, 0.9))):
         again = pickle.loads(pickle.dumps(profile))
         assert again == profile
         assert hash(again) == hash(profile)
-    assert pickle.loads(pickle.dumps(DEVICE)).sources == {"ram_bytes": "x"}
+    again = pickle.loads(pickle.dumps(DEVICE))
+    assert (again.sources, again.crypto.sources) == ({"ram_bytes": "x"}, {"seal_s": "x"})
+
+
+def test_a_free_primitive_is_allowed_and_where_a_number_is_from_does_not_tell_profiles_apart() -> None:
+    free = dataclasses.replace(CRYPTO, key_pair_s=0.0, sources={})
+    assert free.key_pair_s == 0.0
+    assert free != CRYPTO
+    assert dataclasses.replace(free, key_pair_s=CRYPTO.key_pair_s) == CRYPTO
 
 
 def test_a_profile_does_not_share_the_mapping_it_was_given() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from device_profiles import catalogue
+from device_profiles import catalogue, catalogue_reading
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS
 from device_profiles.importers.link_csv import read_link_csv
 
 GUIDE = Path(__file__).parents[2] / "docs" / "adding-a-profile.md"
-SECTIONS = ("sources:", "devices:", "thermal:", "networks:", "radios:", "availability:", "fleets:")
+SECTIONS = ("sources:", *(f"{section}:" for section in catalogue_reading.SECTIONS))
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,7 @@ def test_the_profiles_in_the_guide_load(guide: str, tmp_path: Path) -> None:
     assert loaded.network("our_4g").down_bps == 24e6
     assert loaded.fleet("our_fleet").availability == "commuters"
     assert "our_case" in loaded.thermals
+    assert loaded.device("our_board").crypto == loaded.cryptos["our_core"]
     assert "our_radio" in loaded.radios
 
 

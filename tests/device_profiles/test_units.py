@@ -87,6 +87,7 @@ def test_the_other_quantities() -> None:
     assert units.parse_voltage_v("3.85 V") == 3.85
     assert units.parse_bytes_per_s("20 GB/s") == 20e9
     assert units.parse_flops_per_s("58 GFLOP/s") == 58e9
+    assert units.parse_operations_per_s("63.3 Mop/s") == 63.3e6
 
 
 @pytest.mark.parametrize(

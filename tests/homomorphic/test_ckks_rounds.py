@@ -204,6 +204,20 @@ def test_a_target_above_the_devices_waits_for_all() -> None:
     fleet.check_sum([0, 1])
 
 
+def test_more_devices_than_sums_are_exact_for_may_come_if_not_all_are_taken() -> None:
+    fleet = Fleet(ModelledScheme(), 15, target=10)
+    fleet.contribute(range(4, 14))
+    fleet.finish()
+    fleet.check_sum(range(4, 14))
+
+
+def test_a_target_below_min_contributors_reveals_nothing() -> None:
+    fleet = Fleet(ModelledScheme(), 3, target=1)
+    fleet.contribute([2])
+    assert isinstance(fleet.server.failure, TooFewContributorsError)
+    assert fleet.notices() == {2: "too-few-contributors"}
+
+
 def test_losses_below_a_target_still_end_the_collection() -> None:
     fleet = Fleet(ModelledScheme(), 4, target=3)
     fleet.contribute([0, 1])
@@ -218,8 +232,8 @@ def test_losses_below_a_target_still_end_the_collection() -> None:
     [
         ({"devices": []}, LocalProtocolError),
         ({"devices": [1, 1]}, LocalProtocolError),
-        ({"devices": [1, 2, 3], "target": 1}, LocalProtocolError),
         ({"devices": range(11)}, OverflowingConfigError),
+        ({"devices": range(12), "target": 11}, OverflowingConfigError),
     ],
 )
 def test_a_round_that_cannot_be_is_refused_at_once(

@@ -52,6 +52,7 @@ def test_the_hash_is_of_everything_that_both_ends_must_agree_on() -> None:
         ({"parts": (RealPart("", 1, 1.0),)}, LocalProtocolError),
         ({"parts": (RealPart("factors", 0, 1.0),)}, LocalProtocolError),
         ({"parts": (CountPart("touched", 1, 0),)}, LocalProtocolError),
+        ({"parts": (RealPart("factors", 1, 1.0, noise_sd=0.1),)}, LocalProtocolError),
         ({"parts": (RealPart("factors", 1, 0.0),)}, errors.OverflowingConfigError),
         ({"parts": (RealPart("factors", 1, np.inf),)}, errors.OverflowingConfigError),
         ({"parts": (RealPart("factors", 1, np.nan),)}, errors.OverflowingConfigError),

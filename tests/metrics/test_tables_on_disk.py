@@ -72,7 +72,7 @@ def test_the_digest_is_that_of_the_tables_read_back(tmp_path: Path) -> None:
 
 def test_the_digest_of_known_rounds_stays_the_same(tmp_path: Path) -> None:
     # Changes only together with the schema's version: digests are compared across releases.
-    assert write_run(tmp_path, rounds=3) == "3746a18b9ea091a63e7f278842aed40b"
+    assert write_run(tmp_path, rounds=3) == "e76369d7ffa36aba38447147600b48d1"
 
 
 def test_the_digest_does_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_the_digest_sees_every_column_but_the_measured(column: str) -> None:
     position = batch.schema.get_field_index(column)
     kind = batch.schema.field(column).type
     text = pa.types.is_dictionary(kind)
-    changed = pa.array(["other" if text else batch.column(column)[0].as_py() + 1]).cast(kind)
+    changed = pa.array(["other" if text else (batch.column(column)[0].as_py() or 0) + 1]).cast(kind)
     columns = [*batch.columns[:position], changed, *batch.columns[position + 1 :]]
     altered = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
     same = _digest("rounds", altered) == _digest("rounds", batch)

@@ -75,11 +75,9 @@ def test_weights_are_whole_numbers(weight: float) -> None:
     [
         ((FACTORS,), {}, errors.MalformedMessageError),
         ((FACTORS, TOUCHED, RealPart("bias", 1, 1.0)), {}, errors.MalformedMessageError),
-        ((FACTORS, TOUCHED, LOSS), {"loss": np.zeros(1)}, errors.MalformedMessageError),
         ((FACTORS, TOUCHED), {"examples": np.zeros(1)}, errors.MalformedMessageError),
         ((FACTORS, TOUCHED), {"factors": np.zeros(5)}, errors.WrongLengthError),
         ((FACTORS, TOUCHED), {"touched": np.zeros(4, dtype=np.int64)}, errors.WrongLengthError),
-        ((FACTORS, TOUCHED, RealPart("loss", 2, 1.0)), {}, errors.WrongLengthError),
     ],
 )
 def test_other_arrays_than_planned_are_refused(

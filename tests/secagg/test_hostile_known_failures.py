@@ -11,6 +11,7 @@ from secagg_harness import Fleet, small_config, with_arrays
 from edge.codec import decode
 from edge.secagg import errors
 from edge.secagg.config import RealPart, SecAggConfig
+from edge.secagg.cryptography import DeviceSecrets
 from edge.secagg.graph import GraphParameters
 from edge.secagg.inputs import decode_sum
 from edge.secagg.keylist import Record
@@ -53,8 +54,8 @@ def test_a_public_key_is_not_the_private_one() -> None:
     client = fleet.clients[0]
     record = Record.of(client.advertise().arrays["record"].tobytes())
     secrets = client._secrets
-    assert secrets is not None
-    private = {secrets.encryption.secret, secrets.mask.secret, secrets.seed}
+    assert isinstance(secrets, DeviceSecrets)
+    private = {secrets._encryption.secret, secrets._mask.secret, secrets._seed}
     assert len(private) == 3
     assert private.isdisjoint(record)
 

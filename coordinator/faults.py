@@ -1,0 +1,58 @@
+"""Faults of a scenario, applied to what a round will be like for its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.scenario.faults_section import Fault
+from edge.device.round_services import CohortPlan
+from edge.rng import hashed_uniform, stream_key
+from edge.vocabulary import Stage, label
+
+Ids = npt.NDArray[np.int64]
+
+_STAGE_OF_LABEL: Final = {label(stage): stage for stage in Stage}
+_ORDER: Final = (
+    Stage.INVITE,
+    Stage.DOWNLOAD,
+    Stage.COMPUTE,
+    Stage.REPORT,
+    Stage.ADVERTISE_KEYS,
+    Stage.SHARE_KEYS,
+    Stage.MASKED_INPUT,
+    Stage.CONSISTENCY,
+    Stage.UNMASK,
+    Stage.ACKNOWLEDGE,
+)
+"""The stages as a device comes to them."""
+_RANK: Final = {int(stage): rank for rank, stage in enumerate(_ORDER)}
+
+
+def strike(
+    faults: Sequence[Fault], plan: CohortPlan, seed: int, ids: Ids, round_number: int, phase: str
+) -> None:
+    """Let the faults of a phase strike: note in ``plan`` who vanishes, at which stage and how far into it.
+
+    Exactly the fault's share of the ``ids`` (int64 [n]) is drawn, anew in every round. A device that would go
+    away sooner anyway does.
+    """
+    for fault in faults:
+        if fault.during not in (None, phase):
+            continue
+        stage = _STAGE_OF_LABEL[fault.at_stage]
+        key = stream_key(seed, "fault", fault.name)
+        # Rounded before anything else: 30% of 10 is 3, whatever 0.3 * 10 is in binary.
+        count = round(round(fault.on.fraction * len(ids), 9))
+        drawn = np.argsort(hashed_uniform(key, ids, round_number, 0), kind="stable")[:count]
+        fractions = hashed_uniform(key, ids, round_number, 1)
+        for slot in np.sort(drawn).tolist():
+            planned = plan.drop_stage[slot]
+            if planned < 0 or _RANK[stage] < _RANK[planned]:
+                plan.drop_stage[slot] = int(stage)
+                plan.drop_fraction[slot] = float(fractions[slot])
+        if _RANK[stage] <= _RANK[Stage.COMPUTE]:
+            plan.computes[drawn] = False

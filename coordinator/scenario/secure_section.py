@@ -1,0 +1,156 @@
+"""The section ``secure_aggregation``: how updates are summed so that the coordinator sees the sum alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from coordinator.scenario.errors import Problem
+from coordinator.scenario.model import Section, require
+from device_profiles.fields import Fraction, PositiveFloat, PositiveInt, PositiveSeconds
+from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
+from edge.secagg.graph import GraphParameters
+from edge.secagg.states import CoordinatorState, Mode
+
+STAGE_KEYS: Final = {
+    CoordinatorState.SHARING: "share_keys",
+    CoordinatorState.MASKING: "masked_input",
+    CoordinatorState.CHECKING: "consistency",
+    CoordinatorState.UNMASKING: "unmask",
+}
+"""The key of ``stage_deadlines`` for each stage that has a deadline of its own."""
+
+
+class StageDeadlines(Section):
+    """How long the coordinator waits in each stage; ``rounds.deadline`` is for all that comes before."""
+
+    share_keys: PositiveSeconds = Field(default=15.0, description="from the keys to the last sealed shares")
+    masked_input: PositiveSeconds = Field(default=15.0, description="from the shares to the last input")
+    consistency: PositiveSeconds = Field(
+        default=15.0, description="from the list of survivors to the last signature (mode active)"
+    )
+    unmask: PositiveSeconds = Field(default=15.0, description="from the request to the last shares needed")
+
+    def of(self, stage: CoordinatorState) -> float:
+        """Return the deadline of a stage, seconds."""
+        return float(getattr(self, STAGE_KEYS[stage]))
+
+    @property
+    def total_s(self) -> float:
+        """All of them together, seconds."""
+        return self.share_keys + self.masked_input + self.consistency + self.unmask
+
+
+class NoSecureAggregation(Section):
+    """Every device reports in the clear."""
+
+    mode: Literal["off"] = Field(default="off", description="off: no secure aggregation")
+
+
+class _SecureSum(Section):
+    """What all protocols have in common."""
+
+    clip: PositiveFloat = Field(
+        default=1.0, description="elements of an update are clipped to ± this before they are summed"
+    )
+    examples_max: PositiveInt = Field(
+        default=1000,
+        description="most examples of a device; with weights by examples also the largest weight",
+    )
+    loss_max: PositiveFloat = Field(
+        default=10.0, description="largest training loss that is summed; a higher one counts as this"
+    )
+    min_contributors: PositiveInt = Field(
+        default=2, description="no sum over fewer devices is revealed; `rounds.quorum` may ask for more"
+    )
+    stage_deadlines: StageDeadlines = Field(
+        default=StageDeadlines(), description="how long the coordinator waits in each stage"
+    )
+
+    @model_validator(mode="after")
+    def _hides_the_single(self) -> Self:
+        require(self._few_problems())
+        return self
+
+    def _few_problems(self) -> Iterator[Problem]:
+        if self.min_contributors < HONEST_AT_LEAST:
+            message = f"a sum over {self.min_contributors} is that device's update"
+            yield Problem(("min_contributors",), f"{message}; write {HONEST_AT_LEAST} or more")
+
+    def parts(self, arrays: Iterable[tuple[str, int]]) -> tuple[RealPart | CountPart, ...]:
+        """Return the parts of a sum: the arrays of an update by name and length, examples, and loss."""
+        return (
+            *(RealPart(name, length, self.clip) for name, length in arrays),
+            CountPart("examples", 1, self.examples_max),
+            RealPart("loss", 1, self.loss_max),
+        )
+
+
+class Masking(_SecureSum):
+    """Double masking (Bonawitz et al. 2017) on the neighbour graph of Bell et al. (2020)."""
+
+    mode: Literal["secagg", "secagg-plus", "active"] = Field(
+        description="secagg: everybody is everybody's neighbour; secagg-plus: a sparse graph for more than "
+        "50 devices; active: the same for a coordinator that may lie"
+    )
+    crypto: Literal["real", "modelled"] = Field(
+        default="real",
+        description="real: done with real keys; modelled: bytes and simulated times alone, for large cohorts",
+    )
+    bits: PositiveInt = Field(default=32, description="of the ring that sums live in, 32 or 64")
+    corrupt: Fraction = Field(default=0.1, description="devices that may collude with the coordinator, γ")
+    dropout: Fraction = Field(default=0.1, description="devices that may drop out, δ")
+    neighbours: PositiveInt | None = Field(
+        default=None, description="degree k of the graph, with `threshold`; chosen for γ and δ by default"
+    )
+    threshold: PositiveInt | None = Field(
+        default=None, description="shares t that rebuild a secret, with `neighbours`; chosen by default"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Masking:
+        require(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Problem]:
+        if self.bits not in (32, 64):
+            yield Problem(("bits",), f"{self.bits} is no size of the ring; write 32 or 64")
+        if (self.neighbours is None) != (self.threshold is None):
+            written = "neighbours" if self.threshold is None else "threshold"
+            other = "threshold" if self.threshold is None else "neighbours"
+            yield Problem((written,), f"needs '{other}' beside it; write both or none", None, of_key=True)
+
+    def config(
+        self, parts: tuple[RealPart | CountPart, ...], *, n_max: int, weight_max: int, quorum: int
+    ) -> SecAggConfig:
+        """Return what devices and coordinator agree on; raises what :class:`SecAggConfig` raises."""
+        given = None
+        if self.neighbours is not None and self.threshold is not None:
+            given = GraphParameters(self.neighbours, self.threshold)
+        return SecAggConfig(
+            parts=parts,
+            n_max=n_max,
+            weight_max=weight_max,
+            bits=self.bits,
+            mode=Mode.ACTIVE if self.mode == "active" else Mode.SEMI_HONEST,
+            corrupt=self.corrupt,
+            dropout=self.dropout,
+            min_contributors=max(self.min_contributors, quorum),
+            sparse=self.mode != "secagg",
+            parameters=given,
+        )
+
+
+class Ckks(_SecureSum):
+    """Homomorphic encryption under one key that all devices share (CKKS); needs the extra `he`."""
+
+    mode: Literal["ckks"] = Field(description="ckks: homomorphic encryption")
+    crypto: Literal["real", "modelled"] = Field(
+        default="real",
+        description="real: TenSEAL encrypts; modelled: bytes and simulated times alone",
+    )
+
+
+SecureAggregation = Annotated[NoSecureAggregation | Masking | Ckks, Field(discriminator="mode")]

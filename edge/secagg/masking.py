@@ -1,0 +1,130 @@
+"""A device's part in a round of double masking: update, stages, and what each stage costs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, cast
+
+from edge.learning.base import ClientUpdate
+from edge.message_kinds import AnyMessage
+from edge.secagg.client import SecAggClient
+from edge.secagg.config import SecAggConfig
+from edge.secagg.contribution import part_values
+from edge.secagg.errors import SecAggError
+from edge.secagg.participant import Answer
+from edge.secagg.ring import RingVector
+from edge.secagg.shamir import SECRET_BYTES
+from edge.secagg.states import DEVICE_FINAL, DeviceState, Mode
+from edge.secagg.work import CryptoWork
+from edge.secagg_messages import (
+    Abort,
+    ConsistencyCheck,
+    FromDevice,
+    KeyList,
+    SecAggMessage,
+    SharesDelivery,
+    UnmaskRequest,
+)
+
+_SHARE_WORDS = 2 * SECRET_BYTES // 2
+"""Words of 16 bits in a device's two secrets."""
+
+
+class Watcher(Protocol):
+    """Sees what a device does, beside the protocol: for simulations and tests only."""
+
+    def watch(self, device: int, vector: RingVector) -> None:
+        """Note the encoded input of ``device``, [L], before it is masked; it changes afterwards."""
+
+    def released(self, holder: int, owners: Iterable[int], dead: frozenset[int]) -> None:
+        """Note that ``holder`` released a share of each of ``owners``: of the mask key if in ``dead``."""
+
+
+class MaskingParticipant:
+    """Takes a device through the stages of double masking.
+
+    Parameters
+    ----------
+    config : of the round.
+    client : the device's machine, fresh.
+    watcher : sees its input and what it releases.
+    """
+
+    __slots__ = ("_config", "_update", "_watcher", "client")
+
+    def __init__(
+        self,
+        config: SecAggConfig,
+        client: SecAggClient,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self._config = config
+        self._watcher = watcher
+        self._update: ClientUpdate | None = None
+        self.client = client
+
+    @property
+    def over(self) -> bool:
+        """Say whether nothing more is expected from the device."""
+        return self.client.state in DEVICE_FINAL
+
+    @property
+    def failure(self) -> str | None:
+        """Why the device's part ended early, by the name of an error; None while it has not."""
+        return self.client.failure
+
+    def begin(self, update: ClientUpdate) -> Answer:
+        """Take the update and return the message that advertises the device's keys."""
+        self._update = update
+        active = self._config.mode is Mode.ACTIVE
+        return Answer(self.client.advertise(), CryptoWork(key_pairs=2, signatures=int(active)))
+
+    def receive(self, message: AnyMessage) -> Answer | None:
+        """Take a frame from the coordinator; see :class:`Participant`."""
+        answer: FromDevice | None = self.client.receive(cast(SecAggMessage, message))
+        if isinstance(message, SharesDelivery) and self.client.state is DeviceState.READY:
+            answer = self._contribute()
+        elif isinstance(message, UnmaskRequest) and self._watcher is not None:
+            dead = frozenset(message.arrays["dead"].tolist())
+            self._watcher.released(self.client.device, (self.client.device, *self.client.partners), dead)
+        return None if answer is None else Answer(answer, self._work(message))
+
+    def give_up(self, reason: str) -> Abort:
+        """End the device's part and return the message that says why."""
+        return self.client.give_up(reason)
+
+    def _contribute(self) -> FromDevice:
+        assert self._update is not None
+        update, self._update = self._update, None
+        try:
+            values, weight = part_values(self._config.parts, update)
+        except SecAggError as error:
+            self.client.give_up(error.reason)
+            raise
+        watch = None if self._watcher is None else self._watcher.watch
+        return self.client.contribute(values, weight, watch=watch)
+
+    def _work(self, message: AnyMessage) -> CryptoWork:
+        """Return what the answer to ``message`` took."""
+        active = self._config.mode is Mode.ACTIVE
+        if isinstance(message, KeyList):
+            k, t = message.neighbours, message.threshold
+            return CryptoWork(
+                exchanges=k,
+                seals=k,
+                verifications=k if active else 0,
+                share_products=_SHARE_WORDS * t * (k + 1),
+            )
+        if isinstance(message, SharesDelivery):
+            masks = len(self.client.partners)
+            vector_bytes = self._config.length * self._config.bits // 8
+            return CryptoWork(
+                exchanges=masks,
+                seals=masks,
+                expanded_bytes=(masks + 1) * vector_bytes,
+                quantised=self._config.length,
+            )
+        if isinstance(message, ConsistencyCheck):
+            return CryptoWork(signatures=1)
+        assert isinstance(message, UnmaskRequest)
+        return CryptoWork(verifications=len(message.arrays["signers"]) if active else 0)
