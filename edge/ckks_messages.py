@@ -1,8 +1,9 @@
 """The messages of aggregation under homomorphic encryption (CKKS).
 
 Named tuples like those of :mod:`edge.messages`. A ciphertext is a string of bytes; those of a message lie one
-after the other in ``ciphertexts`` uint8 [bytes], cut by ``lengths`` int64 [ciphertexts]. A round that ends
-early says so with :class:`edge.secagg_messages.Abort`.
+after the other in ``ciphertexts`` uint8 [bytes], each padded with zeros to a room of fixed size so that the
+length of a frame does not depend on what is in it; ``lengths`` int64 [ciphertexts] says how much of each room
+is used. A round that ends early says so with :class:`edge.secagg_messages.Abort`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ LAYERS = ("device_profiles", "edge", "coordinator")
 EDGE_LAYERS = (
     {"clock", "rng", "errors", "vocabulary"},
     {"codec", "messages", "secagg_messages", "ckks_messages", "message_kinds", "log", "mailbox"},
-    {"transport", "learning", "data", "evaluation", "masks", "secagg", "privacy"},
+    {"transport", "learning", "data", "evaluation", "masks", "secagg", "homomorphic", "privacy"},
     {"device"},
 )
 """Folders and modules of ``edge``, lowest first; each may import its own layer and those before it."""
@@ -31,6 +31,8 @@ SANS_IO = (
     "edge/secagg_messages.py",
     "edge/secagg/client.py",
     "coordinator/secagg/server.py",
+    "edge/homomorphic/participant.py",
+    "coordinator/homomorphic/server.py",
 )
 """State machines and encodings: bytes and times are handed to them."""
 

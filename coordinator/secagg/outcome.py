@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from edge.ckks_messages import DecryptRequest
 from edge.secagg.checks import DeviceIds
 from edge.secagg.config import SecAggConfig
-from edge.secagg.errors import SecAggError
+from edge.secagg.errors import SecAggError, SumMismatchError
 from edge.secagg.inputs import read_tail
 from edge.secagg.ring import RingVector
 from edge.secagg_messages import FromCoordinator
 
 
-class SumMismatchError(SecAggError):
-    """An unmasked sum that contradicts itself: a device lied about its weight, or masked with other keys."""
-
-    NAME: ClassVar[str] = "sum-mismatch"
-
-
 class Step(NamedTuple):
     """What follows from an event: messages to send, each with its receiver, and why a frame was refused."""
 
-    send: list[tuple[int, FromCoordinator]]
+    send: Sequence[tuple[int, FromCoordinator | DecryptRequest]]
     refused: SecAggError | None = None
 
 

@@ -24,7 +24,8 @@ def part_values(
     """Return a value for each part, neither clipped nor weighted, and the weight.
 
     The arrays of an update are multiplied by its weight already; a secure sum multiplies after clipping, so
-    here they are divided by it. An array becomes one dimension, row by row, and keeps its dtype.
+    here floats are divided by it. Whole numbers are taken as they are: no weight applies to them. An array
+    becomes one dimension, row by row, and keeps its dtype.
 
     Parameters
     ----------
@@ -37,9 +38,9 @@ def part_values(
     ``WeightError`` for a weight that is negative or no whole number, ``MalformedMessageError`` for arrays
     without a part or parts without a value, ``WrongLengthError`` for an array of another size than its part.
     """
-    weight = int(update.weight) if 0 <= update.weight < 2**63 else -1
-    if weight != update.weight:
+    if not (update.weight >= 0 and float(update.weight).is_integer()):
         raise WeightError(f"the weight {update.weight} is not a whole number; a secure sum takes no other")
+    weight = int(update.weight)
     values: dict[str, npt.NDArray[Any]] = {}
     for part in parts:
         if part.name in update.arrays:
@@ -49,7 +50,8 @@ def part_values(
                     f"array {part.name!r} has {array.size} elements; its part {part.length}"
                 )
             flat = array.reshape(-1)
-            values[part.name] = flat / flat.dtype.type(weight) if weight > 1 else flat
+            weighted = flat.dtype.kind == "f" and weight > 1
+            values[part.name] = flat / flat.dtype.type(weight) if weighted else flat
         elif part.name == EXAMPLES:
             values[part.name] = np.array([update.examples], np.int64)
         elif part.name == LOSS:

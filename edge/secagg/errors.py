@@ -279,3 +279,9 @@ class CommitmentMismatchError(SecAggError):
     """A reconstructed self-mask seed that is not the one its device committed to."""
 
     NAME = "commitment-mismatch"
+
+
+class SumMismatchError(SecAggError):
+    """A sum that contradicts itself: a device lied about its weight, or used other keys."""
+
+    NAME = "sum-mismatch"

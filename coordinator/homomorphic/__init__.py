@@ -1,0 +1,1 @@
+"""Sums under homomorphic encryption (CKKS) on the coordinator's side: ciphertexts are added unread."""

@@ -1,0 +1,17 @@
+"""The named errors that only homomorphic sums have; all others are those of :mod:`edge.secagg.errors`."""
+
+from __future__ import annotations
+
+from edge.secagg.errors import SecAggError
+
+
+class BadCiphertextError(SecAggError):
+    """Bytes that are not a ciphertext under the parameters of this run, or cannot be added."""
+
+    NAME = "bad-ciphertext"
+
+
+class ImpreciseSumError(SecAggError):
+    """A decrypted sum that is not whole: there is more noise on it than so many inputs can have."""
+
+    NAME = "imprecise-sum"
