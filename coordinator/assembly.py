@@ -25,9 +25,11 @@ from coordinator.scenario.data_section import (
 )
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
-from coordinator.scenario.protection import masking_config
-from coordinator.scenario.secure_section import Masking, NoSecureAggregation, SecureAggregation
-from coordinator.secure_sums import MaskedSums, SecureSums, lengths
+from coordinator.scenario.protection import ckks_config, masking_config
+from coordinator.scenario.secure_section import Ckks, NoSecureAggregation, SecureAggregation
+from coordinator.sums.base import SecureSums, lengths
+from coordinator.sums.encrypted import EncryptedSums
+from coordinator.sums.masked import MaskedSums
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
 from device_profiles.documents import DocumentError
 from device_profiles.units import format_bytes
@@ -46,6 +48,8 @@ from edge.data.split import (
 )
 from edge.data.store import RatingStore
 from edge.data.synthetic import generate_ratings
+from edge.homomorphic.modelled_scheme import ModelledScheme
+from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.learning.base import Problem
 from edge.learning.registry import create
 from edge.secagg.cryptography import MODELLED, REAL
@@ -211,7 +215,13 @@ def _sums_of(section: SecureAggregation, loaded: LoadedScenario, workload: Workl
         hint = f"write {most} or more, or limit data.max_ratings_per_user"
         raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
     specs = workload.algorithm.upload_spec(np.ones(1, np.int64))
-    assert isinstance(section, Masking)
+    if isinstance(section, Ckks):
+        return EncryptedSums(
+            ckks_config(loaded.scenario, section, lengths(specs)),
+            section.stage_deadlines,
+            TensealScheme() if section.crypto == "real" else ModelledScheme(),
+            run_id=loaded.run_id,
+        )
     return MaskedSums(
         masking_config(loaded.scenario, section, lengths(specs)),
         section.stage_deadlines,

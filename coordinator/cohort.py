@@ -18,7 +18,7 @@ from coordinator.privacy import RunPrivacy
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.secure_sums import RoundOfSums, SecureSums
+from coordinator.sums.base import RoundOfSums, SecureSums
 from coordinator.workload import Workload
 from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop

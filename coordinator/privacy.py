@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from coordinator.scenario.privacy_section import (
     CentralGaussian,
@@ -11,6 +10,7 @@ from coordinator.scenario.privacy_section import (
     LocalGaussian,
 )
 from coordinator.scenario.schema import Scenario
+from coordinator.sums.base import SecureSums
 from edge.learning.base import Aggregate
 from edge.privacy.accounting import (
     Accountant,
@@ -23,7 +23,6 @@ from edge.privacy.accounting import (
 from edge.privacy.noise import with_gaussian
 from edge.privacy.protection import Protection
 from edge.rng import stream_bytes
-from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.entropy import SeededEntropy
 
 _COORDINATOR = 0
@@ -68,16 +67,16 @@ class RunPrivacy:
         sums = with_gaussian(aggregate.sums, section.noise_multiplier * section.clip_norm, entropy)
         return dataclasses.replace(aggregate, sums=sums)
 
-    def spend(self, config: SecAggConfig | None, *, completed: bool) -> float | None:
+    def spend(self, sums: SecureSums | None, *, completed: bool) -> float | None:
         """Count a round and return the ε of everything so far; None if it is not asked for.
 
-        A round counts for everybody, as if all had taken part. ``config`` is that of its secure sum; None
-        for one without. An abandoned round revealed no sum, but what devices reported with local noise.
+        A round counts for everybody, as if all had taken part. ``sums`` is how its updates were summed; None
+        for in the clear. An abandoned round revealed no sum, but what devices reported with local noise.
         """
         if self._accountant is None:
             return None
         if completed or isinstance(self.section, LocalGaussian):
-            self._accountant.compose(self._release(config))
+            self._accountant.compose(self._release(sums))
         return self._accountant.epsilon(self.section.delta)
 
     def _neighbours(self) -> Neighbours:
@@ -86,21 +85,16 @@ class RunPrivacy:
         replace = sampled or isinstance(section, LocalGaussian)
         return Neighbours.REPLACE_ONE if replace else Neighbours.ZERO_OUT
 
-    def _release(self, config: SecAggConfig | None) -> Release:
+    def _release(self, sums: SecureSums | None) -> Release:
         section = self.section
         if isinstance(section, DistributedDiscreteGaussian):
-            assert config is not None
+            config = None if sums is None else sums.masked
+            assert config is not None, "the scenario was checked"
             return DiscreteGaussianRelease.of(config, section.clip_norm, config.honest_contributors)
         if isinstance(section, LocalGaussian):
             return GaussianRelease(section.noise_multiplier)
-        multiplier = section.noise_multiplier
-        if config is not None:
-            # Stochastic rounding moves each element of an update by less than one unit of the ring.
-            units = sum(
-                part.length / config.quantizers[part.name].scale ** 2
-                for part in config.parts
-                if isinstance(part, RealPart) and part.name != "loss"
-            )
-            multiplier *= section.clip_norm / (section.clip_norm + math.sqrt(units))
+        # What rounding adds to an update, it adds to what one user can do to the sum.
+        rounding = 0.0 if sums is None else sums.rounding_norm
+        multiplier = section.noise_multiplier * section.clip_norm / (section.clip_norm + rounding)
         sampling = Sampling(self._devices, self._invited) if section.amplification == "sampling" else None
         return GaussianRelease(multiplier, sampling)

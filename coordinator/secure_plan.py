@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coordinator.scenario.protection import masking_config
+from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian
+from coordinator.scenario.protection import ckks_config, masking_config
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation
-from edge.secagg.config import SecAggConfig
+from edge.homomorphic.config import CkksConfig
+from edge.secagg.config import RealPart, SecAggConfig
 
 
 def plan_lines(scenario: Scenario) -> list[str]:
@@ -15,12 +17,22 @@ def plan_lines(scenario: Scenario) -> list[str]:
 
     It does not depend on the data: every element of an update has the same clip.
     """
-    section = scenario.secure_aggregation
-    if isinstance(section, NoSecureAggregation):
-        return []
-    if isinstance(section, Ckks):
-        return list(_ckks_lines(section, scenario))
-    return list(_masking_lines(masking_config(scenario, section, [("update", 1)]), section))
+    lines: list[str] = []
+    for phase in [phase.name for phase in scenario.phases] or [""]:
+        section = scenario.secure_in(phase)
+        if isinstance(section, NoSecureAggregation):
+            continue
+        if isinstance(section, Ckks):
+            plan = _ckks_lines(section, ckks_config(scenario, section, [("update", 1)]))
+        else:
+            plan = _masking_lines(masking_config(scenario, section, [("update", 1)]), section)
+        found = list(plan)
+        if found[0] in lines:
+            continue
+        lines += found
+    if scenario.privacy is not None:
+        lines += _privacy_lines(scenario)
+    return lines
 
 
 def _masking_lines(config: SecAggConfig, section: Masking) -> Iterator[str]:
@@ -39,14 +51,40 @@ def _masking_lines(config: SecAggConfig, section: Masking) -> Iterator[str]:
         f"  ring of {config.bits} bits: {steps} steps up to the clip of {quantizer.clip:g}, weights up to "
         f"{weight_max}"
     )
-    yield (
-        f"  no sum can wrap around: {n} · {weight_max} · {steps} = {n * weight_max * steps}, "
-        f"of {largest} at most"
-    )
+    noise = quantizer.noise_levels
+    one = f"{weight_max} · {steps}" if noise == 0 else f"({weight_max} · {steps} + {noise} of noise)"
+    whole = n * (weight_max * steps + noise)
+    yield f"  no sum can wrap around: {n} · {one} = {whole}, of {largest} at most"
     yield f"  rounding errs by less than {quantizer.error_bound:.3g} on an element of a sum"
 
 
-def _ckks_lines(section: Ckks, scenario: Scenario) -> Iterator[str]:
-    needed = max(section.min_contributors, scenario.rounds.quorum_reports)
+def _ckks_lines(section: Ckks, config: CkksConfig) -> Iterator[str]:
     yield f"secure aggregation: ckks, {section.crypto} cryptography, one key that all devices share"
-    yield f"  a sum needs {needed} contributors; nobody's dropping out costs it"
+    yield f"  a sum needs {config.min_contributors} contributors; nobody's dropping out costs it"
+    yield (
+        f"  real values are rounded to {config.levels} steps up to the clip; "
+        f"weights up to {config.weight_max}, up to {config.n_max} devices: every sum is exact"
+    )
+
+
+def _privacy_lines(scenario: Scenario) -> Iterator[str]:
+    privacy = scenario.privacy
+    assert privacy is not None
+    noise = privacy.noise_multiplier * privacy.clip_norm
+    yield f"privacy: {privacy.mechanism}, updates clipped to a norm of {privacy.clip_norm:g}"
+    if isinstance(privacy, CentralGaussian):
+        yield f"  the coordinator adds noise of {noise:g} to every element of a sum"
+    elif isinstance(privacy, LocalGaussian):
+        yield f"  every device adds noise of {noise:g} to every element of its update"
+    else:
+        section = next(
+            section
+            for phase in [phase.name for phase in scenario.phases] or [""]
+            if isinstance(section := scenario.secure_in(phase), Masking)
+        )
+        config = masking_config(scenario, section, [("update", 1)])
+        share = config.parts[0].noise_sd if isinstance(config.parts[0], RealPart) else 0.0
+        yield (
+            f"  every device adds noise of {share:.4g}, so that {config.honest_contributors} honest ones, "
+            f"the fewest in a sum, add {noise:g}"
+        )

@@ -26,8 +26,8 @@ from coordinator.progress import RunObserver, round_summary
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.secure_sums import SumFacts, aggregate_of
 from coordinator.selection import Selector
+from coordinator.sums.base import SumFacts, aggregate_of
 from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
 from edge.vocabulary import Outcome, RoundOutcome
@@ -184,8 +184,7 @@ class Training:
         completed = active.machine.outcome is RoundOutcome.COMPLETED
         epsilon: float | None = None
         if self._privacy is not None:
-            masked = None if cohort.sums is None else cohort.sums.masked
-            epsilon = self._privacy.spend(masked, completed=completed)
+            epsilon = self._privacy.spend(cohort.sums, completed=completed)
         if completed:
             aggregate = self._aggregate(active, number)
             self.state, self._optimizer_state = algorithm.server_update(

@@ -19,6 +19,8 @@ class MetricKind(enum.Enum):
     BYTES = "bytes"
     ENERGY = "energy"
     NUMBER = "number"
+    SHARE = "share"
+    """Part of a whole, 0 to 1."""
     EVENT = "event"
     """Happened (1) or not (0), once per observation."""
 
@@ -53,6 +55,7 @@ _PARSERS: Final[dict[MetricKind, Callable[[str], float]]] = {
     MetricKind.BYTES: SIZE.parse,
     MetricKind.ENERGY: ENERGY.parse,
     MetricKind.NUMBER: _parse_number,
+    MetricKind.SHARE: units.parse_ratio,
     MetricKind.EVENT: units.parse_ratio,
 }
 _WRITERS: Final[dict[MetricKind, Callable[[float], str]]] = {
@@ -60,6 +63,7 @@ _WRITERS: Final[dict[MetricKind, Callable[[float], str]]] = {
     MetricKind.BYTES: units.format_bytes,
     MetricKind.ENERGY: _show_energy,
     MetricKind.NUMBER: _show_number,
+    MetricKind.SHARE: _show_share,
     MetricKind.EVENT: _show_share,
 }
 
@@ -98,7 +102,7 @@ METRICS: Final = {
         ),
         Metric(
             "round.clipped",
-            MetricKind.EVENT,
+            MetricKind.SHARE,
             ROUND_TAGS,
             "per round with clipping: share of the applied values that were clipped",
         ),
@@ -110,7 +114,7 @@ METRICS: Final = {
         ),
         Metric(
             "privacy.clipped",
-            MetricKind.EVENT,
+            MetricKind.SHARE,
             ROUND_TAGS,
             "per round with privacy: share of the applied updates whose norm was clipped",
         ),

@@ -12,6 +12,7 @@ from coordinator.scenario.privacy_section import CentralGaussian, DistributedDis
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation
 from device_profiles.documents import Path
 from device_profiles.quantities import quoted
+from edge.homomorphic.config import CkksConfig
 from edge.learning.registry import METHODS
 from edge.privacy.noise import share_sd
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
@@ -58,9 +59,12 @@ def secure_problems(scenario: Scenario) -> Iterator[Problem]:
         message = "a sparse update names the items that a device rated, and cannot be summed securely"
         yield Problem(("learning", "upload"), message, "write 'upload: dense' in learning")
     for place, section in sections:
-        if isinstance(section, Masking):
+        if isinstance(section, Masking | Ckks):
             try:
-                masking_config(scenario, section, [("update", 1)])
+                if isinstance(section, Masking):
+                    masking_config(scenario, section, [("update", 1)])
+                else:
+                    ckks_config(scenario, section, [("update", 1)])
             except SecAggError as error:
                 yield Problem((*place, _KEY_OF_ERROR.get(type(error), "corrupt")), str(error))
 
@@ -159,3 +163,17 @@ def masking_config(scenario: Scenario, section: Masking, arrays: Iterable[tuple[
     share = share_sd(privacy.noise_multiplier * privacy.clip_norm, config.honest_contributors)
     noisy = tuple(RealPart(part.name, part.length, privacy.clip_norm, share) for part in parts)
     return section.config(noisy, **plan)
+
+
+def ckks_config(scenario: Scenario, section: Ckks, arrays: Iterable[tuple[str, int]]) -> CkksConfig:
+    """Return what devices and coordinator agree on for homomorphic sums.
+
+    The arguments are those of :func:`sum_parts`. Raises what :class:`CkksConfig` raises for a sum that could
+    overflow.
+    """
+    return CkksConfig(
+        sum_parts(scenario, section, arrays),
+        n_max=scenario.rounds.cohort,
+        weight_max=weight_max(scenario, section),
+        min_contributors=max(section.min_contributors, scenario.rounds.quorum_reports),
+    )

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.model import Section, require
 from device_profiles.fields import Fraction, PositiveFloat, PositiveInt, PositiveSeconds
+from edge.homomorphic import tenseal_scheme
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import CoordinatorState, Mode
@@ -151,6 +152,16 @@ class Ckks(_SecureSum):
         default="real",
         description="real: TenSEAL encrypts; modelled: bytes and simulated times alone",
     )
+
+    @model_validator(mode="after")
+    def _installed(self) -> Ckks:
+        require(self._extra_problems())
+        return self
+
+    def _extra_problems(self) -> Iterator[Problem]:
+        if self.crypto == "real" and not tenseal_scheme.available():
+            hint = "install it with \"pip install 'recfleet[he]'\", or write 'crypto: modelled'"
+            yield Problem(("mode",), "ckks needs the package tenseal", hint)
 
 
 SecureAggregation = Annotated[NoSecureAggregation | Masking | Ckks, Field(discriminator="mode")]

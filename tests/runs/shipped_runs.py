@@ -45,6 +45,22 @@ SHORTENED: dict[str, tuple[str, ...]] = {
         "rounds.cohort=60",
         "rounds.quorum=20",
     ),
+    "secagg_basic": ("rounds.count=2", "rounds.cohort=20"),
+    "secagg_dropouts": (
+        "rounds.cohort=20",
+        "phases=[{name: calm, rounds: 1}, {name: keys, rounds: 1}, {name: shares, rounds: 1},"
+        " {name: storm, rounds: 1}, {name: answers, rounds: 1}, {name: flood, rounds: 1},"
+        " {name: silence, rounds: 1}, {name: after, rounds: 1}]",
+    ),
+    "secagg_active": ("rounds.cohort=20", "phases[0].rounds=1", "phases[1].rounds=1"),
+    "secagg_vs_plain_vs_ckks": (
+        "data.items=300",
+        "rounds.cohort=10",
+        "phases[0].rounds=1",
+        "phases[1].rounds=1",
+        "phases[2].rounds=1",
+    ),
+    "distributed_dp": ("data.users=500", "rounds.cohort=60", "rounds.count=2", "privacy.accounting=false"),
 }
 """What makes every scenario that needs no download quick."""
 

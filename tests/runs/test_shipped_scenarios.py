@@ -13,7 +13,7 @@ from coordinator.scenario.load import load
 
 NEEDS_DATA = {"movielens_100k": "ml-100k", "movielens_1m": "ml-1m"}
 NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
-QUICK = ("quickstart", "iot_gateways", "uk_rural")
+QUICK = ("quickstart", "iot_gateways", "uk_rural", "secagg_basic", "secagg_vs_plain_vs_ckks")
 
 
 def data_settings(name: str) -> list[str]:
@@ -36,12 +36,17 @@ def run_shipped(name: str, folder: Path) -> RunOutcome:
 
 def test_all_are_here() -> None:
     assert {
+        "distributed_dp",
         "iot_gateways",
         "linear_regression_10x5",
         "million_dormant",
         "movielens_100k",
         "movielens_1m",
         "quickstart",
+        "secagg_active",
+        "secagg_basic",
+        "secagg_dropouts",
+        "secagg_vs_plain_vs_ckks",
         "uk_rural",
         "unseen_users",
     } <= set(NAMES)

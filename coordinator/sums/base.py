@@ -1,0 +1,123 @@
+"""Secure sums of a run: what is agreed, what a round makes of it, and what came out.
+
+A :class:`SecureSums` belongs to a run, or to some of its phases, and gives a :class:`RoundOfSums` for each
+round, which is both ends at once: the machine of the coordinator, and the part of each simulated device.
+They meet in frames alone; that both are here lets the oracle see the inputs.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.scenario.secure_section import StageDeadlines
+from coordinator.secagg.aggregation import SecureAggregation
+from edge.learning.base import Aggregate, ArraySpec
+from edge.messages import Model
+from edge.secagg.config import CountPart, RealPart, SecAggConfig
+from edge.secagg.contribution import EXAMPLES, LOSS
+from edge.secagg.inputs import Sums
+from edge.secagg.participant import Participant
+from edge.secagg.states import CoordinatorState
+
+
+def lengths(specs: Sequence[ArraySpec]) -> Iterator[tuple[str, int]]:
+    """Yield name and number of elements of each array of a dense update, from specs of one client."""
+    for spec in specs:
+        yield spec.name, int(spec.rows[0]) * int(np.prod(spec.row_shape, dtype=np.int64))
+
+
+def arrays_of(parts: Sequence[RealPart | CountPart]) -> Iterator[RealPart]:
+    """Yield the parts that hold the arrays of an update."""
+    for part in parts:
+        if isinstance(part, RealPart) and part.name != LOSS:
+            yield part
+
+
+def aggregate_of(sums: Sums, specs: Sequence[ArraySpec]) -> Aggregate:
+    """Return a decoded sum as what a method's server update takes; ``specs`` are those of one client."""
+    arrays: dict[str, npt.NDArray[np.generic]] = {}
+    for spec in specs:
+        shape = (int(spec.rows[0]), *spec.row_shape)
+        arrays[spec.name] = sums.reals[spec.name].reshape(shape).astype(spec.dtype)
+    weight = float(sums.weight)
+    examples = int(sums.counts[EXAMPLES][0]) if EXAMPLES in sums.counts else 0
+    loss = float(sums.reals[LOSS][0]) / weight if LOSS in sums.reals and weight > 0 else float("nan")
+    return Aggregate(arrays, weight, sums.contributors, examples, loss)
+
+
+@dataclass(frozen=True, slots=True)
+class SumFacts:
+    """What there is to tell of a round's secure sum, beside its stages.
+
+    Attributes
+    ----------
+    failure : name of the error that ended it, or None.
+    neighbours, threshold : of its graph; None without one.
+    sum_error : largest absolute difference from the sum in the clear, in units of the ring; None when there
+        is no sum, or none in a ring.
+    double_reveals : devices of which both secrets could be rebuilt from what was released; None where devices
+        share no secrets.
+    clipped_fraction : share of the elements of the inputs in the sum that were clipped; None without a sum.
+    """
+
+    failure: str | None
+    neighbours: int | None
+    threshold: int | None
+    sum_error: int | None
+    double_reveals: int | None
+    clipped_fraction: float | None
+
+
+class RoundOfSums(abc.ABC):
+    """One round: implements what the coordinator's actor and the simulated devices ask for."""
+
+    def __init__(self, deadlines: StageDeadlines) -> None:
+        self._deadlines = deadlines
+        self.patience_s = 2.0 * deadlines.total_s
+        """How much longer than for a report a device waits until the sum is made, seconds."""
+
+    def deadline_s(self, stage: CoordinatorState) -> float:
+        """Return how long a stage may take, seconds; of all stages but the first."""
+        return self._deadlines.of(stage)
+
+    @abc.abstractmethod
+    def start(self, model: Model, invited: list[int], target: int) -> SecureAggregation:
+        """Return the machine that makes the sum over those of ``invited`` that come, ``target`` at most."""
+
+    @abc.abstractmethod
+    def participant(self, device: int, model: Model) -> Participant:
+        """Return the part of ``device``, which was given ``model``."""
+
+    @abc.abstractmethod
+    def arrived(self, device: int) -> None:
+        """Note that the coordinator took the input of ``device``."""
+
+    @abc.abstractmethod
+    def facts(self) -> SumFacts:
+        """Return what there is to tell, once the round is over."""
+
+
+class SecureSums(abc.ABC):
+    """How the updates of a run are summed."""
+
+    input_bytes: int
+    """Length of what a device sends as its input, which is also the memory it takes beside the update."""
+
+    @property
+    @abc.abstractmethod
+    def masked(self) -> SecAggConfig | None:
+        """What is agreed for masks; None where there are none."""
+
+    @property
+    @abc.abstractmethod
+    def rounding_norm(self) -> float:
+        """The largest L2 norm of what rounding does to an update that weighs 1, in the update's units."""
+
+    @abc.abstractmethod
+    def round(self, round_number: int) -> RoundOfSums:
+        """Return a round."""

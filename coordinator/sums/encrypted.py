@@ -1,0 +1,109 @@
+"""Sums under homomorphic encryption, by TenSEAL or modelled."""
+
+from __future__ import annotations
+
+import math
+
+from coordinator.homomorphic.server import CkksServer
+from coordinator.scenario.secure_section import StageDeadlines
+from coordinator.secagg.aggregation import SecureAggregation
+from coordinator.sums.base import RoundOfSums, SecureSums, SumFacts, arrays_of
+from edge.homomorphic.config import CkksConfig
+from edge.homomorphic.keys import Scheme
+from edge.homomorphic.parameters import CIPHERTEXT_BYTES
+from edge.homomorphic.participant import CkksParticipant
+from edge.messages import Model
+from edge.secagg.config import SecAggConfig
+from edge.secagg.participant import Participant
+
+
+class EncryptedSums(SecureSums):
+    """Sums under one key that all devices share and the coordinator does not have.
+
+    Parameters
+    ----------
+    config : what is agreed.
+    deadlines : of the stages.
+    scheme : holds the key.
+    run_id : of the run.
+    """
+
+    def __init__(self, config: CkksConfig, deadlines: StageDeadlines, scheme: Scheme, *, run_id: str) -> None:
+        self.config = config
+        self.deadlines = deadlines
+        self.scheme = scheme
+        self.run_id = run_id
+        self.input_bytes = config.ciphertexts * CIPHERTEXT_BYTES
+
+    @property
+    def masked(self) -> SecAggConfig | None:
+        """None: there are no masks."""
+        return None
+
+    @property
+    def rounding_norm(self) -> float:
+        """Rounding moves each element by half a step at most."""
+        steps = [
+            part.length * (part.clip / self.config.levels / 2) ** 2 for part in arrays_of(self.config.parts)
+        ]
+        return math.sqrt(sum(steps))
+
+    def round(self, round_number: int) -> RoundOfSums:
+        """Return a round."""
+        return _RoundOfEncryptedSums(self, round_number)
+
+
+class _RoundOfEncryptedSums(RoundOfSums):
+    def __init__(self, sums: EncryptedSums, round_number: int) -> None:
+        super().__init__(sums.deadlines)
+        self._sums = sums
+        self._round_number = round_number
+        self._participants: dict[int, CkksParticipant] = {}
+        self._server: CkksServer | None = None
+
+    def start(self, model: Model, invited: list[int], target: int) -> SecureAggregation:
+        """Return the coordinator's machine."""
+        sums = self._sums
+        self._server = CkksServer(
+            sums.config,
+            sums.scheme.public,
+            run_id=sums.run_id,
+            round_number=self._round_number,
+            devices=invited,
+            target=target,
+        )
+        return self._server
+
+    def participant(self, device: int, model: Model) -> Participant:
+        """Return the part of ``device``."""
+        sums = self._sums
+        participant = CkksParticipant(
+            sums.config,
+            sums.scheme.secret,
+            device=device,
+            run_id=sums.run_id,
+            round_number=self._round_number,
+        )
+        self._participants[device] = participant
+        return participant
+
+    def arrived(self, device: int) -> None:
+        """Do nothing: sums of ciphertexts are checked by what they decrypt to."""
+
+    def facts(self) -> SumFacts:
+        """Return what there is to tell, once the round is over."""
+        server = self._server
+        assert server is not None
+        summed = (
+            [] if server.failure is not None else [self._participants[one] for one in server.contributors]
+        )
+        values = sum(participant.values for participant in summed)
+        clipped = sum(participant.clipped for participant in summed)
+        return SumFacts(
+            failure=None if server.failure is None else server.failure.reason,
+            neighbours=None,
+            threshold=None,
+            sum_error=None,
+            double_reveals=None,
+            clipped_fraction=clipped / values if values else None,
+        )

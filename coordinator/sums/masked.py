@@ -1,0 +1,149 @@
+"""Sums by double masking, with real or modelled cryptography."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+from coordinator.scenario.secure_section import StageDeadlines
+from coordinator.secagg.aggregation import SecureAggregation
+from coordinator.secagg.oracle import Oracle
+from coordinator.secagg.server import SecAggServer
+from coordinator.sums.base import RoundOfSums, SecureSums, SumFacts, arrays_of
+from coordinator.sums.roster import SeededRoster
+from edge.codec import encode
+from edge.messages import Model
+from edge.rng import stream_bytes
+from edge.secagg.client import SecAggClient
+from edge.secagg.config import SecAggConfig
+from edge.secagg.cryptography import Cryptography
+from edge.secagg.entropy import SeededEntropy
+from edge.secagg.masking import MaskingParticipant
+from edge.secagg.participant import Participant
+from edge.secagg.states import Mode
+
+
+class MaskedSums(SecureSums):
+    """Sums by double masking.
+
+    Parameters
+    ----------
+    config : what is agreed.
+    deadlines : of the stages.
+    crypto : where cryptography is done.
+    run_id, seed : of the run; all secrets follow from the seed.
+    devices : how many the fleet has.
+    """
+
+    def __init__(
+        self,
+        config: SecAggConfig,
+        deadlines: StageDeadlines,
+        crypto: Cryptography,
+        *,
+        run_id: str,
+        seed: int,
+        devices: int,
+    ) -> None:
+        self.config = config
+        self.deadlines = deadlines
+        self.crypto = crypto
+        self.run_id = run_id
+        self.input_bytes = config.length * config.bits // 8
+        self.secrets_key = stream_bytes(seed, "secure-aggregation", "secrets")
+        self.rounding_key = stream_bytes(seed, "secure-aggregation", "rounding")
+        active = config.mode is Mode.ACTIVE
+        identities_key = stream_bytes(seed, "secure-aggregation", "identities")
+        self.roster = SeededRoster(identities_key, devices) if active else None
+
+    @property
+    def masked(self) -> SecAggConfig | None:
+        """What is agreed for masks."""
+        return self.config
+
+    @property
+    def rounding_norm(self) -> float:
+        """Stochastic rounding moves each element by less than one unit of the ring."""
+        scales = {name: quantizer.scale for name, quantizer in self.config.quantizers.items()}
+        return math.sqrt(sum(part.length / scales[part.name] ** 2 for part in arrays_of(self.config.parts)))
+
+    def round(self, round_number: int) -> RoundOfSums:
+        """Return a round."""
+        return _RoundOfMaskedSums(self, round_number)
+
+
+class _RoundOfMaskedSums(RoundOfSums):
+    def __init__(self, sums: MaskedSums, round_number: int) -> None:
+        super().__init__(sums.deadlines)
+        self._sums = sums
+        self._round_number = round_number
+        self._oracle = Oracle(sums.config)
+        self._participants: dict[int, MaskingParticipant] = {}
+        self._model: Model | None = None
+        self._model_hash = b""
+        self._server: SecAggServer | None = None
+
+    def start(self, model: Model, invited: list[int], target: int) -> SecureAggregation:
+        """Return the coordinator's machine."""
+        sums = self._sums
+        self._server = SecAggServer(
+            sums.config,
+            run_id=sums.run_id,
+            round_number=self._round_number,
+            model_hash=self._hash_of(model),
+            devices=invited,
+            roster=sums.roster,
+            target=target,
+            crypto=sums.crypto,
+        )
+        return self._server
+
+    def _hash_of(self, model: Model) -> bytes:
+        # All simulated devices are given the one object.
+        if model is not self._model:
+            self._model, self._model_hash = model, hashlib.sha256(encode(model)).digest()
+        return self._model_hash
+
+    def participant(self, device: int, model: Model) -> Participant:
+        """Return the part of ``device``."""
+        sums, number = self._sums, self._round_number
+        client = SecAggClient(
+            sums.config,
+            device=device,
+            run_id=sums.run_id,
+            round_number=number,
+            model_hash=self._hash_of(model),
+            entropy=SeededEntropy(sums.secrets_key, device, number),
+            identity=None if sums.roster is None else sums.roster.identity(device),
+            roster=sums.roster,
+            rounding=SeededEntropy(sums.rounding_key, device, number),
+            crypto=sums.crypto,
+        )
+        participant = MaskingParticipant(sums.config, client, self._oracle)
+        self._participants[device] = participant
+        return participant
+
+    def arrived(self, device: int) -> None:
+        """Note that the coordinator took the input of ``device``."""
+        self._oracle.arrived(device)
+
+    def facts(self) -> SumFacts:
+        """Return what there is to tell, once the round is over."""
+        server = self._server
+        assert server is not None
+        parameters, result = server.parameters, server.result
+        sum_error: int | None = None
+        clipped_fraction: float | None = None
+        if result is not None:
+            survivors = result.survivors.tolist()
+            sum_error = self._oracle.sum_error(result.total, survivors)
+            clipped = sum(self._participants[device].client.clipped for device in survivors)
+            clipped_fraction = clipped / (len(survivors) * self._sums.config.length)
+        return SumFacts(
+            failure=None if server.failure is None else server.failure.reason,
+            neighbours=None if parameters is None else parameters.k,
+            threshold=None if parameters is None else parameters.t,
+            sum_error=sum_error,
+            double_reveals=0 if parameters is None else self._oracle.double_reveals(parameters.t),
+            clipped_fraction=clipped_fraction,
+        )
