@@ -50,7 +50,7 @@ from edge.clock import run as run_on_virtual_clock
 from edge.device.compute import ComputeQueue, InlineExecutor
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.base import Accumulator, Aggregate, ArraySpec, State, UpdateBatch, Work
-from edge.messages import Message
+from edge.message_kinds import AnyMessage
 from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
 from edge.vocabulary import Direction
 
@@ -281,7 +281,7 @@ class IdealNetwork(SimulatedNetwork):
         link: DeviceLink,
         conditions: Conditions,
         direction: Direction,
-        message: Message,
+        message: AnyMessage,
         frame_bytes: int,
         payload_bytes: int,
     ) -> Delivery:
@@ -317,6 +317,9 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             coordinator=coordinator,
             retry=loaded.scenario.rounds.retry,
             keep_alive=True,
+            faults=(),
+            secure_sums={"": None},
+            privacy=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),
         )
         selector = Selector(assembly.fleet, seed, "random")
@@ -326,7 +329,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             done = loop.create_future()
             ids = selector.draw(cohort_size, number, 0, loop.now_s)
             kernel = assembly.workload.training({}, number)
-            cohort = SimulatedCohort(simulation, ids, number, kernel, done.set_result)
+            cohort = SimulatedCohort(simulation, ids, number, "", kernel, done.set_result)
             plan = RoundPlan("engine", number, target=cohort_size, quorum=1, deadline_s=600.0)
             await coordinator.run_round(plan, cohort, {}, algorithm.accumulator({}))
             await done

@@ -124,6 +124,8 @@ class SimulatedCohort:
         self.round: ActiveRound | None = None
         self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
+        self.protect = None if simulation.privacy is None else self._protect
+        """Makes of a device's update what may be seen of it; None where everything may."""
         self.clipped = np.zeros(len(ids), dtype=np.bool_)
         """Whose update was longer than the privacy of the run allows."""
         self._applied: list[int] = []
@@ -278,11 +280,10 @@ class SimulatedCohort:
                 self.secure_sum.arrived(device.device)
         self._closed_one()
 
-    def protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
+    def _protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
         """Return what may be seen of a device's update, and note whether it was clipped."""
         privacy = self._simulation.privacy
-        if privacy is None:
-            return update
+        assert privacy is not None
         entropy = privacy.entropy(device.device, self.round_number)
         protected, self.clipped[device.slot] = privacy.protection.apply(update, entropy)
         return protected

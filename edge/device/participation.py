@@ -18,7 +18,7 @@ from edge.messages import Accept, Acknowledge, Arrays, Decline, Failure, Invite,
 from edge.secagg_messages import FROM_COORDINATOR
 from edge.vocabulary import Reason
 
-_OF_SECURE_SUM = (*FROM_COORDINATOR, DecryptRequest)
+_OF_SECURE_SUM = frozenset((*FROM_COORDINATOR, DecryptRequest))
 _REASONS = {int(reason): reason for reason in Reason}
 
 
@@ -92,13 +92,13 @@ class Participation:
         A message of a secure sum is only admitted here; what it means is the sum's own machine's business.
         """
         kind = type(message)
-        summing = kind in _OF_SECURE_SUM
-        if kind is not Model and kind is not Acknowledge and kind is not Invite and not summing:
+        plain = kind is Model or kind is Acknowledge or kind is Invite
+        if not plain and kind not in _OF_SECURE_SUM:
             return Reason.WRONG_STAGE
         if message.round_number != self.round_number or message.run_id != self.run_id:
             return Reason.STALE
         state = self.state
-        if summing:
+        if not plain:
             return _NONE if state is _SUMMING else Reason.WRONG_STAGE
         if kind is Model:
             if state is not _AWAITING_MODEL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -70,6 +71,10 @@ class RoundServices(Protocol):
     plan: CohortPlan
 
     @property
+    def protect(self) -> Callable[[SimulatedDevice, ClientUpdate], ClientUpdate] | None:
+        """Makes of a device's update what may be seen of it; None where everything may."""
+
+    @property
     def secure_sum(self) -> SumOfRound | None:
         """How the updates of the round are summed; None where every device reports in the clear."""
 
@@ -78,9 +83,6 @@ class RoundServices(Protocol):
 
     def deliver(self, delivery: Delivery) -> None:
         """Hand a frame to the coordinator."""
-
-    def protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
-        """Return what may be seen of a device's update: clipped and with noise, where the run asks for it."""
 
     def finished(self, device: SimulatedDevice) -> None:
         """Take note that ``device`` has ended its participation."""

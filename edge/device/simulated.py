@@ -427,12 +427,15 @@ class SimulatedDevice(DeviceLink):
         if start_s + seconds > self._deadline_s:
             # It knows that it cannot make it only when the time is up: others may be done by then.
             await sleep(self._deadline_s - start_s)
-            self._computed(Reason.DEADLINE)
+            self._computing = None
+            self._log_event(_COMPUTED, _COMPUTE, start_s, Reason.DEADLINE)
             raise DeadlineExceededError
         result = await services.compute.run(services.kernel, self.device, seconds)
         self.loss = result.loss
-        self._computed(_NONE)
-        return services.protect(self, result)
+        self._computing = None
+        self._log_event(_COMPUTED, _COMPUTE, start_s, _NONE)
+        protect = services.protect
+        return result if protect is None else protect(self, result)
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round; None where updates are reported."""
@@ -441,13 +444,8 @@ class SimulatedDevice(DeviceLink):
 
     async def prepare(self, answer: Answer) -> None:
         """Take the device's time for what ``answer`` had it compute."""
-        self.stage = self._computing = KINDS[answer.message.__class__].stage
-        self._compute_start_s = self.loop.now_s
+        self.stage = self._computing = stage = KINDS[answer.message.__class__].stage
+        self._compute_start_s = start_s = self.loop.now_s
         await sleep(self._services.plan.crypto[self.slot].seconds(answer.work))
-        self._computed(_NONE)
-
-    def _computed(self, reason: Reason) -> None:
-        """Record that a computation has ended."""
-        assert self._computing is not None
-        self._log_event(_COMPUTED, self._computing, self._compute_start_s, reason)
         self._computing = None
+        self._log_event(_COMPUTED, stage, start_s, _NONE)

@@ -41,7 +41,6 @@ from edge.secagg.keylist import (
     RoundContext,
     expect_neighbours,
     keys_statement,
-    read_key_list,
     survivors_statement,
 )
 from edge.secagg.keys import Identity
@@ -262,8 +261,8 @@ class SecAggClient:
     def _share(self, message: KeyList) -> SealedShares:
         secrets = self._secrets
         assert secrets is not None
-        hood = self._hood = read_key_list(
-            message, self._config, self._context, self.device, self._record, self._roster, self._crypto.verify
+        hood = self._hood = self._crypto.neighbourhood(
+            message, self._config, self._context, self.device, self._record, self._roster
         )
         sealed = secrets.seal_shares(hood)
         return SealedShares(

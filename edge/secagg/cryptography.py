@@ -1,24 +1,30 @@
 """Where a round's cryptography is done, or for very large simulated cohorts merely accounted for.
 
 :class:`Cryptography` is the real thing. :class:`ModelledCryptography` sends bytes of the same number and
-hides nothing: keys are names, shares and signatures are zeros, inputs travel unmasked. Messages, states and
-checks are the same code either way, so bytes and simulated times are too. It must never leave a simulation.
+hides nothing: shares and signatures are zeros, inputs travel unmasked, and a key list is believed unread.
+Messages and states are the same code either way, and public keys are those of the real thing because the
+graph follows from them; so bytes and simulated times are the same, too. It must never leave a simulation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
+from edge.secagg.checks import DeviceIds
+from edge.secagg.config import SecAggConfig
 from edge.secagg.entropy import Entropy
-from edge.secagg.keylist import Neighbourhood, Record
+from edge.secagg.graph import ring_order
+from edge.secagg.keylist import Neighbourhood, Record, RoundContext, nearest, read_key_list, ring_seed
 from edge.secagg.keys import (
     HASH_BYTES,
-    PUBLIC_BYTES,
     SECRET_BYTES,
     SIGNATURE_BYTES,
     Identity,
     KeyPair,
     commit,
+    session_id_of_hash,
     verify,
 )
 from edge.secagg.masks import pair_seed, self_seed
@@ -26,6 +32,8 @@ from edge.secagg.prg import add_all_expanded
 from edge.secagg.ring import RingVector
 from edge.secagg.sealing import SEALED_BYTES, Channel, split_between
 from edge.secagg.shamir import SHARE_BYTES
+from edge.secagg.states import Mode
+from edge.secagg_messages import KeyList
 
 
 class DeviceSecrets:
@@ -82,18 +90,17 @@ class DeviceSecrets:
         add_all_expanded(vector, added, subtracted)
 
 
-class _NamedSecrets:
-    """Stands in for :class:`DeviceSecrets`: names for keys, zeros for shares, no masks."""
+class _NoSecrets:
+    """Stands in for :class:`DeviceSecrets`: the same public keys, zeros for shares, no masks."""
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, entropy: Entropy, device: int) -> None:
         self._device = device
+        encryption, mask = KeyPair.generate(entropy).public, KeyPair.generate(entropy).public
+        self._record = Record(encryption, mask, bytes(HASH_BYTES))
         self.shares: dict[int, bytes] = {}
 
     def public(self) -> Record:
-        # A number that fits into eight bytes is the canonical encoding of a point of high order.
-        name = self._device.to_bytes(8, "little")
-        filling = bytes(PUBLIC_BYTES - len(name) - 2)
-        return Record(name + filling + b"\x01\x01", name + filling + b"\x02\x01", bytes(HASH_BYTES))
+        return self._record
 
     def seal_shares(self, hood: Neighbourhood) -> bytes:
         self.shares[self._device] = bytes(2 * SHARE_BYTES)
@@ -106,7 +113,7 @@ class _NamedSecrets:
         pass
 
 
-Secrets = DeviceSecrets | _NamedSecrets
+Secrets = DeviceSecrets | _NoSecrets
 """A device's secrets of a round, or what stands in for them."""
 
 
@@ -119,6 +126,18 @@ class Cryptography:
     def secrets(self, entropy: Entropy, device: int, round_number: int) -> Secrets:
         """Return a device's fresh secrets of a round."""
         return DeviceSecrets(entropy, device, round_number)
+
+    def neighbourhood(
+        self,
+        message: KeyList,
+        config: SecAggConfig,
+        context: RoundContext,
+        device: int,
+        own: Record,
+        roster: Mapping[int, bytes],
+    ) -> Neighbourhood:
+        """Return what a key list says; see :func:`~edge.secagg.keylist.read_key_list`."""
+        return read_key_list(message, config, context, device, own, roster, self.verify)
 
     def sign(self, identity: Identity, statement: bytes) -> bytes:
         """Return the 64-byte signature of ``identity`` under ``statement``."""
@@ -134,9 +153,37 @@ class ModelledCryptography(Cryptography):
 
     hides = False
 
+    def __init__(self) -> None:
+        self._ring: tuple[bytes, list[int]] = (b"", [])
+        """Hash of the key list, and the ring that follows from it, of the round that was asked about last."""
+
     def secrets(self, entropy: Entropy, device: int, round_number: int) -> Secrets:
         """Return stand-ins for a device's secrets."""
-        return _NamedSecrets(device)
+        return _NoSecrets(entropy, device)
+
+    def neighbourhood(
+        self,
+        message: KeyList,
+        config: SecAggConfig,
+        context: RoundContext,
+        device: int,
+        own: Record,
+        roster: Mapping[int, bytes],
+    ) -> Neighbourhood:
+        """Return who the neighbours are; keys are not looked at."""
+        devices = message.arrays["devices"].astype(np.int64, copy=False)
+        digest = message.arrays["digest"].tobytes()
+        everybody: DeviceIds | None = None
+        if config.mode is Mode.ACTIVE:
+            if self._ring[0] != digest:
+                self._ring = (digest, ring_order(devices.tolist(), ring_seed(digest)))
+            everybody = devices
+            neighbours = nearest(self._ring[1], message.neighbours, device)
+        else:
+            neighbours = tuple(devices[devices != device].tolist())
+        session = session_id_of_hash(config.encoded, context.model_hash, digest)
+        k, t = message.neighbours, message.threshold
+        return Neighbourhood(session, message.members, k, t, neighbours, {}, everybody)
 
     def sign(self, identity: Identity, statement: bytes) -> bytes:
         """Return 64 zeros."""
