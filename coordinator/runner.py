@@ -27,6 +27,7 @@ from coordinator.run_directory import RunDirectory, Status
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
+from coordinator.secure_plan import modes
 from coordinator.summary import summarise
 from coordinator.training import StopReason, Training
 from edge import clock
@@ -80,6 +81,7 @@ def run_assembled(
         "scenario_hash": loaded.hash,
         "clock": "virtual",
         "data": assembly.data_facts,
+        "secure_aggregation": modes(scenario),
     }
     status: Status = "failed"
     reason: str | None = None

@@ -35,6 +35,16 @@ def plan_lines(scenario: Scenario) -> list[str]:
     return lines
 
 
+def modes(scenario: Scenario) -> dict[str, str]:
+    """Return how updates are summed and with what cryptography, by phase; ``run`` where there are none."""
+    found = {}
+    for phase in [phase.name for phase in scenario.phases] or [""]:
+        section = scenario.secure_in(phase)
+        crypto = "" if isinstance(section, NoSecureAggregation) else f", {section.crypto} cryptography"
+        found[phase or "run"] = section.mode + crypto
+    return found
+
+
 def _masking_lines(config: SecAggConfig, section: Masking) -> Iterator[str]:
     n = config.n_max
     k, t = config.graph(n)

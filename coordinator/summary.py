@@ -154,6 +154,12 @@ def _stages(rows: _Rows) -> dict[str, Any]:
     return found
 
 
+def _last(values: npt.NDArray[np.float64]) -> float | None:
+    """Return the last of float64 [n] that is not NaN, or None."""
+    known = values[~np.isnan(values)]
+    return float(known[-1]) if known.size else None
+
+
 def _round_stages(rounds: _Rows) -> dict[str, Any]:
     """Return how long rounds stayed in each stage of a secure sum, seconds."""
     found = {label(stage): percentiles(rounds.numbers[f"{label(stage)}_s"]) for stage in SUM_STAGES}
@@ -213,7 +219,7 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
         "rounds",
         ["outcome", "reason", "duration_s", "end_s", "invited", "loss", "energy_j", "compute_s",
          "wasted_compute_s", "retries", "wall_s", "host_rss_bytes", *_BYTE_COLUMNS,
-         *(f"{label(stage)}_s" for stage in SUM_STAGES)],
+         "epsilon", *(f"{label(stage)}_s" for stage in SUM_STAGES)],
     )  # fmt: skip
     devices = _read(
         run,
@@ -228,6 +234,7 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "status": run_status(run.directory, run.manifest) if status is None else status,
+        "secure_aggregation": run.manifest.get("secure_aggregation", {}),
         "rounds": _rounds(rounds),
         "simulated_s": float(of_rounds["end_s"].max(initial=0.0)),
         "device_rounds": count,
@@ -238,6 +245,7 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
         "compute_s": float(of_rounds["compute_s"].sum()),
         "wasted_compute_s": float(of_rounds["wasted_compute_s"].sum()),
         "retries": int(of_rounds["retries"].sum()),
+        "epsilon": _last(of_rounds["epsilon"]),
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "accuracy": _accuracy(run),
         "round_stages_s": _round_stages(rounds),
@@ -291,7 +299,9 @@ def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
 def _stages_table(summary: Mapping[str, Any]) -> Table:
     table = Table(title="per stage", title_justify="left")
     table.add_column("stage")
-    for heading in ("device rounds", "p50", "p95", "p99", "down", "up", "round p50", "round p95"):
+    summed = bool(summary["round_stages_s"])
+    of_round = ("round p50", "round p95") if summed else ()
+    for heading in ("device rounds", "p50", "p95", "p99", "down", "up", *of_round):
         table.add_column(heading, justify="right")
     order = [label(stage) for stage in _IN_ORDER if label(stage) in summary["stages"]]
     for name in order:
@@ -303,8 +313,7 @@ def _stages_table(summary: Mapping[str, Any]) -> Table:
             *(_percentile(stage["seconds"], f"p{p}") for p in _PERCENTILES),
             format_bytes(stage["mean_down_bytes"]),
             format_bytes(stage["mean_up_bytes"]),
-            _percentile(of_rounds, "p50"),
-            _percentile(of_rounds, "p95"),
+            *((_percentile(of_rounds, "p50"), _percentile(of_rounds, "p95")) if summed else ()),
         )
     return table
 
@@ -348,6 +357,11 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
         f"lost {format_bytes(sizes['lost'])}, discarded {format_bytes(sizes['discarded'])}, "
         f"wasted {format_bytes(sizes['wasted'])}",
     )
+    for phase, how in summary["secure_aggregation"].items():
+        if how != "off":
+            table.add_row("secure sums" if phase == "run" else f"secure sums, {phase}", how)
+    if summary["epsilon"] is not None:
+        table.add_row("privacy", f"epsilon {summary['epsilon']:.4g} spent on each user")
     table.add_row("device energy", f"{summary['energy_j']:.4g} J")
     if summary["loss"] is not None:
         table.add_row("training loss", f"{summary['loss']['first']:.5g} → {summary['loss']['last']:.5g}")
