@@ -19,7 +19,8 @@ from coordinator.metrics.reader import open_run
 from coordinator.progress import RoundSummary
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
-from coordinator.summary import render, summarise
+from coordinator.summary import summarise
+from coordinator.summary_tables import render
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "movielens_100k.yaml"
 SAME_COHORTS = ("learning.upload=dense", "rounds.interval=3 min", "thresholds={}")

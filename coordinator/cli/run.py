@@ -20,7 +20,7 @@ from coordinator.progress import PlainProgress, RoundSummary, RunObserver, Termi
 from coordinator.run_directory import SUMMARY, run_name
 from coordinator.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
-from coordinator.summary import render
+from coordinator.summary_tables import render
 
 _RUNS = Path("runs")
 

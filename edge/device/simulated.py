@@ -12,10 +12,10 @@ import math
 from collections.abc import Awaitable
 from typing import Any
 
-from edge.ckks_messages import DecryptedSum, EncryptedInput
 from edge.clock import sleep
 from edge.codec import measure
 from edge.device.actor import take_part
+from edge.device.endings import LAST_OF_REPORT, OUTCOME_OF_RECEIPT, event_of_discarded
 from edge.device.participation import Participation
 from edge.device.round_services import RoundServices
 from edge.learning.base import ClientUpdate
@@ -24,14 +24,7 @@ from edge.mailbox import DeadlineExceededError, Mailbox
 from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import Accept, Decline, Failure, Invite, Model, Report
 from edge.secagg.participant import Answer, Participant
-from edge.secagg_messages import (
-    Abort,
-    AdvertiseKeys,
-    ConsistencySignature,
-    MaskedInput,
-    SealedShares,
-    UnmaskShares,
-)
+from edge.secagg_messages import Abort
 from edge.transport.link import Delivery, DeviceLink
 from edge.transport.loss import TransferFailedError
 from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, tcp_ip_bytes
@@ -39,47 +32,6 @@ from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 
 RECEIPT_PATIENCE = 2.0
 """A device that has begun its report waits for the receipt until this multiple of the round's time limit."""
-
-_EVENT_OF_REASON = {
-    Reason.DUPLICATE: EventKind.DUPLICATE,
-    Reason.STALE: EventKind.STALE,
-    Reason.GARBAGE: EventKind.GARBAGE,
-}
-
-
-_OUTCOME_OF_RECEIPT = {
-    Reason.NONE: Outcome.COMPLETED,
-    Reason.COHORT_FULL: Outcome.SURPLUS,
-    Reason.GARBAGE: Outcome.FAILED,
-    Reason.QUORUM: Outcome.ABANDONED,
-    Reason.THRESHOLD: Outcome.ABANDONED,
-    Reason.PROTOCOL: Outcome.ABANDONED,
-}
-"""How a participation ended, by what the receipt says; everything else came too late."""
-_REPORTS: frozenset[type[AnyMessage]] = frozenset(
-    {
-        Report,
-        AdvertiseKeys,
-        SealedShares,
-        MaskedInput,
-        ConsistencySignature,
-        UnmaskShares,
-        EncryptedInput,
-        DecryptedSum,
-    }
-)
-"""A report, and the messages of a secure sum that stand in its place."""
-_LAST_OF_REPORT = (Report, UnmaskShares, DecryptedSum)
-"""After one of these a device only waits for its receipt."""
-
-
-def _event_of_discarded(message: AnyMessage, reason: Reason) -> EventKind:
-    """Return what the transfer of a frame is called that arrived and was thrown away."""
-    late = reason is Reason.DEADLINE or reason is Reason.COHORT_FULL
-    if late and message.__class__ in _REPORTS:
-        return EventKind.LATE
-    return _EVENT_OF_REASON.get(reason, KINDS[message.__class__].event)
-
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _DOWN = Direction.DOWN
@@ -177,7 +129,7 @@ class SimulatedDevice(DeviceLink):
 
     def delivered(self, delivery: Delivery) -> None:
         """Learn that a frame of this device has arrived, and pass it on."""
-        if isinstance(delivery.message, _LAST_OF_REPORT) and self.outcome is None:
+        if isinstance(delivery.message, LAST_OF_REPORT) and self.outcome is None:
             self.stage = _ACKNOWLEDGE
         self._services.deliver(delivery)
         if self.outcome is not None:
@@ -232,7 +184,7 @@ class SimulatedDevice(DeviceLink):
                 self.loop.now_s,
                 self.slot,
                 self.device,
-                kind.event if fate is not _DISCARDED else _event_of_discarded(message, reason),
+                kind.event if fate is not _DISCARDED else event_of_discarded(message, reason),
                 kind.stage,
                 delivery.direction,
                 delivery.start_s,
@@ -313,7 +265,7 @@ class SimulatedDevice(DeviceLink):
         if self.outcome is None:  # a refusal or failure was noted when it was sent
             receipt = part.receipt
             if receipt is not None:
-                self._end(_OUTCOME_OF_RECEIPT.get(receipt, Outcome.LATE), receipt)
+                self._end(OUTCOME_OF_RECEIPT.get(receipt, Outcome.LATE), receipt)
             elif part.abandoned is not None:
                 self._end(Outcome.ABANDONED, part.abandoned)
             else:

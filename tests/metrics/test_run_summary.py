@@ -13,7 +13,8 @@ from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.reference import member_meanings, reference
 from coordinator.metrics.writer import RunWriter
-from coordinator.summary import higher_is_better, percentiles, render, summarise
+from coordinator.summary import higher_is_better, percentiles, summarise
+from coordinator.summary_tables import render
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
 
 ROOT = Path(__file__).resolve().parents[2]

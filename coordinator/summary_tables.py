@@ -1,0 +1,148 @@
+"""The summary of a run as a terminal shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rich.console import Group
+from rich.table import Table
+
+from coordinator.metrics.schemas import SUM_STAGES
+from coordinator.summary import GROUPINGS, PERCENTILES
+from device_profiles.units import format_bytes, format_duration
+from edge.vocabulary import Stage, label
+
+_IN_ORDER: Final = (*(stage for stage in Stage if stage < Stage.ACKNOWLEDGE), *SUM_STAGES, Stage.ACKNOWLEDGE)
+"""The stages as a device comes to them."""
+
+
+def _duration(seconds: float | None) -> str:
+    return "–" if seconds is None else format_duration(seconds)
+
+
+def _percentile(found: Mapping[str, float] | None, name: str) -> str:
+    return _duration(None if found is None else found[name])
+
+
+def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
+    table = Table(title=f"per {'device class' if grouping == 'class' else grouping}", title_justify="left")
+    table.add_column(grouping)
+    for heading in ("device rounds", "completed", "p50", "p95", "p99", "down", "up", "energy", "wasted"):
+        table.add_column(heading, justify="right")
+    for name, group in summary[f"by_{grouping}"].items():
+        table.add_row(
+            name,
+            str(group["device_rounds"]),
+            f"{group['completed'] / group['device_rounds']:.1%}",
+            *(_percentile(group["latency_s"], f"p{p}") for p in PERCENTILES),
+            format_bytes(group["mean_down_bytes"]),
+            format_bytes(group["mean_up_bytes"]),
+            f"{group['mean_energy_j']:.3g} J",
+            format_bytes(group["wasted_bytes"]),
+        )
+    return table
+
+
+def _stages_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="per stage", title_justify="left")
+    table.add_column("stage")
+    summed = bool(summary["round_stages_s"])
+    of_round = ("round p50", "round p95") if summed else ()
+    for heading in ("device rounds", "p50", "p95", "p99", "down", "up", *of_round):
+        table.add_column(heading, justify="right")
+    order = [label(stage) for stage in _IN_ORDER if label(stage) in summary["stages"]]
+    for name in order:
+        stage = summary["stages"][name]
+        of_rounds = summary["round_stages_s"].get(name)
+        table.add_row(
+            name,
+            str(stage["device_rounds"]),
+            *(_percentile(stage["seconds"], f"p{p}") for p in PERCENTILES),
+            format_bytes(stage["mean_down_bytes"]),
+            format_bytes(stage["mean_up_bytes"]),
+            *((_percentile(of_rounds, "p50"), _percentile(of_rounds, "p95")) if summed else ()),
+        )
+    return table
+
+
+def _class_stages_table(summary: Mapping[str, Any]) -> Table:
+    """Return p50 of the seconds and the bytes, both ways together, of each class of devices in each stage."""
+    table = Table(title="per device class and stage: p50, bytes", title_justify="left")
+    table.add_column("class")
+    order = [label(stage) for stage in _IN_ORDER if label(stage) in summary["stages"]]
+    for name in order:
+        table.add_column(name, justify="right")
+    for name, stages in summary["stages_by_class"].items():
+        cells = []
+        for stage in order:
+            found = stages.get(stage)
+            size = 0.0 if found is None else found["mean_down_bytes"] + found["mean_up_bytes"]
+            seconds = None if found is None else found["seconds"]
+            cells.append(f"{_percentile(seconds, 'p50')}\n{format_bytes(size)}")
+        table.add_row(name, *cells)
+    return table
+
+
+def _overview_table(summary: Mapping[str, Any]) -> Table:
+    rounds, sizes, measured = summary["rounds"], summary["bytes"], summary["measured"]
+    table = Table(title=f"run {summary['status']}", title_justify="left", show_header=False)
+    table.add_column("figure")
+    table.add_column("value")
+    abandoned = ", ".join(f"{reason} {count}" for reason, count in rounds["abandoned_reasons"].items())
+    ended = f"{rounds['completed']} completed, {rounds['abandoned']} abandoned"
+    table.add_row("rounds", f"{ended} ({abandoned})" if abandoned else ended)
+    table.add_row(
+        "round duration",
+        f"p50 {_percentile(rounds['duration_s'], 'p50')}, p95 {_percentile(rounds['duration_s'], 'p95')}",
+    )
+    table.add_row("simulated time", _duration(summary["simulated_s"]))
+    outcomes = ", ".join(f"{name} {count}" for name, count in summary["outcomes"].items() if count)
+    table.add_row("device rounds", f"{summary['device_rounds']}: {outcomes}" if outcomes else "none")
+    table.add_row("bytes down, up", f"{format_bytes(sizes['down'])}, {format_bytes(sizes['up'])}")
+    table.add_row(
+        "of these",
+        f"lost {format_bytes(sizes['lost'])}, discarded {format_bytes(sizes['discarded'])}, "
+        f"wasted {format_bytes(sizes['wasted'])}",
+    )
+    for phase, how in summary["secure_aggregation"].items():
+        if how != "off":
+            table.add_row("secure sums" if phase == "run" else f"secure sums, {phase}", how)
+    if summary["epsilon"] is not None:
+        table.add_row("privacy", f"epsilon {summary['epsilon']:.4g} spent on each user")
+    table.add_row("device energy", f"{summary['energy_j']:.4g} J")
+    if summary["loss"] is not None:
+        table.add_row("training loss", f"{summary['loss']['first']:.5g} → {summary['loss']['last']:.5g}")
+    for row in summary["accuracy"]:
+        table.add_row(
+            f"{row['metric']} ({row['split']}, {row['population']} users)",
+            f"first {row['first']:.5g}, last {row['last']:.5g}, best {row['best']:.5g} "
+            f"in round {row['best_round']}",
+        )
+    speed = measured["device_rounds_per_s"]
+    per_second = "" if speed is None else f" ({speed:,.0f} device rounds/s)"
+    table.add_row("wall time", f"{_duration(measured['wall_s'])}{per_second}")
+    return table
+
+
+def _endings_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="not completed", title_justify="left")
+    for heading in ("outcome", "stage", "reason"):
+        table.add_column(heading)
+    table.add_column("device rounds", justify="right")
+    for row in summary["not_completed"]:
+        table.add_row(row["outcome"], row["stage"] or "–", row["reason"], str(row["count"]))
+    return table
+
+
+def render(summary: Mapping[str, Any]) -> Group:
+    """Return the summary for a terminal: overview, device classes, networks, and what was not completed."""
+    parts = [_overview_table(summary)]
+    parts.extend(_groups_table(summary, grouping) for grouping in GROUPINGS if summary[f"by_{grouping}"])
+    if summary["stages"]:
+        parts.append(_stages_table(summary))
+    if summary["round_stages_s"]:
+        parts.append(_class_stages_table(summary))
+    if summary["not_completed"]:
+        parts.append(_endings_table(summary))
+    return Group(*parts)
