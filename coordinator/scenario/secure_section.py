@@ -90,7 +90,11 @@ class _SecureSum(Section):
 
 
 class Masking(_SecureSum):
-    """Double masking (Bonawitz et al. 2017) on the neighbour graph of Bell et al. (2020)."""
+    """Double masking: all neighbours of all, sparse, or sparse and against a coordinator that may lie.
+
+    Bonawitz et al. 2017, on the neighbour graph of Bell et al. 2020. ``secagg`` has the complete graph,
+    ``secagg-plus`` a sparse one beyond 50 devices, ``active`` adds signatures to that.
+    """
 
     mode: Literal["secagg", "secagg-plus", "active"] = Field(
         description="secagg: everybody is everybody's neighbour; secagg-plus: a sparse graph for more than "
