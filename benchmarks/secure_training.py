@@ -23,7 +23,7 @@ from coordinator.summary import summarise
 from coordinator.summary_tables import render
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "movielens_100k.yaml"
-SAME_COHORTS = ("learning.upload=dense", "rounds.interval=3 min", "thresholds={}")
+SAME_COHORTS = ("learning.upload=dense", "rounds.interval=3 min")
 SECURE = (
     "secure_aggregation={mode: secagg-plus,"
     " stage_deadlines: {share_keys: 1 min, masked_input: 1 min, unmask: 1 min}}"
