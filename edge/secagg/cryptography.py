@@ -1,8 +1,9 @@
 """Where a round's cryptography is done, or for very large simulated cohorts merely accounted for.
 
 :class:`Cryptography` is the real thing. :class:`ModelledCryptography` sends bytes of the same number and
-hides nothing: keys are names, shares and signatures are zeros, inputs travel unmasked. Messages, states and
-checks are the same code either way, so bytes and simulated times are too. It must never leave a simulation.
+hides nothing: shares and signatures are zeros, inputs travel unmasked. Messages, states and checks are the
+same code either way, and public keys are the real ones, because the graph follows from them: so bytes and
+simulated times are the same, too. It must never leave a simulation.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from edge.secagg.entropy import Entropy
 from edge.secagg.keylist import Neighbourhood, Record
 from edge.secagg.keys import (
     HASH_BYTES,
-    PUBLIC_BYTES,
     SECRET_BYTES,
     SIGNATURE_BYTES,
     Identity,
@@ -82,18 +82,17 @@ class DeviceSecrets:
         add_all_expanded(vector, added, subtracted)
 
 
-class _NamedSecrets:
-    """Stands in for :class:`DeviceSecrets`: names for keys, zeros for shares, no masks."""
+class _ModelledSecrets:
+    """Stands in for :class:`DeviceSecrets`: its public keys, zeros for shares, no masks."""
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, entropy: Entropy, device: int) -> None:
         self._device = device
+        self._encryption = KeyPair.generate(entropy).public
+        self._mask = KeyPair.generate(entropy).public
         self.shares: dict[int, bytes] = {}
 
     def public(self) -> Record:
-        # A number that fits into eight bytes is the canonical encoding of a point of high order.
-        name = self._device.to_bytes(8, "little")
-        filling = bytes(PUBLIC_BYTES - len(name) - 2)
-        return Record(name + filling + b"\x01\x01", name + filling + b"\x02\x01", bytes(HASH_BYTES))
+        return Record(self._encryption, self._mask, bytes(HASH_BYTES))
 
     def seal_shares(self, hood: Neighbourhood) -> bytes:
         self.shares[self._device] = bytes(2 * SHARE_BYTES)
@@ -106,7 +105,7 @@ class _NamedSecrets:
         pass
 
 
-Secrets = DeviceSecrets | _NamedSecrets
+Secrets = DeviceSecrets | _ModelledSecrets
 """A device's secrets of a round, or what stands in for them."""
 
 
@@ -136,7 +135,7 @@ class ModelledCryptography(Cryptography):
 
     def secrets(self, entropy: Entropy, device: int, round_number: int) -> Secrets:
         """Return stand-ins for a device's secrets."""
-        return _NamedSecrets(device)
+        return _ModelledSecrets(entropy, device)
 
     def sign(self, identity: Identity, statement: bytes) -> bytes:
         """Return 64 zeros."""
