@@ -135,9 +135,9 @@ def sum_parts(scenario: Scenario, section: Masking | Ckks, arrays: Iterable[tupl
     """
     privacy = scenario.privacy
     if privacy is None:
-        return section.parts(arrays, section.clip)
+        return section.parts(arrays, section.clip, weight_max(scenario, section))
     if isinstance(privacy, CentralGaussian):
-        return section.parts(arrays, privacy.clip_norm)
+        return section.parts(arrays, privacy.clip_norm, weight_max(scenario, section))
     clip = privacy.clip_norm
     if not isinstance(privacy, DistributedDiscreteGaussian):
         clip *= 1.0 + ROOM_FOR_LOCAL_NOISE_SD * privacy.noise_multiplier
