@@ -317,6 +317,9 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             coordinator=coordinator,
             retry=loaded.scenario.rounds.retry,
             keep_alive=True,
+            faults={"": ()},
+            secure_sums={"": None},
+            privacy=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),
         )
         selector = Selector(assembly.fleet, seed, "random")
@@ -326,7 +329,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             done = loop.create_future()
             ids = selector.draw(cohort_size, number, 0, loop.now_s)
             kernel = assembly.workload.training({}, number)
-            cohort = SimulatedCohort(simulation, ids, number, kernel, done.set_result)
+            cohort = SimulatedCohort(simulation, ids, number, "", kernel, done.set_result)
             plan = RoundPlan("engine", number, target=cohort_size, quorum=1, deadline_s=600.0)
             await coordinator.run_round(plan, cohort, {}, algorithm.accumulator({}))
             await done

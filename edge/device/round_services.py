@@ -79,8 +79,11 @@ class RoundServices(Protocol):
     def deliver(self, delivery: Delivery) -> None:
         """Hand a frame to the coordinator."""
 
-    def protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
-        """Return what may be seen of a device's update: clipped and with noise, where the run asks for it."""
+    def protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+        """Return what may be seen of a device's update: clipped and with noise, where the run asks for it.
+
+        Returns the reason instead when the update cannot be protected (it is not finite).
+        """
 
     def finished(self, device: SimulatedDevice) -> None:
         """Take note that ``device`` has ended its participation."""
