@@ -317,7 +317,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             coordinator=coordinator,
             retry=loaded.scenario.rounds.retry,
             keep_alive=True,
-            faults=(),
+            faults={"": ()},
             secure_sums={"": None},
             privacy=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),

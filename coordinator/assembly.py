@@ -25,13 +25,13 @@ from coordinator.scenario.data_section import (
 )
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
-from coordinator.scenario.protection import ckks_config, masking_config
+from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
 from coordinator.scenario.secure_section import Ckks, NoSecureAggregation, SecureAggregation
 from coordinator.sums.base import SecureSums, lengths
 from coordinator.sums.encrypted import EncryptedSums
 from coordinator.sums.masked import MaskedSums
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
-from device_profiles.documents import DocumentError
+from device_profiles.documents import DocumentError, Path
 from device_profiles.units import format_bytes
 from edge.data.build import RatingsFile
 from edge.data.clients import Clients, group_users, one_user_per_client
@@ -196,21 +196,21 @@ def _secure_sums(loaded: LoadedScenario, workload: Workload) -> dict[str, Secure
     """Return how updates are summed in each phase, by its name."""
     scenario = loaded.scenario
     made: dict[SecureAggregation, SecureSums | None] = {}
-    found = {}
-    for phase in [phase.name for phase in scenario.phases] or [""]:
-        section = scenario.secure_in(phase)
+    for place, section in secure_sections(scenario):
         if section not in made:
-            made[section] = _sums_of(section, loaded, workload)
-        found[phase] = made[section]
-    return found
+            made[section] = _sums_of(section, place, loaded, workload)
+    names = [phase.name for phase in scenario.phases] or [""]
+    return {name: made[scenario.secure_in(name)] for name in names}
 
 
-def _sums_of(section: SecureAggregation, loaded: LoadedScenario, workload: Workload) -> SecureSums | None:
+def _sums_of(
+    section: SecureAggregation, place: Path, loaded: LoadedScenario, workload: Workload
+) -> SecureSums | None:
     if isinstance(section, NoSecureAggregation):
         return None
     most = int(workload.examples(np.arange(workload.n_clients)).max())
     if most > section.examples_max:
-        path = ("secure_aggregation", "examples_max")
+        path = (*place, "examples_max")
         message = f"a device holds {most} examples, more than the {section.examples_max} planned for"
         hint = f"write {most} or more, or limit data.max_ratings_per_user"
         raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])

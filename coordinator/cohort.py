@@ -28,6 +28,7 @@ from edge.learning.base import ClientUpdate
 from edge.log import WIDTH, Column, EventLog
 from edge.messages import Invite, Report
 from edge.rng import stream_key
+from edge.secagg.errors import NotFiniteError
 from edge.secagg_messages import MaskedInput
 from edge.transport.cohort import CohortLinks
 from edge.transport.link import Delivery, SimulatedNetwork
@@ -56,7 +57,8 @@ class Simulation:
     coordinator: Coordinator
     retry: Retry
     keep_alive: bool
-    faults: Sequence[Fault]
+    faults: Mapping[str, Sequence[Fault]]
+    """What goes wrong on purpose in each phase, by its name."""
     secure_sums: Mapping[str, SecureSums | None]
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
     privacy: RunPrivacy | None
@@ -112,7 +114,7 @@ class SimulatedCohort:
             self.examples,
             cryptography=sums is not None,
         )
-        strike(simulation.faults, self.plan, simulation.seed, ids, round_number, phase)
+        strike(simulation.faults[phase], self.plan, simulation.seed, ids, round_number)
         self.conditions = fleet.link_conditions(ids)
         self.links: CohortLinks
         self.log = EventLog()
@@ -280,12 +282,15 @@ class SimulatedCohort:
                 self.secure_sum.arrived(device.device)
         self._closed_one()
 
-    def _protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
-        """Return what may be seen of a device's update, and note whether it was clipped."""
+    def _protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+        """Return what may be seen of a device's update, and note whether it was clipped; or what is wrong."""
         privacy = self._simulation.privacy
         assert privacy is not None
         entropy = privacy.entropy(device.device, self.round_number)
-        protected, self.clipped[device.slot] = privacy.protection.apply(update, entropy)
+        try:
+            protected, self.clipped[device.slot] = privacy.protection.apply(update, entropy)
+        except NotFiniteError:
+            return Reason.NOT_FINITE
         return protected
 
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:

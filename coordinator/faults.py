@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.scenario.faults_section import Fault
+from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
+from coordinator.scenario.schema import Scenario
 from edge.device.round_services import CohortPlan
 from edge.rng import hashed_uniform, stream_key
 from edge.vocabulary import Stage, label
@@ -32,17 +33,23 @@ _ORDER: Final = (
 _RANK: Final = {int(stage): rank for rank, stage in enumerate(_ORDER)}
 
 
-def strike(
-    faults: Sequence[Fault], plan: CohortPlan, seed: int, ids: Ids, round_number: int, phase: str
-) -> None:
-    """Let the faults of a phase strike: note in ``plan`` who vanishes, at which stage and how far into it.
+def faults_by_phase(scenario: Scenario) -> dict[str, tuple[Fault, ...]]:
+    """Return the faults that can strike in each phase: those meant for it at a stage that its rounds have."""
+    found = {}
+    for phase in [phase.name for phase in scenario.phases] or [""]:
+        stages = STAGES_OF_MODE[scenario.secure_in(phase).mode]
+        meant = (fault for fault in scenario.faults if fault.during in (None, phase))
+        found[phase] = tuple(fault for fault in meant if fault.at_stage in stages)
+    return found
+
+
+def strike(faults: Sequence[Fault], plan: CohortPlan, seed: int, ids: Ids, round_number: int) -> None:
+    """Let faults strike: note in ``plan`` who vanishes, at which stage and how far into it.
 
     Exactly the fault's share of the ``ids`` (int64 [n]) is drawn, anew in every round. A device that would go
     away sooner anyway does.
     """
     for fault in faults:
-        if fault.during not in (None, phase):
-            continue
         stage = _STAGE_OF_LABEL[fault.at_stage]
         key = stream_key(seed, "fault", fault.name)
         # Rounded before anything else: 30% of 10 is 3, whatever 0.3 * 10 is in binary.

@@ -87,6 +87,8 @@ class RunPrivacy:
 
     def _release(self, sums: SecureSums | None) -> Release:
         section = self.section
+        if section.noise_multiplier == 0:
+            return GaussianRelease(0.0)
         if isinstance(section, DistributedDiscreteGaussian):
             config = None if sums is None else sums.masked
             assert config is not None, "the scenario was checked"

@@ -15,7 +15,7 @@ from device_profiles.quantities import quoted
 from edge.homomorphic.config import CkksConfig
 from edge.learning.registry import METHODS
 from edge.privacy.noise import share_sd
-from edge.secagg.config import CountPart, RealPart, SecAggConfig
+from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
 from edge.secagg.errors import (
     InfeasibleError,
     OverflowingConfigError,
@@ -41,7 +41,7 @@ _KEY_OF_ERROR: Final[dict[type[SecAggError], str]] = {
 """The key that an error of the plan of secure aggregation is shown at."""
 
 
-def _sections(scenario: Scenario) -> Iterator[tuple[Path, SecureAggregation]]:
+def secure_sections(scenario: Scenario) -> Iterator[tuple[Path, SecureAggregation]]:
     """Yield every section that says how updates are summed in some round, with its place."""
     phases = scenario.phases
     if not phases or any(phase.secure_aggregation is None for phase in phases):
@@ -53,20 +53,40 @@ def _sections(scenario: Scenario) -> Iterator[tuple[Path, SecureAggregation]]:
 
 def secure_problems(scenario: Scenario) -> Iterator[Problem]:
     """Yield what keeps updates from being summed as the scenario says."""
-    sections = list(_sections(scenario))
+    sections = list(secure_sections(scenario))
     dense = METHODS[method_name(scenario.learning)].dense(scenario.learning)
     if not dense and any(section.mode != "off" for _, section in sections):
         message = "a sparse update names the items that a device rated, and cannot be summed securely"
         yield Problem(("learning", "upload"), message, "write 'upload: dense' in learning")
-    for place, section in sections:
-        if isinstance(section, Masking | Ckks):
-            try:
-                if isinstance(section, Masking):
-                    masking_config(scenario, section, [("update", 1)])
-                else:
-                    ckks_config(scenario, section, [("update", 1)])
-            except SecAggError as error:
-                yield Problem((*place, _KEY_OF_ERROR.get(type(error), "corrupt")), str(error))
+    planned = [(place, section) for place, section in sections if isinstance(section, Masking | Ckks)]
+    if planned and scenario.rounds.cohort < HONEST_AT_LEAST:
+        message = f"a secure sum needs {HONEST_AT_LEAST} devices or more, not {scenario.rounds.cohort}"
+        yield Problem(("rounds", "cohort"), message, "write more, or 'mode: off' in secure_aggregation")
+        return
+    for place, section in planned:
+        yield from _plan_problems(scenario, place, section)
+
+
+def _plan_problems(scenario: Scenario, place: Path, section: Masking | Ckks) -> Iterator[Problem]:
+    """Yield why a sum cannot be planned as a section says, or why no round could ever have one."""
+    wanted = scenario.rounds.cohort
+    try:
+        if isinstance(section, Masking):
+            needed = masking_config(scenario, section, [("update", 1)]).contributors_needed(wanted)
+        else:
+            needed = ckks_config(scenario, section, [("update", 1)]).min_contributors
+    except SecAggError as error:
+        key = _KEY_OF_ERROR.get(type(error), "corrupt")
+        if isinstance(error, InfeasibleError) and isinstance(section, Masking) and section.neighbours:
+            key = "neighbours"
+        noisy = isinstance(scenario.privacy, DistributedDiscreteGaussian)
+        of_noise = noisy and isinstance(error, OverflowingConfigError)
+        yield Problem(("privacy", "noise_multiplier") if of_noise else (*place, key), str(error))
+        return
+    if needed > wanted:
+        key = "min_contributors" if section.min_contributors > wanted else "corrupt"
+        message = f"a sum needs {needed} contributors, and a round has {wanted} devices at most"
+        yield Problem((*place, key), message, "write less, or a larger cohort in rounds")
 
 
 def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
@@ -90,7 +110,7 @@ def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
         message = "counts on every device being as likely to be invited as any other"
         yield Problem(("privacy", "amplification"), message, "write 'selection: random' in rounds")
     if isinstance(privacy, DistributedDiscreteGaussian):
-        for place, section in _sections(scenario):
+        for place, section in secure_sections(scenario):
             if not isinstance(section, Masking):
                 message = "noise in shares needs a sum under masks"
                 yield Problem((*place, "mode"), message, "write 'mode: secagg-plus'")
@@ -135,9 +155,9 @@ def sum_parts(scenario: Scenario, section: Masking | Ckks, arrays: Iterable[tupl
     """
     privacy = scenario.privacy
     if privacy is None:
-        return section.parts(arrays, section.clip)
+        return section.parts(arrays, section.clip, weight_max(scenario, section))
     if isinstance(privacy, CentralGaussian):
-        return section.parts(arrays, privacy.clip_norm)
+        return section.parts(arrays, privacy.clip_norm, weight_max(scenario, section))
     clip = privacy.clip_norm
     if not isinstance(privacy, DistributedDiscreteGaussian):
         clip *= 1.0 + ROOM_FOR_LOCAL_NOISE_SD * privacy.noise_multiplier

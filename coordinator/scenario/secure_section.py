@@ -61,7 +61,7 @@ class _SecureSum(Section):
         description="most examples of a device; with weights by examples also the largest weight",
     )
     loss_max: PositiveFloat = Field(
-        default=10.0, description="largest training loss that is summed; a higher one counts as this"
+        default=10.0, description="largest training loss that a sum has room for; what is above is cut off"
     )
     min_contributors: PositiveInt = Field(
         default=2, description="no sum over fewer devices is revealed; `rounds.quorum` may ask for more"
@@ -80,12 +80,14 @@ class _SecureSum(Section):
             message = f"a sum over {self.min_contributors} is that device's update"
             yield Problem(("min_contributors",), f"{message}; write {HONEST_AT_LEAST} or more")
 
-    def parts(self, arrays: Iterable[tuple[str, int]], clip: float) -> tuple[RealPart | CountPart, ...]:
+    def parts(
+        self, arrays: Iterable[tuple[str, int]], clip: float, weight_max: int
+    ) -> tuple[RealPart | CountPart, ...]:
         """Return the parts of a sum: the arrays of an update by name and length, examples, and loss."""
         return (
             *(RealPart(name, length, clip) for name, length in arrays),
             CountPart("examples", 1, self.examples_max),
-            RealPart("loss", 1, self.loss_max),
+            RealPart("loss", 1, self.loss_max * (self.examples_max / weight_max)),
         )
 
 

@@ -46,7 +46,7 @@ def aggregate_of(sums: Sums, specs: Sequence[ArraySpec]) -> Aggregate:
         arrays[spec.name] = sums.reals[spec.name].reshape(shape).astype(spec.dtype)
     weight = float(sums.weight)
     examples = int(sums.counts[EXAMPLES][0]) if EXAMPLES in sums.counts else 0
-    loss = float(sums.reals[LOSS][0]) / weight if LOSS in sums.reals and weight > 0 else float("nan")
+    loss = float(sums.reals[LOSS][0]) / examples if LOSS in sums.reals and examples > 0 else float("nan")
     return Aggregate(arrays, weight, sums.contributors, examples, loss)
 
 

@@ -56,6 +56,8 @@ class EncryptedSums(SecureSums):
 class _RoundOfEncryptedSums(RoundOfSums):
     def __init__(self, sums: EncryptedSums, round_number: int) -> None:
         super().__init__(sums.deadlines)
+        # The last device that is asked to decrypt may be so after all the others had their time.
+        self.patience_s += sums.config.n_max * sums.deadlines.unmask
         self._sums = sums
         self._round_number = round_number
         self._participants: dict[int, CkksParticipant] = {}

@@ -71,8 +71,11 @@ class RoundServices(Protocol):
     plan: CohortPlan
 
     @property
-    def protect(self) -> Callable[[SimulatedDevice, ClientUpdate], ClientUpdate] | None:
-        """Makes of a device's update what may be seen of it; None where everything may."""
+    def protect(self) -> Callable[[SimulatedDevice, ClientUpdate], ClientUpdate | Reason] | None:
+        """Makes of a device's update what may be seen of it; None where everything may.
+
+        Gives the reason instead when the update cannot be protected (it is not finite).
+        """
 
     @property
     def secure_sum(self) -> SumOfRound | None:

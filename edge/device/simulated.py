@@ -24,6 +24,7 @@ from edge.mailbox import DeadlineExceededError, Mailbox
 from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import Accept, Decline, Failure, Invite, Model, Report
 from edge.secagg.participant import Answer, Participant
+from edge.secagg.reasons import reason_of
 from edge.secagg_messages import Abort
 from edge.transport.link import Delivery, DeviceLink
 from edge.transport.loss import TransferFailedError
@@ -334,7 +335,9 @@ class SimulatedDevice(DeviceLink):
             self._end(Outcome.DECLINED, Reason(message.reason))
         elif isinstance(message, Failure):
             self._end(Outcome.FAILED, Reason(message.reason))
-        elif kind is not Abort:
+        elif isinstance(message, Abort):
+            self._end(Outcome.FAILED, reason_of(message.reason))
+        else:
             self._report_leaves(delivery)
 
     def _report_leaves(self, delivery: Delivery) -> None:

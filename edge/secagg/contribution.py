@@ -15,7 +15,7 @@ from edge.secagg.errors import MalformedMessageError, WeightError, WrongLengthEr
 EXAMPLES = "examples"
 """The part of whole numbers that counts examples, [1]."""
 LOSS = "loss"
-"""The real part that holds the training loss, [1], weighted as the update."""
+"""The real part that holds the training loss, [1], so that the sum has it times the examples."""
 
 
 def part_values(
@@ -25,7 +25,8 @@ def part_values(
 
     The arrays of an update are multiplied by its weight already; a secure sum multiplies after clipping, so
     here floats are divided by it. Whole numbers are taken as they are: no weight applies to them. An array
-    becomes one dimension, row by row, and keeps its dtype.
+    becomes one dimension, row by row, and keeps its dtype. The sum of losses is one over examples, whatever
+    the weight.
 
     Parameters
     ----------
@@ -55,7 +56,9 @@ def part_values(
         elif part.name == EXAMPLES:
             values[part.name] = np.array([update.examples], np.int64)
         elif part.name == LOSS:
-            values[part.name] = np.array([update.loss], np.float64)
+            # The sum multiplies by the weight, and the loss is a mean over examples, which may be more.
+            per_weight = update.examples / weight if weight else 0.0
+            values[part.name] = np.array([update.loss * per_weight], np.float64)
     missing = [part.name for part in parts if part.name not in values]
     unknown = sorted(update.arrays.keys() - values.keys())
     if missing or unknown:

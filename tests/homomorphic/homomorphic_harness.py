@@ -30,7 +30,7 @@ def small_config(**changes: Any) -> CkksConfig:
             RealPart("factors", 6, CLIP),
             CountPart("touched", 3, 1),
             CountPart("examples", 1, 100),
-            RealPart("loss", 1, 4.0),
+            RealPart("loss", 1, 64.0),
         ),
         "n_max": 10,
         "weight_max": 7,
@@ -185,8 +185,9 @@ class Fleet:
             if part.name == "examples":
                 assert sums.counts[part.name].tolist() == [sum(update.examples for update in updates)]
             elif part.name == "loss":
-                total = sum(update.loss * update.weight for update in updates)
-                np.testing.assert_allclose(sums.reals[part.name], [total], rtol=0, atol=1e-8)
+                total = sum(update.loss * update.examples for update in updates)
+                error = len(updates) * part.clip / self.config.levels
+                np.testing.assert_allclose(sums.reals[part.name], [total], rtol=0, atol=error)
             elif isinstance(part, RealPart):
                 total = sum(update.arrays[part.name].astype(np.float64) for update in updates)
                 # float32 over the weight costs more than the steps do: half a unit in the last place.

@@ -33,7 +33,7 @@ def test_values_are_clipped_without_their_weight_and_counted() -> None:
     vector = ModelledScheme().secret.decrypt(unpack(small_config(), message.arrays))
     levels = small_config().levels
     steps = 4 * levels * np.clip(factors, -CLIP, CLIP).ravel() / CLIP
-    assert vector[:13].tolist() == [*steps, 1, 0, -1, 12, levels, 4, 1]
+    assert vector[:13].tolist() == [*steps, 1, 0, -1, 12, 12 * levels / 64, 4, 1]
     assert not vector[13:].any()
 
 

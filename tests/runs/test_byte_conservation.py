@@ -2,19 +2,14 @@
 
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from byte_checks import bytes_of, check_run
 from run_helpers import run_text, tables_of
 
 from edge.codec import encode
-from edge.device.simulated import SimulatedDevice
 from edge.messages import Invite
-from edge.transport.link import SimulatedNetwork
-from edge.vocabulary import Direction, Outcome, label
-
-SPLITS = ("payload", "framing", "tcp_ip", "retransmitted")
 
 AVAILABILITY = [
     "always_on",
@@ -62,56 +57,13 @@ evaluation: {{every: 100, final: false}}
 """
 
 
-def check_run(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Run one random scenario with duplicated frames and check its bytes; return the bytes sent."""
-    generator = random.Random(f"duplicates {seed}")
-    transmit_alone = SimulatedNetwork.transmit
-    transmit_of_device = SimulatedDevice.transmit
-
-    def checked(self: SimulatedNetwork, *arguments: Any) -> Any:
-        message, frame_bytes, payload_bytes = arguments[3:6]
-        assert frame_bytes == len(encode(message))
-        assert payload_bytes == sum(a.nbytes for a in getattr(message, "arrays", {}).values())
-        return transmit_alone(self, *arguments)
-
-    def twice(self: SimulatedDevice, direction: Direction, message: Any, *sizes: int) -> Any:
-        first = transmit_of_device(self, direction, message, *sizes)
-        if generator.random() < 0.2 and not self.over:
-            transmit_of_device(self, direction, message, *sizes)
-        return first
-
-    monkeypatch.setattr(SimulatedNetwork, "transmit", checked)
-    monkeypatch.setattr(SimulatedDevice, "transmit", twice)
-    outcome = run_text(folder, random_scenario(seed), name=f"s{seed}")
-    tables = tables_of(outcome)
-    events = tables.read("events")
-    sent = dict.fromkeys(("delivered", "lost", "discarded"), 0)
-    columns = {name: events[name].to_pylist() for name in ("fate", "kind", *(f"{s}_bytes" for s in SPLITS))}
-    for index, fate in enumerate(columns["fate"]):
-        sent[fate] += sum(columns[f"{split}_bytes"][index] for split in SPLITS)
-    for row in tables.read("device_rounds").to_pylist():
-        total = row["up_bytes"] + row["down_bytes"]
-        assert total == row["delivered_bytes"] + row["lost_bytes"] + row["discarded_bytes"]
-        for direction in ("up", "down"):
-            assert row[f"{direction}_bytes"] == sum(row[f"{direction}_{split}_bytes"] for split in SPLITS)
-        assert all(value >= 0 for name, value in row.items() if name.endswith("_bytes"))
-    rounds = tables.read("rounds").to_pylist()
-    for fate, expected in sent.items():
-        assert sum(row[f"{fate}_bytes"] for row in rounds) == expected
-    total = sum(row["up_bytes"] + row["down_bytes"] for row in rounds)
-    assert total == sum(sent.values())
-    for row in rounds:
-        assert row["invited"] == sum(row[label(outcome)] for outcome in Outcome)
-    return total
-
-
 @pytest.mark.parametrize("block", range(4))
 def test_bytes_are_conserved(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     total = 0
     for seed in range(block * 10, block * 10 + 10):
         try:
             with monkeypatch.context() as patch:
-                total += check_run(tmp_path, seed, patch)
+                total += bytes_of(check_run(tmp_path, random_scenario(seed), seed, patch))
         except Exception as error:
             error.add_note(f"replay with random_scenario({seed})")
             raise
@@ -126,7 +78,7 @@ def test_bytes_are_conserved_over_a_swarm(
     for seed in range(40 + block * 10, 50 + block * 10):
         try:
             with monkeypatch.context() as patch:
-                check_run(tmp_path, seed, patch)
+                check_run(tmp_path, random_scenario(seed), seed, patch)
         except Exception as error:
             error.add_note(f"replay with random_scenario({seed})")
             raise

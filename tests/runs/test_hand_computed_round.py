@@ -3,13 +3,11 @@
 from typing import Any
 
 import pytest
+from by_hand import DOWN_BPS, SEGMENT_BYTES, UP_BPS, WINDOW_BYTES, leaving_s, small_round_trip_s
 from run_helpers import IDEAL_PROFILES, rows_of, run_text
 
 FEATURES = 3000
 SAMPLES = 50
-DOWN_BPS, UP_BPS, RTT_S = 10e6, 2e6, 0.1
-WINDOW_BYTES = 14_480
-SEGMENT_BYTES, PACKET_BYTES = 1448, 1500
 
 SCENARIO = f"""
 format: 1
@@ -27,22 +25,6 @@ learning:
   local: {{method: gradient-steps, steps: 2, learning_rate: 0.0001}}
 rounds: {{count: 2, cohort: 1, deadline: 60 s}}
 """
-
-
-def leaving_s(frame_bytes: int, rate_bps: float) -> float:
-    """Return the time from the first to the last byte leaving: slow start, then the link's rate."""
-    goodput = rate_bps / 8 * SEGMENT_BYTES / PACKET_BYTES
-    period_s = RTT_S + (12_000 + 480) / rate_bps
-    window, left, seconds = WINDOW_BYTES, frame_bytes, 0.0
-    while left > window and window / goodput < period_s:
-        seconds += period_s
-        left -= window
-        window *= 2
-    return seconds + left / goodput
-
-
-def small_round_trip_s(rate_bps: float) -> float:
-    return RTT_S + 960 / rate_bps
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,8 @@ def test_examples_and_loss_are_taken_if_the_configuration_has_them() -> None:
     values, _ = part_values((LOSS, FACTORS, EXAMPLES, TOUCHED), update())
     assert list(values) == ["loss", "factors", "examples", "touched"]
     assert (values["examples"].tolist(), values["examples"].dtype) == ([12], np.int64)
-    assert (values["loss"].tolist(), values["loss"].dtype) == ([0.5], np.float64)
+    # Weighted by 4 this is the loss of 12 examples.
+    assert (values["loss"].tolist(), values["loss"].dtype) == ([1.5], np.float64)
 
 
 def test_columns_are_flattened_row_by_row() -> None:
