@@ -149,10 +149,12 @@ def _stages(rows: _Rows) -> dict[str, Any]:
     return found
 
 
-def _last(values: npt.NDArray[np.float64]) -> float | None:
-    """Return the last of float64 [n] that is not NaN, or None."""
+def _epsilon(values: npt.NDArray[np.float64]) -> float | str | None:
+    """Return the last of float64 [n] that is not NaN, or None; JSON has no infinity but as a word."""
     known = values[~np.isnan(values)]
-    return float(known[-1]) if known.size else None
+    if not known.size:
+        return None
+    return float(known[-1]) if np.isfinite(known[-1]) else "infinite"
 
 
 def _round_stages(rounds: _Rows) -> dict[str, Any]:
@@ -240,7 +242,7 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
         "compute_s": float(of_rounds["compute_s"].sum()),
         "wasted_compute_s": float(of_rounds["wasted_compute_s"].sum()),
         "retries": int(of_rounds["retries"].sum()),
-        "epsilon": _last(of_rounds["epsilon"]),
+        "epsilon": _epsilon(of_rounds["epsilon"]),
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "accuracy": _accuracy(run),
         "round_stages_s": _round_stages(rounds),

@@ -108,8 +108,10 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
     for phase, how in summary["secure_aggregation"].items():
         if how != "off":
             table.add_row("secure sums" if phase == "run" else f"secure sums, {phase}", how)
-    if summary["epsilon"] is not None:
-        table.add_row("privacy", f"epsilon {summary['epsilon']:.4g} spent on each user")
+    epsilon = summary["epsilon"]
+    if epsilon is not None:
+        shown = epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}"
+        table.add_row("privacy", f"epsilon {shown} spent on each user")
     table.add_row("device energy", f"{summary['energy_j']:.4g} J")
     if summary["loss"] is not None:
         table.add_row("training loss", f"{summary['loss']['first']:.5g} → {summary['loss']['last']:.5g}")
