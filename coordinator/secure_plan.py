@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian
-from coordinator.scenario.protection import ckks_config, masking_config
+from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
 from coordinator.scenario.schema import Scenario
-from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation
+from coordinator.scenario.secure_section import Ckks, Masking
 from edge.homomorphic.config import CkksConfig
 from edge.secagg.config import RealPart, SecAggConfig
 
@@ -17,21 +17,18 @@ def plan_lines(scenario: Scenario) -> list[str]:
 
     It does not depend on the data: every element of an update has the same clip.
     """
-    lines: list[str] = []
-    for phase in [phase.name for phase in scenario.phases] or [""]:
-        section = scenario.secure_in(phase)
-        if isinstance(section, NoSecureAggregation):
-            continue
+    plans: dict[tuple[str, ...], None] = {}
+    for _, section in secure_sections(scenario):
         if isinstance(section, Ckks):
-            plan = _ckks_lines(section, ckks_config(scenario, section, [("update", 1)]))
+            found = _ckks_lines(section, ckks_config(scenario, section, [("update", 1)]))
+        elif isinstance(section, Masking):
+            found = _masking_lines(masking_config(scenario, section, [("update", 1)]), section)
         else:
-            plan = _masking_lines(masking_config(scenario, section, [("update", 1)]), section)
-        found = list(plan)
-        if found[0] in lines:
             continue
-        lines += found
+        plans[tuple(found)] = None  # phases may sum alike
+    lines = [line for plan in plans for line in plan]
     if scenario.privacy is not None:
-        lines += _privacy_lines(scenario)
+        lines += dict.fromkeys(_privacy_lines(scenario))
     return lines
 
 
@@ -87,14 +84,11 @@ def _privacy_lines(scenario: Scenario) -> Iterator[str]:
     elif isinstance(privacy, LocalGaussian):
         yield f"  every device adds noise of {noise:g} to every element of its update"
     else:
-        section = next(
-            section
-            for phase in [phase.name for phase in scenario.phases] or [""]
-            if isinstance(section := scenario.secure_in(phase), Masking)
-        )
-        config = masking_config(scenario, section, [("update", 1)])
-        share = config.parts[0].noise_sd if isinstance(config.parts[0], RealPart) else 0.0
-        yield (
-            f"  every device adds noise of {share:.4g}, so that {config.honest_contributors} honest ones, "
-            f"the fewest in a sum, add {noise:g}"
-        )
+        for _, section in secure_sections(scenario):
+            if isinstance(section, Masking):
+                config = masking_config(scenario, section, [("update", 1)])
+                share = config.parts[0].noise_sd if isinstance(config.parts[0], RealPart) else 0.0
+                yield (
+                    f"  every device adds noise of {share:.4g}, so that {config.honest_contributors} honest "
+                    f"ones, the fewest in a sum, add {noise:g}"
+                )

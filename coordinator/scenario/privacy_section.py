@@ -11,6 +11,7 @@ from coordinator.scenario.errors import Problem
 from coordinator.scenario.model import Section, require
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, StrictBool
 from edge.privacy import accounting
+from edge.privacy.clipping import SMALLEST_BOUND
 
 
 class _Mechanism(Section):
@@ -36,6 +37,10 @@ class _Mechanism(Section):
             message = "epsilon needs the package dp-accounting"
             hint = "install it with \"pip install 'recfleet[dp]'\", or write 'accounting: false'"
             yield Problem(("accounting",), message, hint)
+        if self.clip_norm < SMALLEST_BOUND:
+            yield Problem(
+                ("clip_norm",), f"{self.clip_norm:g} is too small; write {SMALLEST_BOUND:g} or more"
+            )
         if self.delta >= 1:
             yield Problem(
                 ("delta",), f"{self.delta:g} promises nothing; write a number below 1, such as '1e-5'"

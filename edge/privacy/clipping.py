@@ -18,8 +18,8 @@ from edge.errors import LocalProtocolError
 from edge.secagg.errors import NotFiniteError
 
 _ROUNDING = 2.0**-53
-_SMALLEST_BOUND = 1e-300
-"""Below, numbers lie too far apart to be scaled."""
+SMALLEST_BOUND = 1e-300
+"""Smallest norm to clip to: below, numbers lie too far apart to be scaled."""
 
 
 class ClippedUpdate(NamedTuple):
@@ -48,7 +48,7 @@ def clip_update(arrays: Mapping[str, npt.NDArray[Any]], clip_norm: float) -> Cli
     Raises ``LocalProtocolError`` for another bound or an array of another dtype, ``NotFiniteError`` for a NaN
     or an infinite value.
     """
-    if not _SMALLEST_BOUND <= clip_norm < math.inf:
+    if not SMALLEST_BOUND <= clip_norm < math.inf:
         raise LocalProtocolError(f"an update cannot be clipped to the norm {clip_norm}; write a positive one")
     for name, array in arrays.items():
         if array.dtype not in (np.float32, np.float64):

@@ -3,38 +3,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from malformed import Malformed, case, check_refused, option
 from scenario_files import BASE, LINES, with_line, with_lines_after, write_files
 
 from coordinator.scenario.load import ScenarioError, load
 from device_profiles.documents import MAX_FILE_BYTES
-
-
-@dataclass(frozen=True)
-class Malformed:
-    """A scenario that must be refused, with the first line of each error after the folder's name."""
-
-    name: str
-    scenario: str | bytes | None
-    errors: tuple[str, ...]
-    others: dict[str, str | bytes] = field(default_factory=dict)
-    overrides: tuple[str, ...] = ()
-    hint: str | None = None
-
-
-def case(
-    name: str, scenario: str | bytes | None, *errors: str, hint: str | None = None, **others: str | bytes
-) -> Malformed:
-    files = {f"{file}.yaml": content for file, content in others.items()}
-    return Malformed(name, scenario, errors, files, (), hint)
-
-
-def option(name: str, error: str, *overrides: str) -> Malformed:
-    return Malformed(name, BASE, (error,), {}, overrides)
-
 
 NO_FILE = "there is no such file"
 EMPTY = "s.yaml:1:1: the file is empty; write 'key: value' lines"
@@ -336,16 +312,7 @@ CASES = [*UNREADABLE, *VALUES, *KEYS, *CONSISTENCY, *REFERENCES, *EXTENDS, *THRE
 
 @pytest.mark.parametrize("malformed", CASES, ids=lambda malformed: malformed.name)
 def test_each_is_refused_at_its_place(malformed: Malformed, tmp_path: Path) -> None:
-    main = {} if malformed.scenario is None else {"s.yaml": malformed.scenario}
-    path = write_files(tmp_path, {**main, **malformed.others})
-    with pytest.raises(ScenarioError) as caught:
-        load(path, malformed.overrides)
-    shown = [str(problem).replace(f"{tmp_path}{os.sep}", "", 1) for problem in caught.value.problems]
-    assert [line[: len(error)] for line, error in zip(shown, malformed.errors, strict=True)] == list(
-        malformed.errors
-    )
-    if malformed.hint is not None:
-        assert shown[0].split("\n    ")[1] == malformed.hint
+    check_refused(malformed, tmp_path)
 
 
 def test_there_are_enough_and_no_two_are_alike() -> None:
