@@ -1,7 +1,7 @@
 """A round whose updates are summed securely: both ends real, every frame passing as bytes, no clock.
 
-The devices live their story, :func:`edge.device.actor.take_part`, a frame at a time. The coordinator's end does
-what its actor does with a machine's verdicts. A test decides what arrives, and when.
+The devices live their story, :func:`edge.device.actor.take_part`, a frame at a time. The coordinator's end
+does what its actor does with a machine's verdicts. A test decides what arrives, and when.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from edge.secagg.keys import Identity
 from edge.secagg.masking import MaskingParticipant
 from edge.secagg.participant import Answer, Participant
 from edge.secagg.states import CoordinatorState, Mode
+from edge.secagg_messages import Abort
 from edge.vocabulary import Reason, RoundOutcome
 
 RUN = "run"
@@ -276,6 +277,8 @@ class Round:
         self.devices = {device: Device(device, protocol, self.up) for device in ids}
         self.judged: list[Judged] = []
         self.given_model: set[int] = set()
+        self.answered: set[int] = set()
+        """Devices that a receipt or an abort was sent to."""
         self._slow: set[tuple[int, type[Any]]] = set()
 
     # What the coordinator does.
@@ -303,12 +306,15 @@ class Round:
         for device, message in send:
             if device in self.given_model:
                 self.down.append((device, encode(message)))
+                if isinstance(message, Abort):
+                    self.answered.add(device)
         if self.machine.over and not was_over:
             told = {device for device, _ in send}
             for device in sorted(self.machine.aggregation.contributors - told):
                 self.acknowledge(device, self.machine.reason)
 
     def acknowledge(self, device: int, reason: Reason) -> None:
+        self.answered.add(device)
         self.down.append((device, encode(Acknowledge(RUN, ROUND, reason))))
 
     def lose(self, device: int) -> None:

@@ -1,4 +1,4 @@
-"""Rounds under double masking, both machines joined through bytes: who counts, who is told what, what ends a round.
+"""Rounds under double masking, both machines joined through bytes: who counts, and who is told what.
 
 How rounds are given up is in ``test_secure_round_aborts.py``, homomorphic sums in
 ``test_secure_rounds_homomorphic.py``, chance in ``test_secure_round_storms.py``.
