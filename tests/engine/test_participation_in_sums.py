@@ -1,4 +1,4 @@
-"""A device's participation in a round of secure sums: its states, every frame in each, and its whole story."""
+"""A device's participation in a round of secure sums: its states, every frame in each, its whole story."""
 
 from __future__ import annotations
 
