@@ -23,6 +23,7 @@ from edge.log import pack_record
 from edge.mailbox import DeadlineExceededError, Mailbox
 from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import Accept, Decline, Failure, Invite, Model, Report
+from edge.secagg.errors import NotFiniteError
 from edge.secagg.participant import Answer, Participant
 from edge.secagg_messages import (
     Abort,
@@ -432,7 +433,10 @@ class SimulatedDevice(DeviceLink):
         result = await services.compute.run(services.kernel, self.device, seconds)
         self.loss = result.loss
         self._computed(_NONE)
-        return services.protect(self, result)
+        try:
+            return services.protect(self, result)
+        except NotFiniteError:
+            return Reason.NOT_FINITE
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round; None where updates are reported."""
