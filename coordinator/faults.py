@@ -55,11 +55,12 @@ def strike(faults: Sequence[Fault], plan: CohortPlan, seed: int, ids: Ids, round
         # Rounded before anything else: 30% of 10 is 3, whatever 0.3 * 10 is in binary.
         count = round(round(fault.on.fraction * len(ids), 9))
         drawn = np.argsort(hashed_uniform(key, ids, round_number, 0), kind="stable")[:count]
-        fractions = hashed_uniform(key, ids, round_number, 1)
+        fractions: list[float] = hashed_uniform(key, ids, round_number, 1).tolist()
         for slot in np.sort(drawn).tolist():
             planned = plan.drop_stage[slot]
-            if planned < 0 or _RANK[stage] < _RANK[planned]:
+            when = (_RANK[stage], fractions[slot])
+            if planned < 0 or when < (_RANK[planned], plan.drop_fraction[slot]):
                 plan.drop_stage[slot] = int(stage)
-                plan.drop_fraction[slot] = float(fractions[slot])
+                plan.drop_fraction[slot] = fractions[slot]
         if _RANK[stage] <= _RANK[Stage.COMPUTE]:
             plan.computes[drawn] = False

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
 from coordinator.scenario.schema import Scenario
-from coordinator.scenario.secure_section import Ckks, Masking
+from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation
 from edge.homomorphic.config import CkksConfig
 from edge.secagg.config import RealPart, SecAggConfig
 

@@ -18,6 +18,7 @@ from edge.message_kinds import AnyMessage
 from edge.messages import FROM_DEVICES, Accept, Report
 from edge.secagg.reasons import reason_of
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState
+from edge.secagg_messages import Abort
 from edge.vocabulary import Reason, RoundOutcome, Stage
 
 _NONE = Reason.NONE
@@ -71,7 +72,7 @@ class SecureRoundMachine:
         self._invited = frozenset(invited)
         self._accepted: set[int] = set()
         self._left: set[int] = set()
-        """Those that said that they do not, or no longer, take part, or had to be excluded."""
+        """Those that do not, or no longer, take part and either said so themselves or were told."""
         self._first = aggregation.state
         self.outcome: RoundOutcome | None = None
         self.reason = _NONE
@@ -85,7 +86,7 @@ class SecureRoundMachine:
 
     @property
     def accepted(self) -> int:
-        """How many devices accepted."""
+        """How many devices accepted in time and were given the model."""
         return len(self._accepted)
 
     @property
@@ -112,12 +113,14 @@ class SecureRoundMachine:
 
     def received(self, sender: int, message: AnyMessage) -> Judgement:
         """Judge a frame that arrived from the device ``sender``."""
-        if not isinstance(message, FROM_DEVICES):
-            return self._received_of_sum(sender, message)
         plan = self.plan
         if message.round_number != plan.round_number or message.run_id != plan.run_id:
             return Judgement(Verdict.DISCARD, Reason.STALE, [])
-        if sender not in self._invited or message.device != sender:
+        if sender not in self._invited:
+            return Judgement(Verdict.DISCARD, Reason.NOT_INVITED, [])
+        if not isinstance(message, FROM_DEVICES):
+            return self._received_of_sum(sender, message)
+        if message.device != sender:
             return Judgement(Verdict.DISCARD, Reason.NOT_INVITED, [])
         if isinstance(message, Report):
             return Judgement(Verdict.DISCARD, Reason.WRONG_STAGE, [])
@@ -125,24 +128,35 @@ class SecureRoundMachine:
             return Judgement(Verdict.DISCARD, Reason.DUPLICATE, [])
         if not isinstance(message, Accept):
             return self._noted(self.lost(sender))
-        self._accepted.add(sender)
         if self.stage is not self._first:
+            self._left.add(sender)
             return Judgement(Verdict.REFUSE, self._reason_for_late(sender), [])
+        self._accepted.add(sender)
         return Judgement(Verdict.SEND_MODEL, _NONE, [])
 
     def _received_of_sum(self, sender: int, message: AnyMessage) -> Judgement:
+        if sender not in self._accepted:  # it was never given the model
+            return Judgement(Verdict.DISCARD, Reason.WRONG_STAGE, [])
         before = self.stage
         step = self.aggregation.receive(sender, message)
-        if step.refused is None:
-            return self._noted(self._after(before, step))
-        reason = reason_of(step.refused.reason)
-        if step.send:
+        excluded = step.refused is not None and len(step.send) > 0
+        if excluded or (step.refused is None and isinstance(message, Abort)):
             self._left.add(sender)
-        elif reason is Reason.WRONG_STAGE and sender in self.aggregation.dropped:
-            return Judgement(Verdict.REFUSE, self._reason_for_late(sender), [])
-        elif reason is Reason.WRONG_STAGE and self.over:
-            reason = Reason.COHORT_FULL  # everything that the sum needed was there before
-        return Judgement(Verdict.DISCARD, reason, self._after(before, step))
+        send = self._after(before, step)
+        if step.refused is None:
+            return self._noted(send)
+        reason = reason_of(step.refused.reason)
+        if reason is not Reason.WRONG_STAGE or sender in self._left:
+            return Judgement(Verdict.DISCARD, reason, send)
+        if sender in self.aggregation.dropped:
+            # One whose input is in the sum gets its receipt when the round ends, and no other before.
+            refuse = sender not in self.aggregation.contributors
+            verdict = Verdict.REFUSE if refuse else Verdict.DISCARD
+            return Judgement(verdict, self._reason_for_late(sender), send)
+        if self.over:
+            # All that the sum needed was there before, or there is none.
+            reason = self.reason or Reason.COHORT_FULL
+        return Judgement(Verdict.DISCARD, reason, send)
 
     def _noted(self, send: list[tuple[int, AnyMessage]]) -> Judgement:
         return Judgement(Verdict.NOTE, _NONE, send)

@@ -25,6 +25,7 @@ EDGE_LAYERS = (
 
 SANS_IO = (
     "coordinator/rounds.py",
+    "coordinator/secure_rounds.py",
     "edge/device/participation.py",
     "edge/codec.py",
     "edge/messages.py",

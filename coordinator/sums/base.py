@@ -62,7 +62,7 @@ class SumFacts:
         is no sum, or none in a ring.
     double_reveals : devices of which both secrets could be rebuilt from what was released; None where devices
         share no secrets.
-    clipped_fraction : share of the elements of the inputs in the sum that were clipped; None without a sum.
+    clipped_fraction : share of the real numbers in the sum that were clipped; None without a sum.
     """
 
     failure: str | None

@@ -15,7 +15,7 @@ from edge.codec import encode
 from edge.messages import Model
 from edge.rng import stream_bytes
 from edge.secagg.client import SecAggClient
-from edge.secagg.config import SecAggConfig
+from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.cryptography import Cryptography
 from edge.secagg.entropy import SeededEntropy
 from edge.secagg.masking import MaskingParticipant
@@ -138,7 +138,8 @@ class _RoundOfMaskedSums(RoundOfSums):
             survivors = result.survivors.tolist()
             sum_error = self._oracle.sum_error(result.total, survivors)
             clipped = sum(self._participants[device].client.clipped for device in survivors)
-            clipped_fraction = clipped / (len(survivors) * self._sums.config.length)
+            values = sum(part.length for part in self._sums.config.parts if isinstance(part, RealPart))
+            clipped_fraction = clipped / (len(survivors) * values)
         return SumFacts(
             failure=None if server.failure is None else server.failure.reason,
             neighbours=None if parameters is None else parameters.k,

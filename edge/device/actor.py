@@ -69,7 +69,7 @@ async def take_part(context: DeviceContext, invite: Invite) -> Participation:
         while part.state is _AWAITING_MODEL:
             model = await context.receive()
             context.settle(part.received(model))
-        if isinstance(model, Model) and part.state is _COMPUTING:
+        if part.state is _COMPUTING and isinstance(model, Model):
             result = await context.train(model)
             if isinstance(result, Reason):
                 context.send(part.failed(result))

@@ -15,7 +15,8 @@ from edge.ckks_messages import DecryptRequest
 from edge.errors import LocalProtocolError
 from edge.message_kinds import AnyMessage
 from edge.messages import Accept, Acknowledge, Arrays, Decline, Failure, Invite, Model, Report
-from edge.secagg_messages import FROM_COORDINATOR
+from edge.secagg.reasons import reason_of
+from edge.secagg_messages import FROM_COORDINATOR, Abort
 from edge.vocabulary import Reason
 
 _OF_SECURE_SUM = frozenset((*FROM_COORDINATOR, DecryptRequest))
@@ -89,7 +90,8 @@ class Participation:
     def received(self, message: AnyMessage) -> Reason:
         """Take a frame from the coordinator; return ``Reason.NONE`` if it was acted on, else why not.
 
-        A message of a secure sum is only admitted here; what it means is the sum's own machine's business.
+        A message of a secure sum is only admitted here; what it means is the sum's own machine's business,
+        until the device has done its part: from then on an abort is a receipt.
         """
         kind = type(message)
         plain = kind is Model or kind is Acknowledge or kind is Invite
@@ -99,7 +101,7 @@ class Participation:
             return Reason.STALE
         state = self.state
         if not plain:
-            return _NONE if state is _SUMMING else Reason.WRONG_STAGE
+            return self._received_of_sum(message)
         if kind is Model:
             if state is not _AWAITING_MODEL:
                 return Reason.DUPLICATE
@@ -113,6 +115,16 @@ class Participation:
         assert isinstance(message, Acknowledge)
         self.state = _OVER
         self.receipt = _REASONS.get(message.reason, Reason.GARBAGE)
+        return _NONE
+
+    def _received_of_sum(self, message: AnyMessage) -> Reason:
+        if self.state is _SUMMING:
+            return _NONE
+        if self.state is not _AWAITING_RECEIPT or not isinstance(message, Abort):
+            return Reason.WRONG_STAGE
+        # The sum failed after this device had done its part: there will be no other receipt.
+        self.state = _OVER
+        self.abandoned = reason_of(message.reason)
         return _NONE
 
     def computed(self, arrays: Arrays, weight: float, examples: int, loss: float) -> Report | Failure:

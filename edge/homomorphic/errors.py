@@ -12,6 +12,6 @@ class BadCiphertextError(SecAggError):
 
 
 class ImpreciseSumError(SecAggError):
-    """A decrypted sum that is not whole: there is more noise on it than so many inputs can have."""
+    """A decrypted sum that is not whole or not finite: there is more noise on it than inputs can have."""
 
     NAME = "imprecise-sum"

@@ -101,10 +101,10 @@ def _encode_reals(part: RealPart, values: npt.NDArray[Any], clip_steps: int, roo
 def settle(total: Vector) -> Vector:
     """Return a decrypted sum, [L], rounded to the whole numbers that it stands for.
 
-    Raises ``NotFiniteError``, and ``ImpreciseSumError`` for a number further than ``ERROR_MAX`` from whole.
+    Raises ``ImpreciseSumError`` for a number that is not finite or further than ``ERROR_MAX`` from whole.
     """
     if not np.isfinite(total).all():
-        raise NotFiniteError("the decrypted sum has values that are not finite")
+        raise ImpreciseSumError("the decrypted sum has numbers that are not finite")
     whole = np.rint(total)
     error = float(np.abs(total - whole).max())
     if error > ERROR_MAX:

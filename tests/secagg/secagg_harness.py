@@ -14,6 +14,7 @@ from edge.codec import decode, encode
 from edge.messages import Arrays
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
+from edge.secagg.cryptography import REAL, Cryptography
 from edge.secagg.entropy import SeededEntropy
 from edge.secagg.errors import SecAggError
 from edge.secagg.keys import Identity
@@ -62,6 +63,8 @@ class Fleet:
         *,
         seed: int = 0,
         round_number: int = ROUND,
+        target: int | None = None,
+        crypto: Cryptography = REAL,
         **changes: Any,
     ) -> None:
         self.devices = list(range(devices)) if isinstance(devices, int) else list(devices)
@@ -77,6 +80,8 @@ class Fleet:
             model_hash=MODEL_HASH,
             devices=self.devices,
             roster=self.roster,
+            target=target,
+            crypto=crypto,
         )
         self.clients = {
             device: SecAggClient(
@@ -88,6 +93,9 @@ class Fleet:
                 entropy=SeededEntropy(KEY + seed.to_bytes(8, "big"), device, round_number),
                 identity=identities[device] if active else None,
                 roster=self.roster,
+                # Of its own, so that inputs do not depend on what secrets are made of.
+                rounding=SeededEntropy(KEY + b"rounding", device, round_number),
+                crypto=crypto,
             )
             for device in self.devices
         }

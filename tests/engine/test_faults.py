@@ -1,0 +1,221 @@
+"""Faults of a scenario: whom they strike, at which stage, and what of that is noted for the round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from coordinator.faults import strike
+from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
+from edge.device.round_services import CohortPlan
+from edge.vocabulary import Reason, Stage, label
+
+Ids = npt.NDArray[np.int64]
+
+
+def plan_of(n: int) -> CohortPlan:
+    """Return the plan of a round in which nothing happens to any of ``n`` devices."""
+    return CohortPlan(
+        reachable=np.ones(n, np.bool_),
+        failed_connects=np.zeros(n, np.int64),
+        computes=np.ones(n, np.bool_),
+        obstacle=[Reason.NONE] * n,
+        shortage=[Reason.NONE] * n,
+        compute_s=[1.0] * n,
+        drop_stage=[-1] * n,
+        drop_fraction=[0.0] * n,
+        leaves_s=[float("inf")] * n,
+        crypto=[],
+    )
+
+
+def fault(name: str = "storm", at: Stage = Stage.MASKED_INPUT, share: str = "100%", **more: Any) -> Fault:
+    written = {"name": name, "at_stage": label(at), "on": {"fraction": share}, "vanish": {}, **more}
+    return Fault.model_validate(written)
+
+
+def struck(
+    *faults: Fault, ids: Ids | int = 10, seed: int = 1, number: int = 1, phase: str = ""
+) -> dict[int, int]:
+    """Return the stage at which each device that was struck vanishes, by id."""
+    devices = np.arange(ids, dtype=np.int64) if isinstance(ids, int) else ids
+    plan = plan_of(len(devices))
+    strike(faults, plan, seed, devices, number, phase)
+    return {int(device): stage for device, stage in zip(devices, plan.drop_stage, strict=True) if stage >= 0}
+
+
+# -- whom ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "n", "count"),
+    [
+        ("30%", 10, 3),
+        ("29%", 100, 29),
+        ("10%", 30, 3),
+        ("1%", 1000, 10),
+        ("35%", 20, 7),
+        ("0.1%", 1000, 1),
+        ("4%", 10, 0),
+        ("26%", 10, 3),
+        ("100%", 7, 7),
+        ("50%", 0, 0),
+    ],
+)
+def test_exactly_the_share_is_struck(share: str, n: int, count: int) -> None:
+    for number in range(1, 6):
+        assert len(struck(fault(share=share), ids=n, number=number)) == count
+
+
+def test_who_is_drawn_follows_from_seed_fault_and_round() -> None:
+    usual = struck(fault(share="30%"), ids=200)
+    assert struck(fault(share="30%"), ids=200) == usual
+    others = [
+        struck(fault(share="30%"), ids=200, seed=2),
+        struck(fault(share="30%"), ids=200, number=2),
+        struck(fault("another", share="30%"), ids=200),
+    ]
+    for other in others:
+        common = len(usual.keys() & other.keys())
+        # 60 of 200, twice: 18 in common on average with a standard deviation of 3; six of those either way.
+        assert 0 < common < 36
+
+
+def test_neither_order_nor_place_among_the_invited_decides() -> None:
+    ids = np.array([40, 7, 19, 3, 88, 61, 5, 23], dtype=np.int64)
+    usual = struck(fault(share="50%"), ids=ids)
+    assert len(usual) == 4
+    assert struck(fault(share="50%"), ids=np.sort(ids)) == usual
+    assert struck(fault(share="50%"), ids=ids[::-1]) == usual
+
+
+def test_everybody_is_struck_as_often_as_anybody() -> None:
+    counts = np.zeros(20)
+    for number in range(1, 401):
+        counts[list(struck(fault(share="25%"), ids=20, number=number))] += 1
+    # 100 of 400 each, standard deviation 8.7; six of those.
+    assert counts.min() > 48
+    assert counts.max() < 152
+
+
+def test_one_fault_more_does_not_move_another() -> None:
+    one = fault("one", Stage.SHARE_KEYS, "40%")
+    alone = struck(one, ids=50)
+    both = struck(one, fault("two", Stage.UNMASK, "40%"), ids=50)
+    assert {device for device, stage in both.items() if stage == Stage.SHARE_KEYS} == alone.keys()
+    assert len(both) > len(alone)
+
+
+# -- when ------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_strikes_in_its_phase_or_in_all() -> None:
+    storm = fault(during="storm")
+    assert len(struck(storm, phase="storm")) == 10
+    assert struck(storm, phase="calm") == {}
+    assert struck(storm, phase="") == {}
+    for phase in ("storm", "calm", ""):
+        assert len(struck(fault(), phase=phase)) == 10
+
+
+ORDER = (
+    Stage.DOWNLOAD,
+    Stage.COMPUTE,
+    Stage.REPORT,
+    Stage.ADVERTISE_KEYS,
+    Stage.SHARE_KEYS,
+    Stage.MASKED_INPUT,
+    Stage.CONSISTENCY,
+    Stage.UNMASK,
+)
+
+
+def test_the_order_of_a_round_is_not_that_of_the_numbers() -> None:
+    assert {label(stage) for stage in ORDER} == {stage for mode in STAGES_OF_MODE.values() for stage in mode}
+    assert Stage.ACKNOWLEDGE < Stage.ADVERTISE_KEYS, "appended later, and comes sooner"
+
+
+@pytest.mark.parametrize("later", range(1, len(ORDER)))
+def test_the_earlier_stage_wins_whichever_fault_is_written_first(later: int) -> None:
+    for earlier in range(later):
+        faults = fault("a", ORDER[earlier]), fault("b", ORDER[later])
+        for pair in (faults, faults[::-1]):
+            assert set(struck(*pair).values()) == {ORDER[earlier]}
+
+
+@pytest.mark.parametrize("planned", [*ORDER, Stage.ACKNOWLEDGE])
+@pytest.mark.parametrize("at", ORDER)
+def test_a_device_that_goes_sooner_anyway_does(planned: Stage, at: Stage) -> None:
+    plan = plan_of(2)
+    plan.drop_stage[1] = int(planned)
+    plan.drop_fraction[1] = 0.25
+    strike([fault(at=at)], plan, 1, np.arange(2, dtype=np.int64), 1, "")
+    order = (*ORDER, Stage.ACKNOWLEDGE)
+    sooner = order.index(planned) < order.index(at)
+    assert plan.drop_stage == [at, planned if sooner else at]
+    if sooner:
+        assert plan.drop_fraction[1] == 0.25
+    assert 0 < plan.drop_fraction[0] < 1
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0])
+def test_in_the_same_stage_the_sooner_moment_wins(fraction: float) -> None:
+    alone = plan_of(1)
+    ids = np.zeros(1, dtype=np.int64)
+    strike([fault()], alone, 1, ids, 1, "")
+    plan = plan_of(1)
+    plan.drop_stage[0] = int(Stage.MASKED_INPUT)
+    plan.drop_fraction[0] = fraction
+    strike([fault()], plan, 1, ids, 1, "")
+    assert plan.drop_stage == [Stage.MASKED_INPUT]
+    assert plan.drop_fraction == [min(fraction, alone.drop_fraction[0])]
+
+
+def test_how_far_into_the_stage_is_a_draw_of_its_own() -> None:
+    plans = []
+    for share in ("100%", "40%"):
+        plan = plan_of(100)
+        strike([fault(share=share)], plan, 1, np.arange(100, dtype=np.int64), 1, "")
+        plans.append(plan)
+    everybody, some = plans
+    fractions = np.array(everybody.drop_fraction)
+    assert 0 < fractions.min() < 0.2
+    assert 0.8 < fractions.max() < 1
+    for slot, stage in enumerate(some.drop_stage):
+        assert some.drop_fraction[slot] == (fractions[slot] if stage >= 0 else 0)
+    # Being drawn says nothing about the moment: the mean over 40 has a standard deviation of 0.046.
+    drawn = fractions[np.array(some.drop_stage) >= 0]
+    assert abs(float(drawn.mean()) - float(fractions.mean())) < 0.28
+
+
+# -- what is computed ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", ORDER)
+def test_whoever_vanishes_before_its_computation_ends_computes_nothing(at: Stage) -> None:
+    plan = plan_of(20)
+    strike([fault(at=at, share="30%")], plan, 1, np.arange(20, dtype=np.int64), 1, "")
+    gone = np.array(plan.drop_stage) >= 0
+    assert gone.sum() == 6
+    before = at in (Stage.DOWNLOAD, Stage.COMPUTE)
+    assert plan.computes.tolist() == (~gone).tolist() if before else plan.computes.all()
+
+
+def test_what_was_not_going_to_be_computed_stays_so() -> None:
+    plan = plan_of(4)
+    plan.computes[2] = False
+    strike([fault(at=Stage.UNMASK)], plan, 1, np.arange(4, dtype=np.int64), 1, "")
+    assert plan.computes.tolist() == [True, True, False, True]
+
+
+def test_nothing_else_of_the_plan_changes() -> None:
+    plan = plan_of(10)
+    strike([fault(at=Stage.COMPUTE), fault("b")], plan, 1, np.arange(10, dtype=np.int64), 1, "")
+    untouched = plan_of(10)
+    assert plan.reachable.tolist() == untouched.reachable.tolist()
+    assert plan.failed_connects.tolist() == untouched.failed_connects.tolist()
+    for name in ("obstacle", "shortage", "compute_s", "leaves_s", "crypto"):
+        assert getattr(plan, name) == getattr(untouched, name)

@@ -1,0 +1,291 @@
+"""The privacy of a run, from scenarios as they are written: the noise on sums, and the ε that is spent."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from privacy_statistics import distance_to_normal
+
+from coordinator.privacy import RunPrivacy
+from coordinator.scenario.load import load
+from coordinator.scenario.protection import ckks_config, masking_config
+from coordinator.scenario.schema import Scenario
+from coordinator.scenario.secure_section import Ckks, Masking
+from coordinator.sums.base import SecureSums
+from coordinator.sums.encrypted import EncryptedSums
+from coordinator.sums.masked import MaskedSums
+from edge.homomorphic.modelled_scheme import ModelledScheme
+from edge.learning.base import Aggregate
+from edge.privacy import accounting
+from edge.privacy.accounting import (
+    Accountant,
+    DiscreteGaussianRelease,
+    GaussianRelease,
+    Neighbours,
+    Release,
+    Sampling,
+)
+from edge.secagg.cryptography import REAL
+from edge.secagg.entropy import SeededEntropy
+from edge.secagg.inputs import Sums, decode_sum, encode_input
+
+pytestmark = pytest.mark.skipif(not accounting.available(), reason="needs recfleet[dp]")
+
+CLIP, Z, DELTA = 0.5, 1.5, 1e-6
+DEVICES = 500
+CENTRAL, LOCAL, DISTRIBUTED = "central-gaussian", "local-gaussian", "distributed-discrete-gaussian"
+
+TEXT = """
+format: 1
+seed: {seed}
+data: {{source: synthetic-ratings, users: 500, items: 40, ratings_per_user: 10}}
+fleet: {{mix: global_android_2024}}
+learning: {{algorithm: fedrecon, factors: 4, upload: dense, weighting: uniform}}
+secure_aggregation: {secure}
+privacy: {{mechanism: {mechanism}, clip_norm: 0.5, noise_multiplier: {z}, delta: 1e-6{more}}}
+rounds: {{count: 5, cohort: 40, over_select: 125%, quorum: 60%, deadline: 60 s}}
+"""
+LENGTHS = [("factors", 150), ("bias", 10)]
+OFF, MASKS = "{mode: off}", "{mode: secagg-plus, corrupt: 20%, bits: 32}"
+ENCRYPTED = "{mode: ckks, crypto: modelled}"
+
+
+def scenario(
+    folder: Path, mechanism: str, *, secure: str = OFF, seed: int = 7, z: float = Z, more: str = ""
+) -> Scenario:
+    file = folder / "run.yaml"
+    file.write_text(TEXT.format(mechanism=mechanism, secure=secure, seed=seed, z=z, more=more))
+    return load(file).scenario
+
+
+def sums_of(scenario: Scenario) -> SecureSums | None:
+    section = scenario.secure_aggregation
+    if isinstance(section, Masking):
+        masks = masking_config(scenario, section, LENGTHS)
+        return MaskedSums(masks, section.stage_deadlines, REAL, run_id="run", seed=7, devices=DEVICES)
+    if isinstance(section, Ckks):
+        ckks = ckks_config(scenario, section, LENGTHS)
+        return EncryptedSums(ckks, section.stage_deadlines, ModelledScheme(), run_id="run")
+    return None
+
+
+def privacy_of(folder: Path, mechanism: str, **changes: Any) -> tuple[RunPrivacy, SecureSums | None]:
+    read = scenario(folder, mechanism, **changes)
+    return RunPrivacy(read, DEVICES), sums_of(read)
+
+
+def zeros(n: int) -> Aggregate:
+    return Aggregate({"factors": np.zeros((n, 2), np.float32), "bias": np.zeros(n)}, 40.0, 40, 400, 0.5)
+
+
+def spent(neighbours: Neighbours, *releases: Release) -> float:
+    accountant = Accountant(neighbours)
+    for release in releases:
+        accountant.compose(release)
+    return accountant.epsilon(DELTA)
+
+
+def check_standard_deviation(values: npt.NDArray[Any], sd: float) -> None:
+    """Within six standard deviations of its own: a sample's variance has one of √(2/n) of it."""
+    flat = values.astype(np.float64).ravel()
+    assert float(np.mean(flat**2)) == pytest.approx(sd**2, rel=6 * math.sqrt(2 / flat.size))
+    assert abs(float(flat.mean())) < 6 * sd / math.sqrt(flat.size)
+
+
+# -- the noise on a sum ----------------------------------------------------------------------------------
+
+
+def test_central_noise_is_on_the_sum_whatever_number_of_devices_is_in_it(tmp_path: Path) -> None:
+    privacy, _ = privacy_of(tmp_path, CENTRAL)
+    noised = privacy.noised(zeros(40_000), 1)
+    for array in noised.sums.values():
+        check_standard_deviation(array, Z * CLIP)
+        assert distance_to_normal(array.ravel() / (Z * CLIP)) < 2.7
+    assert {name: array.dtype for name, array in noised.sums.items()} == {
+        "factors": np.dtype(np.float32),
+        "bias": np.dtype(np.float64),
+    }
+    assert noised.sums["factors"].shape == (40_000, 2)
+    assert (noised.weight, noised.clients, noised.examples, noised.loss) == (40.0, 40, 400, 0.5)
+
+
+def test_central_noise_is_added_to_what_is_there(tmp_path: Path) -> None:
+    privacy, _ = privacy_of(tmp_path, CENTRAL)
+    ones = Aggregate({"bias": np.full(1000, 100.0)}, 40.0, 40, 400, 0.5)
+    none = Aggregate({"bias": np.zeros(1000)}, 40.0, 40, 400, 0.5)
+    difference = privacy.noised(ones, 3).sums["bias"] - privacy.noised(none, 3).sums["bias"]
+    np.testing.assert_allclose(difference, 100.0, rtol=0, atol=1e-12)
+    assert ones.sums["bias"].tolist() == [100.0] * 1000
+
+
+def test_central_noise_is_fresh_in_every_round_and_follows_from_the_seed(tmp_path: Path) -> None:
+    drawn = {
+        (seed, number): privacy_of(tmp_path, CENTRAL, seed=seed)[0].noised(zeros(20_000), number).sums["bias"]
+        for seed in (7, 8)
+        for number in (1, 2)
+    }
+    again = privacy_of(tmp_path, CENTRAL)[0].noised(zeros(20_000), 2).sums["bias"]
+    assert again.tolist() == drawn[7, 2].tolist()
+    vectors = np.array(list(drawn.values()))
+    correlations = np.corrcoef(vectors) - np.eye(4)
+    assert np.abs(correlations).max() < 6 / math.sqrt(20_000)
+
+
+def test_central_noise_of_nothing_changes_nothing(tmp_path: Path) -> None:
+    privacy, _ = privacy_of(tmp_path, CENTRAL, z=0)
+    aggregate = zeros(10)
+    assert privacy.noised(aggregate, 1) is aggregate
+
+
+@pytest.mark.parametrize(("mechanism", "secure"), [(LOCAL, OFF), (LOCAL, MASKS), (DISTRIBUTED, MASKS)])
+def test_the_coordinator_adds_nothing_where_the_devices_do(
+    tmp_path: Path, mechanism: str, secure: str
+) -> None:
+    privacy, _ = privacy_of(tmp_path, mechanism, secure=secure)
+    aggregate = zeros(10)
+    assert privacy.noised(aggregate, 1) is aggregate
+
+
+# -- what devices do -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "secure", "noise_sd", "bare"),
+    [
+        (CENTRAL, OFF, 0.0, False),
+        (CENTRAL, MASKS, 0.0, False),
+        (LOCAL, OFF, Z * CLIP, True),
+        (LOCAL, MASKS, Z * CLIP, True),
+        (DISTRIBUTED, MASKS, 0.0, True),
+    ],
+)
+def test_what_devices_do_to_their_updates(
+    tmp_path: Path, mechanism: str, secure: str, noise_sd: float, bare: bool
+) -> None:
+    protection = privacy_of(tmp_path, mechanism, secure=secure)[0].protection
+    assert (protection.clip_norm, protection.noise_sd, protection.bare) == (CLIP, noise_sd, bare)
+
+
+def test_every_device_has_noise_of_its_own_in_every_round(tmp_path: Path) -> None:
+    privacy, _ = privacy_of(tmp_path, LOCAL)
+    other, _ = privacy_of(tmp_path, LOCAL, seed=8)
+    draws = {
+        one.entropy(device, number).bytes(32)
+        for one in (privacy, other)
+        for device in (0, 1, 499)
+        for number in (0, 1, 2)
+    }
+    assert len(draws) == 18
+    assert privacy.entropy(1, 2).bytes(32) == privacy_of(tmp_path, LOCAL)[0].entropy(1, 2).bytes(32)
+
+
+def test_shares_of_noise_make_the_whole_with_the_fewest_honest_devices(tmp_path: Path) -> None:
+    """Of 40 devices 8 may be corrupt: at 24 that must contribute (the quorum), 16 are honest."""
+    read = scenario(tmp_path, DISTRIBUTED, secure=MASKS)
+    sums = sums_of(read)
+    assert isinstance(sums, MaskedSums)
+    config = sums.config
+    assert (config.n_max, config.min_contributors, config.honest_contributors) == (40, 24, 16)
+    # Masks cancel and are left out here; each of the sixteen encodes an update of zeros.
+    totals = []
+    for number in range(60):
+        total = config.ring.zeros(config.length)
+        for device in range(16):
+            entropy = SeededEntropy(bytes(16), device, number)
+            values = {name: np.zeros(length, np.float32) for name, length in LENGTHS}
+            config.ring.add_into(total, encode_input(config, values, 1, entropy).vector)
+        decoded: Sums = decode_sum(config, total)
+        totals.append(np.concatenate([decoded.reals[name] for name, _ in LENGTHS]))
+    check_standard_deviation(np.array(totals), Z * CLIP)
+
+
+# -- ε ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("secure", [OFF, MASKS, ENCRYPTED])
+@pytest.mark.parametrize("amplified", [False, True])
+def test_the_epsilon_of_central_noise(tmp_path: Path, secure: str, amplified: bool) -> None:
+    more = ", amplification: sampling" if amplified else ""
+    privacy, sums = privacy_of(tmp_path, CENTRAL, secure=secure, more=more)
+    # Rounding adds to what one user can do to the sum, and noise to as much more.
+    rounding = 0.0 if sums is None else sums.rounding_norm
+    assert (rounding == 0) == (secure == OFF)
+    assert rounding < 0.01 * CLIP
+    release = GaussianRelease(Z * CLIP / (CLIP + rounding), Sampling(DEVICES, 50) if amplified else None)
+    neighbours = Neighbours.REPLACE_ONE if amplified else Neighbours.ZERO_OUT
+    for count in (1, 2, 3):
+        epsilon = privacy.spend(sums, completed=True)
+        assert epsilon == spent(neighbours, *[release] * count)
+    plain = spent(Neighbours.REPLACE_ONE, *[GaussianRelease(Z)] * 3)
+    assert not amplified or epsilon < 0.5 * plain, "50 of 500 devices are invited"
+
+
+def test_no_more_devices_are_drawn_than_there_are(tmp_path: Path) -> None:
+    read = scenario(tmp_path, CENTRAL, more=", amplification: sampling")
+    epsilon = RunPrivacy(read, 30).spend(None, completed=True)
+    release = GaussianRelease(Z, Sampling(30, 30))
+    assert epsilon == spent(Neighbours.REPLACE_ONE, release)
+
+
+@pytest.mark.parametrize("secure", [OFF, MASKS])
+def test_the_epsilon_of_local_noise_is_that_of_one_report(tmp_path: Path, secure: str) -> None:
+    """A sum, and what rounding does to it, come after the noise: they cannot tell more."""
+    privacy, sums = privacy_of(tmp_path, LOCAL, secure=secure)
+    for count in (1, 2):
+        expected = spent(Neighbours.REPLACE_ONE, *[GaussianRelease(Z)] * count)
+        assert privacy.spend(sums, completed=True) == expected
+
+
+def test_the_epsilon_of_noise_in_shares_counts_on_the_honest_only(tmp_path: Path) -> None:
+    privacy, sums = privacy_of(tmp_path, DISTRIBUTED, secure=MASKS)
+    assert isinstance(sums, MaskedSums)
+    release = DiscreteGaussianRelease.of(sums.config, CLIP, 16)
+    for count in (1, 2):
+        assert privacy.spend(sums, completed=True) == spent(Neighbours.ZERO_OUT, *[release] * count)
+    # As good as the noise were central: what rounding and the ring cost is little.
+    central = spent(Neighbours.ZERO_OUT, *[GaussianRelease(Z)] * 2)
+    assert central < spent(Neighbours.ZERO_OUT, *[release] * 2) < 1.01 * central
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "secure", "counts"),
+    [(CENTRAL, OFF, False), (CENTRAL, MASKS, False), (DISTRIBUTED, MASKS, False), (LOCAL, OFF, True)],
+)
+def test_an_abandoned_round_told_only_what_was_reported(
+    tmp_path: Path, mechanism: str, secure: str, counts: bool
+) -> None:
+    privacy, sums = privacy_of(tmp_path, mechanism, secure=secure)
+    assert (privacy.spend(sums, completed=False) == 0) == (not counts)
+    other, _ = privacy_of(tmp_path, mechanism, secure=secure)
+    first = other.spend(sums, completed=True)
+    second = privacy.spend(sums, completed=True)
+    assert first is not None
+    assert second is not None
+    assert (second > first) == counts
+    assert privacy.spend(sums, completed=False) == second or counts
+
+
+def test_phases_that_sum_in_other_ways_add_up(tmp_path: Path) -> None:
+    privacy, _ = privacy_of(tmp_path, CENTRAL)
+    sums = sums_of(scenario(tmp_path, CENTRAL, secure=MASKS))
+    assert sums is not None
+    privacy.spend(None, completed=True)
+    masked = GaussianRelease(Z * CLIP / (CLIP + sums.rounding_norm))
+    assert privacy.spend(sums, completed=True) == spent(Neighbours.ZERO_OUT, GaussianRelease(Z), masked)
+
+
+@pytest.mark.parametrize(("mechanism", "secure"), [(CENTRAL, OFF), (LOCAL, OFF), (DISTRIBUTED, MASKS)])
+def test_epsilon_is_not_asked_for(tmp_path: Path, mechanism: str, secure: str) -> None:
+    privacy, sums = privacy_of(tmp_path, mechanism, secure=secure, more=", accounting: false")
+    assert privacy.spend(sums, completed=True) is None
+    assert privacy.spend(sums, completed=False) is None
+
+
+def test_no_noise_is_no_privacy(tmp_path: Path) -> None:
+    privacy, _ = privacy_of(tmp_path, CENTRAL, z=0)
+    assert privacy.spend(None, completed=True) == math.inf
