@@ -44,7 +44,7 @@ INVITE = Invite(RUN, ROUND, "task", 60.0, 100)
 MODEL = Model(RUN, ROUND, {"factors": np.zeros(4, np.float32)})
 MODEL_HASH = hashlib.sha256(encode(MODEL)).digest()
 CLIP = 2.0
-PARTS = (RealPart("factors", 4, CLIP), CountPart("examples", 1, 100), RealPart("loss", 1, 10.0))
+PARTS = (RealPart("factors", 4, CLIP), CountPart("examples", 1, 100), RealPart("loss", 1, 500.0))
 IDENTITIES = [Identity(bytes([number]) * 32) for number in range(1, 17)]
 KEY = b"an entropy key of the tests"
 

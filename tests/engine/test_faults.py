@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from coordinator.faults import strike
+from coordinator.faults import faults_by_phase, strike
 from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
+from coordinator.scenario.load import load
 from edge.device.round_services import CohortPlan
 from edge.vocabulary import Reason, Stage, label
 
@@ -37,13 +39,11 @@ def fault(name: str = "storm", at: Stage = Stage.MASKED_INPUT, share: str = "100
     return Fault.model_validate(written)
 
 
-def struck(
-    *faults: Fault, ids: Ids | int = 10, seed: int = 1, number: int = 1, phase: str = ""
-) -> dict[int, int]:
+def struck(*faults: Fault, ids: Ids | int = 10, seed: int = 1, number: int = 1) -> dict[int, int]:
     """Return the stage at which each device that was struck vanishes, by id."""
     devices = np.arange(ids, dtype=np.int64) if isinstance(ids, int) else ids
     plan = plan_of(len(devices))
-    strike(faults, plan, seed, devices, number, phase)
+    strike(faults, plan, seed, devices, number)
     return {int(device): stage for device, stage in zip(devices, plan.drop_stage, strict=True) if stage >= 0}
 
 
@@ -112,13 +112,28 @@ def test_one_fault_more_does_not_move_another() -> None:
 # -- when ------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_strikes_in_its_phase_or_in_all() -> None:
-    storm = fault(during="storm")
-    assert len(struck(storm, phase="storm")) == 10
-    assert struck(storm, phase="calm") == {}
-    assert struck(storm, phase="") == {}
-    for phase in ("storm", "calm", ""):
-        assert len(struck(fault(), phase=phase)) == 10
+SCENARIO = """
+format: 1
+data: {source: synthetic-ratings, users: 60, items: 80}
+fleet: {mix: global_android_2024}
+learning: {algorithm: fedrecon, upload: dense}
+rounds: {cohort: 5, deadline: 60 s}
+phases:
+  - {name: calm, rounds: 1}
+  - {name: storm, rounds: 1, secure_aggregation: {mode: secagg}}
+faults:
+  - {name: always, at_stage: download, vanish: {}}
+  - {name: masks, at_stage: masked-input, vanish: {}}
+  - {name: storm, during: storm, at_stage: compute, vanish: {}}
+"""
+
+
+def test_a_fault_strikes_in_its_phase_or_in_all_that_have_its_stage(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(SCENARIO)
+    found = faults_by_phase(load(file).scenario)
+    names = {phase: [one.name for one in faults] for phase, faults in found.items()}
+    assert names == {"calm": ["always"], "storm": ["always", "masks", "storm"]}
 
 
 ORDER = (
@@ -152,7 +167,7 @@ def test_a_device_that_goes_sooner_anyway_does(planned: Stage, at: Stage) -> Non
     plan = plan_of(2)
     plan.drop_stage[1] = int(planned)
     plan.drop_fraction[1] = 0.25
-    strike([fault(at=at)], plan, 1, np.arange(2, dtype=np.int64), 1, "")
+    strike([fault(at=at)], plan, 1, np.arange(2, dtype=np.int64), 1)
     order = (*ORDER, Stage.ACKNOWLEDGE)
     sooner = order.index(planned) < order.index(at)
     assert plan.drop_stage == [at, planned if sooner else at]
@@ -165,11 +180,11 @@ def test_a_device_that_goes_sooner_anyway_does(planned: Stage, at: Stage) -> Non
 def test_in_the_same_stage_the_sooner_moment_wins(fraction: float) -> None:
     alone = plan_of(1)
     ids = np.zeros(1, dtype=np.int64)
-    strike([fault()], alone, 1, ids, 1, "")
+    strike([fault()], alone, 1, ids, 1)
     plan = plan_of(1)
     plan.drop_stage[0] = int(Stage.MASKED_INPUT)
     plan.drop_fraction[0] = fraction
-    strike([fault()], plan, 1, ids, 1, "")
+    strike([fault()], plan, 1, ids, 1)
     assert plan.drop_stage == [Stage.MASKED_INPUT]
     assert plan.drop_fraction == [min(fraction, alone.drop_fraction[0])]
 
@@ -178,7 +193,7 @@ def test_how_far_into_the_stage_is_a_draw_of_its_own() -> None:
     plans = []
     for share in ("100%", "40%"):
         plan = plan_of(100)
-        strike([fault(share=share)], plan, 1, np.arange(100, dtype=np.int64), 1, "")
+        strike([fault(share=share)], plan, 1, np.arange(100, dtype=np.int64), 1)
         plans.append(plan)
     everybody, some = plans
     fractions = np.array(everybody.drop_fraction)
@@ -197,7 +212,7 @@ def test_how_far_into_the_stage_is_a_draw_of_its_own() -> None:
 @pytest.mark.parametrize("at", ORDER)
 def test_whoever_vanishes_before_its_computation_ends_computes_nothing(at: Stage) -> None:
     plan = plan_of(20)
-    strike([fault(at=at, share="30%")], plan, 1, np.arange(20, dtype=np.int64), 1, "")
+    strike([fault(at=at, share="30%")], plan, 1, np.arange(20, dtype=np.int64), 1)
     gone = np.array(plan.drop_stage) >= 0
     assert gone.sum() == 6
     before = at in (Stage.DOWNLOAD, Stage.COMPUTE)
@@ -207,13 +222,13 @@ def test_whoever_vanishes_before_its_computation_ends_computes_nothing(at: Stage
 def test_what_was_not_going_to_be_computed_stays_so() -> None:
     plan = plan_of(4)
     plan.computes[2] = False
-    strike([fault(at=Stage.UNMASK)], plan, 1, np.arange(4, dtype=np.int64), 1, "")
+    strike([fault(at=Stage.UNMASK)], plan, 1, np.arange(4, dtype=np.int64), 1)
     assert plan.computes.tolist() == [True, True, False, True]
 
 
 def test_nothing_else_of_the_plan_changes() -> None:
     plan = plan_of(10)
-    strike([fault(at=Stage.COMPUTE), fault("b")], plan, 1, np.arange(10, dtype=np.int64), 1, "")
+    strike([fault(at=Stage.COMPUTE), fault("b")], plan, 1, np.arange(10, dtype=np.int64), 1)
     untouched = plan_of(10)
     assert plan.reachable.tolist() == untouched.reachable.tolist()
     assert plan.failed_connects.tolist() == untouched.failed_connects.tolist()

@@ -222,7 +222,9 @@ def test_deadlines_are_those_of_the_scenario() -> None:
         round_ = sums.round(1)
         stages = [*CoordinatorState][1:5]
         assert [round_.deadline_s(stage) for stage in stages] == [3.0, 4.0, 5.0, 6.0]
-        assert round_.patience_s == 36.0
+    assert masked().round(1).patience_s == 36.0
+    # As many devices may be asked to decrypt, one after the other.
+    assert encrypted().round(1).patience_s == 36.0 + 10 * 6.0
 
 
 def test_only_masks_have_a_configuration_of_masks() -> None:
@@ -280,7 +282,7 @@ def test_a_sum_becomes_what_the_server_update_takes() -> None:
     assert aggregate.sums["factors"].dtype == np.float32
     assert aggregate.sums["bias"].tolist() == [0, 1, 2, 3]
     assert dataclasses.replace(aggregate, sums={}) == dataclasses.replace(
-        aggregate, sums={}, weight=3.0, clients=2, examples=34, loss=2.0
+        aggregate, sums={}, weight=3.0, clients=2, examples=34, loss=6 / 34
     )
 
 

@@ -15,7 +15,8 @@ from rich.console import Console
 from coordinator.metrics.batches import round_batches
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.writer import RunWriter
-from coordinator.summary import render, summarise
+from coordinator.summary import summarise
+from coordinator.summary_tables import render
 from edge.log import EventLog
 from edge.vocabulary import Direction, EventKind, Stage
 

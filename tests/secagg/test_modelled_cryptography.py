@@ -16,7 +16,6 @@ from edge.secagg.cryptography import MODELLED, REAL, Cryptography, ModelledCrypt
 from edge.secagg.entropy import SeededEntropy
 from edge.secagg.errors import SecAggError
 from edge.secagg.graph import GraphParameters
-from edge.secagg.keylist import Record
 from edge.secagg.states import CoordinatorState, Mode
 from edge.secagg_messages import (
     ConsistencySignature,
@@ -202,16 +201,12 @@ def test_modelled_messages_hide_nothing() -> None:
             assert values[5:8] == fleet.values(device)["touched"].tolist()
 
 
-def test_modelled_keys_are_names_that_pass_every_check() -> None:
-    entropy = SeededEntropy(bytes(16), 1, 1)
-    names = {MODELLED.secrets(entropy, device, 3).public() for device in (0, 1, 255, 256, 2**63 - 1)}
-    keys = [key for record in names for key in record[:2]]
-    assert len(set(keys)) == len(keys) == 10
-    for record in names:
-        record.check()
-        assert Record.of(record.encoded) == record
-    # The same in every round: there is nothing that would have to be fresh.
-    assert MODELLED.secrets(entropy, 1, 4).public() == MODELLED.secrets(entropy, 1, 3).public()
+def test_modelled_public_keys_are_the_real_ones_because_the_graph_follows_from_them() -> None:
+    for device in (0, 1, 2**63 - 1):
+        real = REAL.secrets(SeededEntropy(bytes(16), device, 1), device, 1).public()
+        modelled = MODELLED.secrets(SeededEntropy(bytes(16), device, 1), device, 1).public()
+        assert modelled[:2] == real[:2]
+        assert modelled.commitment == bytes(32)
 
 
 def test_modelled_signatures_are_zeros_and_any_will_do() -> None:
