@@ -14,7 +14,7 @@ from edge.secagg.errors import SecAggError
 from edge.secagg.participant import Answer
 from edge.secagg.ring import RingVector
 from edge.secagg.shamir import SECRET_BYTES
-from edge.secagg.states import DEVICE_FINAL, DeviceState, Mode
+from edge.secagg.states import DEVICE_FINAL, Mode
 from edge.secagg.work import CryptoWork
 from edge.secagg_messages import (
     Abort,
@@ -82,7 +82,7 @@ class MaskingParticipant:
     def receive(self, message: AnyMessage) -> Answer | None:
         """Take a frame from the coordinator; see :class:`Participant`."""
         answer: FromDevice | None = self.client.receive(cast(SecAggMessage, message))
-        if isinstance(message, SharesDelivery) and self.client.state is DeviceState.READY:
+        if isinstance(message, SharesDelivery):
             answer = self._contribute()
         elif isinstance(message, UnmaskRequest) and self._watcher is not None:
             dead = frozenset(message.arrays["dead"].tolist())

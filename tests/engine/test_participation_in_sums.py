@@ -231,6 +231,13 @@ def test_a_device_that_is_turned_away_before_it_gets_the_model_is_done() -> None
     assert device.settled == [NONE]
 
 
+def test_a_device_that_is_turned_away_from_the_sum_is_done() -> None:
+    device = told(MODEL, Acknowledge(RUN, ROUND, Reason.COHORT_FULL))
+    assert [type(message) for message in device.sent] == [Accept, AdvertiseKeys]
+    assert device.verdict is Reason.COHORT_FULL
+    assert device.settled == [NONE, NONE]
+
+
 def test_a_device_that_cannot_compute_says_why() -> None:
     device = told(MODEL, result=Reason.NO_DATA)
     assert device.sent[-1] == Failure(RUN, ROUND, DEVICE, Reason.NO_DATA)

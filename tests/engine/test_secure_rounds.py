@@ -292,6 +292,14 @@ def test_frames_that_stray_change_nothing(sender: int, message: Any, reason: Rea
     round_.check_completed(0, 1, 2, 3)
 
 
+def test_an_abort_in_anothers_name_is_nobodys_goodbye() -> None:
+    round_ = Round(Masked(), 4)
+    round_.reach(SealedShares, slow=2)
+    assert round_.send(2, Abort(RUN, ROUND, 1, "x")).verdict is DISCARD
+    for device in (1, 2):
+        assert round_.send(device, Failure(RUN, ROUND, device, Reason.MEMORY)).verdict is Verdict.NOTE
+
+
 def test_a_device_that_was_not_given_the_model_cannot_take_part() -> None:
     round_ = Round(Masked(), 4, target=3)
     round_.hold(3, Accept)

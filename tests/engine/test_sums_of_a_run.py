@@ -20,6 +20,7 @@ from coordinator.sums.masked import MaskedSums
 from coordinator.sums.roster import SeededRoster
 from edge.ckks_messages import EncryptedInput
 from edge.codec import encode
+from edge.errors import LocalProtocolError
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.vectors import decode_sum as decode_encrypted
@@ -159,6 +160,16 @@ def test_the_sum_in_the_clear_notices_an_input_that_was_changed_on_its_way() -> 
     assert facts(round_, protocol).sum_error == 7
 
 
+def test_an_input_that_was_taken_and_is_not_in_the_sum_is_our_own_mistake() -> None:
+    round_, protocol = begun(masked(), 5)
+    round_.reach(MaskedInput, slow=4)
+    round_.deadline()
+    round_.go()
+    protocol.sums.arrived(4)
+    with pytest.raises(LocalProtocolError, match=r"inputs of devices \[4\] were taken"):
+        protocol.sums.facts()
+
+
 # -- both ends -------------------------------------------------------------------------------------------
 
 
@@ -291,6 +302,7 @@ def test_what_stays_on_the_devices_is_unknown() -> None:
     aggregate = aggregate_of(Sums(arrays, {}, 3, 2), SPECS)
     assert aggregate.examples == 0
     assert math.isnan(aggregate.loss)
+    assert aggregate_of(Sums(REALS, {}, 1, 2), SPECS).loss == 6.0
     weightless = aggregate_of(Sums(REALS, {}, 0, 2), SPECS)
     assert (weightless.weight, math.isnan(weightless.loss)) == (0.0, True)
 
