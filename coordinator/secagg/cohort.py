@@ -69,6 +69,12 @@ class Cohort:
         """Return n, how many take part."""
         return len(self.devices)
 
+    def flags(self, devices: set[int]) -> Flags:
+        """Return bool[n], True for ``devices``."""
+        flags = np.zeros(len(self), dtype=np.bool_)
+        flags[[self.position[device] for device in devices]] = True
+        return flags
+
     def around(self, position: int, flags: Flags) -> int:
         """Return how many of a device and its neighbours are flagged."""
         return int(np.count_nonzero(flags[self.holders[position]]))

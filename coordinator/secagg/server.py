@@ -13,13 +13,13 @@ was rebuilt from shares is not what its owner committed to.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
 from coordinator.secagg.advertised import AdvertisedRecords
 from coordinator.secagg.cohort import Cohort, Flags
 from coordinator.secagg.outcome import SecAggResult, Step, read_sum
+from coordinator.secagg.sealed import SealedStore
 from coordinator.secagg.unmasking import Unmasking
 from edge.errors import LocalProtocolError
 from edge.messages import Arrays
@@ -42,10 +42,10 @@ from edge.secagg.inputs import Sums, decode_sum
 from edge.secagg.keylist import RoundContext, survivors_statement
 from edge.secagg.keys import SIGNATURE_BYTES
 from edge.secagg.ring import RingVector
-from edge.secagg.sealing import SEALED_BYTES
 from edge.secagg.states import (
     COORDINATOR_FINAL,
     COORDINATOR_TRANSITIONS,
+    STAGE_OF_ANSWER,
     CoordinatorEvent,
     CoordinatorState,
     Mode,
@@ -64,14 +64,6 @@ from edge.secagg_messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-
-_STAGE_OF: dict[type[Any], CoordinatorState] = {
-    AdvertiseKeys: CoordinatorState.ADVERTISING,
-    SealedShares: CoordinatorState.SHARING,
-    MaskedInput: CoordinatorState.MASKING,
-    ConsistencySignature: CoordinatorState.CHECKING,
-    UnmaskShares: CoordinatorState.UNMASKING,
-}
 
 
 class SecAggServer:
@@ -138,7 +130,8 @@ class SecAggServer:
         self._signatures: dict[int, bytes] = {}
         """Under the survivors, in active mode."""
         self.cohort: Cohort | None = None
-        self._sealed = np.empty(0, dtype=np.uint8)
+        self._sealed: SealedStore | None = None
+        """What devices sealed for each other, until it is delivered."""
         self._shared: Flags = np.zeros(0, dtype=np.bool_)
         self._alive: Flags = np.zeros(0, dtype=np.bool_)
         self._total: RingVector = config.ring.zeros(0)
@@ -222,7 +215,7 @@ class SecAggServer:
             raise WrongSenderError(f"device {sender} sent a message in the name of device {message.device}")
         if isinstance(message, Abort):
             return
-        stage = _STAGE_OF[type(message)]
+        stage = STAGE_OF_ANSWER[type(message)]
         if sender in self._answered[stage]:
             raise DuplicateMessageError(f"a second {type(message).__name__} from device {sender}")
         if stage is not self.state or sender not in self._waiting:
@@ -235,12 +228,8 @@ class SecAggServer:
             self._advertised.take(sender, message)
         elif isinstance(message, SealedShares):
             expect_arrays(message.arrays, "sealed")
-            at = self._members.position[sender]
-            rows = read(message.arrays, "sealed", OCTETS, (self._members.k, SEALED_BYTES))
-            # A device holds a share of its own secrets too, but seals none for itself.
-            own = int(np.searchsorted(self._members.holders[at], at))
-            self._sealed[at, :own] = rows[:own]
-            self._sealed[at, own + 1 :] = rows[own:]
+            assert self._sealed is not None
+            self._sealed.take(self._members.position[sender], message)
         elif isinstance(message, MaskedInput):
             expect_arrays(message.arrays, "masked")
             masked = read(message.arrays, "masked", self._config.ring.dtype, (self._config.length,))
@@ -301,13 +290,13 @@ class SecAggServer:
             self._config, self._context, {device: self._advertised.records[device] for device in present}
         )
         self.cohort = cohort
-        self._sealed = np.empty((*cohort.holders.shape, SEALED_BYTES), dtype=np.uint8)
+        self._sealed = SealedStore(cohort)
         self._go(CoordinatorEvent.KEYS_COLLECTED, present)
         return [*cohort.key_lists(self._config.mode, self._advertised.signatures)]
 
     def _deliver_shares(self, present: set[int]) -> list[tuple[int, FromCoordinator]]:
         cohort = self._members
-        shared = self._flags(present)
+        shared = self._members.flags(present)
         # Without its shares in enough hands a device cannot take part; without it, its neighbours have fewer.
         while True:
             short = shared & (cohort.around_each(shared) < cohort.t)
@@ -324,25 +313,18 @@ class SecAggServer:
         send: list[tuple[int, FromCoordinator]] = []
         for device in sorted(excluded):
             send.append(self._exclude(device, TooFewNeighboursError.NAME))
-        for at in np.flatnonzero(shared).tolist():
-            holders = cohort.holders[at]
-            columns = np.flatnonzero(shared[holders] & (holders != at))
-            senders = holders[columns]
-            arrays: Arrays = {
-                "senders": cohort.devices[senders],
-                "sealed": self._sealed[senders, cohort.slots[at, columns]],
-            }
-            device = int(cohort.devices[at])
+        assert self._sealed is not None
+        for device, arrays in self._sealed.deliveries(shared):
             send.append((device, SharesDelivery(run, number, device, arrays)))
         self._shared = shared
-        self._sealed = np.empty(0, dtype=np.uint8)
+        self._sealed = None
         self._total = self._config.ring.zeros(self._config.length)
         self._go(CoordinatorEvent.SHARES_COLLECTED, present - excluded)
         return send
 
     def _close_inputs(self, contributed: set[int]) -> list[tuple[int, FromCoordinator]]:
         self._expect_contributors(len(contributed), len(self._members))
-        self._alive = self._flags(contributed)
+        self._alive = self._members.flags(contributed)
         present = contributed - self.dropped.keys()
         if self._config.mode is Mode.SEMI_HONEST:
             return self._request_shares(CoordinatorEvent.INPUTS_COLLECTED, present)
@@ -355,7 +337,7 @@ class SecAggServer:
         self, event: CoordinatorEvent, present: set[int]
     ) -> list[tuple[int, FromCoordinator]]:
         cohort = self._members
-        asked = self._flags(present)
+        asked = self._members.flags(present)
         self._unmasking = Unmasking(cohort, self._context.round_number, self._shared, self._alive, asked)
         self._go(event, present)
         return [self._unmask_request(at, asked) for at in np.flatnonzero(asked).tolist()]
@@ -395,7 +377,7 @@ class SecAggServer:
         self.failure = error
         self._unmasking = None
         self._total = self._config.ring.zeros(0)
-        self._sealed = np.empty(0, dtype=np.uint8)
+        self._sealed = None
         self._go(CoordinatorEvent.ABORT, set())
         run, number = self._context.run_id, self._context.round_number
         return [(device, Abort(run, number, device, error.reason)) for device in sorted(present)]
@@ -411,8 +393,3 @@ class SecAggServer:
             raise TooFewContributorsError(
                 f"{count} devices are left at the stage '{self.state.value}'; {needed} must contribute"
             )
-
-    def _flags(self, devices: set[int]) -> Flags:
-        flags = np.zeros(len(self._members), dtype=np.bool_)
-        flags[[self._members.position[device] for device in devices]] = True
-        return flags

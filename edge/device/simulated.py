@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable
-from typing import Any
 
 from edge.clock import sleep
 from edge.codec import measure
 from edge.device.actor import take_part
 from edge.device.endings import LAST_OF_REPORT, OUTCOME_OF_RECEIPT, event_of_discarded
+from edge.device.inbox import Inbox
 from edge.device.participation import Participation
 from edge.device.round_services import RoundServices
 from edge.learning.base import ClientUpdate
 from edge.log import pack_record
-from edge.mailbox import DeadlineExceededError, Mailbox
+from edge.mailbox import DeadlineExceededError
 from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import Accept, Decline, Failure, Invite, Model, Report
 from edge.secagg.participant import Answer, Participant
@@ -52,24 +52,6 @@ class _VanishedError(Exception):
     """The device is gone; unwinds its actor from within."""
 
 
-class _Inbox(Mailbox):
-    """The frames that have arrived; ``await`` gives the message and remembers its delivery as ``last``."""
-
-    __slots__ = ("last",)
-
-    last: Delivery
-
-    def _take(self) -> AnyMessage:
-        self.last = self._messages.pop(0)
-        return self.last.message
-
-    def close(self) -> list[Any]:
-        """Close the mailbox and let go of the last frame, and with it of the round."""
-        if hasattr(self, "last"):
-            del self.last
-        return super().close()
-
-
 class SimulatedDevice(DeviceLink):
     """One device during one round; implements :class:`~edge.device.actor.DeviceContext`."""
 
@@ -94,7 +76,7 @@ class SimulatedDevice(DeviceLink):
         super().__init__(services.loop, services.links, slot)
         self._services = services
         self.device = device
-        self._mailbox: _Inbox | None = None
+        self._mailbox: Inbox | None = None
         self._task: asyncio.Task[None] | None = None
         self._invite: Invite | None = None
         self._compute_start_s = 0.0
@@ -241,7 +223,7 @@ class SimulatedDevice(DeviceLink):
         sums = self._services.secure_sum
         patience_s = RECEIPT_PATIENCE * invite.report_within_s + (0.0 if sums is None else sums.patience_s)
         self._patience_s = loop.now_s + patience_s
-        self._mailbox = _Inbox(loop, self)
+        self._mailbox = Inbox(loop, self)
         self._mailbox.set_deadline(self._deadline_s)
         leaves_s = self._services.plan.leaves_s[self.slot]
         if leaves_s < self._patience_s:

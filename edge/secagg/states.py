@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+from edge.secagg_messages import (
+    AdvertiseKeys,
+    ConsistencySignature,
+    MaskedInput,
+    SealedShares,
+    UnmaskShares,
+)
 
 
 class Mode(enum.Enum):
@@ -132,6 +140,16 @@ COORDINATOR_TRANSITIONS: Mapping[Mode, CoordinatorTransitions] = {
     ),
 }
 """What the coordinator does next. Whatever is not in the table is refused."""
+
+
+STAGE_OF_ANSWER: Mapping[type[NamedTuple], CoordinatorState] = {
+    AdvertiseKeys: CoordinatorState.ADVERTISING,
+    SealedShares: CoordinatorState.SHARING,
+    MaskedInput: CoordinatorState.MASKING,
+    ConsistencySignature: CoordinatorState.CHECKING,
+    UnmaskShares: CoordinatorState.UNMASKING,
+}
+"""The stage that collects each message of a device."""
 
 
 def diagram(table: Mapping[tuple[_S, _E], _S]) -> str:

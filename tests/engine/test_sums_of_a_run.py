@@ -302,8 +302,8 @@ def test_what_stays_on_the_devices_is_unknown() -> None:
     aggregate = aggregate_of(Sums(arrays, {}, 3, 2), SPECS)
     assert aggregate.examples == 0
     assert math.isnan(aggregate.loss)
-    assert aggregate_of(Sums(REALS, {}, 1, 2), SPECS).loss == 6.0
-    weightless = aggregate_of(Sums(REALS, {}, 0, 2), SPECS)
+    assert aggregate_of(Sums(REALS, {"examples": np.array([4])}, 1, 2), SPECS).loss == 1.5
+    weightless = aggregate_of(Sums(REALS, {"examples": np.array([0])}, 0, 2), SPECS)
     assert (weightless.weight, math.isnan(weightless.loss)) == (0.0, True)
 
 

@@ -1,0 +1,48 @@
+"""The sealed shares of a round, kept from the moment they come until they are delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from coordinator.secagg.cohort import Cohort, Flags
+from edge.messages import Arrays
+from edge.secagg.checks import OCTETS, read
+from edge.secagg.sealing import SEALED_BYTES
+from edge.secagg_messages import SealedShares
+
+
+class SealedStore:
+    """What devices sealed for their neighbours, which only those can open.
+
+    Parameters
+    ----------
+    cohort : who takes part.
+    """
+
+    def __init__(self, cohort: Cohort) -> None:
+        self._cohort = cohort
+        self._sealed = np.empty((*cohort.holders.shape, SEALED_BYTES), dtype=np.uint8)
+
+    def take(self, at: int, message: SealedShares) -> None:
+        """Keep what the device at a position sealed; raises ``WrongLengthError`` and ``WrongDtypeError``."""
+        cohort = self._cohort
+        rows = read(message.arrays, "sealed", OCTETS, (cohort.k, SEALED_BYTES))
+        # A device holds a share of its own secrets too, but seals none for itself.
+        own = int(np.searchsorted(cohort.holders[at], at))
+        self._sealed[at, :own] = rows[:own]
+        self._sealed[at, own + 1 :] = rows[own:]
+
+    def deliveries(self, shared: Flags) -> Iterator[tuple[int, Arrays]]:
+        """Yield for each device in ``shared``, bool[n], what its neighbours in there sealed for it."""
+        cohort = self._cohort
+        for at in np.flatnonzero(shared).tolist():
+            holders = cohort.holders[at]
+            columns = np.flatnonzero(shared[holders] & (holders != at))
+            senders = holders[columns]
+            arrays: Arrays = {
+                "senders": cohort.devices[senders],
+                "sealed": self._sealed[senders, cohort.slots[at, columns]],
+            }
+            yield int(cohort.devices[at]), arrays
