@@ -1,7 +1,7 @@
 """Users of like size as one rectangular array, so that they can be fitted together.
 
 A user's row is padded to a length that is a function of its own number of ratings alone. Rows of one length
-form a group, and every operation on a group works within a row, so the other rows cannot change a user's bits.
+form a group, and every operation on a group works within a row: other rows cannot change a user's bits.
 """
 
 from __future__ import annotations
