@@ -102,7 +102,8 @@ def sweep(problem: Problem, fit: Fit, penalties: Penalties) -> None:
     change = (np.einsum("us->u", error) - lambda_0 * fit.offset) / (counts + lambda_0)
     fit.offset[:] += change
     error -= problem.present * change[:, None]
-    for plane, weight in zip(x, fit.weights, strict=True):
+    for j, plane in enumerate(x):
+        weight = fit.weights[j]
         change = np.einsum("us,us->u", plane, error) - lambda_w * weight
         change /= np.einsum("us,us->u", plane, plane) + lambda_w
         weight += change
@@ -113,7 +114,8 @@ def sweep(problem: Problem, fit: Fit, penalties: Penalties) -> None:
         for plane, loading in zip(x, factor, strict=True):
             np.multiply(plane, loading[:, None], out=scratch)
             crossed += scratch
-        for plane, loading in zip(x, factor, strict=True):
+        for j, plane in enumerate(x):
+            loading = factor[j]
             np.multiply(plane, loading[:, None], out=scratch)
             np.subtract(crossed, scratch, out=h)
             h *= plane

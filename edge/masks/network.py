@@ -108,8 +108,8 @@ def train(
         per_rating = 1 / np.einsum("us->u", problem.present)
         rate = learning_rate / (1 - _BETA_1**step)
         correction = 1 / (1 - _BETA_2**step)
-        for name, slope in gradient(problem, current, penalties).items():
-            slope *= per_rating.reshape(-1, *[1] * (slope.ndim - 1))
+        for name, total in gradient(problem, current, penalties).items():
+            slope = total * per_rating.reshape(-1, *[1] * (total.ndim - 1))
             first[name] += (1 - _BETA_1) * (slope - first[name])
             second[name] += (1 - _BETA_2) * (slope * slope - second[name])
             current[name] -= rate * first[name] / (np.sqrt(correction * second[name]) + _EPSILON)

@@ -26,7 +26,7 @@ GENRES_1M = GENRES_100K[1:]
 """The genres of ``movies.dat``; it has none called unknown."""
 
 _TITLE_YEAR = re.compile(r"\((\d{4})\)\s*$")
-_DATE_YEAR = re.compile(r"\d{2}-[A-Z][a-z]{2}-(\d{4})")
+_DATE_YEAR = re.compile(r"\d{1,2}-[A-Z][a-z]{2}-(\d{4})")
 _ITEM = re.compile(r"[0-9]{1,18}")
 _EXAMPLE_100K = "1|Toy Story (1995)|01-Jan-1995||http://…|0|0|0|1|1|1|0|0|0|0|0|0|0|0|0|0|0|0|0"
 _EXAMPLE_1M = "1::Toy Story (1995)::Animation|Children's|Comedy"
@@ -42,12 +42,15 @@ def read_100k_features(path: Path, item_ids: Labels | None) -> ItemFeatures:
         and as :func:`edge.data.features.align`.
     """
     ids: list[int] = []
+    seen: set[int] = set()
     titles: list[str] = []
     rows: list[list[float]] = []
     for where, line in _lines(path):
         fields = line.split("|")
         if len(fields) != 5 + len(GENRES_100K):
-            raise DataError(f"{where}: {len(fields)} fields instead of 24; expected a line like {_EXAMPLE_100K!r}")
+            raise DataError(
+                f"{where}: {len(fields)} fields instead of 24; expected a line like {_EXAMPLE_100K!r}"
+            )
         flags = fields[5:]
         for genre, flag in zip(GENRES_100K, flags, strict=True):
             if flag not in ("0", "1"):
@@ -55,7 +58,7 @@ def read_100k_features(path: Path, item_ids: Labels | None) -> ItemFeatures:
         date = _DATE_YEAR.fullmatch(fields[2])
         if fields[2] and date is None:
             raise DataError(f"{where}: release date {fields[2]!r}; write one like '01-Jan-1995', or nothing")
-        ids.append(_item(where, fields[0]))
+        ids.append(_item(where, fields[0], seen))
         titles.append(fields[1])
         rows.append([float(flag) for flag in flags] + [float(date[1]) if date else np.nan])
     return _aligned(path, ids, titles, rows, (*GENRES_100K, YEAR), item_ids)
@@ -71,20 +74,23 @@ def read_1m_features(path: Path, item_ids: Labels | None) -> ItemFeatures:
         :func:`edge.data.features.align`.
     """
     ids: list[int] = []
+    seen: set[int] = set()
     titles: list[str] = []
     rows: list[list[float]] = []
     column = {genre: number for number, genre in enumerate(GENRES_1M)}
     for where, line in _lines(path):
         fields = line.split("::")
         if len(fields) != 3:
-            raise DataError(f"{where}: {len(fields)} fields instead of 3; expected a line like {_EXAMPLE_1M!r}")
+            raise DataError(
+                f"{where}: {len(fields)} fields instead of 3; expected a line like {_EXAMPLE_1M!r}"
+            )
         row = [0.0] * len(GENRES_1M)
         for genre in fields[2].split("|"):
             if genre not in column:
                 raise DataError(f"{where}: unknown genre {genre!r}; write some of {', '.join(GENRES_1M)}")
             row[column[genre]] = 1.0
         year = _TITLE_YEAR.search(fields[1])
-        ids.append(_item(where, fields[0]))
+        ids.append(_item(where, fields[0], seen))
         titles.append(fields[1])
         rows.append([*row, float(year[1]) if year else np.nan])
     return _aligned(path, ids, titles, rows, (*GENRES_1M, YEAR), item_ids)
@@ -97,10 +103,15 @@ def _lines(path: Path) -> list[tuple[str, str]]:
     return [(where, line) for where, line in numbered if line]
 
 
-def _item(where: str, text: str) -> int:
+def _item(where: str, text: str, seen: set[int]) -> int:
+    """Return the item of a line, and note that it was seen."""
     if not _ITEM.fullmatch(text):
-        raise DataError(f"{where}: item {text!r} is not a whole number from 0")
-    return int(text)
+        raise DataError(f"{where}: item {text!r} is not a whole number; write one from 0 up")
+    item = int(text)
+    if item in seen:
+        raise DataError(f"{where}: item {item} stands in the file a second time; keep one line")
+    seen.add(item)
+    return item
 
 
 def _aligned(
@@ -111,9 +122,4 @@ def _aligned(
     names: tuple[str, ...],
     item_ids: Labels | None,
 ) -> ItemFeatures:
-    seen: set[int] = set()
-    for item, (where, _) in zip(ids, _lines(path) if len(set(ids)) < len(ids) else [], strict=False):
-        if item in seen:
-            raise DataError(f"{where}: item {item} stands in the file a second time; keep one line")
-        seen.add(item)
     return align(FeatureTable(np.array(ids), names, np.array(rows), titles, str(path)), item_ids)
