@@ -30,9 +30,9 @@ class HighOrderSettings(BaseModel):
 
     kind: Literal["high-order"] = "high-order"
     width: PositiveInt = Field(default=8, description="units of the hidden layer")
-    weight_decay: PositiveFloat = Field(default=10.0, description="λ of hidden and output weights")
+    weight_decay: PositiveFloat = Field(default=25.0, description="λ of hidden and output weights")
     intercept_regularization: PositiveFloat = Field(
-        default=2.0, description="λ_0 of the intercept's distance from the global mean"
+        default=5.0, description="λ_0 of the intercept's distance from the global mean"
     )
     learning_rate: PositiveFloat = Field(default=0.02, description="Adam's step size")
     epochs: PositiveInt = Field(default=60, description="Adam steps at most, each on all ratings of the user")

@@ -28,9 +28,9 @@ class OneOrderSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["one-order"] = "one-order"
-    regularization: PositiveFloat = Field(default=20.0, description="λ of the weights of the features")
+    regularization: PositiveFloat = Field(default=150.0, description="λ of the weights of the features")
     intercept_regularization: PositiveFloat = Field(
-        default=2.0, description="λ_0 of the intercept's distance from the global mean"
+        default=5.0, description="λ_0 of the intercept's distance from the global mean"
     )
 
 

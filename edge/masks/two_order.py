@@ -30,10 +30,10 @@ class TwoOrderSettings(BaseModel):
 
     kind: Literal["two-order"] = "two-order"
     factors: PositiveInt = Field(default=4, description="rank f of the interactions")
-    regularization: PositiveFloat = Field(default=20.0, description="λ_w of the weights of the features")
-    factor_regularization: PositiveFloat = Field(default=20.0, description="λ_V of the factors")
+    regularization: PositiveFloat = Field(default=150.0, description="λ_w of the weights of the features")
+    factor_regularization: PositiveFloat = Field(default=100.0, description="λ_V of the factors")
     intercept_regularization: PositiveFloat = Field(
-        default=2.0, description="λ_0 of the intercept's distance from the global mean"
+        default=5.0, description="λ_0 of the intercept's distance from the global mean"
     )
     initial_scale: PositiveFloat = Field(
         default=0.1, description="standard deviation of the factors before the first sweep"

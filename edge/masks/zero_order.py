@@ -27,7 +27,7 @@ class ZeroOrderSettings(BaseModel):
 
     kind: Literal["zero-order"] = "zero-order"
     shrinkage: PositiveFloat = Field(
-        default=2.0, description="ratings at the global mean that a user is taken to have given beforehand"
+        default=5.0, description="ratings at the global mean that a user is taken to have given beforehand"
     )
 
 
