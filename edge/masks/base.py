@@ -83,6 +83,16 @@ def blank(
     return parameters
 
 
+def limited(features: Features, limit: float) -> Features:
+    """Return features cut at ±``limit`` standard deviations.
+
+    A genre of few items stands many deviations out on those: a slope fitted to one such rating would be as
+    free as one fitted to hundreds. The cut makes ridge penalties bear on rare features (ML-100K, one-order:
+    RMSE 1.0056 on validation against 1.0117 without).
+    """
+    return np.clip(features, -limit, limit)
+
+
 Evaluate = Callable[[int, Features], Array]
 """Predictions of the user with this number for some items, given their features [items, d]: [items]."""
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.learning.base import Array, RatingBatch, Work
 from edge.masks import network
-from edge.masks.base import Features, MaskParameters, blank, catalogue_each, predict_each
+from edge.masks.base import Features, MaskParameters, blank, catalogue_each, limited, predict_each
 from edge.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, OUTPUT_WEIGHTS
 from edge.masks.padding import groups
 from edge.masks.work import FLOAT_BYTES, fitting_work
@@ -29,8 +29,11 @@ class HighOrderSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["high-order"] = "high-order"
+    feature_limit: PositiveFloat = Field(
+        default=2.0, description="standard deviations that a feature is cut at, so that rare ones do not rule"
+    )
     width: PositiveInt = Field(default=8, description="units of the hidden layer")
-    weight_decay: PositiveFloat = Field(default=25.0, description="λ of hidden and output weights")
+    weight_decay: PositiveFloat = Field(default=17.0, description="λ of hidden and output weights")
     intercept_regularization: PositiveFloat = Field(
         default=5.0, description="λ_0 of the intercept's distance from the global mean"
     )
@@ -67,6 +70,7 @@ class HighOrder:
         mean, everything else at zero. A user stops by itself and then drops out of the work.
         """
         s, d = self.settings, features.shape[1]
+        features = limited(features, s.feature_limit)
         parameters = blank(self.spec(d), len(batch.indptr) - 1, INTERCEPT, mean)
         starts = shrunk_means(batch, mean, s.intercept_regularization).astype(np.float32)
         numbers = np.arange(d * s.width).reshape(d, s.width)
@@ -81,7 +85,7 @@ class HighOrder:
             draws = hashed_normal(keys[group.users][:, None, None], numbers)
             start[HIDDEN_WEIGHTS][:] = draws / np.sqrt(d)
             start[INTERCEPT][:] = starts[group.users] - np.float32(mean)
-            for rows, fitted in network.train(
+            done = network.train(
                 problem,
                 start,
                 network.Penalties(s.weight_decay, s.intercept_regularization),
@@ -89,7 +93,8 @@ class HighOrder:
                 epochs=s.epochs,
                 check_every=s.check_every,
                 tolerance=s.tolerance,
-            ):
+            )
+            for rows, fitted in done:
                 for name, array in fitted.items():
                     parameters[name][group.users[rows]] = array
                 parameters[INTERCEPT][group.users[rows]] += np.float32(mean)
@@ -103,10 +108,12 @@ class HighOrder:
         items: npt.NDArray[Any],
     ) -> npt.NDArray[np.float32]:
         """Evaluate the network for each user's items, float32 [N]."""
+        features = limited(features, self.settings.feature_limit)
         return predict_each(self._evaluate(parameters), features, indptr, items)
 
     def catalogue(self, parameters: MaskParameters, features: Features) -> npt.NDArray[np.float32]:
         """Evaluate the network for every item, float32 [n, items]."""
+        features = limited(features, self.settings.feature_limit)
         return catalogue_each(self._evaluate(parameters), features, len(parameters[INTERCEPT]))
 
     def work(self, examples: npt.NDArray[np.int64], d: int) -> Work:

@@ -16,7 +16,7 @@ from device_profiles.fields import PositiveFloat
 from edge.learning.base import Array, RatingBatch, Work
 from edge.learning.fedrecon_kernels import blocks
 from edge.learning.least_squares import ridge, segment_grams
-from edge.masks.base import Features, MaskParameters, blank, catalogue_each, predict_each
+from edge.masks.base import Features, MaskParameters, blank, catalogue_each, limited, predict_each
 from edge.masks.work import FLOAT_BYTES, fitting_work
 
 INTERCEPT, WEIGHTS = "intercept", "weights"
@@ -28,7 +28,10 @@ class OneOrderSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["one-order"] = "one-order"
-    regularization: PositiveFloat = Field(default=150.0, description="λ of the weights of the features")
+    feature_limit: PositiveFloat = Field(
+        default=2.0, description="standard deviations that a feature is cut at, so that rare ones do not rule"
+    )
+    regularization: PositiveFloat = Field(default=50.0, description="λ of the weights of the features")
     intercept_regularization: PositiveFloat = Field(
         default=5.0, description="λ_0 of the intercept's distance from the global mean"
     )
@@ -57,7 +60,7 @@ class OneOrder:
         d = features.shape[1]
         parameters = blank(self.spec(d), len(batch.indptr) - 1, INTERCEPT, mean)
         table = np.ones((len(features), d + 2), np.float32)
-        table[:, :d] = features
+        table[:, :d] = limited(features, self.settings.feature_limit)
         penalty = np.full(d + 1, self.settings.regularization, np.float32)
         penalty[d] = self.settings.intercept_regularization
         for first, end in blocks(batch.indptr):
@@ -82,10 +85,12 @@ class OneOrder:
         items: npt.NDArray[Any],
     ) -> npt.NDArray[np.float32]:
         """Evaluate c + w·x for each user's items, float32 [N]."""
+        features = limited(features, self.settings.feature_limit)
         return predict_each(self._evaluate(parameters), features, indptr, items)
 
     def catalogue(self, parameters: MaskParameters, features: Features) -> npt.NDArray[np.float32]:
         """Evaluate c + w·x for every item, float32 [n, items]."""
+        features = limited(features, self.settings.feature_limit)
         return catalogue_each(self._evaluate(parameters), features, len(parameters[INTERCEPT]))
 
     def work(self, examples: npt.NDArray[np.int64], d: int) -> Work:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.learning.base import Array, RatingBatch, Work
-from edge.masks.base import Features, MaskParameters, blank, catalogue_each, predict_each
+from edge.masks.base import Features, MaskParameters, blank, catalogue_each, limited, predict_each
 from edge.masks.factorization import Fit, Penalties, Problem, objective, residuals, sweep
 from edge.masks.padding import Group, groups
 from edge.masks.work import FLOAT_BYTES, fitting_work
@@ -29,9 +29,12 @@ class TwoOrderSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["two-order"] = "two-order"
+    feature_limit: PositiveFloat = Field(
+        default=2.0, description="standard deviations that a feature is cut at, so that rare ones do not rule"
+    )
     factors: PositiveInt = Field(default=4, description="rank f of the interactions")
-    regularization: PositiveFloat = Field(default=150.0, description="λ_w of the weights of the features")
-    factor_regularization: PositiveFloat = Field(default=100.0, description="λ_V of the factors")
+    regularization: PositiveFloat = Field(default=50.0, description="λ_w of the weights of the features")
+    factor_regularization: PositiveFloat = Field(default=50.0, description="λ_V of the factors")
     intercept_regularization: PositiveFloat = Field(
         default=5.0, description="λ_0 of the intercept's distance from the global mean"
     )
@@ -69,7 +72,7 @@ class TwoOrder:
         user stops by itself, on its own objective, and then drops out of the work.
         """
         parameters = blank(self.spec(features.shape[1]), len(batch.indptr) - 1, INTERCEPT, mean)
-        planes = np.ascontiguousarray(features.T)
+        planes = np.ascontiguousarray(limited(features, self.settings.feature_limit).T)
         for group in groups(batch.indptr):
             present = group.present.astype(np.float32)
             x = planes.take(batch.items[group.positions], axis=1, mode="clip")
@@ -122,10 +125,12 @@ class TwoOrder:
         items: npt.NDArray[Any],
     ) -> npt.NDArray[np.float32]:
         """Evaluate the machine for each user's items, float32 [N]."""
+        features = limited(features, self.settings.feature_limit)
         return predict_each(self._evaluate(parameters), features, indptr, items)
 
     def catalogue(self, parameters: MaskParameters, features: Features) -> npt.NDArray[np.float32]:
         """Evaluate the machine for every item, float32 [n, items]."""
+        features = limited(features, self.settings.feature_limit)
         return catalogue_each(self._evaluate(parameters), features, len(parameters[INTERCEPT]))
 
     def work(self, examples: npt.NDArray[np.int64], d: int) -> Work:
