@@ -36,6 +36,7 @@ MAX_ITEMS = 131_072
 
 _CODES = 128
 _SECTORS = 4
+_TABLES = ("synthetic-ratings", "tables")
 _UNITS_PER_STAR = 32
 _NOISE_LEVELS = 256
 _CHUNK_USERS = 1024
@@ -157,20 +158,15 @@ class _Generator:
         self._user_bias = user_bias
         self.items = empty_items(int(indptr[-1]), spec.items)
         self.ratings = np.empty(int(indptr[-1]), dtype=np.uint8)
-        rng = stream(seed, "synthetic-ratings", "tables")
-        halves = (spec.taste_rank - spec.taste_rank // 2, spec.taste_rank // 2)
-        vectors = [_codebook(rng.standard_normal((_CODES, width))) for width in halves]
-        # Var(p·q) = rank · Var(q) for unit p.
-        item_sd = spec.taste_sd / math.sqrt(spec.taste_rank)
-        factors = [rng.normal(0.0, item_sd, (width, spec.items)) for width in halves]
+        rng = stream(seed, *_TABLES)
+        vectors, factors = _tastes(spec, rng)
         affinity = vectors[0] @ factors[0]
         item_bias = rng.normal(0.0, spec.item_bias_sd, spec.items)
         self._taste = (_to_bytes(affinity + item_bias), _to_bytes(vectors[1] @ factors[1]))
         self._noise = _to_bytes(spec.noise_sd * _normal_quantiles(_NOISE_LEVELS))
         ranks = rng.permutation(spec.items) + 1.0
         popularity = (ranks + _HEAD_FLATTENING * spec.items) ** -spec.popularity_exponent
-        sector_affinity = affinity.reshape(_SECTORS, _CODES // _SECTORS, spec.items).mean(axis=1)
-        weights = popularity * np.exp(_AFFINITY_PER_STAR * sector_affinity)
+        weights = popularity * np.exp(_AFFINITY_PER_STAR * _sector_affinity(affinity))
         largest = int(np.diff(indptr).max())
         self._n_levels = int(self._levels(np.array([largest]))[0]) + 1
         self._entries = 1 << max(12, min(18, (8 * spec.items - 1).bit_length()))
@@ -237,6 +233,35 @@ class _Generator:
         score >>= np.int16(_UNITS_PER_STAR.bit_length() - 1)
         np.clip(score, 1, 5, out=score)
         self.ratings[start:end] = score
+
+
+def item_tastes(spec: SyntheticRatings, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return what the items of :func:`generate_ratings` are like under the same ``spec`` and ``seed``.
+
+    Returns
+    -------
+    q_i of every item, float64 [rank, items] in stars, and its mean p · q_i in the first half of the factors for
+    each of the four sectors of users, float64 [4, items] in stars.
+    """
+    vectors, factors = _tastes(spec, stream(seed, *_TABLES))
+    return np.concatenate(factors), _sector_affinity(vectors[0] @ factors[0])
+
+
+def _tastes(
+    spec: SyntheticRatings, rng: np.random.Generator
+) -> tuple[list[npt.NDArray[np.float64]], list[npt.NDArray[np.float64]]]:
+    """Draw both halves of the users' code vectors [codes, width] and of the item factors [width, items]."""
+    halves = (spec.taste_rank - spec.taste_rank // 2, spec.taste_rank // 2)
+    vectors = [_codebook(rng.standard_normal((_CODES, width))) for width in halves]
+    # Var(p·q) = rank · Var(q) for unit p.
+    item_sd = spec.taste_sd / math.sqrt(spec.taste_rank)
+    return vectors, [rng.normal(0.0, item_sd, (width, spec.items)) for width in halves]
+
+
+def _sector_affinity(affinity: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the mean of ``affinity`` float64 [codes, items] over the codes of each sector, [4, items]."""
+    sectors = affinity.reshape(_SECTORS, _CODES // _SECTORS, affinity.shape[1])
+    return np.asarray(sectors.mean(axis=1))
 
 
 def _codebook(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -1,0 +1,123 @@
+"""Item features of HetRec 2011 LastFM: what users' tags say of artists, ``user_taggedartists.dat``.
+
+A count is the number of users that gave an artist a tag. Counts become TF-IDF (Salton & Buckley 1988),
+(1 + ln count) · ln(artists / artists with the tag), rows of length one; a truncated singular value
+decomposition of that table (latent semantic analysis, Deerwester et al. 1990) gives an artist's features, its
+row of U·S.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.data.features import FeatureTable, ItemFeatures, align
+from edge.data.readers.delimited import read_bytes
+from edge.data.sparse_svd import SparseMatrix, truncated_svd
+from edge.data.store import Labels
+from edge.errors import DataError
+from edge.rng import stream
+
+_HEADER = "userID\tartistID\ttagID\tday\tmonth\tyear"
+_ARTISTS_HEADER = "id\tname\turl\tpictureURL"
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+def read_tag_features(
+    path: Path,
+    item_ids: Labels | None,
+    *,
+    artists: Path | None = None,
+    components: int = 20,
+    seed: int = 0,
+) -> ItemFeatures:
+    """Read ``user_taggedartists.dat`` and reduce the tags to ``components`` features.
+
+    Parameters
+    ----------
+    path : the file of tags.
+    item_ids : the artist ids of a store, to align with. Artists without tags are unknown.
+    artists : ``artists.dat``, for titles.
+    components : features to keep.
+    seed : of the random start of the decomposition; it moves the features by rounding only when the singular
+        values are well apart.
+
+    Raises
+    ------
+    DataError
+        with ``file:line`` for a wrong header, number of fields, or id; when there are fewer artists or tags
+        than ``components``; and as :func:`edge.data.features.align`.
+    """
+    given = np.array(
+        [_numbers(where, line) for where, line in _lines(path, _HEADER)], dtype=np.int64
+    ).reshape(-1, 3)
+    if not len(given):
+        raise DataError(f"{path}: no tags; expected lines like '2\\t52\\t13\\t1\\t4\\t2009' below the header")
+    # A user that gave an artist the same tag twice counts once.
+    given = np.unique(given, axis=0)
+    artist_ids, artist = np.unique(given[:, 1], return_inverse=True)
+    tag_ids, tag = np.unique(given[:, 2], return_inverse=True)
+    if not 1 <= components <= min(len(artist_ids), len(tag_ids)):
+        raise DataError(
+            f"{path}: {components} components of {len(artist_ids)} artists and {len(tag_ids)} tags; take 1 …"
+            f" {min(len(artist_ids), len(tag_ids))}"
+        )
+    matrix = tf_idf(artist.reshape(-1), tag.reshape(-1), (len(artist_ids), len(tag_ids)))
+    left, values, _ = truncated_svd(matrix, components, stream(seed, "tag-features"))
+    titles = None
+    if artists is not None:
+        names = _names(artists)
+        titles = [names.get(label, "") for label in artist_ids.tolist()]
+    columns = tuple(f"tags-{number}" for number in range(1, components + 1))
+    return align(FeatureTable(artist_ids, columns, left * values, titles, str(path)), item_ids)
+
+
+def tf_idf(
+    rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], shape: tuple[int, int]
+) -> SparseMatrix:
+    """Return the TF-IDF table of things counted one by one, its rows of length one (or all zero).
+
+    ``rows``, ``columns`` int64 [N]: which term (column) each occurrence is of, and in which document (row). A
+    term of every document weighs nothing.
+    """
+    cells, counts = np.unique(rows * shape[1] + columns, return_counts=True)
+    row, column = np.divmod(cells, shape[1])
+    documents = np.bincount(column, minlength=shape[1])
+    values = (1.0 + np.log(counts)) * np.log(shape[0] / documents)[column]
+    lengths = np.sqrt(np.bincount(row, values**2, shape[0]))[row]
+    values = np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)
+    return SparseMatrix(row, column, values, shape)
+
+
+def _lines(path: Path, header: str) -> list[tuple[str, str]]:
+    """Return ``file:line`` and text of every line below the header that is not empty."""
+    # Only numbers are read from the tags; names are UTF-8 with a few stray bytes.
+    lines = read_bytes(path).decode("utf-8", errors="replace").split("\n")
+    if lines[0].rstrip("\r") != header:
+        raise DataError(f"{path}:1: header {lines[0][:80]!r}; expected {header!r}")
+    numbered = ((f"{path}:{number}", line.rstrip("\r")) for number, line in enumerate(lines[1:], start=2))
+    return [(where, line) for where, line in numbered if line]
+
+
+def _numbers(where: str, line: str) -> tuple[int, int, int]:
+    fields = line.split("\t")
+    if len(fields) != 6:
+        raise DataError(f"{where}: {len(fields)} fields instead of 6; expected {_HEADER!r} between tabs")
+    for name, text in zip(("user", "artist", "tag"), fields, strict=False):
+        if not _NUMBER.fullmatch(text):
+            raise DataError(f"{where}: {name} {text!r} is not a whole number; write one from 0 up")
+    return int(fields[0]), int(fields[1]), int(fields[2])
+
+
+def _names(path: Path) -> dict[int, str]:
+    """Return the names of ``artists.dat`` by id."""
+    names: dict[int, str] = {}
+    for where, line in _lines(path, _ARTISTS_HEADER):
+        fields = line.split("\t")
+        if len(fields) < 2 or not _NUMBER.fullmatch(fields[0]):
+            raise DataError(f"{where}: {line[:80]!r}; expected {_ARTISTS_HEADER!r} between tabs")
+        names[int(fields[0])] = fields[1]
+    return names
