@@ -135,6 +135,10 @@ class Constant:
         ones = np.ones((n, 3))
         return Work(1e6 * ones, 1e5 * ones, ones, np.ones(n), np.full(n, 1 << 20))
 
+    def fixed(self) -> dict[str, np.ndarray]:
+        """Return nothing."""
+        return {}
+
     def upload_spec(self, examples: np.ndarray) -> Sequence[ArraySpec]:
         """Return the one array."""
         return [

@@ -19,7 +19,7 @@ from edge.codec import measure
 from edge.errors import RemoteProtocolError
 from edge.learning.base import Accumulator, ClientUpdate
 from edge.message_kinds import AnyMessage
-from edge.messages import FROM_DEVICES, Acknowledge, Arrays, Invite, Message, Model, Report
+from edge.messages import FROM_DEVICES, AcceptBare, Acknowledge, Arrays, Invite, Message, Model, Report
 from edge.secagg.states import CoordinatorState
 from edge.vocabulary import Reason, Stage
 
@@ -73,6 +73,8 @@ class ActiveRound:
 
     machine: RoundMachine | SecureRoundMachine
     model: Broadcast
+    whole_model: Broadcast
+    """The model with what never changes, for devices that lack it."""
     accumulator: Accumulator
     start_s: float
     closed: asyncio.Future[None]
@@ -94,6 +96,11 @@ class ActiveRound:
             found = Broadcast.of(Acknowledge(plan.run_id, plan.round_number, reason))
             self.receipts[reason] = found
         return found
+
+    def send_model(self, channel: Channel, message: AnyMessage) -> None:
+        """Send the model to a device that accepted with ``message``."""
+        model = self.whole_model if message.__class__ is AcceptBare else self.model
+        channel.push(model.message, model.frame_bytes, model.payload_bytes)
 
     def stage_s(self) -> dict[Stage, float]:
         """Return how long each stage of a secure sum took, seconds; the first began with the round."""
@@ -140,15 +147,18 @@ class Coordinator:
         arrays: Arrays,
         accumulator: Accumulator,
         secure: SecureSum | None = None,
+        fixed: Arrays | None = None,
     ) -> ActiveRound:
         """Invite ``cohort``, collect reports until the round is over, and return it.
 
-        With ``secure`` the updates are summed by its protocol instead of being reported. The round goes on
-        answering stragglers until :meth:`forget` is called for it.
+        With ``secure`` the updates are summed by its protocol instead of being reported. ``fixed`` never
+        changes and is sent only to devices that say they lack it. The round goes on answering stragglers
+        until :meth:`forget` is called for it.
         """
         loop = asyncio.get_running_loop()
         message = Model(plan.run_id, plan.round_number, arrays)
         model = Broadcast.of(message)
+        whole = Broadcast.of(message._replace(arrays={**fixed, **arrays})) if fixed else model
         machine: RoundMachine | SecureRoundMachine
         if secure is None:
             machine = RoundMachine(plan, cohort.devices)
@@ -158,6 +168,7 @@ class Coordinator:
         active = ActiveRound(
             machine=machine,
             model=model,
+            whole_model=whole,
             accumulator=accumulator,
             start_s=loop.time(),
             closed=loop.create_future(),
@@ -221,8 +232,7 @@ class Coordinator:
                 return Reason.GARBAGE
         verdict, reason = machine.received(message)
         if verdict is _SEND_MODEL:
-            model = active.model
-            channel.push(model.message, model.frame_bytes, model.payload_bytes)
+            active.send_model(channel, message)
         elif verdict is _AGGREGATE:
             assert isinstance(message, Report)
             active.accumulator.add(
@@ -250,8 +260,7 @@ class Coordinator:
         verdict, reason, send = machine.received(channel.device, message)
         if verdict is _SEND_MODEL:
             active.channels[channel.device] = channel
-            model = active.model
-            channel.push(model.message, model.frame_bytes, model.payload_bytes)
+            active.send_model(channel, message)
         elif verdict is _REFUSE:
             active.answer(channel, reason)
         self._go_on(active, machine, before, send)

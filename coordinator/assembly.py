@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from coordinator.evaluation import Evaluator, RatingEvaluator, RegressionEvaluator
+from coordinator.features import item_features
 from coordinator.fleet import Fleet
 from coordinator.fleet_assembly import build_fleet
 from coordinator.privacy import RunPrivacy
@@ -128,7 +129,15 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         "split": split.kind,
         "split_hash": split.hash,
     }
-    workload = RatingWorkload(create(scenario.learning, rating_problem(split)), split, clients, seed)
+    features = item_features(loaded, ratings)
+    if features is not None:
+        facts |= {
+            "features": list(features.names),
+            "featured_items": int(np.count_nonzero(features.known)),
+            "features_hash": features.content_hash(),
+        }
+    problem = rating_problem(split, None if features is None else features.values)
+    workload = RatingWorkload(create(scenario.learning, problem), split, clients, seed)
     fleet = build_fleet(loaded, clients.n_clients)
     negatives = None if published is None else published.negatives
     evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed, negatives)
@@ -236,7 +245,8 @@ def _check_frames(loaded: LoadedScenario, assembly: Assembly) -> None:
     """Refuse a scenario whose model, or whose largest report, is above the limit of a frame."""
     limit = loaded.scenario.limits.frame_bytes
     workload, algorithm = assembly.workload, assembly.workload.algorithm
-    model = sum(array.nbytes for array in algorithm.broadcast(algorithm.initial_state(0)).values())
+    arrays = {**algorithm.broadcast(algorithm.initial_state(0)), **algorithm.fixed()}
+    model = sum(array.nbytes for array in arrays.values())
     examples = workload.examples(np.arange(workload.n_clients)).max(keepdims=True)
     report = sum(int(spec.nbytes()[0]) for spec in algorithm.upload_spec(examples))
     report = max([report, *(sums.input_bytes for sums in assembly.secure_sums.values() if sums is not None)])

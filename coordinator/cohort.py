@@ -38,6 +38,8 @@ from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 
 Ids = npt.NDArray[np.int64]
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
+_INVITE = Stage.INVITE
+_DOWNLOAD = Stage.DOWNLOAD
 _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
 Floats = npt.NDArray[np.float64]
@@ -153,7 +155,7 @@ class SimulatedCohort:
                 self.round_number,
                 self.ids,
                 invitation.frame_bytes,
-                round_.model.frame_bytes,
+                np.where(self.plan.bare, round_.whole_model.frame_bytes, round_.model.frame_bytes),
                 self.examples,
                 None if self.secure_sum else simulation.workload.algorithm.upload_spec(self.examples),
             ),
@@ -305,9 +307,12 @@ class SimulatedCohort:
         self.stage[slot] = -1 if device.outcome is Outcome.COMPLETED else device.stage
         self.reason[slot] = device.reason
         self.loss[slot] = device.loss
-        self._simulation.fleet.busy[device.device] = False
+        fleet = self._simulation.fleet
+        fleet.busy[device.device] = False
+        if device.stage is not _INVITE and device.stage is not _DOWNLOAD:
+            fleet.bare[device.device] = False  # what never changes has arrived, and is kept
         if device.outcome is Outcome.DROPPED or not device.connected:
-            self._simulation.fleet.connected[device.device] = False
+            fleet.connected[device.device] = False
         self._closed_one()
 
     def close(self) -> None:

@@ -149,6 +149,8 @@ class Fleet:
         self.region = regions
         self.busy = np.zeros(n, dtype=np.bool_)
         """Whether a device takes part in a round now."""
+        self.bare = np.zeros(n, dtype=np.bool_)
+        """Whether a device still lacks what never changes and is sent only once; only where there is such."""
         self.connected = np.zeros(n, dtype=np.bool_)
         """Whether the connection of a device is open; only ever where connections are kept."""
         self._spent_j = np.zeros(n, dtype=np.float32)
@@ -176,7 +178,7 @@ class Fleet:
     def nbytes_per_device(self) -> float:
         """Return the memory that a device's row takes, bytes."""
         arrays = (
-            *(self.device_class, self.network, self.region, self.busy, self.connected),
+            *(self.device_class, self.network, self.region, self.busy, self.bare, self.connected),
             *(self._spent_j, self._spent_on),
         )
         return sum(array.nbytes for array in arrays) / self.n
@@ -272,6 +274,7 @@ class Fleet:
             drop_stage=drop_stage.tolist(),
             drop_fraction=dropout.fraction.tolist(),
             leaves_s=leaves_s.tolist(),
+            bare=self.bare[ids].tolist(),
             crypto=self.crypto_specs.take(code).rows() if cryptography else [],
         )
 

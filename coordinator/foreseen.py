@@ -21,7 +21,7 @@ def foreseen_frames(
     round_number: int,
     devices: Ids,
     invite_bytes: int,
-    model_bytes: int,
+    model_bytes: Ids,
     examples: Ids,
     upload: Sequence[ArraySpec] | None,
 ) -> list[Frame]:
@@ -32,7 +32,8 @@ def foreseen_frames(
     Parameters
     ----------
     devices : int64 [n].
-    invite_bytes, model_bytes : lengths of the broadcast frames.
+    invite_bytes : length of the invitation.
+    model_bytes : int64 [n], length of the model as each device is sent it.
     examples : int64 [n], what each device will report as its number of examples.
     upload : the arrays of a report; None for a secure sum.
 
@@ -48,7 +49,7 @@ def foreseen_frames(
     frames = [
         Frame(Direction.DOWN, same(invite_bytes)),
         Frame(Direction.UP, accept),
-        Frame(Direction.DOWN, same(model_bytes)),
+        Frame(Direction.DOWN, model_bytes),
     ]
     if upload is None:
         return frames

@@ -18,7 +18,7 @@ import enum
 from dataclasses import dataclass
 
 from edge.errors import LocalProtocolError
-from edge.messages import FROM_DEVICES, Accept, Message, Report
+from edge.messages import FROM_DEVICES, Accept, AcceptBare, Message, Report
 from edge.vocabulary import Reason, RoundOutcome
 
 
@@ -109,14 +109,14 @@ class RoundMachine:
             return Verdict.DISCARD, Reason.NOT_INVITED
         if isinstance(message, Report):
             return self._report(message, member)
-        if isinstance(message, Accept):
+        if isinstance(message, Accept | AcceptBare):
             return self._accept(message, member)
         if member is _GONE or member is _REPORTED:
             return Verdict.DISCARD, Reason.DUPLICATE
         self._leave(message.device)
         return Verdict.NOTE, _NONE
 
-    def _accept(self, message: Accept, member: _Member) -> tuple[Verdict, Reason]:
+    def _accept(self, message: Accept | AcceptBare, member: _Member) -> tuple[Verdict, Reason]:
         if member is not _INVITED:
             return Verdict.DISCARD, Reason.DUPLICATE
         if self.outcome is not None:

@@ -15,7 +15,7 @@ from coordinator.secagg.aggregation import SecureAggregation
 from coordinator.secagg.outcome import Step
 from edge.errors import LocalProtocolError
 from edge.message_kinds import AnyMessage
-from edge.messages import FROM_DEVICES, Accept, Report
+from edge.messages import FROM_DEVICES, Accept, AcceptBare, Report
 from edge.secagg.reasons import reason_of
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState
 from edge.secagg_messages import Abort
@@ -124,9 +124,10 @@ class SecureRoundMachine:
             return Judgement(Verdict.DISCARD, Reason.NOT_INVITED, [])
         if isinstance(message, Report):
             return Judgement(Verdict.DISCARD, Reason.WRONG_STAGE, [])
-        if sender in self._left or (isinstance(message, Accept) and sender in self._accepted):
+        accepts = isinstance(message, Accept | AcceptBare)
+        if sender in self._left or (accepts and sender in self._accepted):
             return Judgement(Verdict.DISCARD, Reason.DUPLICATE, [])
-        if not isinstance(message, Accept):
+        if not accepts:
             return self._noted(self.lost(sender))
         if self.stage is not self._first:
             self._left.add(sender)

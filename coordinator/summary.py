@@ -179,7 +179,8 @@ def _accuracy(run: RunTables) -> list[dict[str, Any]]:
     rows = run.read("evaluations").to_pylist()
     series: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in rows:
-        if row["tag"] == "all" and row["value"] is not None:
+        audit = row["metric"].startswith("audit.")
+        if row["tag"] == "all" and row["value"] is not None and not audit:
             series.setdefault((row["metric"], row["split"], row["population"]), []).append(row)
     found = []
     for (metric, split, population), values in series.items():
@@ -198,6 +199,12 @@ def _accuracy(run: RunTables) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _audits(run: RunTables) -> dict[str, float]:
+    """Return the figures of the audits by name."""
+    rows = run.read("evaluations").to_pylist()
+    return {row["metric"]: row["value"] for row in rows if row["metric"].startswith("audit.")}
 
 
 def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
@@ -245,6 +252,7 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
         "epsilon": _epsilon(of_rounds["epsilon"]),
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "accuracy": _accuracy(run),
+        "audit": _audits(run),
         "round_stages_s": _round_stages(rounds),
         "stages": _stages(devices),
         "stages_by_class": {

@@ -127,6 +127,15 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def _audit_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="audit of the masks", title_justify="left")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in summary["audit"].items():
+        table.add_row(name, "–" if value is None else f"{value:.4g}")
+    return table
+
+
 def _endings_table(summary: Mapping[str, Any]) -> Table:
     table = Table(title="not completed", title_justify="left")
     for heading in ("outcome", "stage", "reason"):
@@ -145,6 +154,8 @@ def render(summary: Mapping[str, Any]) -> Group:
         parts.append(_stages_table(summary))
     if summary["round_stages_s"]:
         parts.append(_class_stages_table(summary))
+    if summary["audit"]:
+        parts.append(_audit_table(summary))
     if summary["not_completed"]:
         parts.append(_endings_table(summary))
     return Group(*parts)

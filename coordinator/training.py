@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from coordinator.actor import ActiveRound
 from coordinator.assembly import Assembly
+from coordinator.audits import audit_masks
 from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.energy import device_energy
 from coordinator.host import rss_bytes
@@ -28,6 +29,7 @@ from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection import Selector
 from coordinator.sums.base import SumFacts, aggregate_of
+from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
 from edge.vocabulary import Outcome, RoundOutcome
@@ -80,6 +82,9 @@ class Training:
         self._workload = assembly.workload
         self._evaluator = assembly.evaluator
         self._privacy = assembly.privacy
+        self._fixed = assembly.workload.algorithm.fixed()
+        if self._fixed:
+            assembly.fleet.bare[:] = True
         self._specs = assembly.workload.algorithm.upload_spec(np.ones(1, np.int64))
         self._writer = writer
         self._observer = observer
@@ -111,6 +116,10 @@ class Training:
         count = scenario.round_count
         self._rounds_run = 0
         self._evaluate(0, loop.now_s)
+        if scenario.audit is not None:
+            assert isinstance(self._workload, RatingWorkload), "the scenario was checked"
+            audits = audit_masks(self._workload, scenario.audit)
+            self._writer.write_evaluations(evaluation_batch(0, scenario.phase_at(0, 0.0), loop.now_s, audits))
         while count is None or self._rounds_run < count:
             if self._out_of_time(loop):
                 return StopReason.TIME_LIMIT if scenario.phase_time_s is None else StopReason.LAST_ROUND
@@ -178,6 +187,7 @@ class Training:
             algorithm.broadcast(self.state),
             algorithm.accumulator(self.state),
             cohort.secure_sum,
+            self._fixed,
         )
         aggregate: Aggregate | None = None
         stop: StopReason | None = None

@@ -143,6 +143,6 @@ class RegressionWorkload:
         return _RegressionKernel(self, state, round_number)
 
 
-def rating_problem(split: Split) -> Problem:
-    """Return what a method must know of ratings before the first round."""
-    return Problem(n_items=split.train.n_items, rating_mean=split.train.mean())
+def rating_problem(split: Split, features: npt.NDArray[np.float32] | None = None) -> Problem:
+    """Return what a method must know of ratings before the first round; ``features`` are the items'."""
+    return Problem(n_items=split.train.n_items, rating_mean=split.train.mean(), features=features)

@@ -49,6 +49,14 @@ class Accept(NamedTuple):
     device: int
 
 
+class AcceptBare(NamedTuple):
+    """Device → coordinator: I take part; send, with the model, what never changes: I do not have it yet."""
+
+    run_id: str
+    round_number: int
+    device: int
+
+
 class Decline(NamedTuple):
     """Device → coordinator: I do not take part; ``reason`` is a :class:`~edge.vocabulary.Reason`."""
 
@@ -95,10 +103,10 @@ class Acknowledge(NamedTuple):
     reason: int
 
 
-FROM_DEVICES = (Accept, Decline, Report, Failure)
+FROM_DEVICES = (Accept, AcceptBare, Decline, Report, Failure)
 """What devices send."""
 
-Message = Invite | Accept | Decline | Model | Report | Failure | Acknowledge
+Message = Invite | Accept | AcceptBare | Decline | Model | Report | Failure | Acknowledge
 
 
 class Kind(NamedTuple):
@@ -120,6 +128,7 @@ KINDS: dict[type[Message], Kind] = {
     Report: Kind(5, EventKind.REPORT, Stage.REPORT),
     Failure: Kind(6, EventKind.FAILED, Stage.COMPUTE),
     Acknowledge: Kind(7, EventKind.ACKNOWLEDGED, Stage.ACKNOWLEDGE),
+    AcceptBare: Kind(8, EventKind.ACCEPTED, Stage.INVITE),
 }
 """Every type of message; codes are only ever added."""
 

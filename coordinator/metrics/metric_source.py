@@ -74,6 +74,7 @@ _DEVICE_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Value
 
 _DEVICE_TAGS: Final = ("phase", "class", "network", "region")
 _MODEL: Final = "model."
+_AUDIT: Final = "audit."
 _LOSS: Final = "model.loss"
 _USERS: Final = "users"
 
@@ -121,7 +122,7 @@ class TableMetricSource:
             return compute(self._rows("device_rounds", columns, tags, _DEVICE_TAGS, metric))
         if metric == _LOSS and _USERS not in tags:
             return self._loss(tags)
-        if metric.startswith(_MODEL):
+        if metric.startswith(_MODEL) or metric.startswith(_AUDIT):
             return self._evaluation(metric, tags)
         known = ", ".join([*_ROUND_METRICS, *_DEVICE_METRICS, _LOSS, f"{_MODEL}<metric>"])
         raise ValueError(f"unknown metric {metric!r}; one of {known}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.features_section import SOURCES, Features
 from coordinator.scenario.model import Section, require
 from device_profiles.fields import (
     Fraction,
@@ -122,6 +123,10 @@ class _Ratings(Section):
         description="what is kept back; by default 20% of each user's ratings for testing",
     )
 
+    features: Features | None = Field(
+        default=None, description="what is publicly known of the items, for methods that use it"
+    )
+
     @model_validator(mode="after")
     def _one_grouping(self) -> _Ratings:
         require(self._grouping_problems())
@@ -132,8 +137,12 @@ class _Ratings(Section):
             yield Problem(
                 ("clients",), "contradicts users_per_client; write one of the two", None, of_key=True
             )
+        source = getattr(self, "source", "")
+        if self.features is not None and source not in SOURCES.get(self.features.kind, (source,)):
+            fitting = [kind for kind, sources in SOURCES.items() if source in sources]
+            message = f"{self.features.kind!r} does not belong to ratings of {source!r}"
+            yield Problem(("features", "kind"), message, f"write one of {', '.join([*fitting, 'table'])}")
         if isinstance(self.split, PublishedSplit):
-            source = getattr(self, "source", None)
             if source != "movielens-1m":
                 message = f"the published split is one of 'movielens-1m', not of {source!r}"
                 yield Problem(("split", "kind"), f"{message}; write 'leave-one-out'")

@@ -201,11 +201,29 @@ _RANKING: Final = re.compile(
 )
 
 
+AUDIT_METRICS: Final = {
+    "recovery": "share of training ratings that are recovered from masked ones within so many stars",
+    "recovery_midrange": "the same for guessing the middle of each user's range",
+    "recovery_chance": "the same for guessing at random",
+    "ranking": "share of a user's first k that are among the first k of the masked ratings",
+    "ranking_chance": "the same for choosing at random",
+    "ranking_clear": "the same from the ratings themselves, whose ties leave it below 1",
+    "indicator": "mean squared error of masks alone on test ratings scaled to 0…1",
+}
+_AUDIT: Final = re.compile(
+    r"audit\.(?:indicator|(recovery(?:_midrange|_chance)?|ranking(?:_chance|_clear)?)@[0-9]+(?:\.[0-9]+)?)"
+)
+
+
 def find_metric(name: str) -> Metric | None:
     """Return the metric of a name, such as ``round.duration`` or ``model.ndcg@10/99neg``, or None."""
     known = METRICS.get(name)
     if known is not None:
         return known
+    audit = _AUDIT.fullmatch(name)
+    if audit is not None:
+        description = AUDIT_METRICS[audit.group(1) or "indicator"]
+        return Metric(name, MetricKind.NUMBER, ROUND_TAGS, f"once, of masks: {description}")
     ranking = _RANKING.fullmatch(name)
     if ranking is None:
         return None
@@ -214,4 +232,9 @@ def find_metric(name: str) -> Metric | None:
 
 def metric_examples() -> tuple[str, ...]:
     """Return every metric name, with one cut-off standing for all of a ranking metric."""
-    return (*METRICS, *(f"model.{name}@10" for name in RANKING_METRICS))
+    audits = (name if name == "indicator" else f"{name}@10" for name in AUDIT_METRICS)
+    return (
+        *METRICS,
+        *(f"model.{name}@10" for name in RANKING_METRICS),
+        *(f"audit.{name}" for name in audits),
+    )

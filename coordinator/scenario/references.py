@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path as FilePath
 
 from coordinator.scenario.errors import Problem, did_you_mean
+from coordinator.scenario.features_section import TableFeatures
 from coordinator.scenario.fleet_section import Fleet, MahimahiTrace
 from coordinator.scenario.schema import Scenario
 from device_profiles import catalogue
@@ -48,6 +49,10 @@ def _files(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
         if not path.exists():
             message = f"there is no such file or folder {quoted(path)}"
             yield Problem(("data", "path"), message, "name one with: --set data.path=...")
+    if isinstance(getattr(scenario.data, "features", None), TableFeatures):
+        path = resolve(("data", "features", "path"))
+        if not path.is_file():
+            yield Problem(("data", "features", "path"), f"there is no such file {quoted(path)}")
     trace = scenario.fleet.link_trace
     if trace is None:
         return

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from coordinator.scenario.audit_section import Audit
 from coordinator.scenario.data_section import Data, SyntheticRatings, SyntheticRegression
 from coordinator.scenario.errors import Problem, did_you_mean
 from coordinator.scenario.faults_section import Fault
@@ -25,6 +26,7 @@ from coordinator.scenario.thresholds import Threshold, parse_thresholds, written
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
 from edge.data.published import PUBLISHED_NEGATIVES
+from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
 
 FORMAT: Final = 1
@@ -99,6 +101,9 @@ class Scenario(Section):
     )
     faults: tuple[Fault, ...] = Field(default=(), description="what goes wrong on purpose, and when")
     evaluation: Evaluation = Field(default=Evaluation(), description="when and on whom the model is measured")
+    audit: Audit | None = Field(
+        default=None, description="attacks on the masks of fedmmf, tried beside the run; none by default"
+    )
     record: Record = Field(default=Record(), description="what the run leaves")
     compute: Compute = Field(default=Compute(), description="how this host computes; never changes a result")
     limits: Limits = Field(default=Limits(), description="bounds")
@@ -192,8 +197,13 @@ class Scenario(Section):
             )
             fitting = sorted(name for name, entry in METHODS.items() if entry.data == has)
             yield Problem(("learning", "algorithm"), message, f"methods for {has}: {', '.join(fitting)}")
+        elif isinstance(self.learning, FedMMFSettings) and getattr(self.data, "features", None) is None:
+            message = "missing; fedmmf fits its masks to the features of the items"
+            yield Problem(("data", "features"), message)
 
     def _evaluation_problems(self) -> Iterator[Problem]:
+        if self.audit is not None and not isinstance(self.learning, FedMMFSettings):
+            yield Problem(("audit",), "audits are of the masks of fedmmf; leave it out", None, of_key=True)
         if isinstance(self.data, SyntheticRegression):
             if self.evaluation.ranking is not None:
                 message = "samples cannot be ranked; leave it out"

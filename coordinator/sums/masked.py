@@ -86,11 +86,12 @@ class _RoundOfMaskedSums(RoundOfSums):
     def start(self, model: Model, invited: list[int], target: int) -> SecureAggregation:
         """Return the coordinator's machine."""
         sums = self._sums
+        self._model, self._model_hash = model, hashlib.sha256(encode(model)).digest()
         self._server = SecAggServer(
             sums.config,
             run_id=sums.run_id,
             round_number=self._round_number,
-            model_hash=self._hash_of(model),
+            model_hash=self._model_hash,
             devices=invited,
             roster=sums.roster,
             target=target,
@@ -99,9 +100,13 @@ class _RoundOfMaskedSums(RoundOfSums):
         return self._server
 
     def _hash_of(self, model: Model) -> bytes:
-        # All simulated devices are given the one object.
-        if model is not self._model:
-            self._model, self._model_hash = model, hashlib.sha256(encode(model)).digest()
+        """Return the hash of what changes from round to round in a model."""
+        started = self._model
+        assert started is not None
+        arrays = {name: model.arrays[name] for name in started.arrays}
+        # All simulated devices are given the same arrays.
+        if any(array is not started.arrays[name] for name, array in arrays.items()):
+            return hashlib.sha256(encode(model._replace(arrays=arrays))).digest()
         return self._model_hash
 
     def participant(self, device: int, model: Model) -> Participant:

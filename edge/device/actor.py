@@ -35,6 +35,9 @@ class DeviceContext(Protocol):
     def obstacle(self) -> Reason:
         """Say what keeps the device from taking part now, or ``Reason.NONE``."""
 
+    def bare(self) -> bool:
+        """Say whether the device lacks what never changes and is sent only once."""
+
     def send(self, message: AnyMessage) -> None:
         """Start sending ``message`` to the coordinator; returns at once."""
 
@@ -64,7 +67,7 @@ async def take_part(context: DeviceContext, invite: Invite) -> Participation:
     not say goodbye.
     """
     part = Participation(context.device)
-    context.send(part.invited(invite, context.obstacle()))
+    context.send(part.invited(invite, context.obstacle(), bare=context.bare()))
     try:
         while part.state is _AWAITING_MODEL:
             model = await context.receive()

@@ -14,7 +14,7 @@ import math
 from edge.ckks_messages import DecryptRequest
 from edge.errors import LocalProtocolError
 from edge.message_kinds import AnyMessage
-from edge.messages import Accept, Acknowledge, Arrays, Decline, Failure, Invite, Model, Report
+from edge.messages import Accept, AcceptBare, Acknowledge, Arrays, Decline, Failure, Invite, Model, Report
 from edge.secagg.reasons import reason_of
 from edge.secagg_messages import FROM_COORDINATOR, Abort
 from edge.vocabulary import Reason
@@ -75,8 +75,13 @@ class Participation:
         if self.state is not state:
             raise LocalProtocolError(f"{call}() needs the state '{state.value}', not '{self.state.value}'")
 
-    def invited(self, invite: Invite, obstacle: Reason) -> Accept | Decline:
-        """Answer an invitation: no if there is an ``obstacle`` (battery, memory, …), else yes."""
+    def invited(
+        self, invite: Invite, obstacle: Reason, *, bare: bool = False
+    ) -> Accept | AcceptBare | Decline:
+        """Answer an invitation: no if there is an ``obstacle`` (battery, memory, …), else yes.
+
+        ``bare`` says that the device lacks what never changes and is sent only once.
+        """
         if self.state is not _IDLE:
             self._expect(_IDLE, "invited")
         self.run_id = invite.run_id
@@ -85,7 +90,8 @@ class Participation:
             self.state = _OVER
             return Decline(invite.run_id, invite.round_number, self.device, obstacle)
         self.state = _AWAITING_MODEL
-        return Accept(invite.run_id, invite.round_number, self.device)
+        accept = AcceptBare if bare else Accept
+        return accept(invite.run_id, invite.round_number, self.device)
 
     def received(self, message: AnyMessage) -> Reason:
         """Take a frame from the coordinator; return ``Reason.NONE`` if it was acted on, else why not.

@@ -45,6 +45,8 @@ class CohortPlan:
     """How far into that stage, 0…1."""
     leaves_s: list[float]
     """When its availability ends, absolute seconds; ``inf`` for never."""
+    bare: list[bool]
+    """Whether it lacks what never changes and is sent only once."""
     crypto: list[CryptoCosts]
     """What cryptography costs it; empty where updates are reported in the clear."""
 

@@ -22,7 +22,7 @@ from edge.learning.base import ClientUpdate
 from edge.log import pack_record
 from edge.mailbox import DeadlineExceededError
 from edge.message_kinds import KINDS, AnyMessage
-from edge.messages import Accept, Decline, Failure, Invite, Model, Report
+from edge.messages import Accept, AcceptBare, Decline, Failure, Invite, Model, Report
 from edge.secagg.participant import Answer, Participant
 from edge.secagg.reasons import reason_of
 from edge.secagg_messages import Abort
@@ -299,6 +299,10 @@ class SimulatedDevice(DeviceLink):
         """Say what keeps the device from taking part now, or ``Reason.NONE``."""
         return self._services.plan.obstacle[self.slot]
 
+    def bare(self) -> bool:
+        """Say whether the device lacks what never changes and is sent only once."""
+        return self._services.plan.bare[self.slot]
+
     def send(self, message: AnyMessage) -> None:
         """Start sending ``message`` to the coordinator; returns at once."""
         delivery = self.transmit(_UP, message)
@@ -306,7 +310,7 @@ class SimulatedDevice(DeviceLink):
             raise _VanishedError
         kind = type(message)
         plan = self._services.plan
-        if kind is Accept:
+        if kind is Accept or kind is AcceptBare:
             self.stage = _DOWNLOAD
             if plan.drop_stage[self.slot] == _DOWNLOAD:
                 self._vanish_at(delivery.end_s)

@@ -75,12 +75,14 @@ class Problem:
     """What a method must know of the data before the first round; all of it is public.
 
     ``n_items`` and ``n_features`` are the width of the data (0 where they do not apply); ``rating_mean`` is
-    the mean training rating, a statistic that a fleet can compute as one secure sum before training.
+    the mean training rating, a statistic that a fleet can compute as one secure sum before training;
+    ``features`` are those of the items, float32 [n_items, d], None where they have none.
     """
 
     n_items: int = 0
     n_features: int = 0
     rating_mean: float = 0.0
+    features: npt.NDArray[np.float32] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -239,6 +241,10 @@ class Algorithm(Protocol[BatchT_contra]):
 
     def broadcast(self, state: State) -> dict[str, Array]:
         """Return what a device downloads to take part in a round."""
+        ...
+
+    def fixed(self) -> dict[str, Array]:
+        """Return what a device downloads once and keeps, because it never changes; often nothing."""
         ...
 
     def work(self, examples: npt.NDArray[np.int64]) -> Work:

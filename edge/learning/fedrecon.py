@@ -50,18 +50,14 @@ ITEMS, ROWS = "items", "item_rows"
 FACTORS, BIAS, MEAN = "item_factors", "item_bias", "rating_mean"
 
 
-class FedReconSettings(BaseModel):
-    """Settings of FedRecon matrix factorisation."""
+class ReconstructionSettings(BaseModel):
+    """Settings of every matrix factorisation whose user factors are reconstructed on the device."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    algorithm: Literal["fedrecon"]
     factors: PositiveInt = Field(default=16, description="length k of the user and item factors")
     item_bias: StrictBool = Field(default=True, description="learn a bias for every item")
     user_bias: StrictBool = Field(default=True, description="reconstruct a bias for every user")
-    subtract_mean: StrictBool = Field(
-        default=True, description="predict the difference to the mean training rating, a public statistic"
-    )
     initial_scale: NonNegativeFloat = Field(
         default=0.1, description="standard deviation of the item factors before the first round"
     )
@@ -90,6 +86,15 @@ class FedReconSettings(BaseModel):
     )
     learning_rate: PositiveFloat = Field(default=0.02, description="server learning rate")
     schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
+
+
+class FedReconSettings(ReconstructionSettings):
+    """Settings of FedRecon matrix factorisation."""
+
+    algorithm: Literal["fedrecon"]
+    subtract_mean: StrictBool = Field(
+        default=True, description="predict the difference to the mean training rating, a public statistic"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,6 +154,10 @@ class FedRecon:
     def broadcast(self, state: State) -> dict[str, Array]:
         """Return the item table and the rating mean."""
         return dict(state)
+
+    def fixed(self) -> dict[str, Array]:
+        """Return nothing: whatever devices download changes every round."""
+        return {}
 
     def work(self, examples: npt.NDArray[np.int64]) -> Work:
         """Return what a round costs users with this many ratings; see :mod:`edge.learning.fedrecon_work`."""

@@ -93,6 +93,10 @@ class LinearRegression:
         """Return the weights."""
         return dict(state)
 
+    def fixed(self) -> dict[str, Array]:
+        """Return nothing: whatever devices download changes every round."""
+        return {}
+
     def work(self, examples: npt.NDArray[np.int64]) -> Work:
         """Return the cost of the local steps: 4d flops a sample and step, three operators a step."""
         n, d = len(examples), self.unknowns

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from edge.learning.base import Algorithm, Problem
+from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
 
@@ -35,6 +36,13 @@ METHODS: dict[str, Method] = {
     "fedrecon": Method(
         FedReconSettings,
         FedRecon,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda settings: settings.upload == "dense",
+    ),
+    "fedmmf": Method(
+        FedMMFSettings,
+        FedMMF,
         "ratings",
         uniform=lambda settings: settings.weighting == "uniform",
         dense=lambda settings: settings.upload == "dense",

@@ -30,6 +30,7 @@ def plan_of(n: int) -> CohortPlan:
         drop_stage=[-1] * n,
         drop_fraction=[0.0] * n,
         leaves_s=[float("inf")] * n,
+        bare=[False] * n,
         crypto=[],
     )
 

@@ -1,0 +1,167 @@
+"""FedMMF: federated matrix factorisation on ratings behind personalised masks.
+
+Source: Yang et al. 2021, "Practical and Secure Federated Recommendation with Personalized Masks". Every
+device fits a private model f_u on its own ratings and the public features of their items, the mask; the
+factorisation is trained on what the mask leaves, r_ui − f_u(i), and a rating is predicted as
+p_u·q_i + b_i + b_u + f_u(i). The mask never leaves the device. The factorisation here is FedRecon's: user
+factors are reconstructed every round (:mod:`edge.learning.fedrecon`).
+
+A mask depends on a user's own ratings alone, so a device that keeps nothing between rounds fits the same one
+every time, and is charged for it every time. Here the fits of ratings seen before are remembered.
+
+What an upload reveals is what FedRecon's reveals, of residuals in place of ratings. A mask is no protection
+by itself: see the threat model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from edge.learning.base import (
+    Accumulator,
+    Aggregate,
+    Array,
+    ArraySpec,
+    OptimizerState,
+    Problem,
+    RatingBatch,
+    State,
+    UpdateBatch,
+    Work,
+)
+from edge.learning.fedrecon import FedRecon, FedReconSettings, ReconstructionSettings
+from edge.masks.memo import MaskMemo, UserRatings
+from edge.masks.registry import MaskSettings, create
+
+FEATURES, MASK_MEAN = "item_features", "mask_mean"
+
+
+class FedMMFSettings(ReconstructionSettings):
+    """Settings of FedMMF: those of the factorisation, and the mask."""
+
+    algorithm: Literal["fedmmf"]
+    mask: MaskSettings = Field(description="the private model of each device, by `kind`")
+
+
+class FedMMF:
+    """FedRecon behind personalised masks; see the module and :class:`FedMMFSettings`.
+
+    State and upload are those of :class:`~edge.learning.fedrecon.FedRecon` without a mean. What devices
+    download once: ``item_features`` float32 [items, d] and ``mask_mean`` [1], the mean rating that masks
+    shrink to.
+    """
+
+    def __init__(self, settings: FedMMFSettings, problem: Problem) -> None:
+        if problem.features is None:
+            raise ValueError("fedmmf needs item features; this problem has none")
+        shared = {name: getattr(settings, name) for name in ReconstructionSettings.model_fields}
+        plain = FedReconSettings(algorithm="fedrecon", subtract_mean=False, **shared)
+        self.settings = settings
+        self.residual = FedRecon(plain, dataclasses.replace(problem, rating_mean=0.0))
+        """The factorisation of what the masks leave."""
+        self.mask = create(settings.mask)
+        self.features: npt.NDArray[np.float32] = problem.features
+        self.mean = problem.rating_mean
+        self._masks = MaskMemo(self.mask, self.features, self.mean)
+
+    def initial_state(self, seed: int) -> State:
+        """Return the factorisation's."""
+        return self.residual.initial_state(seed)
+
+    def initial_optimizer_state(self, state: State) -> OptimizerState:
+        """Return the factorisation's."""
+        return self.residual.initial_optimizer_state(state)
+
+    def broadcast(self, state: State) -> dict[str, Array]:
+        """Return the item table."""
+        return self.residual.broadcast(state)
+
+    def fixed(self) -> dict[str, Array]:
+        """Return what a device downloads once: the features of the items and the mean rating."""
+        return {FEATURES: self.features, MASK_MEAN: np.array([self.mean], np.float32)}
+
+    def work(self, examples: npt.NDArray[np.int64]) -> Work:
+        """Return the cost of fitting the mask and of the factorisation's round."""
+        return _together(self.mask.work(examples, self.features.shape[1]), self.residual.work(examples))
+
+    def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
+        """Return the factorisation's."""
+        return self.residual.upload_spec(examples)
+
+    def client_update(
+        self,
+        state: State,
+        batch: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        clients: npt.NDArray[np.int64] | None = None,
+    ) -> UpdateBatch:
+        """Mask every user's ratings and update the factorisation on the rest."""
+        return self.residual.client_update(state, self.masked(batch), client_keys, clients)
+
+    def masked(self, batch: RatingBatch) -> RatingBatch:
+        """Return the ratings of a batch less what each user's own mask says of them."""
+        known = self.mask_of(batch, batch.indptr, batch.items)
+        return UserRatings(batch.indptr, batch.items, batch.ratings - known)
+
+    def mask_of(
+        self, batch: RatingBatch, indptr: npt.NDArray[np.int64], items: npt.NDArray[Any]
+    ) -> npt.NDArray[np.float32]:
+        """Return what the masks fitted to ``batch`` say of each user's list of ``items``, float32 [N]."""
+        return self.mask.predict(self._masks.of(batch), self.features, indptr, items)
+
+    def accumulator(self, state: State) -> Accumulator:
+        """Return the factorisation's."""
+        return self.residual.accumulator(state)
+
+    def server_update(
+        self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
+    ) -> tuple[State, OptimizerState]:
+        """Apply an aggregate as the factorisation does."""
+        return self.residual.server_update(state, optimizer_state, aggregate, round_number)
+
+    def converged(self, aggregate: Aggregate) -> str | None:
+        """Return None: there is no stopping rule."""
+        return self.residual.converged(aggregate)
+
+    def predict(
+        self,
+        state: State,
+        support: RatingBatch,
+        query: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+    ) -> Array:
+        """Fit masks and user factors to ``support`` and predict the ``query`` ratings, [N of query]."""
+        rest = self.residual.predict(state, self.masked(support), query, client_keys)
+        predictions: Array = rest + self.mask_of(support, query.indptr, query.items)
+        return predictions
+
+    def scores(
+        self, state: State, support: RatingBatch, client_keys: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[np.float32]:
+        """Fit masks and user factors to ``support`` and predict every item, float32 [n, items]."""
+        scores = self.residual.scores(state, self.masked(support), client_keys)
+        scores += self.mask.catalogue(self._masks.of(support), self.features)
+        return scores
+
+
+def _together(first: Work, second: Work) -> Work:
+    """Return the work of two tasks done one after the other, as the mean of their steps."""
+    steps = first.steps + second.steps
+
+    def mean(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        whole = one * first.steps[:, None] + other * second.steps[:, None]
+        return np.asarray(whole / steps[:, None])
+
+    return Work(
+        flops=mean(first.flops, second.flops),
+        moved_bytes=mean(first.moved_bytes, second.moved_bytes),
+        ops=mean(first.ops, second.ops),
+        steps=steps,
+        memory_bytes=np.maximum(first.memory_bytes, second.memory_bytes),
+    )
