@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-_OVERSAMPLING = 10
-_POWER_PASSES = 6
+_OVERSAMPLING = 20
+_POWER_PASSES = 15
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,9 +45,9 @@ class SparseMatrix:
 def truncated_svd(
     matrix: SparseMatrix, components: int, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the ``components`` largest singular values and their vectors: U [rows, k], s [k], V [columns, k].
+    """Return the k = ``components`` largest singular values and vectors: U [rows, k], s [k], V [columns, k].
 
-    Randomised subspace iteration with 10 spare directions and 6 passes (Halko, Martinsson & Tropp 2011,
+    Randomised subspace iteration with 20 spare directions and 15 passes (Halko, Martinsson & Tropp 2011,
     algorithms 4.4 and 5.1). The sign of each pair of vectors is that which makes the entry of V with the
     largest magnitude positive.
 

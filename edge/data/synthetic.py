@@ -240,8 +240,8 @@ def item_tastes(spec: SyntheticRatings, seed: int) -> tuple[npt.NDArray[np.float
 
     Returns
     -------
-    q_i of every item, float64 [rank, items] in stars, and its mean p · q_i in the first half of the factors for
-    each of the four sectors of users, float64 [4, items] in stars.
+    q_i of every item, float64 [rank, items] in stars, and the mean over each of the four sectors of users of
+    the first half of p · q_i, float64 [4, items] in stars.
     """
     vectors, factors = _tastes(spec, stream(seed, *_TABLES))
     return np.concatenate(factors), _sector_affinity(vectors[0] @ factors[0])

@@ -148,7 +148,9 @@ def _number(cell: Any) -> float | None:
 def _is_numeric(cells: list[Any]) -> bool:
     numbers = [_number(cell) for cell in cells]
     # A column without any number is no column of numbers.
-    return None not in numbers and any(number == number for number in numbers)
+    return all(number is not None for number in numbers) and not all(
+        math.isnan(number) for number in numbers if number is not None
+    )
 
 
 def _numbers(table: _Table, name: str) -> list[float]:
