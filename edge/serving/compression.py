@@ -23,7 +23,7 @@ _LARGEST_CODE: Final = 127
 
 
 def compress(contents: bytes, how: Compression) -> bytes:
-    """Return a model with its matrices compressed, and ``compression`` in its metadata; equal bytes each time.
+    """Return a model with its matrices compressed, and ``compression`` in its metadata.
 
     Parameters
     ----------

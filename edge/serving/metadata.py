@@ -67,12 +67,17 @@ class ModelInfo:
                 raise ExportError(
                     f"{name} has {len(entries)} entries; give one for each of {self.n_items} items"
                 )
-        if self.item_labels is not None and len(set(self.item_labels)) != self.n_items:
+        if self.item_labels is not None and len(set(map(str, self.item_labels))) != self.n_items:
             raise ExportError("item_labels has the same label twice; ids of items must differ")
         if self.rating_range is not None:
             lowest, highest = self.rating_range
             if not (math.isfinite(lowest) and math.isfinite(highest) and lowest <= highest):
                 raise ExportError(f"rating_range is (lowest, highest), both finite, not {self.rating_range}")
+
+    def places(self) -> dict[str, int]:
+        """Return the index of each item by its id as text, in the order of the catalogue."""
+        labels = range(self.n_items) if self.item_labels is None else self.item_labels
+        return {str(label): place for place, label in enumerate(labels)}
 
     def properties(self, kind: str, compression: str = "none") -> dict[str, str]:
         """Return the entries for a model of this ``kind``, sorted by key."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.errors import DataError
+from edge.serving.csv_lines import csv_pairs
 from edge.serving.metadata import ModelInfo
 
-LARGEST_RATINGS_BYTES: Final = 1 << 24
-"""A larger file is refused before it is read: no user has rated 16 MiB."""
-_HEADER: Final = ("item", "rating")
+_HEADER = ("item", "rating")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,16 +41,13 @@ def read_history(path: Path, info: ModelInfo, *, skip_unknown: bool) -> History:
         Naming file and line: another number of fields, an item that is unknown or stands twice, a rating that
         is no number, not finite or out of range; or a file that is missing, too large or not UTF-8.
     """
-    places = _places(info)
+    places = info.places()
     items: list[int] = []
     ratings: list[float] = []
     skipped: list[str] = []
     first_lines: dict[str, int] = {}
-    for number, fields in _lines(path):
+    for number, label, text in csv_pairs(path, _HEADER):
         where = f"{path}:{number}"
-        if len(fields) != 2:
-            raise DataError(f"{where}: {len(fields)} fields; write 'item,rating'")
-        label, text = fields
         if label in first_lines:
             raise DataError(
                 f"{where}: item {label!r} was rated in line {first_lines[label]} already; keep one"
@@ -75,48 +67,12 @@ def read_history(path: Path, info: ModelInfo, *, skip_unknown: bool) -> History:
     return History(np.array(items, np.int64), np.array(ratings, np.float32), tuple(skipped))
 
 
-def _places(info: ModelInfo) -> dict[str, int]:
-    labels: Sequence[int | str] = range(info.n_items) if info.item_labels is None else info.item_labels
-    return {str(label): place for place, label in enumerate(labels)}
-
-
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and stripped fields of every line but the header and empty ones."""
-    try:
-        size = path.stat().st_size
-        contents = b"" if size > LARGEST_RATINGS_BYTES else path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if size > LARGEST_RATINGS_BYTES:
-        raise DataError(
-            f"{path}: has {size} bytes; the ratings of one user have {LARGEST_RATINGS_BYTES} at most"
-        )
-    try:
-        text = contents.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = contents.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: no UTF-8 text; save the file as UTF-8") from error
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    at_start = True
-    try:
-        for raw in reader:
-            fields = [field.strip() for field in raw]
-            if not any(fields):
-                continue
-            header = at_start and tuple(field.lower() for field in fields) == _HEADER
-            at_start = False
-            if not header:
-                yield reader.line_num, fields
-    except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: no CSV: {error}") from error
-
-
 def _rating(text: str, info: ModelInfo, where: str) -> float:
     try:
         rating = float(text)
     except ValueError:
         raise DataError(
-            f"{where}: the rating {text!r} is no number; write one, or the header 'item,rating' in the first line"
+            f"{where}: the rating {text!r} is no number; write one; a header is 'item,rating'"
         ) from None
     if not math.isfinite(rating):
         raise DataError(f"{where}: the rating {text!r} is not finite; leave the item out if it was not rated")
@@ -124,6 +80,6 @@ def _rating(text: str, info: ModelInfo, where: str) -> float:
         lowest, highest = info.rating_range
         if not lowest <= rating <= highest:
             raise DataError(
-                f"{where}: the rating {text} is outside {lowest:g} … {highest:g}, the scale of the training data"
+                f"{where}: the rating {text} is outside the scale of the data, {lowest:g} … {highest:g}"
             )
     return rating

@@ -59,12 +59,12 @@ class ItemModel:
     @property
     def n_items(self) -> int:
         """Size of the catalogue."""
-        return self.factors.shape[0]
+        return int(self.factors.shape[0])
 
     @property
     def width(self) -> int:
         """k, the number of factors."""
-        return self.factors.shape[1]
+        return int(self.factors.shape[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
