@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from coordinator.catalogue import catalogue_facts
 from coordinator.evaluation import Evaluator, RatingEvaluator, RegressionEvaluator
 from coordinator.features import item_features
 from coordinator.fleet import Fleet
@@ -67,6 +68,8 @@ class Assembly:
     secure_sums: Mapping[str, SecureSums | None] = field(default_factory=dict)
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
     privacy: RunPrivacy | None = None
+    catalogue: dict[str, Any] | None = None
+    """What the items are called in the data, for ``items.json``; None for data without items."""
     wall_s: float = 0.0
     """How long this took on this host."""
 
@@ -141,7 +144,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     fleet = build_fleet(loaded, clients.n_clients)
     negatives = None if published is None else published.negatives
     evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed, negatives)
-    return Assembly(workload, fleet, evaluator, facts)
+    return Assembly(workload, fleet, evaluator, facts, catalogue=catalogue_facts(ratings))
 
 
 def _published(loaded: LoadedScenario) -> PublishedRatings | None:

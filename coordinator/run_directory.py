@@ -39,6 +39,7 @@ MANIFEST: Final = "manifest.json"
 RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
 SUMMARY: Final = "summary.json"
 MODEL: Final = "model.npz"
+ITEMS: Final = "items.json"
 PARTIAL_SUFFIX: Final = ".partial"
 
 _HASH_DIGITS: Final = 8

@@ -24,7 +24,7 @@ from coordinator.metrics.reader import open_run
 from coordinator.metrics.trace import TRACE, write_trace
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver
-from coordinator.run_directory import RunDirectory, Status
+from coordinator.run_directory import ITEMS, RunDirectory, Status
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
@@ -105,6 +105,8 @@ def run_assembled(
                 observer.on_end("failed")
                 raise
             directory.write_model(dict(training.state))
+            if assembly.catalogue is not None:
+                directory.write_json(ITEMS, assembly.catalogue)
             if status == "finished":
                 digest = writer.finish()
         trained_s = time.perf_counter()

@@ -18,7 +18,7 @@ LAYERS = ("device_profiles", "edge", "coordinator")
 EDGE_LAYERS = (
     {"clock", "rng", "errors", "vocabulary"},
     {"codec", "messages", "secagg_messages", "ckks_messages", "message_kinds", "log", "mailbox"},
-    {"transport", "learning", "data", "evaluation", "masks", "secagg", "homomorphic", "privacy"},
+    {"transport", "learning", "data", "evaluation", "masks", "secagg", "homomorphic", "privacy", "serving"},
     {"device"},
 )
 """Folders and modules of ``edge``, lowest first; each may import its own layer and those before it."""

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("edge", "coordinator", "device_profiles")
 PROVIDED_BY = {"ruamel": "ruamel.yaml", "pydantic_core": "pydantic", "dp_accounting": "dp-accounting"}
 """The distribution to depend on, where it is not called like what is imported."""
-OPTIONAL = ("dp",)
+OPTIONAL = ("dp", "export")
 """Extras whose packages are imported by the product, inside the functions that need them."""
 
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -38,6 +38,7 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `summary.json` | the figures that the command prints |
 | `trace.json.gz` | rounds and a sample of devices over simulated time; open it in ui.perfetto.dev |
 | `model.npz` | the final global model, by array name |
+| `items.json` | with ratings: the id of each item in the data, or null if generated; the range of ratings |
 
 While it is written the directory is called `….partial`; it takes its name when the run is finished, in
 place of an earlier finished run of the same name. A run that was killed, interrupted or failed stays

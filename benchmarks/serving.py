@@ -1,0 +1,122 @@
+"""Exporting the masks of many devices, and running a round's sample of them.
+
+    python benchmarks/serving.py [DEVICES]
+
+Printed are: how much quicker patching a template is than building a graph for every device; seconds and
+megabytes of a round of 1,000 devices over a catalogue of 1,682 items in one session; and what compression
+keeps of the best ten items. Times are of this host.
+"""
+
+import sys
+import time
+
+import numpy as np
+
+from edge.learning.local_steps import Ridge
+from edge.serving.compression import compress, top_overlap
+from edge.serving.mask_graph import mask_model
+from edge.serving.metadata import ModelInfo
+from edge.serving.recommender_graph import ItemModel
+from edge.serving.session import Session, run_round
+from edge.serving.stateless_graph import stateless_model
+from edge.serving.templates import mask_template
+
+ITEMS, WIDTH, FACTORS, HIDDEN = 1682, 19, 8, 16
+ROUND = 1000
+BUILT = 200
+"""Graphs built to measure what one takes; building one for each of 10,000 devices takes minutes."""
+SHAPES = {
+    "zero-order": {"mean": ()},
+    "one-order": {"intercept": (), "weights": (WIDTH,)},
+    "two-order": {"intercept": (), "weights": (WIDTH,), "factors": (WIDTH, FACTORS)},
+    "high-order": {
+        "hidden_weights": (WIDTH, HIDDEN),
+        "hidden_bias": (HIDDEN,),
+        "output_weights": (HIDDEN,),
+        "intercept": (),
+    },
+}
+
+
+def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return np.asarray(rng.normal(0.0, 0.3, shape), np.float32)
+
+
+def exports(rng: np.random.Generator, devices: int) -> None:
+    print(f"export of {devices} masks, {ITEMS} items with {WIDTH} features")
+    for kind, shapes in SHAPES.items():
+        features, info = catalogue(rng, kind)
+        stacked = {name: normal(rng, devices, *shape) for name, shape in shapes.items()}
+        start_s = time.perf_counter()
+        template = mask_template(kind, shapes, info, features=features)
+        total = sum(map(len, template.patched_all(stacked)))
+        patched_s = time.perf_counter() - start_s
+        start_s = time.perf_counter()
+        for device in range(BUILT):
+            weights = {name: np.asarray(array[device]) for name, array in stacked.items()}
+            mask_model(kind, weights, info, features=features)
+        built_s = (time.perf_counter() - start_s) * devices / BUILT
+        print(
+            f"  {kind:<10}  patched {patched_s:.2f} s ({total / 1e6:.0f} MB), built {built_s:.1f} s: "
+            f"{built_s / patched_s:.0f} times as quick; wanted 10"
+        )
+
+
+def rounds(rng: np.random.Generator) -> None:
+    print(f"a round of {ROUND} devices over {ITEMS} items, in one session")
+    for kind, shapes in SHAPES.items():
+        features, info = catalogue(rng, kind)
+        stacked = {name: normal(rng, ROUND, *shape) for name, shape in shapes.items()}
+        weights = {name: np.asarray(array[0]) for name, array in stacked.items()}
+        model = mask_model(kind, weights, info, features=features, weights_as_inputs=True)
+        start_s = time.perf_counter()
+        found = run_round(model, np.arange(ITEMS), stacked)
+        total_s = time.perf_counter() - start_s
+        print(
+            f"  {kind:<10}  {total_s:.3f} s (wanted 0.5), {found.memory_bytes / 1e6:.1f} MB (wanted 40), "
+            f"a call p50 {np.median(found.latency_s) * 1e6:.0f} µs, p99 {np.quantile(found.latency_s, 0.99) * 1e6:.0f} µs"
+        )
+
+
+def stateless(rng: np.random.Generator) -> None:
+    items = ItemModel(normal(rng, ITEMS, 16), normal(rng, ITEMS), 3.5)
+    info = ModelInfo("benchmark", 0, "none", ITEMS, rating_range=(1.0, 5.0))
+    plain = stateless_model(items, Ridge(), info, user_bias=True, top=10)
+    histories = [
+        {
+            "items": np.sort(rng.choice(ITEMS, 50, replace=False)),
+            "ratings": rng.integers(1, 6, 50).astype(np.float32),
+        }
+        for _ in range(ROUND)
+    ]
+    print(f"stateless recommender, {ITEMS} items, 16 factors, histories of 50, {ROUND} users")
+    reference = None
+    for how in ("none", "fp16", "int8"):
+        contents = compress(plain, how)
+        session = Session(contents)
+        calls = [session.run(history) for history in histories]
+        lists = np.array([call.outputs["top_items"] for call in calls])
+        reference = lists if reference is None else reference
+        print(
+            f"  {how:<4}  {len(contents) / 1e3:.0f} kB, a call p50 {np.median([c.latency_s for c in calls]) * 1e6:.0f} µs, "
+            f"session {session.memory_bytes / 1e6:.1f} MB opened in {session.opening_s * 1e3:.0f} ms, "
+            f"top-10 overlap {top_overlap(reference, lists).mean():.4f}"
+        )
+
+
+def catalogue(rng: np.random.Generator, kind: str) -> tuple[np.ndarray | None, ModelInfo]:
+    if kind == "zero-order":
+        return None, ModelInfo("benchmark", 0, "none", ITEMS)
+    names = tuple(f"feature {place}" for place in range(WIDTH))
+    return normal(rng, ITEMS, WIDTH), ModelInfo("benchmark", 0, "none", ITEMS, feature_names=names)
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    rounds(rng)
+    exports(rng, int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)
+    stateless(rng)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""``recommend``: what to try next, from a model file and a file of ratings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from coordinator.cli.consoles import console
+from coordinator.cli.refusals import refusals
+from edge.serving.loading import load_model
+from edge.serving.ratings_file import read_history
+from edge.serving.recommending import recommend as recommendations
+from edge.serving.titles_file import read_titles
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command
+@click.argument("model", metavar="MODEL", type=_PATH)
+@click.option(
+    "--ratings", type=_PATH, required=True, metavar="FILE", help="CSV of item,rating: what the user rated."
+)
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="How many items.")
+@click.option("--titles", type=_PATH, metavar="FILE", help="CSV of item,title, in place of the model's own.")
+@click.option("--skip-unknown", is_flag=True, help="Leave out rated items that the model does not know.")
+@refusals()
+def recommend(*, model: Path, ratings: Path, top: int, titles: Path | None, skip_unknown: bool) -> None:
+    """Recommend items for a history of ratings.
+
+    MODEL is a file from `recfleet export --kind stateless`. Nothing leaves this machine.
+    """
+    loaded = load_model(model)
+    history = read_history(ratings, loaded.info, skip_unknown=skip_unknown)
+    names = loaded.info.titles if titles is None else read_titles(titles, loaded.info)
+    found = recommendations(loaded, history, top)
+    if history.skipped:
+        shown = ", ".join(map(_printable, history.skipped))
+        click.echo(f"left out, unknown to the model: {shown}", err=True)
+    labels = list(loaded.info.places())
+    table = Table()
+    for heading in ("rank", "item", *(("title",) if names is not None else ()), "predicted rating"):
+        table.add_column(heading, overflow="fold", justify="left" if heading == "title" else "right")
+    for rank, (item, score) in enumerate(found, start=1):
+        title = () if names is None else (_printable(names[item]),)
+        table.add_row(str(rank), _printable(labels[item]), *title, f"{score:.3f}")
+    console().print(table)
+
+
+def _printable(text: str) -> str:
+    """Return text without what could steer the terminal: ids and titles may come from a stranger's file."""
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )

@@ -1,0 +1,1 @@
+"""Personalised recommenders as ONNX files: written, checked, opened and measured."""

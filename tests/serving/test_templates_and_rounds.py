@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from serving_models import KINDS, WIDTH, features_for, info_for, item_model, mask_weights, weight_shapes
+
+from edge.serving.errors import ExportError, ModelFileError
+from edge.serving.mask_graph import MaskKind, mask_model
+from edge.serving.parity import check_parity, mask_scores
+from edge.serving.recommender_graph import Mask, UserModel, recommender_model
+from edge.serving.session import Session, run_round
+from edge.serving.templates import mask_template, recommender_template
+
+ROOT = Path(__file__).resolve().parents[2]
+N_ITEMS = 30
+
+
+def info_of(kind: MaskKind | None):
+    return info_for(N_ITEMS, 0 if kind in (None, "zero-order") else WIDTH)
+
+
+def stacked_weights(rng: np.random.Generator, kind: MaskKind, devices: int):
+    each = [mask_weights(rng, kind) for _ in range(devices)]
+    return each, {name: np.stack([weights[name] for weights in each]) for name in each[0]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_patched_masks_have_the_bytes_of_built_ones(kind: MaskKind) -> None:
+    rng = np.random.default_rng(0)
+    features, info = features_for(rng, kind, N_ITEMS), info_of(kind)
+    template = mask_template(kind, weight_shapes(kind), info, features=features)
+    each, stacked = stacked_weights(rng, kind, 5)
+    built = [mask_model(kind, weights, info, features=features) for weights in each]
+    assert list(template.patched_all(stacked)) == built
+    assert template.patched(each[2]) == built[2]
+    assert len(set(built)) == 5
+
+
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_patched_recommenders_have_the_bytes_of_built_ones(kind: MaskKind | None) -> None:
+    rng = np.random.default_rng(1)
+    items, info = item_model(rng, N_ITEMS), info_of(kind)
+    features = None if kind is None else features_for(rng, kind, N_ITEMS)
+    shapes = {} if kind is None else weight_shapes(kind)
+    template = recommender_template(items, info, mask=kind, shapes=shapes, features=features, top=5)
+    weights = {} if kind is None else mask_weights(rng, kind)
+    user = UserModel(rng.normal(size=4).astype(np.float32), 0.25)
+    mask = None if kind is None else Mask(kind, weights, features)
+    patch = {"user_factors": user.factors, "user_bias": np.array(user.bias, np.float32), **weights}
+    assert template.patched(patch) == recommender_model(items, user, info, mask=mask, top=5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": np.zeros((2, 6), np.float32)}, r"weights is float32 \[devices, …\[7\]\]"),
+        ({"weights": np.zeros((2, 7))}, "not float64"),
+        ({"weights": np.zeros((3, 7), np.float32)}, "weights of 2 and 3 devices"),
+        ({"intercept": np.array([0, np.inf], np.float32)}, "intercept is not finite"),
+        ({"other": np.zeros((2, 7), np.float32)}, "takes intercept, weights, not intercept, other, weights"),
+    ],
+)
+def test_weights_that_do_not_fit_a_template_are_refused_at_once(change, message: str) -> None:
+    template = mask_template("one-order", weight_shapes("one-order"), info_of("one-order"), features=None)
+    _, stacked = stacked_weights(np.random.default_rng(0), "one-order", 2)
+    with pytest.raises(ExportError, match=message):
+        template.patched_all({**stacked, **change})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_round_in_one_session_equals_the_formula(kind: MaskKind) -> None:
+    rng = np.random.default_rng(2)
+    features = features_for(rng, kind, N_ITEMS)
+    each, stacked = stacked_weights(rng, kind, 6)
+    model = mask_model(kind, each[0], info_of(kind), features=features, weights_as_inputs=True)
+    found = run_round(model, np.arange(N_ITEMS), stacked)
+    expected = np.array([mask_scores(kind, weights, features, N_ITEMS) for weights in each])
+    check_parity(expected, found.scores, absolute=2e-5, relative=2e-5)
+    assert found.latency_s.shape == (6,)
+    assert (found.latency_s > 0).all()
+    assert found.memory_bytes >= 0
+
+
+def test_an_item_outside_the_catalogue_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    model = mask_model("one-order", mask_weights(rng, "one-order"), info_of("one-order"),
+                       features=features_for(rng, "one-order", N_ITEMS))  # fmt: skip
+    session = Session(model)
+    assert session.opening_s > 0
+    with pytest.raises(ModelFileError, match="cannot run the model"):
+        session.run({"items": np.array([N_ITEMS])})
+
+
+def test_neither_package_is_imported_before_it_is_needed() -> None:
+    program = (
+        "import sys, coordinator.cli.run, coordinator.cli.export, coordinator.cli.recommend\n"
+        "import edge.serving.templates, edge.serving.session\n"
+        "print(sorted({'onnx', 'onnxruntime'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
