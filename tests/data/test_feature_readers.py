@@ -87,7 +87,7 @@ def test_a_malformed_u_item(tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1::Film (1995)\n", "movies.dat:1: 2 fields instead of 3.*like '1::Toy"),
+        ("1::Film (1995)\n", 'movies.dat:1: 2 fields instead of 3.*like "1::Toy'),
         (
             "1::Film (1995)::Drama\n2::Film::Dramma\n",
             "movies.dat:2: unknown genre 'Dramma'; write some of Action",
@@ -158,7 +158,7 @@ def test_malformed_tags(tmp_path: Path, text: str, message: str) -> None:
 def test_malformed_artists(tmp_path: Path) -> None:
     path = write(tmp_path, "tags.dat", tags((1, 10, 1), (1, 11, 2)))
     artists = write(tmp_path, "artists.dat", "id\tname\turl\tpictureURL\n10\tA\tu\tp\nx\tB\n")
-    with pytest.raises(DataError, match="artists.dat:3: .*expected 'id"):
+    with pytest.raises(DataError, match=r"artists\.dat:3: .*expected 'id"):
         read_tag_features(path, np.array([10]), artists=artists, components=1)
 
 
@@ -245,7 +245,7 @@ def test_malformed_parquet(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         read_table_features(path, ids)
     pq.write_table(pa.table({"item": [1, 2, 1], "x": [1.0, 2.0, 3.0]}), path)
-    with pytest.raises(DataError, match="row 3: item '1' stands already at .*row 1"):
+    with pytest.raises(DataError, match=r"row 3: item '1' stands already at .*row 1"):
         read_table_features(path, ids)
     pq.write_table(pa.table({"item": [1, 2], "x": [1.0, float("inf")]}), path)
     with pytest.raises(DataError, match="row 2: column 'x': inf is infinite"):
@@ -253,7 +253,7 @@ def test_malformed_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({"item": [1.5, 2.0], "x": [1.0, 2.0]}), path)
     with pytest.raises(DataError, match=r"row 1: column 'item': item 1\.5"):
         read_table_features(path, ids)
-    with pytest.raises(DataError, match="missing.csv: cannot be read"):
+    with pytest.raises(DataError, match=r"missing\.csv: cannot be read"):
         read_table_features(tmp_path / "missing.csv", ids)
 
 

@@ -44,7 +44,7 @@ def test_a_column_without_values_is_zero() -> None:
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
 def test_values_too_large_are_refused(value: float) -> None:
-    with pytest.raises(DataError, match="column 1.*scale it down"):
+    with pytest.raises(DataError, match=r"column 1.*scale it down"):
         standardise(np.array([[0.0, value], [1.0, 1.0]]), np.ones(2, dtype=np.bool_))
 
 
@@ -76,7 +76,7 @@ def test_text_ids_match_whole_numbers_that_look_alike() -> None:
 
 
 def test_what_cannot_be_aligned() -> None:
-    with pytest.raises(DataError, match="no item ids.*synthetic features"):
+    with pytest.raises(DataError, match=r"no item ids.*synthetic features"):
         align(table([1]), None)
     with pytest.raises(DataError, match=r"items.csv: none of its items is rated.*\['a'\].*\[5\]"):
         align(table(["a"]), np.array([5, 6]))
