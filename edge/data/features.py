@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -162,7 +161,7 @@ def align(table: FeatureTable, item_ids: Labels | None) -> ItemFeatures:
         )
     raw: npt.NDArray[np.float64] = np.zeros((len(rows), len(table.names)))
     raw[known] = table.raw[rows[known]]
-    titles: Any = None
+    titles: tuple[str, ...] | None = None
     if table.titles is not None:
         titles = tuple(table.titles[row] if row >= 0 else "" for row in rows.tolist())
     return ItemFeatures(table.names, standardise(raw, known), known, titles, table.source)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.learning.base import Array, RatingBatch, Work
 from edge.masks import network
-from edge.masks.base import Features, MaskParameters, blank, catalogue_each, limited, predict_each
+from edge.masks.base import Evaluate, Features, MaskParameters, blank, catalogue_each, limited, predict_each
 from edge.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, OUTPUT_WEIGHTS
 from edge.masks.padding import groups
 from edge.masks.work import FLOAT_BYTES, fitting_work
@@ -135,7 +135,7 @@ class HighOrder:
             memory_bytes=(rows * (d + 2.0 * h + 2.0) + 4.0 * numbers) * FLOAT_BYTES,
         )
 
-    def _evaluate(self, parameters: MaskParameters) -> Any:
+    def _evaluate(self, parameters: MaskParameters) -> Evaluate:
         hidden, bias, output, intercept = (
             parameters[name] for name in (HIDDEN_WEIGHTS, HIDDEN_BIAS, OUTPUT_WEIGHTS, INTERCEPT)
         )

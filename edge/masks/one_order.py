@@ -16,7 +16,7 @@ from device_profiles.fields import PositiveFloat
 from edge.learning.base import Array, RatingBatch, Work
 from edge.learning.fedrecon_kernels import blocks
 from edge.learning.least_squares import ridge, segment_grams
-from edge.masks.base import Features, MaskParameters, blank, catalogue_each, limited, predict_each
+from edge.masks.base import Evaluate, Features, MaskParameters, blank, catalogue_each, limited, predict_each
 from edge.masks.work import FLOAT_BYTES, fitting_work
 
 INTERCEPT, WEIGHTS = "intercept", "weights"
@@ -108,7 +108,7 @@ class OneOrder:
             memory_bytes=(rows * width + 2.0 * numbers + unknowns) * FLOAT_BYTES,
         )
 
-    def _evaluate(self, parameters: MaskParameters) -> Any:
+    def _evaluate(self, parameters: MaskParameters) -> Evaluate:
         intercept, weights = parameters[INTERCEPT], parameters[WEIGHTS]
 
         def evaluate(user: int, x: Features) -> Array:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.learning.base import Array, RatingBatch, Work
-from edge.masks.base import Features, MaskParameters, blank, catalogue_each, limited, predict_each
+from edge.masks.base import Evaluate, Features, MaskParameters, blank, catalogue_each, limited, predict_each
 from edge.masks.factorization import Fit, Penalties, Problem, objective, residuals, sweep
 from edge.masks.padding import Group, groups
 from edge.masks.work import FLOAT_BYTES, fitting_work
@@ -154,7 +154,7 @@ class TwoOrder:
             memory_bytes=(rows * (d + 3.0) + numbers) * FLOAT_BYTES,
         )
 
-    def _evaluate(self, parameters: MaskParameters) -> Any:
+    def _evaluate(self, parameters: MaskParameters) -> Evaluate:
         intercept, weights, factors = (parameters[name] for name in (INTERCEPT, WEIGHTS, FACTORS))
         squares = np.einsum("ndf,ndf->nd", factors, factors)
 
