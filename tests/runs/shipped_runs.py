@@ -19,6 +19,16 @@ from run_helpers import SCENARIOS, Silent
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 
+NEEDS_DATA = {
+    "fedmmf_high_order": "ml-100k",
+    "fedmmf_lastfm": "lastfm-2k",
+    "fedmmf_one_order": "ml-100k",
+    "fedmmf_two_order": "ml-100k",
+    "movielens_100k": "ml-100k",
+    "movielens_1m": "ml-1m",
+}
+"""The folder of data that a scenario needs, by its name."""
+
 SHORTENED: dict[str, tuple[str, ...]] = {
     "quickstart": ("rounds.count=4", "evaluation.every=2"),
     "linear_regression_10x5": ("rounds.count=10",),
@@ -45,6 +55,7 @@ SHORTENED: dict[str, tuple[str, ...]] = {
         "rounds.cohort=60",
         "rounds.quorum=20",
     ),
+    "fedmmf_synthetic": ("rounds.count=2", "rounds.cohort=20"),
     "secagg_basic": ("rounds.count=2", "rounds.cohort=20"),
     "secagg_dropouts": (
         "rounds.cohort=20",

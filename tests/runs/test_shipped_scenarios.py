@@ -5,15 +5,22 @@ from pathlib import Path
 
 import pytest
 from run_helpers import SCENARIOS, Silent, rows_of
+from shipped_runs import NEEDS_DATA
 
 from coordinator.exit_codes import ExitCode
 from coordinator.runner import RunOutcome, run_scenario
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 
-NEEDS_DATA = {"movielens_100k": "ml-100k", "movielens_1m": "ml-1m"}
 NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
-QUICK = ("quickstart", "iot_gateways", "uk_rural", "secagg_basic", "secagg_vs_plain_vs_ckks")
+QUICK = (
+    "fedmmf_synthetic",
+    "iot_gateways",
+    "quickstart",
+    "secagg_basic",
+    "secagg_vs_plain_vs_ckks",
+    "uk_rural",
+)
 
 
 def data_settings(name: str) -> list[str]:
@@ -37,6 +44,11 @@ def run_shipped(name: str, folder: Path) -> RunOutcome:
 def test_all_are_here() -> None:
     assert {
         "distributed_dp",
+        "fedmmf_high_order",
+        "fedmmf_lastfm",
+        "fedmmf_one_order",
+        "fedmmf_synthetic",
+        "fedmmf_two_order",
         "iot_gateways",
         "linear_regression_10x5",
         "million_dormant",
