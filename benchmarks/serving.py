@@ -9,6 +9,7 @@ keeps of the best ten items. Times are of this host.
 
 import sys
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -40,6 +41,10 @@ SHAPES = {
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return np.asarray(rng.normal(0.0, 0.3, shape), np.float32)
+
+
+def microseconds(latency_s: Sequence[float] | np.ndarray, quantile: float) -> str:
+    return f"{np.quantile(latency_s, quantile) * 1e6:.0f} µs"
 
 
 def exports(rng: np.random.Generator, devices: int) -> None:
@@ -74,7 +79,7 @@ def rounds(rng: np.random.Generator) -> None:
         total_s = time.perf_counter() - start_s
         print(
             f"  {kind:<10}  {total_s:.3f} s (wanted 0.5), {found.memory_bytes / 1e6:.1f} MB (wanted 40), "
-            f"a call p50 {np.median(found.latency_s) * 1e6:.0f} µs, p99 {np.quantile(found.latency_s, 0.99) * 1e6:.0f} µs"
+            f"a call p50 {microseconds(found.latency_s, 0.5)}, p99 {microseconds(found.latency_s, 0.99)}"
         )
 
 
@@ -98,7 +103,8 @@ def stateless(rng: np.random.Generator) -> None:
         lists = np.array([call.outputs["top_items"] for call in calls])
         reference = lists if reference is None else reference
         print(
-            f"  {how:<4}  {len(contents) / 1e3:.0f} kB, a call p50 {np.median([c.latency_s for c in calls]) * 1e6:.0f} µs, "
+            f"  {how:<4}  {len(contents) / 1e3:.0f} kB, "
+            f"a call p50 {microseconds([call.latency_s for call in calls], 0.5)}, "
             f"session {session.memory_bytes / 1e6:.1f} MB opened in {session.opening_s * 1e3:.0f} ms, "
             f"top-10 overlap {top_overlap(reference, lists).mean():.4f}"
         )

@@ -46,8 +46,10 @@ VERBS: Final[Mapping[str, Verb]] = {
         "coordinator.cli.profiles:profiles", "Devices, networks and fleets, with their sources."
     ),
     "diff": Verb("coordinator.cli.runs:diff", "Say whether two runs are identical, or where they part."),
-    "export": Verb("coordinator.cli.export:export", "Write the model of a run as an ONNX file."),
-    "recommend": Verb("coordinator.cli.recommend:recommend", "Recommend items for a file of ratings."),
+    "export": Verb(
+        "coordinator.cli.export:export", "Write the model that the run directory RUN holds as an ONNX file."
+    ),
+    "recommend": Verb("coordinator.cli.recommend:recommend", "Recommend items for a history of ratings."),
     "doctor": Verb("coordinator.cli.doctor:doctor", "Check this installation and this machine."),
 }
 

@@ -174,8 +174,25 @@ def _graph(view: memoryview, field: Field) -> None:
             raise WireError(f"operator {operator!r} of the domain {domain!r}")
         if operator not in known.OPERATORS:
             raise WireError(f"operator {operator!r}, which no recommender needs")
+        for name in (*node["input"], *node["output"], *node["name"]):
+            text(view, name)
         for attribute in node["attribute"]:
-            _named(view, attribute, f"an attribute of {operator}", known.ATTRIBUTE)
+            found = _named(view, attribute, f"an attribute of {operator}", known.ATTRIBUTE)
+            _text(view, found["name"])
+    _text(view, graph["name"])
+    for place in (*graph["input"], *graph["output"]):
+        _value(view, place)
+
+
+def _value(view: memoryview, field: Field) -> None:
+    """Check an input or output: a tensor, its names readable."""
+    value = _named(view, field, "an input or output", known.VALUE)
+    _text(view, value["name"])
+    for part in value["type"]:
+        for tensor in _named(view, part, "the type of an input or output", known.TYPE)["tensor_type"]:
+            for shape in _named(view, tensor, "tensor_type", known.TENSOR_TYPE)["shape"]:
+                for dim in _named(view, shape, "shape", known.SHAPE)["dim"]:
+                    _text(view, _named(view, dim, "dim", known.DIM)["dim_param"])
 
 
 def _tensor(view: memoryview, field: Field) -> tuple[str, TensorPlace]:

@@ -35,6 +35,11 @@ NODE: Final[Mapping[int, Allowed]] = {
     5: Allowed("attribute", BYTES, repeated=True),
     7: Allowed("domain", BYTES),
 }
+VALUE: Final[Mapping[int, Allowed]] = {1: Allowed("name", BYTES), 2: Allowed("type", BYTES)}
+TYPE: Final[Mapping[int, Allowed]] = {1: Allowed("tensor_type", BYTES)}
+TENSOR_TYPE: Final[Mapping[int, Allowed]] = {1: Allowed("elem_type", VARINT), 2: Allowed("shape", BYTES)}
+SHAPE: Final[Mapping[int, Allowed]] = {1: Allowed("dim", BYTES, repeated=True)}
+DIM: Final[Mapping[int, Allowed]] = {1: Allowed("dim_value", VARINT), 2: Allowed("dim_param", BYTES)}
 ATTRIBUTE: Final[Mapping[int, Allowed]] = {
     1: Allowed("name", BYTES),
     2: Allowed("f", FIXED32),

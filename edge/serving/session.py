@@ -72,7 +72,9 @@ class Session:
         options.add_session_config_entry("session.load_model_format", "ONNX")
         before_bytes, before_s = _resident_bytes(), time.perf_counter()
         try:
-            self._session = runtime.InferenceSession(contents, options, providers=["CPUExecutionProvider"])
+            self._session = runtime.InferenceSession(
+                contents, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
         except Exception as error:  # onnxruntime has no common base for what it raises
             raise ModelFileError(f"onnxruntime refuses the model: {error}") from error
         self.opening_s = time.perf_counter() - before_s

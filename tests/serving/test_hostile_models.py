@@ -97,6 +97,11 @@ def test_tensors_lie_where_the_reader_says() -> None:
         (lambda m: m.functions.add(name="f"), "model has field 25"),
         (lambda m: m.training_info.add(), "model has field 20"),
         (lambda m: m.graph.sparse_initializer.add(), "graph has field 15"),
+        (
+            lambda m: m.graph.output[0].type.sequence_type.SetInParent(),
+            "type of an input or output has field 4",
+        ),
+        (lambda m: m.graph.value_info.append(m.graph.output[0]), "graph has field 13"),
         (external, "lie in another file, which is not opened"),
         (lambda m: setattr(m.graph.initializer[0], "data_type", 8), "elements of type 8"),
         (lambda m: m.graph.initializer[0].dims.append(1 << 40), "bytes for the"),
