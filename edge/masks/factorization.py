@@ -64,7 +64,7 @@ def residuals(
     factors: npt.NDArray[Any],
 ) -> npt.NDArray[Any]:
     """Return r − ŷ of the given parameters, [u, S]; ``targets`` [u, S] are ratings less the global mean."""
-    error = targets - offset[:, None]
+    error: npt.NDArray[Any] = targets - offset[:, None]
     for plane, weight in zip(problem.x, weights, strict=True):
         error -= plane * weight[:, None]
     half = error.dtype.type(0.5)
@@ -76,8 +76,7 @@ def residuals(
             term *= term
             squares += term
         error -= half * (crossed * crossed - squares)
-    error *= problem.present
-    return error
+    return np.asarray(error * problem.present)
 
 
 def objective(fit: Fit, penalties: Penalties) -> npt.NDArray[Any]:
