@@ -36,7 +36,8 @@ class Problem(NamedTuple):
 
     def only(self, rows: npt.NDArray[np.bool_]) -> Problem:
         """Return the problem of some of the users, bool [u]."""
-        return Problem(self.x[:, rows], self.present[rows])
+        # Unlike an index, compress leaves planes in C order, however many users are left.
+        return Problem(self.x.compress(rows, axis=1), self.present[rows])
 
 
 class Fit(NamedTuple):
