@@ -88,7 +88,7 @@ def limited(features: Features, limit: float) -> Features:
 
     A genre of few items stands many deviations out on those: a slope fitted to one such rating would be as
     free as one fitted to hundreds. The cut makes ridge penalties bear on rare features (ML-100K, one-order:
-    RMSE 1.0056 on validation against 1.0117 without).
+    RMSE 1.005 on validation against 1.012 without).
     """
     return np.clip(features, -limit, limit)
 

@@ -36,7 +36,8 @@ class Problem(NamedTuple):
 
     def only(self, rows: npt.NDArray[np.bool_]) -> Problem:
         """Return the problem of some of the users, bool [u]."""
-        return Problem(self.x[:, rows], self.present[rows])
+        # Unlike an index, compress leaves planes in C order, however many users are left.
+        return Problem(self.x.compress(rows, axis=1), self.present[rows])
 
 
 class Fit(NamedTuple):
@@ -64,7 +65,7 @@ def residuals(
     factors: npt.NDArray[Any],
 ) -> npt.NDArray[Any]:
     """Return r − ŷ of the given parameters, [u, S]; ``targets`` [u, S] are ratings less the global mean."""
-    error = targets - offset[:, None]
+    error: npt.NDArray[Any] = targets - offset[:, None]
     for plane, weight in zip(problem.x, weights, strict=True):
         error -= plane * weight[:, None]
     half = error.dtype.type(0.5)
@@ -76,8 +77,7 @@ def residuals(
             term *= term
             squares += term
         error -= half * (crossed * crossed - squares)
-    error *= problem.present
-    return error
+    return np.asarray(error * problem.present)
 
 
 def objective(fit: Fit, penalties: Penalties) -> npt.NDArray[Any]:

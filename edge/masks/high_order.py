@@ -37,8 +37,8 @@ class HighOrderSettings(BaseModel):
     intercept_regularization: PositiveFloat = Field(
         default=5.0, description="λ_0 of the intercept's distance from the global mean"
     )
-    learning_rate: PositiveFloat = Field(default=0.02, description="Adam's step size")
-    epochs: PositiveInt = Field(default=60, description="Adam steps at most, each on all ratings of the user")
+    learning_rate: PositiveFloat = Field(default=0.05, description="Adam's step size")
+    epochs: PositiveInt = Field(default=40, description="Adam steps at most, each on all ratings of the user")
     check_every: PositiveInt = Field(default=10, description="epochs between two looks at the objective")
     tolerance: PositiveFloat = Field(
         default=1e-3,

@@ -96,8 +96,8 @@ def train(
     """Train by Adam on all ratings; yield users that are done (their rows, int64) and their parameters.
 
     A user is done after ``epochs`` steps, or when its objective rose, or fell by less than ``tolerance`` of
-    itself, in the last ``check_every`` steps. The gradient is divided by the number of ratings, which Adam's step hardly
-    feels; it keeps ε small beside it.
+    itself, in the last ``check_every`` steps. The gradient is divided by the number of ratings,
+    which Adam's step hardly feels; it keeps ε small beside it.
     """
     rows = np.arange(len(problem.x))
     current = {name: array.copy() for name, array in start.items()}

@@ -44,7 +44,7 @@ class TwoOrderSettings(BaseModel):
     tolerance: PositiveFloat = Field(
         default=1e-3, description="stop when a sweep lowers the objective by less than this part of it"
     )
-    max_sweeps: PositiveInt = Field(default=20, description="stop after this many sweeps at the latest")
+    max_sweeps: PositiveInt = Field(default=6, description="stop after this many sweeps at the latest")
 
 
 class TwoOrder:

@@ -140,6 +140,17 @@ def test_artists_with_the_same_tags_are_alike(tmp_path: Path) -> None:
     assert np.abs(values[0] - values[3]).max() > 1.5
 
 
+def test_a_tag_given_twice_by_a_user_counts_once(tmp_path: Path) -> None:
+    rows = [(1, 10, 1), (1, 10, 2), (1, 11, 2), (1, 11, 3), (2, 12, 3)]
+    once, twice, by_another = (
+        read_tag_features(
+            write(tmp_path, "tags.dat", tags(*rows, extra)), np.array([10, 11, 12]), components=3
+        ).content_hash()
+        for extra in (rows[4], rows[0], (2, 10, 1))
+    )
+    assert once == twice != by_another
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

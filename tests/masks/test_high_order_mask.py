@@ -94,6 +94,16 @@ def test_training_lowers_the_objective_until_it_stalls() -> None:
     assert all(ends[row][1] < 1.1 * bests[row] for row in ends)
 
 
+def test_a_user_stops_at_the_first_look_that_finds_too_little() -> None:
+    problem, p = network(5)
+    every = {"learning_rate": 0.02, "tolerance": 0.999}
+    ((rows, stopped),) = train(problem, p, PENALTIES, epochs=100, check_every=7, **every)
+    ((_, seven),) = train(problem, p, PENALTIES, epochs=7, check_every=50, **every)
+    assert rows.tolist() == [0, 1, 2]
+    for name, array in stopped.items():
+        np.testing.assert_array_equal(array, seven[name])
+
+
 def test_a_curve_is_learned_that_no_line_fits() -> None:
     features = random_features(0, 80, 1)
     batch = random_batch(0, [70], 80)
