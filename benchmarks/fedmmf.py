@@ -90,7 +90,8 @@ def main() -> None:
     common = [f"data.path={data}/{name}", *SETS[name], *SHARED]
     print(f"{name}, {len(seeds)} seeds")
     print(
-        f"{'':<24} {'RMSE':>15} {'MAE':>6} {'better':>6} {'hours':>7} {'KiB down':>9} {'KiB up':>7}    p50 s   p99 s"
+        f"{'':<24} {'RMSE':>15} {'MAE':>6} {'better':>6} {'hours':>7} {'KiB down':>9} {'KiB up':>7}"
+        f"{'p50 s':>8}{'p99 s':>8}"
     )
     first: dict[str, dict[str, Any]] = {}
     for bias, label in (("true", " + b_i"), ("false", ", plain")):
