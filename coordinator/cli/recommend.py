@@ -11,6 +11,7 @@ from coordinator.cli.consoles import console
 from coordinator.cli.refusals import refusals
 from edge.serving.loading import load_model
 from edge.serving.ratings_file import read_history
+from edge.serving.recommending import check_kind
 from edge.serving.recommending import recommend as recommendations
 from edge.serving.titles_file import read_titles
 
@@ -32,6 +33,7 @@ def recommend(*, model: Path, ratings: Path, top: int, titles: Path | None, skip
     MODEL is a file from `recfleet export --kind stateless`. Nothing leaves this machine.
     """
     loaded = load_model(model)
+    check_kind(loaded)
     history = read_history(ratings, loaded.info, skip_unknown=skip_unknown)
     names = loaded.info.titles if titles is None else read_titles(titles, loaded.info)
     found = recommendations(loaded, history, top)

@@ -90,12 +90,18 @@ def check_model(contents: bytes, where: str) -> LoadedModel:
     view = memoryview(contents)
     try:
         properties = _model(view)
-        tensor_places(contents)
+        places = tensor_places(contents)
     except WireError as error:
         raise ModelFileError(
             f"{where}: not a model that recfleet reads: {error}; give one that `recfleet export` has written"
         ) from error
     info, kind, compression = read_properties(properties, where)
+    bias = places.get("item_bias")
+    if not kind.startswith("mask/") and (bias is None or bias.shape != (info.n_items,)):
+        # Otherwise a number in the metadata could make the reader lay out any number of items.
+        raise ModelFileError(
+            f"{where}: a model of kind {kind!r} has an item_bias for each of {info.n_items} items"
+        )
     return LoadedModel(contents, info, kind, compression)
 
 

@@ -20,6 +20,14 @@ class Recommendation(NamedTuple):
     score: float
 
 
+def check_kind(model: LoadedModel) -> None:
+    """Raise ``ModelFileError`` unless the model takes a history of ratings."""
+    if model.kind != STATELESS:
+        raise ModelFileError(
+            f"a model of kind {model.kind!r} takes no ratings; give one of kind {STATELESS!r}"
+        )
+
+
 def recommend(model: LoadedModel, history: History, top: int) -> list[Recommendation]:
     """Return the best ``top`` items that the history does not hold, best first; fewer if fewer are left.
 
@@ -30,10 +38,7 @@ def recommend(model: LoadedModel, history: History, top: int) -> list[Recommenda
     ModelFileError
         For a model of another kind, or one that cannot be run or returns what a stateless model does not.
     """
-    if model.kind != STATELESS:
-        raise ModelFileError(
-            f"a model of kind {model.kind!r} takes no ratings; give one of kind {STATELESS!r}"
-        )
+    check_kind(model)
     session = Session(model.contents)
     outputs = session.run({"items": history.items, "ratings": history.ratings}).outputs
     items, scores = outputs.get("top_items"), outputs.get("top_scores")

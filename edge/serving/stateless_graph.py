@@ -112,7 +112,7 @@ def _solve(
     iterations: int,
 ) -> str:
     """Add the unrolled solver and return the name of its solution, float32 [unknowns]."""
-    # Gemm, as optimisers of onnxruntime join Transpose and MatMul by a vector to something else.
+    # Not Transpose and MatMul: onnxruntime (1.17, 1.32) joins them, wrongly where the other is a vector.
     ridge = writer.constant("ridge", np.diag(penalty))
     system = writer.node("Gemm", rows, rows, ridge, transA=1)
     column = writer.node("Unsqueeze", target, writer.constant("columns", _whole(1)))

@@ -1,18 +1,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from serving_models import info_for
+from serving_models import info_for, item_model, user_model
 
 from coordinator.cli.entry import execute
 from coordinator.export import TrainedModel, read_trained
 from edge.errors import DataError
+from edge.learning.local_steps import Ridge
+from edge.serving.errors import ModelFileError
+from edge.serving.loading import check_model
 from edge.serving.parity import recommender_scores
-from edge.serving.ratings_file import read_history
+from edge.serving.ratings_file import History, read_history
+from edge.serving.recommender_graph import recommender_model
+from edge.serving.recommending import recommend
 from edge.serving.session import Session
+from edge.serving.stateless_graph import stateless_model
 from edge.serving.titles_file import read_titles
 
 SCENARIO = """\
@@ -25,6 +34,12 @@ learning: {algorithm: fedrecon, factors: 4}
 rounds: {count: 3, cohort: 20, quorum: 1, deadline: 60 s}
 """
 INFO = info_for(4, item_labels=("a", "b", "c", "d"), rating_range=(1.0, 5.0))
+
+
+def nothing_left(model: Any, value: int) -> None:
+    """Let a list say another number than -1 where no item is left."""
+    (tensor,) = [tensor for tensor in model.graph.initializer if tensor.name == "nothing_left"]
+    tensor.raw_data = np.array(value, np.int64).tobytes()
 
 
 @pytest.fixture
@@ -148,6 +163,41 @@ def test_a_device_without_user_bias_reconstructs_factors_alone(run_directory: Pa
     assert user.bias == 0.0
     found = Session(without.stateless(5)).run({"items": items, "ratings": ratings}).outputs["scores"]
     np.testing.assert_allclose(found, recommender_scores(trained.items, user, None), atol=1e-4)
+
+
+def test_the_mechanism_of_privacy_is_in_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    private = "privacy: {mechanism: central-gaussian, clip_norm: 1, noise_multiplier: 1, accounting: false}\n"
+    learning = "factors: 4, upload: dense, weighting: uniform"
+    Path("small.yaml").write_text(SCENARIO.replace("factors: 4", learning) + private, encoding="utf-8")
+    assert execute(["run", "small.yaml", "--quiet", "--out", "run"]) == 0
+    loaded = check_model(read_trained(Path("run")).stateless(5), "ours")
+    assert (loaded.info.scenario, loaded.info.seed, loaded.info.privacy) == ("small", 3, "central-gaussian")
+
+
+def test_only_a_stateless_model_takes_ratings() -> None:
+    rng = np.random.default_rng(0)
+    model = recommender_model(item_model(rng, 4), user_model(rng), INFO, mask=None, top=2)
+    history = History(np.zeros(0, np.int64), np.zeros(0, np.float32), ())
+    with pytest.raises(ModelFileError, match="kind 'recommender' takes no ratings"):
+        recommend(check_model(model, "ours"), history, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: setattr(m.graph.output[1], "name", "top_indices"), "no list of items and scores"),
+        (lambda m: nothing_left(m, 9), "items outside its 4"),
+    ],
+)
+def test_a_model_that_returns_something_else_is_refused(change: Callable[[Any], Any], message: str) -> None:
+    rng = np.random.default_rng(0)
+    model = onnx.load_from_string(stateless_model(item_model(rng, 4), Ridge(), INFO, user_bias=True, top=5))
+    change(model)
+    loaded = check_model(model.SerializeToString(), "theirs")
+    history = History(np.array([1]), np.array([3.0], np.float32), ())
+    with pytest.raises(ModelFileError, match=message):
+        recommend(loaded, history, 2)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,14 @@ def test_tensors_lie_where_the_reader_says() -> None:
         (metadata("kind", None), "has no metadata recfleet.kind"),
         (metadata("seed", "-1"), "recfleet.seed is '-1', not a whole number"),
         (metadata("format_version", "2"), "format version 2, this recfleet reads 1"),
+        (
+            lambda m: (
+                metadata("item_labels", None)(m),
+                metadata("titles", None)(m),
+                metadata("items", "9" * 18)(m),
+            ),
+            "has an item_bias for each of 9{18} items",
+        ),
         (metadata("items", "10"), "item_labels has 9 entries"),
         (metadata("titles", "[1]"), "recfleet.titles must be a JSON list of str"),
         (metadata("titles", "["), "recfleet.titles is no JSON"),
