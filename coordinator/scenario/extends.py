@@ -53,7 +53,8 @@ def _identity(path: FilePath) -> str:
 
 
 def _read(path: FilePath, children: list[Document], problems: list[DocumentError]) -> Document:
-    if not children or path.exists():
+    # Not Path.exists(): that raises for a name that no file can have, such as a very long one.
+    if not children or os.path.exists(path):
         return read_document(path, problems=problems)
     child = children[-1]
     # The value was removed from the child's root; its place is still known.

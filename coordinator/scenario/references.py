@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path as FilePath
 
@@ -15,6 +16,8 @@ from device_profiles.catalogue import Catalogue
 from device_profiles.documents import Path
 from device_profiles.errors import ProfileError, TraceError
 from device_profiles.quantities import quoted
+
+# Here os.path, and not Path.is_file(): that raises for a name that no file can have, such as a very long one.
 
 Resolve = Callable[[Path], FilePath]
 """Gives the file that the text at a path of the scenario names."""
@@ -32,7 +35,7 @@ def check_references(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
     missing = [
         Problem(("fleet", "profiles", index), f"there is no such file {quoted(path)}")
         for index, path in enumerate(extra)
-        if not path.is_file()
+        if not os.path.isfile(path)
     ]
     if missing:
         yield from missing
@@ -46,12 +49,12 @@ def check_references(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
 def _files(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
     if getattr(scenario.data, "path", None) is not None:
         path = resolve(("data", "path"))
-        if not path.exists():
+        if not os.path.exists(path):
             message = f"there is no such file or folder {quoted(path)}"
             yield Problem(("data", "path"), message, "name one with: --set data.path=...")
     if isinstance(getattr(scenario.data, "features", None), TableFeatures):
         path = resolve(("data", "features", "path"))
-        if not path.is_file():
+        if not os.path.isfile(path):
             yield Problem(("data", "features", "path"), f"there is no such file {quoted(path)}")
     trace = scenario.fleet.link_trace
     if trace is None:
@@ -60,7 +63,7 @@ def _files(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
     places = [(*place, "down"), (*place, "up")] if isinstance(trace, MahimahiTrace) else [place]
     for place in places:
         path = resolve(place)
-        if not path.is_file():
+        if not os.path.isfile(path):
             yield Problem(place, f"there is no such file {quoted(path)}")
 
 
@@ -89,7 +92,7 @@ def _inline_availability(fleet: Fleet, resolve: Resolve) -> Iterator[Problem]:
     folder = FilePath()
     if isinstance(section, TraceSection):
         file = resolve((*place, "file"))
-        if not file.is_file():
+        if not os.path.isfile(file):
             yield Problem((*place, "file"), f"there is no such file {quoted(file)}")
             return
         folder = file.parent

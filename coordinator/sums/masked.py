@@ -100,14 +100,13 @@ class _RoundOfMaskedSums(RoundOfSums):
         return self._server
 
     def _hash_of(self, model: Model) -> bytes:
-        """Return the hash of what changes from round to round in a model."""
-        started = self._model
-        assert started is not None
-        arrays = {name: model.arrays[name] for name in started.arrays}
+        """Return the hash of what changes from round to round in a model: of what the round started with."""
+        started = model.arrays if self._model is None else self._model.arrays
+        arrays = {name: array for name, array in model.arrays.items() if name in started}
         # All simulated devices are given the same arrays.
-        if any(array is not started.arrays[name] for name, array in arrays.items()):
-            return hashlib.sha256(encode(model._replace(arrays=arrays))).digest()
-        return self._model_hash
+        if self._model is not None and all(arrays.get(name) is array for name, array in started.items()):
+            return self._model_hash
+        return hashlib.sha256(encode(model._replace(arrays=arrays))).digest()
 
     def participant(self, device: int, model: Model) -> Participant:
         """Return the part of ``device``."""

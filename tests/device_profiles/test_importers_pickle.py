@@ -18,15 +18,17 @@ from device_profiles.importers.plain_pickle import load_plain_pickle
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
+# The oldest protocol writes text as a line of up to ten bytes a character, and lines are limited to 1,000.
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=90)
 scalars = (
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**63)
     | st.floats(allow_nan=False)
-    | st.text(st.characters(exclude_categories=["Cs"]))
+    | texts
     | st.binary()
 )
-keys = st.integers(-(2**40), 2**40) | st.text(st.characters(exclude_categories=["Cs"]))
+keys = st.integers(-(2**40), 2**40) | texts
 plain = st.recursive(
     scalars | st.sets(st.integers(0, 1000)) | st.frozensets(st.integers(0, 1000)),
     lambda inner: st.lists(inner) | st.dictionaries(keys, inner) | st.tuples(inner, inner) | st.tuples(inner),

@@ -217,6 +217,9 @@ class Device:
     def obstacle(self) -> Reason:
         return self.declines
 
+    def bare(self) -> bool:
+        return False
+
     def send(self, message: Any) -> None:
         if self.mutate is not None:
             message = self.mutate(message)

@@ -27,6 +27,7 @@ from edge.errors import CodecError, FrameTooLargeError, LocalProtocolError
 from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import (
     Accept,
+    AcceptBare,
     Acknowledge,
     Decline,
     Failure,
@@ -52,6 +53,7 @@ arrays = st.dictionaries(
 messages: st.SearchStrategy[AnyMessage] = st.one_of(
     st.builds(Invite, text, unsigned, text, real, unsigned),
     st.builds(Accept, text, unsigned, unsigned),
+    st.builds(AcceptBare, text, unsigned, unsigned),
     st.builds(Decline, text, unsigned, unsigned, unsigned),
     st.builds(Model, text, unsigned, arrays),
     st.builds(Report, text, unsigned, unsigned, unsigned, real, real, arrays),
@@ -118,7 +120,7 @@ def test_sizes_of_arrays_agree_with_the_scalar_form(dimensions: int, data_bytes:
 
 def test_no_code_stands_for_two_types_of_message() -> None:
     codes = [kind.code for kind in KINDS.values()]
-    assert len(set(codes)) == len(codes) == 20
+    assert len(set(codes)) == len(codes) == 21
 
 
 def test_arrays_are_read_only_views_of_the_frame() -> None:

@@ -75,5 +75,7 @@ def test_settings_of_no_method_are_refused() -> None:
     class Other(BaseModel):
         pass
 
-    with pytest.raises(ValueError, match="no registered method; there are fedrecon, linear-regression"):
+    with pytest.raises(
+        ValueError, match="no registered method; there are fedmmf, fedrecon, linear-regression"
+    ):
         create(Other(), PROBLEM)
