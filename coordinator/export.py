@@ -14,6 +14,7 @@ import numpy.typing as npt
 from coordinator.run_directory import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
 from coordinator.scenario.load import load
 from edge.learning import fedrecon_kernels as kernels
+from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedReconSettings
 from edge.learning.local_steps import Ridge
 from edge.serving.errors import ExportError
@@ -59,8 +60,10 @@ class TrainedModel:
         return UserModel(local[: model.width], float(local[-1]) if self.user_bias else 0.0)
 
 
-def read_trained(directory: Path) -> TrainedModel:
+def read_trained(directory: Path, *, masked: bool = False) -> TrainedModel:
     """Read the model that a run of FedRecon has left in its directory.
+
+    With ``masked`` a run of FedMMF will do, too: its model is that of what the masks leave.
 
     Raises
     ------
@@ -78,8 +81,10 @@ def read_trained(directory: Path) -> TrainedModel:
             )
     scenario = load(directory / RESOLVED_SCENARIO, references=False).scenario
     settings = scenario.learning
-    if not isinstance(settings, FedReconSettings):
-        raise ExportError(f"{directory}: was learnt by another method than fedrecon, the only one exported")
+    wanted = (FedReconSettings, FedMMFSettings) if masked else (FedReconSettings,)
+    if not isinstance(settings, wanted):
+        names = "fedrecon and fedmmf" if masked else "fedrecon"
+        raise ExportError(f"{directory}: was learnt by another method than {names}, and is not exported so")
     ridge = settings.reconstruction
     if not isinstance(ridge, Ridge):
         raise ExportError(

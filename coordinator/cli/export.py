@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
+from coordinator.cli.options import setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.export import read_trained
+from coordinator.export_device import read_personal
 from coordinator.run_directory import write_atomically
 from device_profiles.units import format_bytes
 from edge.serving.compression import Compression, compress
@@ -21,10 +23,13 @@ _PATH = click.Path(path_type=Path)
 @click.argument("run", metavar="RUN", type=_PATH)
 @click.option(
     "--kind",
-    type=click.Choice(["stateless"]),
+    type=click.Choice(["stateless", "recommender", "mask"]),
     required=True,
-    help="stateless: takes a history of ratings, holds nothing of any user.",
+    help="stateless: takes a history of ratings, holds nothing of any user. recommender: ranks for the user "
+    "of --device. mask: the private mask of --device, alone.",
 )
+@click.option("--device", type=click.IntRange(min=0), help="Whose model, for recommender and mask.")
+@setting_option
 @click.option("--top", type=click.IntRange(min=1), default=100, show_default=True, help="Length of its list.")
 @click.option("--titles", type=_PATH, metavar="FILE", help="CSV of item,title to keep in the model.")
 @click.option("--int8", is_flag=True, help="Store matrices as int8 with a scale per row.")
@@ -32,19 +37,41 @@ _PATH = click.Path(path_type=Path)
 @click.option("-o", "--output", type=_PATH, required=True, metavar="FILE", help="The model file to write.")
 @refusals()
 def export(
-    *, run: Path, kind: str, top: int, titles: Path | None, int8: bool, fp16: bool, output: Path
+    *,
+    run: Path,
+    kind: str,
+    device: int | None,
+    settings: tuple[str, ...],
+    top: int,
+    titles: Path | None,
+    int8: bool,
+    fp16: bool,
+    output: Path,
 ) -> None:
     """Write the model that the run directory RUN holds as an ONNX file.
 
-    Needs the extra: pip install 'recfleet[export]'.
+    A personal model is made from the device's ratings, which are read where the scenario says; say where they
+    are now with --set data.path=… Needs the extra: pip install 'recfleet[export]'.
     """
     if int8 and fp16:
         raise click.UsageError("--int8 and --fp16 exclude each other; leave one out")
-    trained = read_trained(run)
+    if (device is None) is not (kind == "stateless"):
+        raise click.UsageError(
+            "--kind stateless is nobody's; leave --device out"
+            if kind == "stateless"
+            else f"--kind {kind} is one device's; name it with --device"
+        )
+    personal = None if device is None else read_personal(run, device, settings)
+    trained = read_trained(run) if personal is None else personal.trained
     if titles is not None:
         info = dataclasses.replace(trained.info, titles=read_titles(titles, trained.info))
         trained = dataclasses.replace(trained, info=info)
     how: Compression = "int8" if int8 else "fp16" if fp16 else "none"
-    contents = compress(trained.stateless(top), how)
+    if personal is None:
+        model = trained.stateless(top)
+    else:
+        personal = dataclasses.replace(personal, trained=trained)
+        model = personal.recommender(top) if kind == "recommender" else personal.mask_alone()
+    contents = compress(model, how)
     write_atomically(output, contents)
     click.echo(f"{output}: {kind}, {trained.info.n_items} items, {format_bytes(len(contents))}")

@@ -36,6 +36,7 @@ from edge.learning.base import (
     Work,
 )
 from edge.learning.fedrecon import FedRecon, FedReconSettings, ReconstructionSettings
+from edge.masks.base import MaskParameters
 from edge.masks.memo import MaskMemo, UserRatings
 from edge.masks.registry import MaskSettings, create
 
@@ -109,11 +110,15 @@ class FedMMF:
         known = self.mask_of(batch, batch.indptr, batch.items)
         return UserRatings(batch.indptr, batch.items, batch.ratings - known)
 
+    def masks(self, batch: RatingBatch) -> MaskParameters:
+        """Return the parameters of the masks of a batch's users, by name; the leading axis is the users'."""
+        return self._masks.of(batch)
+
     def mask_of(
         self, batch: RatingBatch, indptr: npt.NDArray[np.int64], items: npt.NDArray[Any]
     ) -> npt.NDArray[np.float32]:
         """Return what the masks fitted to ``batch`` say of each user's list of ``items``, float32 [N]."""
-        return self.mask.predict(self._masks.of(batch), self.features, indptr, items)
+        return self.mask.predict(self.masks(batch), self.features, indptr, items)
 
     def accumulator(self, state: State) -> Accumulator:
         """Return the factorisation's."""
@@ -146,7 +151,7 @@ class FedMMF:
     ) -> npt.NDArray[np.float32]:
         """Fit masks and user factors to ``support`` and predict every item, float32 [n, items]."""
         scores = self.residual.scores(state, self.masked(support), client_keys)
-        scores += self.mask.catalogue(self._masks.of(support), self.features)
+        scores += self.mask.catalogue(self.masks(support), self.features)
         return scores
 
 
