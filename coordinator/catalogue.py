@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coordinator.scenario.schema import Scenario
 from edge.data.store import RatingStore
+from edge.serving.metadata import ModelInfo
 
 
 def catalogue_facts(store: RatingStore) -> dict[str, Any]:
@@ -21,3 +24,31 @@ def catalogue_facts(store: RatingStore) -> dict[str, Any]:
         "labels": None if store.item_ids is None else store.item_ids.tolist(),
         "rating_range": limits,
     }
+
+
+def model_info(
+    name: str,
+    scenario: Scenario,
+    catalogue: Mapping[str, Any],
+    n_items: int,
+    feature_names: Sequence[str] = (),
+) -> ModelInfo:
+    """Return what the model files of a run say about themselves.
+
+    Parameters
+    ----------
+    name, scenario : of the run.
+    catalogue : from :func:`catalogue_facts`.
+    n_items : of the model.
+    feature_names : of what masks read.
+    """
+    labels, limits = catalogue["labels"], catalogue["rating_range"]
+    return ModelInfo(
+        scenario=name,
+        seed=scenario.seed,
+        privacy="none" if scenario.privacy is None else scenario.privacy.mechanism,
+        n_items=n_items,
+        feature_names=tuple(feature_names),
+        item_labels=None if labels is None else tuple(labels),
+        rating_range=None if limits is None else (limits[0], limits[1]),
+    )

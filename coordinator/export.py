@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.catalogue import model_info
 from coordinator.run_directory import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
 from coordinator.scenario.load import load
 from edge.learning import fedrecon_kernels as kernels
+from edge.learning.base import State
 from edge.learning.fedmmf import FedMMFSettings
-from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedReconSettings
+from edge.learning.fedrecon import FedReconSettings
 from edge.learning.local_steps import Ridge
 from edge.serving.errors import ExportError
 from edge.serving.metadata import ModelInfo
+from edge.serving.personal_models import item_model
 from edge.serving.recommender_graph import ItemModel, UserModel
 from edge.serving.stateless_graph import stateless_model
 
@@ -91,19 +94,17 @@ def read_trained(directory: Path, *, masked: bool = False) -> TrainedModel:
             f"{directory}: learning.reconstruction.method is {ridge.method!r}; an export needs 'ridge'"
         )
     manifest, catalogue = _json(directory / MANIFEST), _json(directory / ITEMS)
-    state = _arrays(directory / MODEL)
-    factors = state[FACTORS]
-    bias = state.get(BIAS, np.zeros(len(factors), np.float32))
-    labels, limits = catalogue["labels"], catalogue["rating_range"]
-    info = ModelInfo(
-        scenario=str(manifest["scenario"]),
-        seed=int(manifest["seed"]),
-        privacy="none" if scenario.privacy is None else scenario.privacy.mechanism,
-        n_items=len(factors),
-        item_labels=None if labels is None else tuple(labels),
-        rating_range=None if limits is None else (limits[0], limits[1]),
-    )
-    return TrainedModel(ItemModel(factors, bias, float(state[MEAN][0])), settings.user_bias, ridge, info)
+    items = item_model(read_state(directory))
+    info = model_info(str(manifest["scenario"]), scenario, catalogue, items.n_items)
+    return TrainedModel(items, settings.user_bias, ridge, info)
+
+
+def read_state(directory: Path) -> State:
+    """Return the global parameters that a run has left.
+
+    Raises ``ExportError`` for a file that cannot be read.
+    """
+    return _arrays(directory / MODEL)
 
 
 def _json(path: Path) -> dict[str, Any]:

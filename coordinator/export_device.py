@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from coordinator.assembly import assemble
-from coordinator.export import TrainedModel, read_trained
+from coordinator.export import TrainedModel, read_state, read_trained
 from coordinator.features import item_features
 from coordinator.run_directory import RESOLVED_SCENARIO
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.learning.fedmmf import FedMMF
-from edge.masks.base import limited
+from edge.learning.fedrecon import FedRecon
 from edge.serving.errors import ExportError
 from edge.serving.mask_graph import mask_model
+from edge.serving.personal_models import personal_models
 from edge.serving.recommender_graph import Mask, UserModel, recommender_model
 
 
@@ -67,19 +68,13 @@ def read_personal(directory: Path, device: int, overrides: Sequence[str]) -> Per
     if workload.grouped:
         raise ExportError(f"device {device} holds several users; a personal model is for one")
     batch = workload.split.train.gather(workload.clients.users[[device]])
-    items = batch.items.astype(np.int64)
     algorithm = workload.algorithm
-    if not isinstance(algorithm, FedMMF):
-        return PersonalModel(trained, trained.user(items, batch.ratings), None)
-    features = item_features(loaded, workload.split.train)
-    assert features is not None, "the scenario was checked"
-    info = dataclasses.replace(trained.info, feature_names=features.names)
-    settings = algorithm.mask.settings
-    limit = getattr(settings, "feature_limit", None)
-    mask = Mask(
-        settings.kind,  # type: ignore[attr-defined]  # every kind of mask says which it is
-        {name: array[0] for name, array in algorithm.masks(batch).items()},
-        None if limit is None else limited(features.values, limit),
-    )
-    user = trained.user(items, np.asarray(algorithm.masked(batch).ratings))
-    return PersonalModel(dataclasses.replace(trained, info=info), user, mask)
+    assert isinstance(algorithm, FedRecon | FedMMF), "the method was checked"
+    own = personal_models(algorithm, read_state(directory), batch, np.zeros(1, np.uint64))
+    if own.masks is not None and own.masks.features is not None:
+        features = item_features(loaded, workload.split.train)
+        assert features is not None, "the scenario was checked"
+        trained = dataclasses.replace(
+            trained, info=dataclasses.replace(trained.info, feature_names=features.names)
+        )
+    return PersonalModel(trained, own.user(0), own.mask(0))

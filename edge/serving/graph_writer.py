@@ -6,6 +6,7 @@ version of a library and no time of day is written; entries of the metadata are 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +21,11 @@ PRODUCER: Final = "recfleet"
 
 Dims = Sequence[int | str]
 """A shape; text names a dimension that is known at run time only."""
+
+
+def available() -> bool:
+    """Return whether the package ``onnx`` is installed, without importing it."""
+    return importlib.util.find_spec("onnx") is not None
 
 
 def onnx_package() -> Any:

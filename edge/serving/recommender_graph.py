@@ -7,6 +7,7 @@ The file holds the user's factors: it is personal, and belongs on the user's dev
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,8 +77,19 @@ class UserModel:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class UserModels:
+    """What n devices have, one in each row: ``factors`` float32 [n, k], ``bias`` float32 [n]."""
+
+    factors: npt.NDArray[np.float32]
+    bias: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Mask:
-    """One device's mask with the features that it reads: float32 [n_items, d], None for zero-order."""
+    """One device's mask with the features that it reads: float32 [n_items, d], None for zero-order.
+
+    The masks of n devices are one of these, too: their weights have a leading axis of n.
+    """
 
     kind: MaskKind
     weights: Weights
@@ -99,7 +111,13 @@ def check_catalogue(items: ItemModel, info: ModelInfo) -> None:
 
 
 def recommender_model(
-    items: ItemModel, user: UserModel, info: ModelInfo, *, mask: Mask | None, top: int
+    items: ItemModel,
+    user: UserModel,
+    info: ModelInfo,
+    *,
+    mask: Mask | None,
+    top: int,
+    weights_as_inputs: bool = False,
 ) -> bytes:
     """Return the serialised graph: ``rated`` int64 [r] → ``scores``, ``top_items``, ``top_scores``.
 
@@ -109,6 +127,10 @@ def recommender_model(
     info : goes into the metadata.
     mask : added to the score; None for a model without.
     top : length of the list, fixed in the file. See :func:`edge.serving.top_items.add_top` for the outputs.
+    weights_as_inputs : make everything that differs between devices or changes between rounds an input of
+        the graph, under its name, so that one session serves every device of a whole run:
+        :func:`item_inputs`, ``user_factors`` [k], ``user_bias`` [] and the mask's weights. Of what is given
+        here only the shapes count, but for the features, which stay inside.
 
     Raises
     ------
@@ -121,20 +143,39 @@ def recommender_model(
         raise ExportError(f"the user bias is {user.bias}; it must be finite")
     writer = GraphWriter()
     rated = writer.input("rated", np.int64, ["r"])
-    factors = writer.constant("item_factors", items.factors)
-    score = writer.node("MatMul", factors, writer.constant("user_factors", user.factors))
-    score = writer.node("Add", score, writer.constant("item_bias", items.bias))
-    score = writer.node("Add", score, writer.constant("user_bias", np.array(user.bias, np.float32)))
-    score = writer.node("Add", score, writer.constant("mean_rating", np.array(items.mean, np.float32)))
+    weights: dict[str, npt.NDArray[np.float32]] = {
+        **item_inputs(items),
+        "user_factors": user.factors,
+        "user_bias": np.array(user.bias, np.float32),
+        **({} if mask is None else mask.weights),
+    }
+
+    def weight(name: str) -> str:
+        if weights_as_inputs:
+            return writer.input(name, np.float32, weights[name].shape)
+        return writer.constant(name, weights[name])
+
+    score = writer.node("MatMul", weight("item_factors"), weight("user_factors"))
+    for term in ("item_bias", "user_bias", "mean_rating"):
+        score = writer.node("Add", score, weight(term))
     kind = "recommender"
     if mask is not None:
         kind = f"recommender/{mask.kind}"
-        score = writer.node("Add", score, _masked(writer, mask, info))
+        score = writer.node("Add", score, _masked(writer, mask, info, weight))
     add_top(writer, score, rated, n_items=items.n_items, top=top)
     return writer.model(info.properties(kind))
 
 
-def _masked(writer: GraphWriter, mask: Mask, info: ModelInfo) -> str:
+def item_inputs(items: ItemModel) -> dict[str, npt.NDArray[np.float32]]:
+    """Return the global model by the names that it has in the graph."""
+    return {
+        "item_factors": items.factors,
+        "item_bias": items.bias,
+        "mean_rating": np.array(items.mean, np.float32),
+    }
+
+
+def _masked(writer: GraphWriter, mask: Mask, info: ModelInfo, weight: Callable[[str], str]) -> str:
     width = check_mask(mask.kind, mask.weights)
     if (width is None) != (mask.features is None):
         raise ExportError(f"features of a {mask.kind} mask: give {'None' if width is None else 'them'}")
@@ -144,5 +185,5 @@ def _masked(writer: GraphWriter, mask: Mask, info: ModelInfo) -> str:
     else:
         check_features(mask.features, width, info)
         x = writer.constant("features", mask.features)
-    names = {name: writer.constant(name, mask.weights[name]) for name in MASK_WEIGHTS[mask.kind]}
+    names = {name: weight(name) for name in MASK_WEIGHTS[mask.kind]}
     return add_mask(writer, mask.kind, names, x, shape)
