@@ -81,6 +81,16 @@ class GraphWriter:
         )
         return made
 
+    def product(self, table: str, vector: str) -> str:
+        """Add the product of a table [n, k] and a vector [k], which is [n].
+
+        By way of Gemm: MatMul of a matrix and a vector takes onnxruntime (1.32) some thirty times as
+        long, 177 µs instead of 5 for a table of 1,682 rows of 19 numbers on a server core.
+        """
+        columns = self.constant("columns", np.array([1], np.int64))
+        column = self.node("Gemm", table, self.node("Unsqueeze", vector, columns))
+        return self.node("Squeeze", column, columns)
+
     def nodes(
         self, operator: str, inputs: Sequence[str], names: Sequence[str], **attributes: Any
     ) -> Sequence[str]:

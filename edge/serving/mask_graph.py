@@ -102,9 +102,9 @@ def add_mask(writer: GraphWriter, kind: MaskKind, weights: Mapping[str, str], x:
         return writer.node("Expand", weights["mean"], shape)
     if kind == "high-order":
         sums = writer.node("Add", writer.node("MatMul", x, weights["hidden_weights"]), weights["hidden_bias"])
-        score = writer.node("MatMul", writer.node("Tanh", sums), weights["output_weights"])
+        score = writer.product(writer.node("Tanh", sums), weights["output_weights"])
         return writer.node("Add", score, weights["intercept"])
-    score = writer.node("Add", writer.node("MatMul", x, weights["weights"]), weights["intercept"])
+    score = writer.node("Add", writer.product(x, weights["weights"]), weights["intercept"])
     if kind == "one-order":
         return score
     factors = weights["factors"]

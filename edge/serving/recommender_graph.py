@@ -155,7 +155,7 @@ def recommender_model(
             return writer.input(name, np.float32, weights[name].shape)
         return writer.constant(name, weights[name])
 
-    score = writer.node("MatMul", weight("item_factors"), weight("user_factors"))
+    score = writer.product(weight("item_factors"), weight("user_factors"))
     for term in ("item_bias", "user_bias", "mean_rating"):
         score = writer.node("Add", score, weight(term))
     kind = "recommender"

@@ -97,10 +97,10 @@ def _whole(*values: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
 
 def _scores(writer: GraphWriter, factors: str, local: str, width: int, *, user_bias: bool) -> str:
     if not user_bias:
-        return writer.node("MatMul", factors, local)
+        return writer.product(factors, local)
     ends = (writer.constant(f"at_{place}", _whole(place)) for place in (0, width, width + 1))
     start, middle, end = ends
-    score = writer.node("MatMul", factors, writer.node("Slice", local, start, middle))
+    score = writer.product(factors, writer.node("Slice", local, start, middle))
     return writer.node("Add", score, writer.node("Slice", local, middle, end))
 
 

@@ -2,9 +2,9 @@
 
 Multiplications, additions and comparisons count one flop each, a tanh 20: onnxruntime computes it as a
 quotient of polynomials of degree 13 and 6. Bytes are those of every array that an operator reads or writes,
-at four bytes a number (eight an index of an item that is left out). Every node of the graph is an operator.
-What onnxruntime may compute once, when a session is opened, because it depends on no input, is counted in
-every call.
+at four bytes a number (eight an index of an item that is left out). Every node of the graph is an operator;
+those that only change a shape move nothing. What onnxruntime may compute once, when a session is opened,
+because it depends on no input, is counted in every call.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def recommender_work(shape: GraphShape, rated: npt.NDArray[np.int64], model_byte
 
     flops[:, _SCORING] = 2.0 * m * k + 3.0 * m
     moved[:, _SCORING] = (m * k + k + m) + 3.0 * m + (2.0 * m + 1.0) * 2.0
-    ops[:, _SCORING] = 4.0
+    ops[:, _SCORING] = 6.0
     between = 4.0 * m
     if shape.mask is not None:
         between += _add_mask(shape, flops, moved, ops)
@@ -101,11 +101,11 @@ def _add_mask(
         ops[:, _DENSE] += 1.0
         flops[:, _SCORING] += units + _TANH_FLOPS * units + 2.0 * units + m
         moved[:, _SCORING] += (2.0 * units + inner) + 2.0 * units + (units + inner + m) + (2.0 * m + 1.0)
-        ops[:, _SCORING] += 4.0
+        ops[:, _SCORING] += 6.0
         return 2.0 * units + m
     flops[:, _SCORING] += 2.0 * m * d + m
     moved[:, _SCORING] += (m * d + d + m) + (2.0 * m + 1.0)
-    ops[:, _SCORING] += 2.0
+    ops[:, _SCORING] += 4.0
     if shape.mask == "one-order":
         return m
     pairs = m * inner
