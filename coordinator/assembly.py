@@ -153,7 +153,8 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     if scenario.inference is not None:
         _check_inference(loaded, scenario.inference, clients.n_clients)
         names = () if features is None else features.names
-        info = model_info(loaded.name, scenario, catalogue, ratings.n_items, names)
+        # Not the name of the file: the size of a model must follow from the scenario.
+        info = model_info(loaded.run_id, scenario, catalogue, ratings.n_items, names)
         inference = DeviceInference(scenario.inference, workload, fleet, info, seed)
     return Assembly(workload, fleet, evaluator, facts, catalogue=catalogue, inference=inference)
 

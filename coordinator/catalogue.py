@@ -37,7 +37,8 @@ def model_info(
 
     Parameters
     ----------
-    name, scenario : of the run.
+    name : what to call the scenario.
+    scenario : of the run.
     catalogue : from :func:`catalogue_facts`.
     n_items : of the model.
     feature_names : of what masks read.

@@ -19,7 +19,7 @@ from edge.learning.fedmmf import FedMMF
 from edge.learning.fedrecon import FedRecon
 from edge.serving.errors import ExportError
 from edge.serving.mask_graph import mask_model
-from edge.serving.personal_models import personal_models
+from edge.serving.personal_models import personal_models, reads_features
 from edge.serving.recommender_graph import Mask, UserModel, recommender_model
 
 
@@ -71,7 +71,7 @@ def read_personal(directory: Path, device: int, overrides: Sequence[str]) -> Per
     algorithm = workload.algorithm
     assert isinstance(algorithm, FedRecon | FedMMF), "the method was checked"
     own = personal_models(algorithm, read_state(directory), batch, np.zeros(1, np.uint64))
-    if own.masks is not None and own.masks.features is not None:
+    if reads_features(algorithm):
         features = item_features(loaded, workload.split.train)
         assert features is not None, "the scenario was checked"
         trained = dataclasses.replace(

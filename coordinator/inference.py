@@ -9,6 +9,7 @@ measured.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -27,7 +28,7 @@ from edge.rng import hashed_bits, stream, stream_key
 from edge.serving.mask_graph import MASK_WEIGHTS
 from edge.serving.metadata import ModelInfo
 from edge.serving.parity import Tolerance, check_lists, check_rows, recommender_scores
-from edge.serving.personal_models import PersonalModels, item_model, personal_models
+from edge.serving.personal_models import PersonalModels, item_model, personal_models, reads_features
 from edge.serving.recommender_graph import ItemModel, item_inputs, recommender_model
 from edge.serving.session import RoundInference, Session, run_round
 from edge.serving.templates import Template, recommender_template
@@ -66,7 +67,7 @@ class DeviceInference:
         self._section = section
         self._workload = workload
         self._fleet = fleet
-        self._info = info
+        self._info = info if reads_features(workload.algorithm) else replace(info, feature_names=())
         self._seed = seed
         self._tolerance = Tolerance(section.tolerance, section.tolerance)
         self._client_key = stream_key(seed, "inference", "client")

@@ -288,7 +288,12 @@ INFERENCES: Final = _schema(
         _field("network", NAME, "", "the name of its network profile"),
         _field("items", pa.int64(), "items", "items scored: the catalogue"),
         _field("rated", pa.int64(), "items", "items of the device's own, left out of its list"),
-        _field("model_bytes", pa.int64(), "bytes", "size of the device's own model file"),
+        _field(
+            "model_bytes",
+            pa.int64(),
+            "bytes",
+            "size of the device's own model file, with the id of the run in place of the scenario's name",
+        ),
         _field("latency_s", pa.float64(), "s", "simulated time of one call of the model on the device"),
         _field("energy_j", pa.float64(), "J", "simulated energy of that call"),
         _field(

@@ -61,6 +61,11 @@ def item_model(state: State) -> ItemModel:
     return ItemModel(factors, bias, float(state[MEAN][0]))
 
 
+def reads_features(algorithm: FedRecon | FedMMF) -> bool:
+    """Return whether the models of devices read features of the items."""
+    return isinstance(algorithm, FedMMF) and algorithm.settings.mask.kind != "zero-order"
+
+
 def personal_models(
     algorithm: FedRecon | FedMMF, state: State, batch: RatingBatch, keys: npt.NDArray[np.uint64]
 ) -> PersonalModels:

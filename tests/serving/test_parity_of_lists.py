@@ -1,4 +1,4 @@
-"""Scores of many devices against the formula: how far apart, and what is said of the worst; and their lists."""
+"""Scores of many devices against the formula: how far apart, what is said of the worst; and their lists."""
 
 from __future__ import annotations
 
