@@ -264,8 +264,9 @@ def test_a_score_beyond_the_tolerance_ends_the_run(
 
     Drifting(monkeypatch)
     arguments = ["run", str(tmp_path / "run.yaml"), "--set", settings, "--out", str(tmp_path / "cli")]
-    assert execute([*arguments, "--quiet"]) == 2
+    assert execute([*arguments, "--quiet"]) == 1
     shown = capsys.readouterr().err
+    assert shown.startswith(f"error: after round 4, device {device}: the score of item 17 is")
     assert "beyond the tolerance of 1e-05 + 1e-05 of the score" in shown
     assert "Traceback" not in shown
 
