@@ -10,11 +10,12 @@ from edge.data.store import RatingStore
 from edge.serving.metadata import ModelInfo
 
 
-def catalogue_facts(store: RatingStore) -> dict[str, Any]:
+def catalogue_facts(store: RatingStore, titles: Sequence[str] | None) -> dict[str, Any]:
     """Return the contents of ``items.json``.
 
-    ``labels`` has the id of each item in the data, in the order of the model's rows, or null for generated
-    data, whose ids are the indices. ``rating_range`` is the lowest and the highest rating; null without any.
+    ``titles`` is what people call each item, or null where the data does not say. ``labels`` has the id of
+    each item in the data, in the order of the model's rows, or null for generated data, whose ids are the
+    indices. ``rating_range`` is the lowest and the highest rating; null without any.
     """
     limits = None
     if store.n_ratings:
@@ -23,6 +24,7 @@ def catalogue_facts(store: RatingStore) -> dict[str, Any]:
     return {
         "labels": None if store.item_ids is None else store.item_ids.tolist(),
         "rating_range": limits,
+        "titles": None if titles is None else list(titles),
     }
 
 
@@ -43,7 +45,7 @@ def model_info(
     n_items : of the model.
     feature_names : of what masks read.
     """
-    labels, limits = catalogue["labels"], catalogue["rating_range"]
+    labels, limits, titles = (catalogue[entry] for entry in ("labels", "rating_range", "titles"))
     return ModelInfo(
         scenario=name,
         seed=scenario.seed,
@@ -52,4 +54,5 @@ def model_info(
         feature_names=tuple(feature_names),
         item_labels=None if labels is None else tuple(labels),
         rating_range=None if limits is None else (limits[0], limits[1]),
+        titles=None if titles is None else tuple(titles),
     )

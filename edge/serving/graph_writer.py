@@ -55,6 +55,8 @@ class GraphWriter:
         self._outputs: list[Any] = []
         self._constants: list[Any] = []
         self._names: set[str] = set()
+        self.float32: int = self._onnx.TensorProto.FLOAT
+        """What ``Cast`` calls float32."""
 
     def constant(self, name: str, values: npt.NDArray[Any]) -> str:
         """Add an initializer, stored as raw little-endian bytes; a name that is there already is kept."""
@@ -69,6 +71,10 @@ class GraphWriter:
         """Add an input of the graph."""
         self._inputs.append(self._value(name, dtype, dims))
         return name
+
+    def weight(self, name: str, values: npt.NDArray[np.float32], *, as_input: bool) -> str:
+        """Add an initializer or, if asked for, an input of its shape."""
+        return self.input(name, np.float32, values.shape) if as_input else self.constant(name, values)
 
     def output(self, name: str, dtype: npt.DTypeLike, dims: Dims) -> None:
         """Declare the value ``name``, which a node makes, to be an output of the graph."""

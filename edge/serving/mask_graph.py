@@ -156,12 +156,9 @@ def mask_model(
             table = writer.constant("features", features)
         x = writer.node("Gather", table, items)
     shape = writer.node("Shape", items) if width is None else ""
-    names = {}
-    for name in MASK_WEIGHTS[kind]:
-        if weights_as_inputs:
-            names[name] = writer.input(name, np.float32, weights[name].shape)
-        else:
-            names[name] = writer.constant(name, weights[name])
+    names = {
+        name: writer.weight(name, weights[name], as_input=weights_as_inputs) for name in MASK_WEIGHTS[kind]
+    }
     score = add_mask(writer, kind, names, x, shape)
     writer.node("Identity", score, name="scores")
     writer.output("scores", np.float32, ["k"])

@@ -7,7 +7,6 @@ The file holds the user's factors: it is personal, and belongs on the user's dev
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,21 +146,17 @@ def recommender_model(
         **item_inputs(items),
         "user_factors": user.factors,
         "user_bias": np.array(user.bias, np.float32),
-        **({} if mask is None else mask.weights),
     }
-
-    def weight(name: str) -> str:
-        if weights_as_inputs:
-            return writer.input(name, np.float32, weights[name].shape)
-        return writer.constant(name, weights[name])
-
-    score = writer.product(weight("item_factors"), weight("user_factors"))
+    names = {
+        name: writer.weight(name, values, as_input=weights_as_inputs) for name, values in weights.items()
+    }
+    score = writer.product(names["item_factors"], names["user_factors"])
     for term in ("item_bias", "user_bias", "mean_rating"):
-        score = writer.node("Add", score, weight(term))
+        score = writer.node("Add", score, names[term])
     kind = "recommender"
     if mask is not None:
         kind = f"recommender/{mask.kind}"
-        score = writer.node("Add", score, _masked(writer, mask, info, weight))
+        score = writer.node("Add", score, add_own_mask(writer, mask, info, as_inputs=weights_as_inputs))
     add_top(writer, score, rated, n_items=items.n_items, top=top)
     return writer.model(info.properties(kind))
 
@@ -175,7 +170,12 @@ def item_inputs(items: ItemModel) -> dict[str, npt.NDArray[np.float32]]:
     }
 
 
-def _masked(writer: GraphWriter, mask: Mask, info: ModelInfo, weight: Callable[[str], str]) -> str:
+def add_own_mask(writer: GraphWriter, mask: Mask, info: ModelInfo, *, as_inputs: bool = False) -> str:
+    """Add a device's mask and return the name of what it says of every item, float32 [n_items].
+
+    Its weights are initializers or, if asked for, inputs of the graph.
+    Raises ``ExportError`` for a mask that contradicts itself or the catalogue.
+    """
     width = check_mask(mask.kind, mask.weights)
     if (width is None) != (mask.features is None):
         raise ExportError(f"features of a {mask.kind} mask: give {'None' if width is None else 'them'}")
@@ -185,5 +185,7 @@ def _masked(writer: GraphWriter, mask: Mask, info: ModelInfo, weight: Callable[[
     else:
         check_features(mask.features, width, info)
         x = writer.constant("features", mask.features)
-    names = {name: weight(name) for name in MASK_WEIGHTS[mask.kind]}
+    names = {
+        name: writer.weight(name, mask.weights[name], as_input=as_inputs) for name in MASK_WEIGHTS[mask.kind]
+    }
     return add_mask(writer, mask.kind, names, x, shape)
