@@ -246,6 +246,14 @@ class Coordinator:
             self._notice_end(active)
         return reason
 
+    def garbage_received(self, channel: Channel, round_number: int) -> Reason:
+        """Refuse bytes that are no frame: the device that sent them takes no further part in the round."""
+        active = self._rounds.get(round_number)
+        if active is not None:
+            self.lost(round_number, channel.device)
+            active.answer(channel, Reason.GARBAGE)
+        return Reason.GARBAGE
+
     def _notice_end(self, active: ActiveRound) -> None:
         if active.machine.over and not active.closed.done():
             active.end_s = asyncio.get_running_loop().time()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.actor import ActiveRound, Broadcast, Coordinator
-from coordinator.faults import strike
+from coordinator.faults.base import Setting
+from coordinator.faults.striking import FaultsOfRun
 from coordinator.fleet import Fleet
 from coordinator.foreseen import foreseen_frames
 from coordinator.privacy import RunPrivacy
-from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.sums.base import RoundOfSums, SecureSums
@@ -23,14 +23,16 @@ from coordinator.workload import Workload
 from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
-from edge.device.simulated import SimulatedDevice
+from edge.device.simulated import RECEIPT_PATIENCE, SimulatedDevice
 from edge.learning.base import ClientUpdate
 from edge.log import WIDTH, Column, EventLog
+from edge.message_kinds import KINDS
 from edge.messages import Invite, Report
 from edge.rng import stream_key
 from edge.secagg.errors import NotFiniteError
 from edge.secagg_messages import MaskedInput
 from edge.transport.cohort import CohortLinks
+from edge.transport.disturbances import Disturbances
 from edge.transport.link import Delivery, SimulatedNetwork
 from edge.transport.loss import MAX_BACKOFFS
 from edge.transport.tcp_model import SYN_BYTES
@@ -43,6 +45,8 @@ _DOWNLOAD = Stage.DOWNLOAD
 _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
 Floats = npt.NDArray[np.float64]
+_NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)
+"""Why a device goes away in a way that the coordinator notices at once."""
 
 
 @dataclass(slots=True)
@@ -59,8 +63,8 @@ class Simulation:
     coordinator: Coordinator
     retry: Retry
     keep_alive: bool
-    faults: Mapping[str, Sequence[Fault]]
-    """What goes wrong on purpose in each phase, by its name."""
+    faults: FaultsOfRun
+    """What goes wrong on purpose."""
     secure_sums: Mapping[str, SecureSums | None]
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
     privacy: RunPrivacy | None
@@ -116,7 +120,19 @@ class SimulatedCohort:
             self.examples,
             cryptography=sums is not None,
         )
-        strike(simulation.faults[phase], self.plan, simulation.seed, ids, round_number)
+        self.faults = simulation.faults.strike(
+            phase,
+            Setting(
+                seed=simulation.seed,
+                fleet=fleet,
+                ids=ids,
+                round_number=round_number,
+                now_s=self.loop.now_s,
+                plan=self.plan,
+                memory_bytes=self.work.memory_bytes,
+            ),
+        )
+        """What goes wrong on purpose; None where nothing does."""
         self.conditions = fleet.link_conditions(ids)
         self.links: CohortLinks
         self.log = EventLog()
@@ -172,6 +188,12 @@ class SimulatedCohort:
         reachable = self.plan.reachable
         arrives = reachable & reaches
         plain = arrives & np.array(frame.plain)
+        disturbed: list[int] = []
+        if self.faults is not None:
+            if self.faults.links:
+                links.disturbances = Disturbances(self.faults.links, self.faults.note)
+            disturbed = sorted({*self.faults.links, *self.faults.frames})
+            plain[disturbed] = False
         followed = arrives & ~plain
         self._record_invitations(invitation, ~followed, arrives, arrival_s)
         for slot in np.flatnonzero(reachable & ~reaches).tolist():
@@ -191,6 +213,9 @@ class SimulatedCohort:
             self.loop.call_later(
                 float(delay_s[slot]), device.push, message, invitation.frame_bytes, invitation.payload_bytes
             )
+            if self.faults is not None:
+                patience_s = RECEIPT_PATIENCE * message.report_within_s
+                self.loop.call_later(patience_s, device.give_up_invitation)
         # The cohort itself is open until the invitations are out, lest it end within this loop.
         self.loop.call_soon(self._closed_one)
 
@@ -273,7 +298,21 @@ class SimulatedCohort:
         """Hand a frame to the coordinator and record what it made of it."""
         device = cast(SimulatedDevice, delivery.link)
         self._open += 1  # the answer may end the last device, but not the round before this record
-        reason = self._simulation.coordinator.frame_received(device, delivery.message)
+        faults = self.faults
+        if faults is not None and faults.handlings:
+            stage = KINDS[delivery.message.__class__].stage
+            handled_s = faults.handled_s(device.slot, stage, self.loop.now_s)
+            if handled_s > self.loop.now_s:
+                self.loop.call_at(handled_s, self._handle, device, delivery)
+                return
+        self._handle(device, delivery)
+
+    def _handle(self, device: SimulatedDevice, delivery: Delivery) -> None:
+        coordinator = self._simulation.coordinator
+        if self.faults is not None and self.faults.corrupts(delivery):
+            reason = coordinator.garbage_received(device, self.round_number)
+        else:
+            reason = coordinator.frame_received(device, delivery.message)
         device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
         if reason is Reason.NONE:
             kind = type(delivery.message)
@@ -313,6 +352,8 @@ class SimulatedCohort:
             fleet.bare[device.device] = False  # what never changes has arrived, and is kept
         if device.outcome is Outcome.DROPPED or not device.connected:
             fleet.connected[device.device] = False
+        if device.reason in _NOTICED and device.outcome is Outcome.DROPPED:
+            self._simulation.coordinator.lost(self.round_number, device.device)
         self._closed_one()
 
     def close(self) -> None:

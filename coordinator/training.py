@@ -19,8 +19,9 @@ from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
 from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.energy import device_energy
+from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
-from coordinator.metrics.batches import evaluation_batch, inference_batch, round_batches
+from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch, round_batches
 from coordinator.metrics.facts import NO_FAILURE, Cohort, Evaluation, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver, round_summary
@@ -288,6 +289,10 @@ class Training:
             examples=np.where(np.isnan(losses), 0, cohort.examples),
             loss=losses,
         )
+        if cohort.faults is not None:
+            strikes = strikes_of(self._scenario.faults, cohort.faults, ids)
+            if strikes:
+                self._writer.write_faults(fault_batch(cohort.round_number, pending.phase, strikes))
         batches = round_batches(facts, members, fleet.names, columns)
         self._writer.write_round(batches)
         self._observer.on_round(round_summary(batches.row))

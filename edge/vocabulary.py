@@ -112,6 +112,8 @@ class Reason(enum.IntEnum):
     """Too few devices were left for secure aggregation to be safe, or to finish."""
     PROTOCOL = 19
     """Somebody broke the protocol of secure aggregation, and it was noticed."""
+    CONNECTION_RESET = 20
+    """The connection was torn down, and both ends noticed at once."""
 
 
 class EventKind(enum.IntEnum):

@@ -23,12 +23,16 @@ import numpy.typing as npt
 from edge.clock import VirtualClockLoop
 from edge.message_kinds import AnyMessage
 from edge.transport.cohort import CohortLinks
-from edge.transport.loss import Congestion, lossy_transfer
+from edge.transport.disturbances import FrameFaults
+from edge.transport.loss import Congestion, TransferFailedError, lossy_transfer, silence_limit
+from edge.transport.pace import alone, carry
 from edge.transport.tcp_model import (
     HANDSHAKE_RECEIVED_BYTES,
     HANDSHAKE_SENT_BYTES,
+    INITIAL_WINDOW_BYTES,
     PACKET_BYTES,
     SEGMENT_PAYLOAD_BYTES,
+    SYN_BYTES,
     ack_bytes,
     tcp_ip_bytes,
 )
@@ -49,6 +53,9 @@ class Conditions(Protocol):
 
     def prepare(self, slots: npt.NDArray[np.int64], t_s: float) -> None:
         """Get ready for transfers of ``slots`` about ``t_s``."""
+
+    def pace(self, slot: int, direction: Direction, t_s: float) -> tuple[float, float]:
+        """Return the factor on the link's mean rate at ``t_s``, 0 if it is down, and until when it holds."""
 
     def carry_s(self, slot: int, direction: Direction, start_s: float, steady_s: float) -> float:
         """Return the seconds that a transfer takes which takes ``steady_s`` at the link's mean rate."""
@@ -100,6 +107,13 @@ class DeviceLink(abc.ABC):
     @abc.abstractmethod
     def delivered(self, delivery: Delivery) -> None:
         """Learn that a frame to the coordinator has arrived there."""
+
+    def gave_up(self, delivery: Delivery) -> None:
+        """Learn that TCP has given the connection up while a frame waited for a link that is down.
+
+        Only a fault takes a link down for so long; who lets faults strike overrides this.
+        """
+        raise NotImplementedError(f"{self!r} has no way to lose its connection")
 
 
 class Delivery:
@@ -238,9 +252,20 @@ class SimulatedNetwork:
             frame = None
             overhead = tcp_ip_bytes(frame_bytes) + ack_bytes(frame_bytes)
             latency_s = cohort.unforeseen_latency_s(slot, number, direction)
+        disturbances = cohort.disturbances
+        faults = None if disturbances is None else disturbances.of_frame(slot, direction, message, now_s)
         if not link.connected:
             link.connected = True
-            first_byte_s += cohort.handshake_s[slot]
+            if faults is None:
+                first_byte_s += cohort.handshake_s[slot]
+            else:
+                try:
+                    wait_s, syns = faults.connect(first_byte_s, cohort.handshake_s[slot], self.handshakes)
+                except TransferFailedError as error:
+                    self._doom(delivery, first_byte_s, error.after_s)
+                    return delivery
+                first_byte_s += wait_s
+                overhead += syns * SYN_BYTES
             overhead += self.handshake_bytes
         small = frame_bytes <= SEGMENT_PAYLOAD_BYTES
         if not plain:
@@ -252,6 +277,14 @@ class SimulatedNetwork:
             rate_bps = cohort.up_bps[slot] if direction is _UP else cohort.down_bps[slot]
             rtt_s = cohort.rtt_s[slot]
             seconds, _ = conditions.alone_time(slot, direction, frame_bytes, rate_bps, rtt_s, first_byte_s)
+        if faults is not None and faults.meet(first_byte_s, first_byte_s + seconds):
+            latency_s += faults.latency_s(number, first_byte_s)
+            try:
+                seconds = self._disturbed(delivery, conditions, number, first_byte_s, faults, plain=plain)
+            except TransferFailedError as error:
+                self._doom(delivery, first_byte_s, error.after_s)
+                delivery.tcp_ip_bytes = overhead
+                return delivery
         last_byte_s = first_byte_s + seconds
         delivery.start_s = now_s
         delivery.first_byte_s = first_byte_s
@@ -283,6 +316,49 @@ class SimulatedNetwork:
         )
         delivery.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
         return conditions.carry_s(slot, direction, first_byte_s, result.seconds)
+
+    def _disturbed(
+        self,
+        delivery: Delivery,
+        conditions: Conditions,
+        number: int,
+        first_byte_s: float,
+        faults: FrameFaults,
+        *,
+        plain: bool,
+    ) -> float:
+        """Return how long a frame takes that faults get in the way of; note what is sent again."""
+        link, direction = delivery.link, delivery.direction
+        cohort, slot = link.cohort, link.slot
+        frame_bytes = delivery.payload_bytes + delivery.framing_bytes
+        rate_bps = cohort.up_bps[slot] if direction is _UP else cohort.down_bps[slot]
+        rtt_s = cohort.rtt_s[slot] + faults.round_trip_s(first_byte_s)
+        loss = faults.loss(first_byte_s)
+        limit_s = silence_limit(rtt_s)
+        pace = faults.pace(conditions, rate_bps)
+        if plain and loss == 0.0:
+            return alone(pace, frame_bytes, rate_bps, rtt_s, first_byte_s, INITIAL_WINDOW_BYTES, limit_s)[0]
+        result = lossy_transfer(
+            frame_bytes,
+            rate_bps,
+            rtt_s,
+            1.0 - (1.0 - cohort.loss[slot]) * (1.0 - loss),
+            cohort.loss_draws(slot, number),
+            self._congestion,
+        )
+        delivery.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
+        return carry(pace, first_byte_s, result.seconds, limit_s)
+
+    def _doom(self, delivery: Delivery, first_byte_s: float, after_s: float) -> None:
+        """Let a frame wait on a dead link until TCP gives the connection up."""
+        link = delivery.link
+        delivery.start_s = self._loop.now_s
+        delivery.first_byte_s = first_byte_s
+        delivery.last_byte_s = gives_up_s = first_byte_s + after_s
+        delivery.latency_s = 0.0
+        delivery.tcp_ip_bytes = tcp_ip_bytes(delivery.payload_bytes + delivery.framing_bytes)
+        link.in_flight.append(delivery)
+        self._loop.call_at(gives_up_s, link.gave_up, delivery)
 
     def _occupy(self, delivery: Delivery) -> None:
         """Put a frame on the coordinator's link, unless it was cut while it waited for the radio."""
