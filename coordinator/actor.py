@@ -184,8 +184,17 @@ class Coordinator:
         return active
 
     def forget(self, round_number: int) -> None:
-        """Stop answering for a round: all of its devices are done."""
-        del self._rounds[round_number]
+        """Stop answering for a round: all of its devices are done, or were before a crash."""
+        self._rounds.pop(round_number, None)
+
+    def crash(self) -> None:
+        """Lose everything that is under way: rounds that are not over are abandoned, none is answered for."""
+        for active in self._rounds.values():
+            active.machine.abandon(Reason.COORDINATOR_CRASH)
+            active.channels.clear()
+            self._notice_end(active)
+        self._rounds.clear()
+        self._latest = None
 
     def _deadline_passed(self, active: ActiveRound) -> None:
         machine = active.machine

@@ -71,6 +71,8 @@ class Simulation:
     """What devices do to their updates before anybody sees them; None: nothing."""
     crashed: Callable[[str, BaseException], None]
     """Told of a bug: where, and what was raised."""
+    crash: Callable[[int, float], None] = lambda _fault, _down_s: None
+    """Lets the coordinator crash because of a fault, for so many seconds."""
 
 
 class SimulatedCohort:
@@ -151,6 +153,9 @@ class SimulatedCohort:
         self._applied: list[int] = []
         """Slots whose reports the coordinator has taken."""
         self._open = 0
+        self._at_work: dict[int, SimulatedDevice] = {}
+        """The devices that are not done, by slot; only where the coordinator may crash."""
+        self._crashed = False
         fleet.busy[ids] = True
 
     # -- invitation ------------------------------------------------------------------------------------
@@ -207,17 +212,25 @@ class SimulatedCohort:
         self.compute.foresee(self.kernel, self.ids[arrives & self.plan.computes].tolist())
         arrivals: list[float] = arrival_s.tolist()
         for slot in np.flatnonzero(plain).tolist():
-            SimulatedDevice(self, self.devices[slot], slot).expect(message, arrivals[slot])
+            device = SimulatedDevice(self, self.devices[slot], slot)
+            self._keep(device)
+            device.expect(message, arrivals[slot])
         for slot in np.flatnonzero(followed).tolist():
             device = SimulatedDevice(self, self.devices[slot], slot)
+            self._keep(device)
             self.loop.call_later(
-                float(delay_s[slot]), device.push, message, invitation.frame_bytes, invitation.payload_bytes
+                float(delay_s[slot]), device.invite, message, invitation.frame_bytes, invitation.payload_bytes
             )
             if self.faults is not None:
                 patience_s = RECEIPT_PATIENCE * message.report_within_s
                 self.loop.call_later(patience_s, device.give_up_invitation)
         # The cohort itself is open until the invitations are out, lest it end within this loop.
         self.loop.call_soon(self._closed_one)
+
+    def _keep(self, device: SimulatedDevice) -> None:
+        """Remember a device where a crash may have to find it; it is forgotten when it is done."""
+        if self._simulation.faults.crashing:
+            self._at_work[device.slot] = device
 
     def _pauses_s(self) -> Floats:
         """Return when each attempt to connect begins, float64 [attempts], seconds after the first."""
@@ -299,16 +312,33 @@ class SimulatedCohort:
         device = cast(SimulatedDevice, delivery.link)
         self._open += 1  # the answer may end the last device, but not the round before this record
         faults = self.faults
-        if faults is not None and faults.handlings:
-            stage = KINDS[delivery.message.__class__].stage
-            handled_s = faults.handled_s(device.slot, stage, self.loop.now_s)
-            if handled_s > self.loop.now_s:
+        if faults is not None and (faults.handlings or faults.crashes):
+            now_s, stage = self.loop.now_s, KINDS[delivery.message.__class__].stage
+            for crash in faults.crashes[:]:
+                if crash.stage is stage:
+                    faults.crashes.remove(crash)
+                    self._simulation.crash(crash.fault, crash.down_s)
+            handled_s = faults.handled_s(device.slot, stage, now_s)
+            if handled_s > now_s and not self._crashed:
                 self.loop.call_at(handled_s, self._handle, device, delivery)
                 return
         self._handle(device, delivery)
 
+    def crash(self) -> None:
+        """Let every device at work lose its connection: the coordinator has crashed."""
+        self._crashed = True
+        self._open += 1
+        for _, device in sorted(self._at_work.items()):
+            device.break_off(Reason.COORDINATOR_CRASH)
+        self._closed_one()
+
     def _handle(self, device: SimulatedDevice, delivery: Delivery) -> None:
         coordinator = self._simulation.coordinator
+        if self._crashed:
+            # It had come the whole way; what it said is lost with the memory of the coordinator.
+            device.log_frame(delivery, _DISCARDED, Reason.COORDINATOR_CRASH)
+            self._closed_one()
+            return
         if self.faults is not None and self.faults.corrupts(delivery):
             reason = coordinator.garbage_received(device, self.round_number)
         else:
@@ -342,6 +372,7 @@ class SimulatedCohort:
         """Take note that ``device`` has ended its participation."""
         slot = device.slot
         assert device.outcome is not None
+        self._at_work.pop(slot, None)
         self.outcome[slot] = device.outcome
         self.stage[slot] = -1 if device.outcome is Outcome.COMPLETED else device.stage
         self.reason[slot] = device.reason

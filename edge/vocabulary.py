@@ -114,6 +114,8 @@ class Reason(enum.IntEnum):
     """Somebody broke the protocol of secure aggregation, and it was noticed."""
     CONNECTION_RESET = 20
     """The connection was torn down, and both ends noticed at once."""
+    COORDINATOR_CRASH = 21
+    """The coordinator crashed, and everything under way with it."""
 
 
 class EventKind(enum.IntEnum):

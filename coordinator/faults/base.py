@@ -113,6 +113,12 @@ class Strike:
         """The direction that the fault strikes, ``NONE`` for both."""
         return {"up": Direction.UP, "down": Direction.DOWN}.get(self.fault.direction or "", Direction.NONE)
 
+    @property
+    def begun(self) -> bool:
+        """Whether the fault lasts at the moment at which the round begins."""
+        start_s, end_s = self.fault.window_s
+        return start_s <= self.setting.now_s < end_s
+
     def each(self) -> Iterator[tuple[int, int]]:
         """Yield every slot that is struck, with the key of the draws for its device and round."""
         if self._keys is None:
@@ -162,16 +168,22 @@ class Strike:
             self.faults.timed.setdefault(slot, []).append(Ending(self.number, reason, at_s))
 
     def _end_at(self, stage: Stage, reason: Reason) -> None:
-        plan = self.setting.plan
+        if not self.begun:
+            return
         for slot, fraction in zip(self.slots.tolist(), self.uniform(1).tolist(), strict=True):
-            planned = plan.drop_stage[slot]
-            when = (RANK[stage], fraction)
-            if planned < 0 or when < (RANK[planned], plan.drop_fraction[slot]):
-                plan.drop_stage[slot] = int(stage)
-                plan.drop_fraction[slot] = fraction
-                self.faults.planned[slot] = Ending(self.number, reason)
+            self.end_one(slot, stage, fraction, reason)
+
+    def end_one(self, slot: int, stage: Stage, fraction: float, reason: Reason) -> None:
+        """Let a device go away when it is ``fraction`` into a stage, unless it would sooner anyway."""
+        plan = self.setting.plan
+        planned = plan.drop_stage[slot]
+        when = (RANK[stage], fraction)
+        if planned < 0 or when < (RANK[planned], plan.drop_fraction[slot]):
+            plan.drop_stage[slot] = int(stage)
+            plan.drop_fraction[slot] = fraction
+            self.faults.planned[slot] = Ending(self.number, reason)
         if RANK[stage] <= RANK[Stage.COMPUTE]:
-            plan.computes[self.slots] = False
+            plan.computes[slot] = False
 
 
 class FaultKind(Section):

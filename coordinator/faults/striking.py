@@ -30,6 +30,14 @@ class FaultsOfRun:
         self._seed = scenario.seed
         self.faults: tuple[Fault, ...] = scenario.faults
         self._of_phase = {phase: _numbers(scenario, phase) for phase in _phase_names(scenario)}
+        self.crashes = tuple(
+            (number, fault.at, fault.lasts_s)
+            for number, fault in enumerate(scenario.faults)
+            if fault.coordinator_crash is not None and fault.at is not None and fault.lasts_s is not None
+        )
+        """Crashes of the coordinator that have a time of their own: number of the fault, when, how long."""
+        self.crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
+        """Whether the coordinator ever crashes."""
         self._fixed = {
             number: _fixed_victims(fault, scenario.seed, fleet)
             for number, fault in enumerate(scenario.faults)
@@ -49,7 +57,8 @@ class FaultsOfRun:
         found: RoundFaults | None = None
         for number in self._of_phase[phase]:
             fault = self.faults[number]
-            if fault.window_s[1] <= setting.now_s:
+            timed_crash = fault.coordinator_crash is not None and fault.at is not None
+            if timed_crash or fault.window_s[1] < setting.now_s:
                 continue
             if found is None:
                 found = RoundFaults()

@@ -10,13 +10,20 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, create_model, model
 
 from coordinator.faults.bandwidth import Bandwidth
 from coordinator.faults.base import FaultKind
+from coordinator.faults.battery_drain import BatteryDrain
 from coordinator.faults.blackout import Blackout
+from coordinator.faults.clock_skew import ClockSkew
+from coordinator.faults.coordinator_crash import CoordinatorCrash
+from coordinator.faults.coordinator_slow import CoordinatorSlow
 from coordinator.faults.corrupt import Corrupt
 from coordinator.faults.duplicate import Duplicate
 from coordinator.faults.flapping import Flapping
+from coordinator.faults.flash_crowd import FlashCrowd
 from coordinator.faults.late import Late
 from coordinator.faults.latency import Latency
 from coordinator.faults.loss import Loss
+from coordinator.faults.memory_pressure import MemoryPressure
+from coordinator.faults.poisoned_updates import PoisonedUpdates
 from coordinator.faults.reorder import Reorder
 from coordinator.faults.reset import Reset
 from coordinator.faults.slowdown import Slowdown
@@ -167,6 +174,17 @@ class Fault(_Lasting):
     duplicate: Duplicate | None = Field(default=None, description="frames come twice")
     reorder: Reorder | None = Field(default=None, description="frames are overtaken")
     corrupt: Corrupt | None = Field(default=None, description="frames arrive as garbage")
+    battery_drain: BatteryDrain | None = Field(default=None, description="batteries run down")
+    memory_pressure: MemoryPressure | None = Field(default=None, description="other programs use the memory")
+    clock_skew: ClockSkew | None = Field(default=None, description="clocks of devices are wrong")
+    flash_crowd: FlashCrowd | None = Field(default=None, description="devices all come at once")
+    poisoned_updates: PoisonedUpdates | None = Field(default=None, description="updates do harm")
+    coordinator_slow: CoordinatorSlow | None = Field(
+        default=None, description="the coordinator cannot keep up"
+    )
+    coordinator_crash: CoordinatorCrash | None = Field(
+        default=None, description="the coordinator crashes, and comes back"
+    )
 
     @property
     def lasts_s(self) -> float | None:

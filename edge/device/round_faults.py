@@ -120,6 +120,15 @@ class Handling:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The coordinator crashes for ``down_s`` seconds when the first frame of a stage arrives."""
+
+    fault: int
+    stage: Stage
+    down_s: float
+
+
 @dataclass(slots=True)
 class Strikes:
     """When and how often a fault struck a device at a stage."""
@@ -140,11 +149,16 @@ class RoundFaults:
     """Who goes away at the stage in the round's plan because of a fault."""
     timed: dict[int, list[Ending]] = field(default_factory=dict)
     """Who goes away at a moment."""
+    obstacles: dict[int, int] = field(default_factory=dict)
+    """The fault that makes a device decline."""
+    shortages: dict[int, int] = field(default_factory=dict)
+    """The fault that makes the computation of a device fail."""
     skews: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     """By how many seconds a device takes its deadlines for later than they are, with the fault."""
     gatherings: dict[int, list[Gathering]] = field(default_factory=dict)
     poisons: dict[int, list[Poison]] = field(default_factory=dict)
     handlings: list[Handling] = field(default_factory=list)
+    crashes: list[Crash] = field(default_factory=list)
     struck: dict[tuple[int, int, Stage], Strikes] = field(default_factory=dict)
     """By fault, slot and stage: what has struck."""
     _corrupt: set[Delivery] = field(default_factory=set)
@@ -222,6 +236,16 @@ class RoundFaults:
         return self._handled_s
 
     # -- devices ---------------------------------------------------------------------------------------
+
+    def obstructed(self, slot: int, now_s: float) -> None:
+        """Note that a device is asked, and declines if a fault makes it."""
+        if slot in self.obstacles:
+            self.note(self.obstacles[slot], slot, Stage.INVITE, now_s)
+
+    def short(self, slot: int, now_s: float) -> None:
+        """Note that a device fails to compute, because of a fault or not."""
+        if slot in self.shortages:
+            self.note(self.shortages[slot], slot, Stage.COMPUTE, now_s)
 
     def skew_s(self, slot: int, now_s: float) -> float:
         """Return by how much a device takes its deadlines for later than they are, seconds."""

@@ -48,8 +48,6 @@ _COMPUTE = Stage.COMPUTE
 _REPORT = Stage.REPORT
 _ACKNOWLEDGE = Stage.ACKNOWLEDGE
 _COMPUTED = EventKind.COMPUTED
-_REPEATED = 1 << 20
-"""Added to the number of a frame that is sent again; a device sends fewer frames than this in a round."""
 
 
 class _VanishedError(Exception):
@@ -145,6 +143,11 @@ class SimulatedDevice(DeviceLink):
         """Start sending a frame of the coordinator to this device; returns at once."""
         self.transmit(_DOWN, message, frame_bytes, payload_bytes)
 
+    def invite(self, invitation: Invite, frame_bytes: int, payload_bytes: int) -> None:
+        """Start sending the invitation, unless the device has gone away before."""
+        if not self.over:
+            self.push(invitation, frame_bytes, payload_bytes)
+
     def transmit(
         self,
         direction: Direction,
@@ -175,44 +178,23 @@ class SimulatedDevice(DeviceLink):
         return delivery
 
     def repeat(self, delivery: Delivery) -> None:
-        """Send a frame once more; the frames that follow keep their numbers, and so their fates."""
-        services, number = self._services, self.frames_sent
-        frame_bytes = delivery.payload_bytes + delivery.framing_bytes
-        self.frames_sent = number - 1 + _REPEATED
+        """Send a frame once more; a copy that TCP gives up is lost, and changes nothing."""
         try:
-            services.network.transmit(
-                self,
-                services.conditions,
-                delivery.direction,
-                delivery.message,
-                frame_bytes,
-                delivery.payload_bytes,
-            )
+            self._services.network.repeat(delivery, self._services.conditions)
         except TransferFailedError:
             self._send_in_vain(delivery.direction, delivery.message)
-        finally:
-            self.frames_sent = number
-
-    def hold(self, delivery: Delivery, delay_s: float) -> None:
-        """Let a frame that has come the whole way arrive later."""
-        delivery.live = True
-        delivery.end_s = self.loop.now_s + delay_s
-        self.in_flight.append(delivery)
-        self.loop.push_timer(delivery.end_s, delivery)
-
-    def release(self, delivery: Delivery) -> None:
-        """Let a frame that is held up arrive now."""
-        delivery.end_s = self.loop.now_s
-        self.loop.push_timer(delivery.end_s, delivery)
 
     def gave_up(self, delivery: Delivery) -> None:
         """Lose the connection: TCP has given up on a frame."""
-        if not delivery.live:
-            return
+        if delivery.live:
+            self.break_off(Reason.CONNECTION_LOST)
+
+    def break_off(self, reason: Reason) -> None:
+        """Lose the connection, whether the participation has ended or not."""
         if self.outcome is None:
-            self.vanish(Reason.CONNECTION_LOST)
+            self.vanish(reason)
         else:
-            self._cut(Reason.CONNECTION_LOST)
+            self._cut(reason)
             self._finish_when_quiet()
 
     def give_up_invitation(self) -> None:
@@ -287,6 +269,8 @@ class SimulatedDevice(DeviceLink):
     def fire(self, when: float) -> None:
         """Receive the invitation: the device is its own timer for it; called by the loop."""
         assert self._invite is not None
+        if self.over:
+            return
         self.loop.now_s = when
         self._begin(self._invite)
 
@@ -395,6 +379,8 @@ class SimulatedDevice(DeviceLink):
 
     def obstacle(self) -> Reason:
         """Say what keeps the device from taking part now, or ``Reason.NONE``."""
+        if self._services.faults is not None:
+            self._services.faults.obstructed(self.slot, self.loop.now_s)
         return self._services.plan.obstacle[self.slot]
 
     def bare(self) -> bool:
@@ -471,12 +457,14 @@ class SimulatedDevice(DeviceLink):
         plan = services.plan
         self.stage = _COMPUTE
         shortage = plan.shortage[self.slot]
+        faults = services.faults
         if shortage is not _NONE:
+            if faults is not None:
+                faults.short(self.slot, self.loop.now_s)
             return shortage
         self._compute_start_s = start_s = self.loop.now_s
         self._computing = _COMPUTE
         seconds = plan.compute_s[self.slot]
-        faults = services.faults
         if faults is not None:
             seconds = faults.compute_s(self.slot, _COMPUTE, start_s, seconds)
         if plan.drop_stage[self.slot] == _COMPUTE:

@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING
 
 from edge.message_kinds import KINDS, AnyMessage
 from edge.rng import hashed_uniform_scalar
-from edge.transport.loss import MAX_BACKOFFS, SYN_TIMEOUT_S, TransferFailedError
-from edge.transport.pace import Pace
+from edge.transport.loss import (
+    MAX_BACKOFFS,
+    SYN_TIMEOUT_S,
+    Congestion,
+    TransferFailedError,
+    lossy_transfer,
+    silence_limit,
+)
+from edge.transport.pace import Pace, alone, carry
+from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, PACKET_BYTES
 from edge.vocabulary import Direction, Stage
 
 if TYPE_CHECKING:
-    from edge.transport.link import Conditions
+    from edge.transport.link import Conditions, Delivery
 
 Note = Callable[[int, int, Stage, float], None]
 """Told that a fault, by its number, has struck a slot at a stage and a time."""
@@ -125,6 +133,36 @@ class FrameFaults:
             return factor, until_s
 
         return pace
+
+    def carry(
+        self,
+        delivery: Delivery,
+        conditions: Conditions,
+        number: int,
+        first_byte_s: float,
+        congestion: Congestion,
+        *,
+        plain: bool,
+    ) -> float:
+        """Return how long the frame takes from its first to its last byte, and note in it what is sent again.
+
+        ``plain`` says that the link by itself loses no packet of it and knows no outages.
+        Raises ``TransferFailedError`` if TCP gives the transfer up.
+        """
+        cohort, slot = delivery.link.cohort, self._slot
+        frame_bytes = delivery.payload_bytes + delivery.framing_bytes
+        rate_bps = cohort.up_bps[slot] if self._direction is Direction.UP else cohort.down_bps[slot]
+        rtt_s = cohort.rtt_s[slot] + self.round_trip_s(first_byte_s)
+        loss = self.loss(first_byte_s)
+        limit_s = silence_limit(rtt_s)
+        pace = self.pace(conditions, rate_bps)
+        if plain and loss == 0.0:
+            return alone(pace, frame_bytes, rate_bps, rtt_s, first_byte_s, INITIAL_WINDOW_BYTES, limit_s)[0]
+        loss = 1.0 - (1.0 - cohort.loss[slot]) * (1.0 - loss)
+        draw = cohort.loss_draws(slot, number)
+        result = lossy_transfer(frame_bytes, rate_bps, rtt_s, loss, draw, congestion)
+        delivery.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
+        return carry(pace, first_byte_s, result.seconds, limit_s)
 
     def round_trip_s(self, t_s: float) -> float:
         """Return what the delays of both ways add to a round trip."""

@@ -23,13 +23,10 @@ import numpy.typing as npt
 from edge.clock import VirtualClockLoop
 from edge.message_kinds import AnyMessage
 from edge.transport.cohort import CohortLinks
-from edge.transport.disturbances import FrameFaults
-from edge.transport.loss import Congestion, TransferFailedError, lossy_transfer, silence_limit
-from edge.transport.pace import alone, carry
+from edge.transport.loss import Congestion, TransferFailedError, lossy_transfer
 from edge.transport.tcp_model import (
     HANDSHAKE_RECEIVED_BYTES,
     HANDSHAKE_SENT_BYTES,
-    INITIAL_WINDOW_BYTES,
     PACKET_BYTES,
     SEGMENT_PAYLOAD_BYTES,
     SYN_BYTES,
@@ -46,6 +43,8 @@ TLS_HANDSHAKE_BYTES = 4096
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _DOWN = Direction.DOWN
 _UP = Direction.UP
+_REPEATED = 1 << 20
+"""Added to the number of a frame that is sent again; a device sends fewer frames than this in a round."""
 
 
 class Conditions(Protocol):
@@ -107,6 +106,18 @@ class DeviceLink(abc.ABC):
     @abc.abstractmethod
     def delivered(self, delivery: Delivery) -> None:
         """Learn that a frame to the coordinator has arrived there."""
+
+    def hold(self, delivery: Delivery, delay_s: float) -> None:
+        """Let a frame that has come the whole way arrive later."""
+        delivery.live = True
+        self.in_flight.append(delivery)
+        delivery.end_s = self.loop.now_s + delay_s
+        self.loop.push_timer(delivery.end_s, delivery)
+
+    def release(self, delivery: Delivery) -> None:
+        """Let a frame that is held up arrive now."""
+        delivery.end_s = self.loop.now_s
+        self.loop.push_timer(delivery.end_s, delivery)
 
     def gave_up(self, delivery: Delivery) -> None:
         """Learn that TCP has given the connection up while a frame waited for a link that is down.
@@ -280,7 +291,9 @@ class SimulatedNetwork:
         if faults is not None and faults.meet(first_byte_s, first_byte_s + seconds):
             latency_s += faults.latency_s(number, first_byte_s)
             try:
-                seconds = self._disturbed(delivery, conditions, number, first_byte_s, faults, plain=plain)
+                seconds = faults.carry(
+                    delivery, conditions, number, first_byte_s, self._congestion, plain=plain
+                )
             except TransferFailedError as error:
                 self._doom(delivery, first_byte_s, error.after_s)
                 delivery.tcp_ip_bytes = overhead
@@ -317,37 +330,20 @@ class SimulatedNetwork:
         delivery.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
         return conditions.carry_s(slot, direction, first_byte_s, result.seconds)
 
-    def _disturbed(
-        self,
-        delivery: Delivery,
-        conditions: Conditions,
-        number: int,
-        first_byte_s: float,
-        faults: FrameFaults,
-        *,
-        plain: bool,
-    ) -> float:
-        """Return how long a frame takes that faults get in the way of; note what is sent again."""
-        link, direction = delivery.link, delivery.direction
-        cohort, slot = link.cohort, link.slot
+    def repeat(self, delivery: Delivery, conditions: Conditions) -> None:
+        """Send a frame once more; the frames that follow keep their numbers, and so their fates.
+
+        Raises ``TransferFailedError`` if TCP gives the transfer up.
+        """
+        link, number = delivery.link, delivery.link.frames_sent
         frame_bytes = delivery.payload_bytes + delivery.framing_bytes
-        rate_bps = cohort.up_bps[slot] if direction is _UP else cohort.down_bps[slot]
-        rtt_s = cohort.rtt_s[slot] + faults.round_trip_s(first_byte_s)
-        loss = faults.loss(first_byte_s)
-        limit_s = silence_limit(rtt_s)
-        pace = faults.pace(conditions, rate_bps)
-        if plain and loss == 0.0:
-            return alone(pace, frame_bytes, rate_bps, rtt_s, first_byte_s, INITIAL_WINDOW_BYTES, limit_s)[0]
-        result = lossy_transfer(
-            frame_bytes,
-            rate_bps,
-            rtt_s,
-            1.0 - (1.0 - cohort.loss[slot]) * (1.0 - loss),
-            cohort.loss_draws(slot, number),
-            self._congestion,
-        )
-        delivery.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
-        return carry(pace, first_byte_s, result.seconds, limit_s)
+        link.frames_sent = number - 1 + _REPEATED
+        try:
+            self.transmit(
+                link, conditions, delivery.direction, delivery.message, frame_bytes, delivery.payload_bytes
+            )
+        finally:
+            link.frames_sent = number
 
     def _doom(self, delivery: Delivery, first_byte_s: float, after_s: float) -> None:
         """Let a frame wait on a dead link until TCP gives the connection up."""
