@@ -193,12 +193,11 @@ class SimulatedCohort:
         reachable = self.plan.reachable
         arrives = reachable & reaches
         plain = arrives & np.array(frame.plain)
-        disturbed: list[int] = []
+        arrivals: list[float] = arrival_s.tolist()
         if self.faults is not None:
             if self.faults.links:
                 links.disturbances = Disturbances(self.faults.links, self.faults.note)
-            disturbed = sorted({*self.faults.links, *self.faults.frames})
-            plain[disturbed] = False
+            plain[self.faults.meeting_invitations(now_s, arrivals)] = False
         followed = arrives & ~plain
         self._record_invitations(invitation, ~followed, arrives, arrival_s)
         for slot in np.flatnonzero(reachable & ~reaches).tolist():
@@ -210,7 +209,6 @@ class SimulatedCohort:
         assert isinstance(message, Invite)
         self._open = int(np.count_nonzero(arrives)) + 1
         self.compute.foresee(self.kernel, self.ids[arrives & self.plan.computes].tolist())
-        arrivals: list[float] = arrival_s.tolist()
         for slot in np.flatnonzero(plain).tolist():
             device = SimulatedDevice(self, self.devices[slot], slot)
             self._keep(device)
