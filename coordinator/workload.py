@@ -82,12 +82,19 @@ class RatingWorkload:
         return np.add.reduceat(indptr[users + 1] - indptr[users], offsets[:-1])
 
     def work(self, clients: Ids) -> Work:
-        """Return what a client update costs each client; a client of several users does them in turn."""
+        """Return what a client update costs each client."""
+        return self.work_of(clients, self.algorithm.work)
+
+    def work_of(self, clients: Ids, task: Callable[[Ids], Work]) -> Work:
+        """Return what a task costs each client, given what it costs users with so many ratings, int64 [n].
+
+        A client of several users does them in turn.
+        """
         if not self.grouped:
-            return self.algorithm.work(self.examples(clients))
+            return task(self.examples(clients))
         offsets, users = self.clients.gather(clients)
         indptr = self.split.train.indptr
-        each = self.algorithm.work(indptr[users + 1] - indptr[users])
+        each = task(indptr[users + 1] - indptr[users])
         starts = offsets[:-1]
 
         steps = np.add.reduceat(each.steps, starts)

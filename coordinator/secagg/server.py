@@ -78,6 +78,8 @@ class SecAggServer:
     roster : the public identity of every device of the run; active mode only.
     target : how many are wanted, if fewer than may take part: once as many have advertised keys, the others
         are too late.
+    quorum : how many must contribute together with those that report in the clear: a sum that fewer are
+        behind is of no use, and is not revealed.
     crypto : where cryptography is done; the same as on the devices.
 
     Attributes
@@ -85,7 +87,7 @@ class SecAggServer:
     state : the stage whose answers are collected.
     cohort : who advertised keys, and their graph; None before that is known.
     failure : the error that ended the round without a sum, else None.
-    result : the outcome, once the state is ``DONE``.
+    result : the outcome, once the state is ``DONE``; None if everybody reported in the clear.
     dropped : the stage at which each device was lost, refused or too late, by id.
 
     Raises ``LocalProtocolError`` for no devices or one twice, and for a roster that does not fit the mode
@@ -102,6 +104,7 @@ class SecAggServer:
         devices: Iterable[int],
         roster: Mapping[int, bytes] | None = None,
         target: int | None = None,
+        quorum: int = 0,
         crypto: Cryptography = REAL,
     ) -> None:
         listed = list(devices)
@@ -120,6 +123,9 @@ class SecAggServer:
             )
         self._config = config
         self._wanted = wanted
+        self._quorum = quorum
+        self._clear: set[int] = set()
+        """Who takes part in the round without taking part in the sum."""
         self._crypto = crypto
         self._context = RoundContext(run_id, round_number, config.hash, model_hash)
         self._roster: Mapping[int, bytes] = {} if roster is None else roster
@@ -187,9 +193,21 @@ class SecAggServer:
         self._answered[self.state].add(sender)
         return Step(self._advance())
 
+    def reported(self, device: int) -> Step:
+        """Note that ``device`` reported in the clear: one fewer is wanted for the sum, and it is not awaited.
+
+        Raises ``LocalProtocolError`` unless its keys are awaited: nobody may do both.
+        """
+        if self.state is not CoordinatorState.ADVERTISING or device not in self._waiting:
+            raise LocalProtocolError(f"device {device} cannot report in the clear: its keys are not awaited")
+        self._waiting.remove(device)
+        self._clear.add(device)
+        return Step(self._advance())
+
     def lost(self, device: int) -> Step:
         """Note that ``device`` is known to be gone: nothing more is expected from it or sent to it."""
-        if device not in self._invited or device in self.dropped or self.state in COORDINATOR_FINAL:
+        known = device in self.dropped or device in self._clear
+        if device not in self._invited or known or self.state in COORDINATOR_FINAL:
             return Step([])
         self.dropped[device] = self.state
         self._waiting.discard(device)
@@ -259,9 +277,10 @@ class SecAggServer:
         return send
 
     def _stage_over(self) -> bool:
-        if self.state is CoordinatorState.ADVERTISING and len(self._advertised.records) >= self._wanted:
+        wanted = self._wanted - len(self._clear)
+        if self.state is CoordinatorState.ADVERTISING and len(self._advertised.records) >= wanted:
             present = self._answered[self.state] - self.dropped.keys()
-            if len(present) >= self._wanted:
+            if len(present) >= wanted:
                 self.dropped.update(dict.fromkeys(sorted(self._waiting), self.state))
                 self._waiting.clear()
         return not self._waiting or (self._unmasking is not None and self._unmasking.complete)
@@ -269,6 +288,9 @@ class SecAggServer:
     def _next_stage(self) -> list[tuple[int, FromCoordinator]]:
         answered = self._answered[self.state]
         if self.state is CoordinatorState.ADVERTISING:
+            if self._clear and not answered:
+                self._go(CoordinatorEvent.ALL_CLEAR, set())
+                return []
             return self._send_key_lists(answered - self.dropped.keys())
         if self.state is CoordinatorState.SHARING:
             return self._deliver_shares(answered - self.dropped.keys())
@@ -388,7 +410,7 @@ class SecAggServer:
         return device, Abort(self._context.run_id, self._context.round_number, device, reason)
 
     def _expect_contributors(self, count: int, members: int) -> None:
-        needed = self._config.contributors_needed(members)
+        needed = max(self._config.contributors_needed(members), self._quorum - len(self._clear))
         if count < needed:
             raise TooFewContributorsError(
                 f"{count} devices are left at the stage '{self.state.value}'; {needed} must contribute"

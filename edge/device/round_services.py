@@ -49,6 +49,8 @@ class CohortPlan:
     """Whether it lacks what never changes and is sent only once."""
     crypto: list[CryptoCosts]
     """What cryptography costs it; empty where updates are reported in the clear."""
+    shielded: list[bool]
+    """Whether it reports in the clear while others sum securely; empty where all have the same way."""
 
 
 class SumOfRound(Protocol):
@@ -81,7 +83,7 @@ class RoundServices(Protocol):
 
     @property
     def secure_sum(self) -> SumOfRound | None:
-        """How the updates of the round are summed; None where every device reports in the clear."""
+        """How the updates of the round are summed, but for those of shielded devices; None: not securely."""
 
     def record(self, packed: bytes) -> None:
         """Add a packed record to the round's log."""

@@ -380,8 +380,11 @@ class SimulatedDevice(DeviceLink):
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round; None where updates are reported."""
-        sums = self._services.secure_sum
-        return None if sums is None else sums.participant(self.device, model)
+        services = self._services
+        sums, shielded = services.secure_sum, services.plan.shielded
+        if sums is None or (shielded and shielded[self.slot]):
+            return None
+        return sums.participant(self.device, model)
 
     async def prepare(self, answer: Answer) -> None:
         """Take the device's time for what ``answer`` had it compute."""

@@ -101,6 +101,23 @@ class Work:
     memory_bytes: npt.NDArray[np.int64]
 
 
+def together(first: Work, second: Work) -> Work:
+    """Return the work of two tasks done one after the other, as the mean of their steps."""
+    steps = first.steps + second.steps
+
+    def mean(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        whole = one * first.steps[:, None] + other * second.steps[:, None]
+        return np.asarray(whole / steps[:, None])
+
+    return Work(
+        flops=mean(first.flops, second.flops),
+        moved_bytes=mean(first.moved_bytes, second.moved_bytes),
+        ops=mean(first.ops, second.ops),
+        steps=steps,
+        memory_bytes=np.maximum(first.memory_bytes, second.memory_bytes),
+    )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArraySpec:
     """One array of an upload: name, dtype, trailing shape, and its number of rows per client, int64 [n]."""

@@ -28,12 +28,14 @@ from edge.learning.base import (
     Aggregate,
     Array,
     ArraySpec,
+    ClientUpdate,
     OptimizerState,
     Problem,
     RatingBatch,
     State,
     UpdateBatch,
     Work,
+    together,
 )
 from edge.learning.fedrecon import FedRecon, FedReconSettings, ReconstructionSettings
 from edge.masks.base import MaskParameters
@@ -89,11 +91,19 @@ class FedMMF:
 
     def work(self, examples: npt.NDArray[np.int64]) -> Work:
         """Return the cost of fitting the mask and of the factorisation's round."""
-        return _together(self.mask.work(examples, self.features.shape[1]), self.residual.work(examples))
+        return together(self.mask.work(examples, self.features.shape[1]), self.residual.work(examples))
 
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
         """Return the factorisation's."""
         return self.residual.upload_spec(examples)
+
+    def summed_spec(self) -> Sequence[ArraySpec]:
+        """Return the factorisation's."""
+        return self.residual.summed_spec()
+
+    def summed(self, update: ClientUpdate) -> ClientUpdate:
+        """Return the factorisation's."""
+        return self.residual.summed(update)
 
     def client_update(
         self,
@@ -153,20 +163,3 @@ class FedMMF:
         scores = self.residual.scores(state, self.masked(support), client_keys)
         scores += self.mask.catalogue(self.masks(support), self.features)
         return scores
-
-
-def _together(first: Work, second: Work) -> Work:
-    """Return the work of two tasks done one after the other, as the mean of their steps."""
-    steps = first.steps + second.steps
-
-    def mean(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        whole = one * first.steps[:, None] + other * second.steps[:, None]
-        return np.asarray(whole / steps[:, None])
-
-    return Work(
-        flops=mean(first.flops, second.flops),
-        moved_bytes=mean(first.moved_bytes, second.moved_bytes),
-        ops=mean(first.ops, second.ops),
-        steps=steps,
-        memory_bytes=np.maximum(first.memory_bytes, second.memory_bytes),
-    )

@@ -111,10 +111,15 @@ class _DenseUpdateBatch(UpdateBatch):
         return map(self._laid_out, UpdateBatch.__iter__(self))
 
     def _laid_out(self, sparse: ClientUpdate) -> ClientUpdate:
-        rows = sparse.arrays[ROWS]
-        table = np.zeros((self.n_items, rows.shape[1]), rows.dtype)
-        table[sparse.arrays[ITEMS]] = rows
-        return sparse._replace(arrays={ROWS: table})
+        return _laid_out(sparse, self.n_items)
+
+
+def _laid_out(sparse: ClientUpdate, n_items: int) -> ClientUpdate:
+    """Return a sparse update as one of the whole table, a new array."""
+    rows = sparse.arrays[ROWS]
+    table = np.zeros((n_items, rows.shape[1]), rows.dtype)
+    table[sparse.arrays[ITEMS]] = rows
+    return sparse._replace(arrays={ROWS: table})
 
 
 class FedRecon:
@@ -166,13 +171,24 @@ class FedRecon:
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
         """Return the arrays uploaded by users with this many ratings."""
         if self.settings.upload == "dense":
-            rows = np.full(len(examples), self.n_items, dtype=np.int64)
-            return (ArraySpec(ROWS, self.dtype, (self.width,), rows),)
+            return self._table_spec(len(examples))
         rows = np.minimum(self._query_counts(examples), self.n_items)
         return (
             ArraySpec(ITEMS, self.item_dtype, (), rows),
             ArraySpec(ROWS, self.dtype, (self.width,), rows),
         )
+
+    def _table_spec(self, n: int) -> Sequence[ArraySpec]:
+        rows = np.full(n, self.n_items, dtype=np.int64)
+        return (ArraySpec(ROWS, self.dtype, (self.width,), rows),)
+
+    def summed_spec(self) -> Sequence[ArraySpec]:
+        """Return the arrays of one client's update as a secure sum takes it: the whole table."""
+        return self._table_spec(1)
+
+    def summed(self, update: ClientUpdate) -> ClientUpdate:
+        """Return a client's update as a secure sum takes it, whatever is uploaded in the clear."""
+        return update if self.settings.upload == "dense" else _laid_out(update, self.n_items)
 
     def client_update(
         self,
