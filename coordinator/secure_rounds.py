@@ -179,7 +179,7 @@ class SecureRoundMachine:
             self.clear.add(sender)
             before = self.stage
             send = self._after(before, self._mixed.reported(sender))
-        if verdict is Verdict.AGGREGATE or (verdict is Verdict.REFUSE and reason is not Reason.STALE):
+        if verdict is not Verdict.DISCARD:
             self._reported.add(sender)
         return Judgement(verdict, reason, send)
 
@@ -187,7 +187,8 @@ class SecureRoundMachine:
         """Return what to do with a report in the clear, as :mod:`coordinator.rounds` would with it."""
         plan = self.plan
         if message.round_number != plan.round_number or message.run_id != plan.run_id:
-            return (Verdict.DISCARD if self._mixed is None else Verdict.REFUSE), Reason.STALE
+            # An answer would be taken for one to this round's report.
+            return Verdict.DISCARD, Reason.STALE
         if sender not in self._invited or message.device != sender:
             return Verdict.DISCARD, Reason.NOT_INVITED
         if sender in self._reported:

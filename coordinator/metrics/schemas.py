@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from edge.vocabulary import Outcome, Stage, label
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Raised whenever a column is added, removed or changes its meaning."""
 
 VERSION_KEY: Final = b"recfleet.schema_version"
@@ -126,6 +126,9 @@ def _device_round_fields() -> Iterator[pa.Field]:
     yield _field("outcome", ENUM, "", "how its participation ended (`Outcome`)")
     yield _field("stage", ENUM, "", "stage at which it ended; null: it was completed", nullable=True)
     yield _field("reason", ENUM, "", "why it was not completed, `none` if it was (`Reason`)")
+    yield _field(
+        "way", ENUM, "", "how its update came, applied or not (`Way`); null: none arrived", nullable=True
+    )
     for stage in Stage:
         name = label(stage)
         yield _field(
@@ -187,6 +190,8 @@ def _round_fields() -> Iterator[pa.Field]:
     yield _field("accepted", pa.int32(), "devices", "devices that said they would take part")
     for outcome in Outcome:
         yield _field(label(outcome), pa.int32(), "devices", _OUTCOME_MEANINGS[outcome])
+    yield _field("clear_updates", pa.int32(), "devices", "of the completed: updates reported in the clear")
+    yield _field("summed_updates", pa.int32(), "devices", "of the completed: updates in the secure sum")
     yield _field("retries", pa.int32(), "", "transfers tried again")
     yield from _byte_fields()
     yield _field("compute_s", pa.float64(), "s", "simulated computing time of all devices together")

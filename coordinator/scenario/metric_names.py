@@ -69,7 +69,7 @@ _WRITERS: Final[dict[MetricKind, Callable[[float], str]]] = {
 
 ROUND_TAGS: Final = ("phase",)
 GROUP_TAGS: Final = ("class", "network", "region")
-DEVICE_TAGS: Final = ("phase", *GROUP_TAGS)
+DEVICE_TAGS: Final = ("phase", *GROUP_TAGS, "way")
 MODEL_TAGS: Final = ("phase", *GROUP_TAGS, "users")
 USER_GROUPS: Final = ("seen", "unseen")
 """Values of the tag ``users``: users whose devices may train, and users that never did."""
@@ -147,6 +147,12 @@ METRICS: Final = {
             MetricKind.EVENT,
             DEVICE_TAGS,
             "per device and round that computed: its update was not applied",
+        ),
+        Metric(
+            "device.shielded",
+            MetricKind.EVENT,
+            DEVICE_TAGS,
+            "per device and round whose update arrived: it was reported in the clear, not in a secure sum",
         ),
         Metric(
             "device.latency",
