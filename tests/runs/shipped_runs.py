@@ -56,6 +56,7 @@ SHORTENED: dict[str, tuple[str, ...]] = {
         "rounds.quorum=20",
     ),
     "fedmmf_synthetic": ("rounds.count=2", "rounds.cohort=20"),
+    "fedmmf_shielded": ("rounds.count=2", "rounds.cohort=20"),
     "secagg_basic": ("rounds.count=2", "rounds.cohort=20"),
     "secagg_dropouts": (
         "rounds.cohort=20",

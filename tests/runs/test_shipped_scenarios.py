@@ -14,6 +14,7 @@ from coordinator.scenario.load import load
 
 NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
 QUICK = (
+    "fedmmf_shielded",
     "fedmmf_synthetic",
     "iot_gateways",
     "quickstart",
@@ -47,6 +48,7 @@ def test_all_are_here() -> None:
         "fedmmf_high_order",
         "fedmmf_lastfm",
         "fedmmf_one_order",
+        "fedmmf_shielded",
         "fedmmf_synthetic",
         "fedmmf_two_order",
         "iot_gateways",
