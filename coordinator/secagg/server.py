@@ -22,8 +22,7 @@ from coordinator.secagg.outcome import SecAggResult, Step, read_sum
 from coordinator.secagg.sealed import SealedStore
 from coordinator.secagg.unmasking import Unmasking
 from edge.errors import LocalProtocolError
-from edge.messages import Arrays
-from edge.secagg.checks import OCTETS, expect_arrays, expect_round, octets, read
+from edge.secagg.checks import OCTETS, expect_arrays, expect_round, read
 from edge.secagg.config import SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
 from edge.secagg.errors import (
@@ -61,7 +60,6 @@ from edge.secagg_messages import (
     SealedShares,
     SecAggMessage,
     SharesDelivery,
-    UnmaskRequest,
     UnmaskShares,
 )
 
@@ -78,8 +76,7 @@ class SecAggServer:
     roster : the public identity of every device of the run; active mode only.
     target : how many are wanted, if fewer than may take part: once as many have advertised keys, the others
         are too late.
-    quorum : how many must contribute together with those that report in the clear: a sum that fewer are
-        behind is of no use, and is not revealed.
+    quorum : how many must contribute, those that report in the clear included: else no sum is revealed.
     crypto : where cryptography is done; the same as on the devices.
 
     Attributes
@@ -194,10 +191,7 @@ class SecAggServer:
         return Step(self._advance())
 
     def reported(self, device: int) -> Step:
-        """Note that ``device`` reported in the clear: one fewer is wanted for the sum, and it is not awaited.
-
-        Raises ``LocalProtocolError`` unless its keys are awaited: nobody may do both.
-        """
+        """Note that ``device`` reported in the clear; ``LocalProtocolError`` unless its keys are awaited."""
         if self.state is not CoordinatorState.ADVERTISING or device not in self._waiting:
             raise LocalProtocolError(f"device {device} cannot report in the clear: its keys are not awaited")
         self._waiting.remove(device)
@@ -358,25 +352,12 @@ class SecAggServer:
     def _request_shares(
         self, event: CoordinatorEvent, present: set[int]
     ) -> list[tuple[int, FromCoordinator]]:
-        cohort = self._members
-        asked = self._members.flags(present)
-        self._unmasking = Unmasking(cohort, self._context.round_number, self._shared, self._alive, asked)
+        cohort, number = self._members, self._context.round_number
+        asked = cohort.flags(present)
+        self._unmasking = unmasking = Unmasking(cohort, number, self._shared, self._alive, asked)
         self._go(event, present)
-        return [self._unmask_request(at, asked) for at in np.flatnonzero(asked).tolist()]
-
-    def _unmask_request(self, at: int, signed: Flags) -> tuple[int, UnmaskRequest]:
-        cohort = self._members
-        holders = cohort.holders[at]
-        arrays: Arrays = {"dead": cohort.devices[holders[self._shared[holders] & ~self._alive[holders]]]}
-        if self._config.mode is Mode.ACTIVE:
-            signers = cohort.devices[holders[signed[holders] & (holders != at)]]
-            signatures = b"".join(self._signatures[signer] for signer in signers.tolist())
-            arrays["signers"] = signers
-            arrays["signatures"] = octets(signatures).reshape(-1, SIGNATURE_BYTES)
-        device = int(cohort.devices[at])
-        survivors = int(np.count_nonzero(self._alive))
-        run, number = self._context.run_id, self._context.round_number
-        return device, UnmaskRequest(run, number, device, survivors, arrays)
+        signatures = self._signatures if self._config.mode is Mode.ACTIVE else None
+        return [*unmasking.requests(self._context.run_id, asked, signatures)]
 
     def _finish(self) -> None:
         assert self._unmasking is not None

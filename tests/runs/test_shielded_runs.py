@@ -19,6 +19,7 @@ from test_secure_equals_plain import distance, planned_errors
 from coordinator.exit_codes import ExitCode
 from coordinator.runner import RunOutcome
 from coordinator.summary import summarise
+from edge.device.participation import Participation
 
 DATA = "source: synthetic-ratings, users: 120, items: 60, ratings_per_user: 12, features: {kind: synthetic}"
 LEARNING = (
@@ -245,6 +246,34 @@ def test_faults_strike_each_way_at_its_own_stages(tmp_path: Path) -> None:
     assert {row["stage"] for row in struck} == {"report", "masked-input"}
     for row in struck:
         assert (row["stage"] == "report") == (row["device"] in shielded)
+
+
+def test_garbage_in_the_clear_is_refused_and_costs_its_sender_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Participation.computed
+
+    def computed(self: Participation, arrays: Any, *figures: Any) -> Any:
+        rows = arrays["item_rows"]
+        spoiled = {**arrays, "item_rows": rows[:, :-1]} if self.device % 2 else arrays
+        return honest(self, spoiled, *figures)
+
+    monkeypatch.setattr(Participation, "computed", computed)
+    outcome = run_of(tmp_path, SOME)
+    rows = rows_of(outcome, "device_rounds")
+    refused = [row for row in rows if row["reason"] == "garbage"]
+    assert refused
+    for row in refused:
+        assert (row["outcome"], row["stage"], row["device"] % 2, row["way"]) == (
+            "failed",
+            "acknowledge",
+            1,
+            None,
+        )
+        assert row["discarded_bytes"] >= row["report_up_bytes"] > 0
+    assert all(row["device"] % 2 == 0 for row in rows if row["way"] == "clear")
+    assert len(refused) + sum(row["completed"] for row in rows_of(outcome, "rounds")) == 48
+    assert {row["secagg_sum_error"] for row in rows_of(outcome, "rounds")} == {0}
 
 
 def test_a_sum_that_fails_costs_its_own_updates_alone(tmp_path: Path) -> None:
