@@ -174,7 +174,7 @@ _OUTCOME_MEANINGS: Final = {
     Outcome.FAILED: "devices that could not do the work or sent something invalid",
     Outcome.UNREACHABLE: "devices that never answered the invitation",
     Outcome.SURPLUS: "devices whose report came after the round had all it wanted",
-    Outcome.ABANDONED: "devices at work, or done, when the round was given up",
+    Outcome.ABANDONED: "devices at work, or done, when the round, or its secure sum, was given up",
 }
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from coordinator.assembly import assemble
+from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from coordinator.shielding import Shield
 from coordinator.workload import RatingWorkload
@@ -180,6 +181,20 @@ def workload_of(folder: Path, *settings: str) -> tuple[RatingWorkload, dict[str,
     assembly = assemble(load(file, settings))
     assert isinstance(assembly.workload, RatingWorkload)
     return assembly.workload, dict(assembly.shields)
+
+
+def test_ratings_that_are_all_alike_are_refused(tmp_path: Path) -> None:
+    lines = [f"{user},{item},4,0" for user in range(30) for item in range(user % 5, 40, 3)]
+    (tmp_path / "ratings.csv").write_text("\n".join(["userId,movieId,rating,timestamp", *lines, ""]))
+    table = [f"{item},{item % 7}" for item in range(40)]
+    (tmp_path / "features.csv").write_text("\n".join(["item,taste", *table, ""]))
+    data = "{source: movielens-csv, path: ratings.csv, features: {kind: table, path: features.csv}}"
+    text = SCENARIO[: SCENARIO.index("data:")] + f"data: {data}\n" + SCENARIO[SCENARIO.index("fleet:") :]
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(ScenarioError) as caught:
+        assemble(load(tmp_path / "s.yaml"))
+    (problem,) = caught.value.problems
+    assert ":8:51: secure_aggregation.shielded: all ratings of the data are alike" in str(problem)
 
 
 class Watched:
