@@ -258,7 +258,7 @@ class Coordinator:
         self, active: ActiveRound, machine: SecureRoundMachine, channel: Channel, message: AnyMessage
     ) -> Reason:
         before = machine.stage
-        if isinstance(message, Report) and machine.awaits_report(message, channel.device):
+        if isinstance(message, Report) and machine.awaits_report(channel.device, message):
             try:
                 active.accumulator.check(message.arrays)
             except RemoteProtocolError:

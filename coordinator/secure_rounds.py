@@ -142,9 +142,9 @@ class SecureRoundMachine:
         """Why the updates in the sum are not applied; ``NONE`` if they are. Known once the round is over."""
         return self.reason if self.failure is None else reason_of(self.failure)
 
-    def awaits_report(self, message: Report, sender: int) -> bool:
+    def awaits_report(self, sender: int, message: Report) -> bool:
         """Say whether a report in the clear would count, if its contents are in order."""
-        return self._judged_report(message, sender) == (Verdict.AGGREGATE, _NONE)
+        return self._judged_report(sender, message) == (Verdict.AGGREGATE, _NONE)
 
     def received(self, sender: int, message: AnyMessage) -> Judgement:
         """Judge a frame that arrived from the device ``sender``."""
@@ -172,7 +172,7 @@ class SecureRoundMachine:
         return Judgement(Verdict.SEND_MODEL, _NONE, [])
 
     def _received_report(self, sender: int, message: Report) -> Judgement:
-        verdict, reason = self._judged_report(message, sender)
+        verdict, reason = self._judged_report(sender, message)
         send: list[tuple[int, AnyMessage]] = []
         if verdict is Verdict.AGGREGATE:
             assert self._mixed is not None
@@ -183,7 +183,7 @@ class SecureRoundMachine:
             self._reported.add(sender)
         return Judgement(verdict, reason, send)
 
-    def _judged_report(self, message: Report, sender: int) -> tuple[Verdict, Reason]:
+    def _judged_report(self, sender: int, message: Report) -> tuple[Verdict, Reason]:
         """Return what to do with a report in the clear, as :mod:`coordinator.rounds` would with it."""
         plan = self.plan
         if message.round_number != plan.round_number or message.run_id != plan.run_id:

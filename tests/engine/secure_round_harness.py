@@ -313,7 +313,7 @@ class Round:
         message = decode(frame)
         self.frames.append((sender, frame))
         was_over = self.machine.over
-        if isinstance(message, Report) and self.machine.awaits_report(message, sender):
+        if isinstance(message, Report) and self.machine.awaits_report(sender, message):
             try:
                 self.accumulator.check(message.arrays)
             except RemoteProtocolError:
