@@ -68,8 +68,9 @@ def read_trained(directory: Path, *, masked: bool = False) -> TrainedModel:
     Raises
     ------
     ExportError
-        For a directory without a file that is needed, another method than ``fedrecon``, or a reconstruction
-        by other means than ridge regression, which has no closed form to put into a graph.
+        For a directory without a file that is needed, another method than ``fedrecon``, user factors that
+        persist on devices, or a reconstruction by other means than ridge regression, which has no closed form
+        to put into a graph.
     ScenarioError
         If the scenario in it is none that this version reads.
     """
@@ -85,6 +86,11 @@ def read_trained(directory: Path, *, masked: bool = False) -> TrainedModel:
     if not isinstance(settings, wanted):
         names = "fedrecon and fedmmf" if masked else "fedrecon"
         raise ExportError(f"{directory}: was learnt by another method than {names}, and is not exported so")
+    if settings.user_factors == "persistent":
+        raise ExportError(
+            f"{directory}: learning.user_factors is 'persistent': user factors stay on the devices, and a run"
+            " directory holds nothing of any device; an export needs 'reconstructed' ones"
+        )
     ridge = settings.reconstruction
     if not isinstance(ridge, Ridge):
         raise ExportError(
