@@ -9,16 +9,17 @@ are scored on the rest; "unseen" ones never train: half of their ratings persona
 scored. The third table is that of seen users with 20 phones a round in place of 100: a phone takes part four
 times in all. Bytes are a device's mean over the whole run.
 
-Settings are chosen on ratings (or users) kept back for validation, for every line and table from the same
-grid, :data:`GRID`, at seed 1.
+Settings are chosen on ratings (or users) kept back for validation, at seed 1, for every line and table by the
+same search: one setting at a time goes up or down as long as that helps.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,35 +77,44 @@ LINES = {
     "persistent, 1 step": Line("persistent", 1),
     "persistent, 5 steps": Line("persistent", 5),
 }
-GRID = [
-    Choice(*values)
-    for values in itertools.product((0.004, 0.008, 0.016, 0.032), (12, 25, 50, 100), (0.02, 0.1))
-]
 CHOSEN: dict[str, dict[str, Choice]] = {}
 """What ``--validation`` chose, by table and line."""
 SEEDS = range(1, 6)
-USER_RATES = (0.3, 1.7)
-"""Tried beside 1 with the best of the grid."""
-
-
-def tried(data: Path, table: str, line: Line, choices: Sequence[Choice]) -> Iterator[tuple[float, Choice]]:
-    """Yield the validation RMSE of seed 1 after the last round, and what gave it."""
-    for choice in choices:
-        settings = [*TABLES[table], *line.settings(choice)]
-        result = run(loaded(data, SCENARIO, settings, 1, validation=True), unseen=table == "unseen")
-        yield result.last["rmse"], choice
+LEAST_GAIN = 3e-4
+"""The search goes on for no less RMSE than that."""
+FIRST = Choice(server_rate=0.016, user_decay=24.0, item_decay=0.02)
+FACTORS = {"server_rate": 1.5, "user_decay": 2.0, "item_decay": 3.0, "user_rate": 1.5}
+"""What the search multiplies and divides each setting by."""
 
 
 def choose(data: Path, table: str, name: str) -> None:
-    """Print the best of the grid."""
+    """Print the choice that no step of the search improves, from :data:`FIRST`, and the steps to it."""
     line = LINES[name]
-    found = sorted(tried(data, table, line, GRID), key=lambda pair: pair[0])
-    if line.steps is not None:
-        best = found[0][1]
-        rates = [Choice(best.server_rate, best.user_decay, best.item_decay, rate) for rate in USER_RATES]
-        found = sorted([*found, *tried(data, table, line, rates)], key=lambda pair: pair[0])
-    for rmse, choice in found[:3]:
-        print(f"{table:17} {name:23} {rmse:.4f}  {choice}", flush=True)
+    found: dict[Choice, float] = {}
+
+    def error(choice: Choice) -> float:
+        if choice not in found:
+            settings = [*TABLES[table], *line.settings(choice)]
+            result = run(loaded(data, SCENARIO, settings, 1, validation=True), unseen=table == "unseen")
+            found[choice] = result.last["rmse"]
+        return found[choice]
+
+    best = FIRST
+    while True:
+        print(f"{table:17} {name:23} {error(best):.4f}  {best}", flush=True)
+        better = min(neighbours(line, best), key=error)
+        if error(better) > error(best) - LEAST_GAIN:
+            return
+        best = better
+
+
+def neighbours(line: Line, choice: Choice) -> Iterator[Choice]:
+    """Yield the choices one step away; ridge has no rate of user factors."""
+    for name, factor in FACTORS.items():
+        if name == "user_rate" and line.steps is None:
+            continue
+        for way in (factor, 1 / factor):
+            yield dataclasses.replace(choice, **{name: round(getattr(choice, name) * way, 6)})
 
 
 def measure(data: Path, table: str, name: str) -> None:
