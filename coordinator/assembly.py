@@ -39,6 +39,7 @@ from edge.data.build import RatingsFile
 from edge.data.clients import Clients, group_users, one_user_per_client
 from edge.data.published import PublishedRatings, read_published_ml_1m
 from edge.data.readers.detect import read_ratings
+from edge.data.readers.titles import read_item_titles
 from edge.data.regression import generate_regression
 from edge.data.split import (
     Split,
@@ -113,12 +114,16 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         fleet = build_fleet(loaded, store.n_clients)
         return Assembly(regression, fleet, RegressionEvaluator(regression, seed), facts)
     published = _published(loaded)
+    read: RatingsFile | None
     if published is None:
-        ratings, facts = _ratings(loaded)
+        ratings, read = _ratings(loaded)
         split = _split(loaded, ratings)
     else:
-        ratings, split = published.file.store, published.split
-        facts = _facts(published.file) | {"rated_negatives": published.rated_negatives}
+        read, split = published.file, published.split
+        ratings = read.store
+    facts = {} if read is None else _facts(read)
+    if published is not None:
+        facts |= {"rated_negatives": published.rated_negatives}
     clients = _clients(scenario.data, split, seed)
     _check_cohort(loaded, clients.n_clients)
     if published is None:
@@ -145,7 +150,8 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     fleet = build_fleet(loaded, clients.n_clients)
     negatives = None if published is None else published.negatives
     evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed, negatives)
-    return Assembly(workload, fleet, evaluator, facts, catalogue=catalogue_facts(ratings))
+    catalogue = catalogue_facts(ratings, None if read is None else read_item_titles(read))
+    return Assembly(workload, fleet, evaluator, facts, catalogue=catalogue)
 
 
 def _published(loaded: LoadedScenario) -> PublishedRatings | None:
@@ -160,13 +166,14 @@ def _facts(read: RatingsFile) -> dict[str, Any]:
     return {"format": read.format, "rows": read.rows, "duplicates": read.duplicates}
 
 
-def _ratings(loaded: LoadedScenario) -> tuple[RatingStore, dict[str, Any]]:
+def _ratings(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
+    """Return the ratings, and the file that they are from, if any."""
     data = loaded.scenario.data
     if isinstance(data, SyntheticRatings):
-        return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), {}
+        return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), None
     assert isinstance(data, FileRatings)
     read = read_ratings(loaded.resolve(("data", "path")), data.source)
-    return _limited(read.store, data, loaded), _facts(read)
+    return _limited(read.store, data, loaded), read
 
 
 def _limited(store: RatingStore, data: SyntheticRatings | FileRatings, loaded: LoadedScenario) -> RatingStore:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.metrics.schemas import SCHEMA_VERSION
 from coordinator.run_directory import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
 from coordinator.scenario.load import load
 from edge.learning import fedrecon_kernels as kernels
@@ -19,13 +20,14 @@ from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedReconSettings
 from edge.learning.local_steps import Ridge
 from edge.serving.errors import ExportError
 from edge.serving.metadata import ModelInfo
-from edge.serving.recommender_graph import ItemModel, UserModel
+from edge.serving.recommender_graph import ItemModel, Mask, UserModel
 from edge.serving.stateless_graph import stateless_model
+from edge.serving.stateless_mask import MaskRule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedModel:
-    """The global model of a run of FedRecon, and how a device fits itself to it.
+    """The global model of a run of FedRecon or FedMMF, and how a device fits itself to it.
 
     Attributes
     ----------
@@ -33,16 +35,22 @@ class TrainedModel:
     user_bias : whether users have a bias.
     ridge : how user factors are fitted.
     info : for the metadata of an export.
+    masked : whether the model is that of what masks leave (FedMMF).
+    devices : how many the run had.
     """
 
     items: ItemModel
     user_bias: bool
     ridge: Ridge
     info: ModelInfo
+    masked: bool
+    devices: int
 
-    def stateless(self, top: int) -> bytes:
-        """Return the model file for anyone; see :func:`edge.serving.stateless_graph.stateless_model`."""
-        return stateless_model(self.items, self.ridge, self.info, user_bias=self.user_bias, top=top)
+    def stateless(self, top: int, mask: MaskRule | Mask | None = None) -> bytes:
+        """Return the model file for a history; see :func:`edge.serving.stateless_graph.stateless_model`."""
+        return stateless_model(
+            self.items, self.ridge, self.info, user_bias=self.user_bias, top=top, mask=mask
+        )
 
     def user(self, items: npt.NDArray[np.int64], ratings: npt.NDArray[np.float32]) -> UserModel:
         """Return what one device reconstructs from its ratings, for ``recommender_model``.
@@ -60,17 +68,14 @@ class TrainedModel:
         return UserModel(local[: model.width], float(local[-1]) if self.user_bias else 0.0)
 
 
-def read_trained(directory: Path, *, masked: bool = False) -> TrainedModel:
-    """Read the model that a run of FedRecon has left in its directory.
-
-    With ``masked`` a run of FedMMF will do, too: its model is that of what the masks leave.
+def read_trained(directory: Path) -> TrainedModel:
+    """Read the model that a run of FedRecon or FedMMF has left in its directory.
 
     Raises
     ------
     ExportError
-        For a directory without a file that is needed, another method than ``fedrecon``, user factors that
-        persist on devices, or a reconstruction by other means than ridge regression, which has no closed form
-        to put into a graph.
+        For a directory without a file that is needed, another method, user factors that persist on devices, or
+        a reconstruction by other means than ridge regression, which has no closed form to put into a graph.
     ScenarioError
         If the scenario in it is none that this version reads.
     """
@@ -80,12 +85,13 @@ def read_trained(directory: Path, *, masked: bool = False) -> TrainedModel:
                 f"{directory}: has no {name}; give the directory of a finished run over ratings, "
                 "made by this version of recfleet"
             )
+    manifest, catalogue = _json(directory / MANIFEST), _json(directory / ITEMS)
+    if manifest["schema_version"] != SCHEMA_VERSION:
+        raise ExportError(f"{directory}: was made by another version of recfleet; run the scenario again")
     scenario = load(directory / RESOLVED_SCENARIO, references=False).scenario
     settings = scenario.learning
-    wanted = (FedReconSettings, FedMMFSettings) if masked else (FedReconSettings,)
-    if not isinstance(settings, wanted):
-        names = "fedrecon and fedmmf" if masked else "fedrecon"
-        raise ExportError(f"{directory}: was learnt by another method than {names}, and is not exported so")
+    if not isinstance(settings, FedReconSettings | FedMMFSettings):
+        raise ExportError(f"{directory}: was learnt by another method than fedrecon and fedmmf")
     if settings.user_factors == "persistent":
         raise ExportError(
             f"{directory}: learning.user_factors is 'persistent': user factors stay on the devices, and a run"
@@ -96,11 +102,10 @@ def read_trained(directory: Path, *, masked: bool = False) -> TrainedModel:
         raise ExportError(
             f"{directory}: learning.reconstruction.method is {ridge.method!r}; an export needs 'ridge'"
         )
-    manifest, catalogue = _json(directory / MANIFEST), _json(directory / ITEMS)
     state = _arrays(directory / MODEL)
     factors = state[FACTORS]
     bias = state.get(BIAS, np.zeros(len(factors), np.float32))
-    labels, limits = catalogue["labels"], catalogue["rating_range"]
+    labels, limits, titles = (catalogue[name] for name in ("labels", "rating_range", "titles"))
     info = ModelInfo(
         scenario=str(manifest["scenario"]),
         seed=int(manifest["seed"]),
@@ -108,8 +113,16 @@ def read_trained(directory: Path, *, masked: bool = False) -> TrainedModel:
         n_items=len(factors),
         item_labels=None if labels is None else tuple(labels),
         rating_range=None if limits is None else (limits[0], limits[1]),
+        titles=None if titles is None else tuple(titles),
     )
-    return TrainedModel(ItemModel(factors, bias, float(state[MEAN][0])), settings.user_bias, ridge, info)
+    return TrainedModel(
+        items=ItemModel(factors, bias, float(state[MEAN][0])),
+        user_bias=settings.user_bias,
+        ridge=ridge,
+        info=info,
+        masked=isinstance(settings, FedMMFSettings),
+        devices=int(manifest["data"]["clients"]),
+    )
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What one device of a finished run would serve from: its own factors and its own mask, for an export."""
+"""Exports that need more than the run directory: item features, and what a device has of its own ratings."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from coordinator.assembly import assemble
-from coordinator.export import TrainedModel, read_trained
+from coordinator.export import TrainedModel
 from coordinator.features import item_features
 from coordinator.run_directory import RESOLVED_SCENARIO
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
+from edge.data.features import ItemFeatures
 from edge.learning.fedmmf import FedMMF
-from edge.masks.base import limited
+from edge.masks.base import Features, limited
+from edge.masks.one_order import OneOrderSettings
+from edge.masks.zero_order import ZeroOrderSettings
 from edge.serving.errors import ExportError
 from edge.serving.mask_graph import mask_model
 from edge.serving.recommender_graph import Mask, UserModel, recommender_model
+from edge.serving.stateless_mask import MaskRule, OneOrderRule, ZeroOrderRule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +38,10 @@ class PersonalModel:
         """Return the model file of the whole; see :mod:`edge.serving.recommender_graph`."""
         return recommender_model(self.trained.items, self.user, self.trained.info, mask=self.mask, top=top)
 
+    def stateless(self, top: int) -> bytes:
+        """Return the model file that takes the device's ratings as they come, and has its mask inside."""
+        return self.trained.stateless(top, self.mask)
+
     def mask_alone(self) -> bytes:
         """Return the model file of the mask; see :func:`edge.serving.mask_graph.mask_model`.
 
@@ -44,26 +52,67 @@ class PersonalModel:
         return mask_model(self.mask.kind, self.mask.weights, self.trained.info, features=self.mask.features)
 
 
-def read_personal(directory: Path, device: int, overrides: Sequence[str]) -> PersonalModel:
+def check_device(trained: TrainedModel, device: int) -> None:
+    """Raise ``ExportError`` unless the run had a device with this id."""
+    if not 0 <= device < trained.devices:
+        raise ExportError(f"there is no device {device}; this fleet has 0 to {trained.devices - 1}")
+
+
+def stateless_of_anyone(directory: Path, trained: TrainedModel, overrides: Sequence[str], top: int) -> bytes:
+    """Return a model file that fits mask and factors to any history.
+
+    Parameters
+    ----------
+    directory, trained : of a run of FedMMF.
+    overrides : settings from the command line, such as where the data is now.
+    top : length of its list.
+
+    Raises
+    ------
+    ExportError : for a mask without a closed form.
+    ScenarioError, DataError : the data is not where the scenario says.
+    """
+    workload, features = _assembled(directory, overrides)
+    fedmmf = workload.algorithm
+    assert isinstance(fedmmf, FedMMF), "such is the model"
+    settings = fedmmf.mask.settings
+    rule: MaskRule
+    if isinstance(settings, ZeroOrderSettings):
+        rule = ZeroOrderRule(fedmmf.mean, settings.shrinkage)
+    elif isinstance(settings, OneOrderSettings):
+        rule = OneOrderRule(
+            fedmmf.mean,
+            limited(fedmmf.features, settings.feature_limit),
+            settings.regularization,
+            settings.intercept_regularization,
+        )
+    else:
+        kind = settings.kind  # type: ignore[attr-defined]  # every kind of mask says which it is
+        raise ExportError(
+            f"a {kind} mask has no closed form that a graph could follow; "
+            "name a device with --device, and its own mask goes into the file"
+        )
+    return _featured(trained, features).stateless(top, rule)
+
+
+def personal_model(
+    directory: Path, trained: TrainedModel, device: int, overrides: Sequence[str]
+) -> PersonalModel:
     """Reconstruct what a device has on its own ratings, with the model that its run has left.
 
     Parameters
     ----------
-    directory : of the run, of ``fedrecon`` or ``fedmmf``.
+    directory, trained : of the run.
     device : its id.
     overrides : settings from the command line, such as where the ratings are now.
 
     Raises
     ------
-    ExportError : as :func:`coordinator.export.read_trained`; for no device, or one of several users.
+    ExportError : for no device, or one of several users.
     ScenarioError, DataError : the ratings are not where the scenario says.
     """
-    trained = read_trained(directory, masked=True)
-    loaded = load(directory / RESOLVED_SCENARIO, overrides)
-    workload = assemble(loaded).workload
-    assert isinstance(workload, RatingWorkload), "fedrecon and fedmmf learn from ratings"
-    if not 0 <= device < workload.n_clients:
-        raise ExportError(f"there is no device {device}; this fleet has 0 to {workload.n_clients - 1}")
+    check_device(trained, device)
+    workload, features = _assembled(directory, overrides)
     if workload.grouped:
         raise ExportError(f"device {device} holds several users; a personal model is for one")
     batch = workload.split.train.gather(workload.clients.users[[device]])
@@ -71,15 +120,26 @@ def read_personal(directory: Path, device: int, overrides: Sequence[str]) -> Per
     algorithm = workload.algorithm
     if not isinstance(algorithm, FedMMF):
         return PersonalModel(trained, trained.user(items, batch.ratings), None)
-    features = item_features(loaded, workload.split.train)
-    assert features is not None, "the scenario was checked"
-    info = dataclasses.replace(trained.info, feature_names=features.names)
     settings = algorithm.mask.settings
     limit = getattr(settings, "feature_limit", None)
+    read: Features | None = None if limit is None else limited(algorithm.features, limit)
     mask = Mask(
         settings.kind,  # type: ignore[attr-defined]  # every kind of mask says which it is
         {name: array[0] for name, array in algorithm.masks(batch).items()},
-        None if limit is None else limited(features.values, limit),
+        read,
     )
     user = trained.user(items, np.asarray(algorithm.masked(batch).ratings))
-    return PersonalModel(dataclasses.replace(trained, info=info), user, mask)
+    return PersonalModel(_featured(trained, features), user, mask)
+
+
+def _assembled(directory: Path, overrides: Sequence[str]) -> tuple[RatingWorkload, ItemFeatures | None]:
+    loaded = load(directory / RESOLVED_SCENARIO, overrides)
+    workload = assemble(loaded).workload
+    assert isinstance(workload, RatingWorkload), "fedrecon and fedmmf learn from ratings"
+    return workload, item_features(loaded, workload.split.train)
+
+
+def _featured(trained: TrainedModel, features: ItemFeatures | None) -> TrainedModel:
+    """Return the model with the names of the features in its information."""
+    assert features is not None, "the scenario was checked"
+    return dataclasses.replace(trained, info=dataclasses.replace(trained.info, feature_names=features.names))

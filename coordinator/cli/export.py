@@ -9,11 +9,11 @@ import click
 
 from coordinator.cli.options import setting_option
 from coordinator.cli.refusals import refusals
-from coordinator.export import read_trained
-from coordinator.export_device import read_personal
+from coordinator.export import TrainedModel, read_trained
+from coordinator.export_device import check_device, personal_model, stateless_of_anyone
 from coordinator.run_directory import write_atomically
 from device_profiles.units import format_bytes
-from edge.serving.compression import Compression, compress
+from edge.serving.compression import compress
 from edge.serving.titles_file import read_titles
 
 _PATH = click.Path(path_type=Path)
@@ -25,10 +25,10 @@ _PATH = click.Path(path_type=Path)
     "--kind",
     type=click.Choice(["stateless", "recommender", "mask"]),
     required=True,
-    help="stateless: takes a history of ratings, holds nothing of any user. recommender: ranks for the user "
-    "of --device. mask: the private mask of --device, alone.",
+    help="stateless: takes a history of ratings, and holds nothing of any user but the mask of --device, if "
+    "one is named. recommender: ranks for the user of --device. mask: the private mask of --device, alone.",
 )
-@click.option("--device", type=click.IntRange(min=0), help="Whose model, for recommender and mask.")
+@click.option("--device", type=click.IntRange(min=0), help="Whose model.")
 @setting_option
 @click.option("--top", type=click.IntRange(min=1), default=100, show_default=True, help="Length of its list.")
 @click.option("--titles", type=_PATH, metavar="FILE", help="CSV of item,title to keep in the model.")
@@ -50,28 +50,37 @@ def export(
 ) -> None:
     """Write the model that the run directory RUN holds as an ONNX file.
 
-    A personal model is made from the device's ratings, which are read where the scenario says; say where they
-    are now with --set data.path=… Needs the extra: pip install 'recfleet[export]'.
+    A device's model is made from its ratings, and one with masks needs the features of the items: both are
+    read where the scenario says; say where they are now with --set data.path=…
+
+    Needs the extra: pip install 'recfleet[export]'.
     """
     if int8 and fp16:
         raise click.UsageError("--int8 and --fp16 exclude each other; leave one out")
-    if (device is None) is not (kind == "stateless"):
-        raise click.UsageError(
-            "--kind stateless is nobody's; leave --device out"
-            if kind == "stateless"
-            else f"--kind {kind} is one device's; name it with --device"
-        )
-    personal = None if device is None else read_personal(run, device, settings)
-    trained = read_trained(run) if personal is None else personal.trained
+    if device is None and kind != "stateless":
+        raise click.UsageError(f"--kind {kind} is one device's; name it with --device")
+    trained = read_trained(run)
     if titles is not None:
         info = dataclasses.replace(trained.info, titles=read_titles(titles, trained.info))
         trained = dataclasses.replace(trained, info=info)
-    how: Compression = "int8" if int8 else "fp16" if fp16 else "none"
-    if personal is None:
-        model = trained.stateless(top)
-    else:
-        personal = dataclasses.replace(personal, trained=trained)
-        model = personal.recommender(top) if kind == "recommender" else personal.mask_alone()
-    contents = compress(model, how)
+    model = _model(run, trained, kind, device, settings, top)
+    contents = compress(model, "int8" if int8 else "fp16" if fp16 else "none")
     write_atomically(output, contents)
     click.echo(f"{output}: {kind}, {trained.info.n_items} items, {format_bytes(len(contents))}")
+    if kind == "stateless" and device is not None and not trained.masked:
+        click.echo("the same for every device: fedrecon has nothing of one in a stateless model", err=True)
+
+
+def _model(
+    run: Path, trained: TrainedModel, kind: str, device: int | None, settings: tuple[str, ...], top: int
+) -> bytes:
+    if kind == "stateless" and not trained.masked:
+        if device is not None:
+            check_device(trained, device)
+        return trained.stateless(top)
+    if device is None:
+        return stateless_of_anyone(run, trained, settings, top)
+    personal = personal_model(run, trained, device, settings)
+    if kind == "mask":
+        return personal.mask_alone()
+    return personal.stateless(top) if kind == "stateless" else personal.recommender(top)

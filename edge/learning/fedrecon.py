@@ -5,8 +5,7 @@ algorithm 1, applied to r̂_ui = μ + b_i + b_u + p_u·q_i. Global: item factors
 made anew every round and never uploaded: user factors p_u and user bias b_u.
 
 With ``user_factors: persistent`` a device keeps p_u and b_u and takes its steps from there, as in federated
-factorisation with state on the devices: Ammad-ud-din et al., "Federated Collaborative Filtering" (2019); Chai
-et al., "Secure Federated Matrix Factorization" (2019), algorithm 2.
+factorisation with state on the devices: Chai et al., "Secure Federated Matrix Factorization" (2019).
 
 A round on a device: split the ratings into support and query (or use all for both); from zero, fit p_u and
 b_u to the support with the items frozen, by ridge regression (b_u solved jointly) or gradient steps; with p_u

@@ -49,6 +49,8 @@ class GraphWriter:
         self._outputs: list[Any] = []
         self._constants: list[Any] = []
         self._names: set[str] = set()
+        self.float32: int = self._onnx.TensorProto.FLOAT
+        """What ``Cast`` calls float32."""
 
     def constant(self, name: str, values: npt.NDArray[Any]) -> str:
         """Add an initializer, stored as raw little-endian bytes; a name that is there already is kept."""

@@ -129,12 +129,16 @@ def recommender_model(
     kind = "recommender"
     if mask is not None:
         kind = f"recommender/{mask.kind}"
-        score = writer.node("Add", score, _masked(writer, mask, info))
+        score = writer.node("Add", score, add_own_mask(writer, mask, info))
     add_top(writer, score, rated, n_items=items.n_items, top=top)
     return writer.model(info.properties(kind))
 
 
-def _masked(writer: GraphWriter, mask: Mask, info: ModelInfo) -> str:
+def add_own_mask(writer: GraphWriter, mask: Mask, info: ModelInfo) -> str:
+    """Add a device's mask and return the name of what it says of every item, float32 [n_items].
+
+    Raises ``ExportError`` for a mask that contradicts itself or the catalogue.
+    """
     width = check_mask(mask.kind, mask.weights)
     if (width is None) != (mask.features is None):
         raise ExportError(f"features of a {mask.kind} mask: give {'None' if width is None else 'them'}")

@@ -10,7 +10,7 @@ from edge.serving.errors import ExportError, ModelFileError
 from edge.serving.loading import LoadedModel
 from edge.serving.ratings_file import History
 from edge.serving.session import Session
-from edge.serving.stateless_graph import STATELESS
+from edge.serving.stateless_graph import STATELESS, is_stateless
 
 
 class Recommendation(NamedTuple):
@@ -22,7 +22,7 @@ class Recommendation(NamedTuple):
 
 def check_kind(model: LoadedModel) -> None:
     """Raise ``ModelFileError`` unless the model takes a history of ratings."""
-    if model.kind != STATELESS:
+    if not is_stateless(model.kind):
         raise ModelFileError(
             f"a model of kind {model.kind!r} takes no ratings; give one of kind {STATELESS!r}"
         )

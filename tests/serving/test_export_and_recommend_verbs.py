@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from serving_models import info_for, item_model, user_model
 
 from coordinator.cli.entry import execute
-from coordinator.export import TrainedModel, read_trained
+from coordinator.export import read_trained
 from edge.errors import DataError
 from edge.learning.local_steps import Ridge
 from edge.serving.errors import ModelFileError
@@ -68,6 +69,33 @@ def test_from_a_run_to_recommendations(run_directory: Path, capsys: pytest.Captu
     np.testing.assert_allclose([score for *_, score in shown], scores[best], atol=1e-3)
 
 
+def test_titles_that_lie_beside_the_ratings_are_in_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{user}\t{item}\t{1 + (user + item) % 5}\t0" for user in range(40) for item in range(9)]
+    Path("u.data").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    Path("u.item").write_text("".join(f"{item}|Film {item}|\n" for item in range(8)), encoding="utf-8")
+    data = "{source: movielens-100k, path: u.data}"
+    text = SCENARIO.replace("{source: synthetic-ratings, users: 60, items: 80, ratings_per_user: 20}", data)
+    Path("small.yaml").write_text(text, encoding="utf-8")
+    assert execute(["run", "small.yaml", "--quiet", "--out", "run"]) == 0
+    assert execute(["export", "run", "--kind", "stateless", "-o", "m.onnx"]) == 0
+    Path("mine.csv").write_text("".join(f"{item},5\n" for item in range(1, 8)), encoding="utf-8")
+    capsys.readouterr()
+    assert execute(["recommend", "m.onnx", "--ratings", "mine.csv"]) == 0
+    rows = [line.split("│")[2:4] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    assert sorted((item.strip(), title.strip()) for item, title in rows) == [("0", "Film 0"), ("8", "8")]
+
+
+def test_a_run_of_another_version_is_refused(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = json.loads((run_directory / "manifest.json").read_text(encoding="utf-8"))
+    manifest["schema_version"] -= 1
+    (run_directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    assert execute(["export", "run", "--kind", "stateless", "-o", "m.onnx"]) == 2
+    assert "was made by another version of recfleet" in capsys.readouterr().err
+
+
 def test_the_same_run_exports_the_same_bytes(run_directory: Path) -> None:
     for name in ("a.onnx", "b.onnx"):
         assert execute(["export", "run", "--kind", "stateless", "--int8", "-o", name]) == 0
@@ -93,7 +121,8 @@ def test_ids_are_those_of_the_data(
     Path("small.yaml").write_text(text, encoding="utf-8")
     assert execute(["run", "small.yaml", "--quiet", "--out", "run"]) == 0
     kept = json.loads(Path("run/items.json").read_text(encoding="utf-8"))
-    assert kept == {"labels": [item * 10 for item in range(20)], "rating_range": [1.0, 5.0]}
+    labels = [item * 10 for item in range(20)]
+    assert kept == {"labels": labels, "rating_range": [1.0, 5.0], "titles": None}
     Path("titles.csv").write_text(
         'item,title\n0,Zero\n190,"Nine, \x1b[31mteen"\n777,Other\n', encoding="utf-8"
     )
@@ -157,7 +186,7 @@ def test_other_reconstructions_are_refused(
 
 def test_a_device_without_user_bias_reconstructs_factors_alone(run_directory: Path) -> None:
     trained = read_trained(run_directory)
-    without = TrainedModel(trained.items, False, trained.ridge, trained.info)
+    without = dataclasses.replace(trained, user_bias=False)
     items, ratings = np.array([3, 5]), np.array([4, 1], np.float32)
     user = without.user(items, ratings)
     assert user.bias == 0.0

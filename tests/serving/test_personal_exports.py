@@ -13,6 +13,7 @@ from coordinator.run_directory import MODEL
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
+from edge.serving.loading import load_model
 
 SCENARIO = """
 format: 1
@@ -95,12 +96,43 @@ def test_a_mask_alone(tmp_path: Path, method: str) -> None:
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", list(LEARNING))
+@pytest.mark.parametrize("device", [True, False])
+def test_a_stateless_model_needs_the_ratings_alone(tmp_path: Path, method: str, device: bool) -> None:
+    if method in ("two-order", "high-order") and not device:
+        return  # refused, see below
+    directory, loaded = made_run(tmp_path, LEARNING[method])
+    file = tmp_path / "m.onnx"
+    whose = ["--device", "7"] if device else []
+    assert execute(["export", str(directory), "--kind", "stateless", *whose, "-o", str(file)]) == 0
+    workload = assemble(loaded).workload
+    assert isinstance(workload, RatingWorkload)
+    with np.load(directory / MODEL) as saved:
+        state = {name: saved[name] for name in saved.files}
+    batch = workload.split.train.gather(workload.clients.users[[7]])
+    expected = workload.algorithm.scores(state, batch, np.zeros(1, np.uint64))[0]
+    scores, _, _ = run_model(file, items=batch.items.astype(np.int64), ratings=batch.ratings)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4)
+    again = tmp_path / "again.onnx"
+    assert execute(["export", str(directory), "--kind", "stateless", *whose, "-o", str(again)]) == 0
+    assert again.read_bytes() == file.read_bytes()
+    loaded_file = load_model(file)
+    inside = "" if method == "fedrecon" else f"/own/{method}" if device else f"/{method}"
+    assert loaded_file.kind == f"stateless{inside}"
+
+
 @pytest.mark.parametrize(
     ("learning", "arguments", "message"),
     [
         ("{}", ["--kind", "recommender"], "--kind recommender is one device's; name it with --device"),
-        ("{}", ["--kind", "stateless", "--device", "1"], "is nobody's; leave --device out"),
-        ("{}", ["--kind", "stateless"], "was learnt by another method than fedrecon"),
+        (LEARNING["two-order"], ["--kind", "stateless"], "a two-order mask has no closed form"),
+        (LEARNING["high-order"], ["--kind", "stateless"], "name a device with --device"),
+        ("{}", ["--kind", "stateless", "--device", "30"], "there is no device 30; this fleet has 0 to 29"),
+        (
+            LEARNING["fedrecon"],
+            ["--kind", "stateless", "--device", "30"],
+            "there is no device 30; this fleet has 0 to 29",
+        ),
         ("{}", ["--kind", "mask", "--device", "30"], "there is no device 30; this fleet has 0 to 29"),
         (LEARNING["fedrecon"], ["--kind", "mask", "--device", "1"], "in runs of fedmmf only"),
     ],
