@@ -74,8 +74,9 @@ def read_trained(directory: Path) -> TrainedModel:
     Raises
     ------
     ExportError
-        For a directory without a file that is needed, another method, user factors that persist on devices, or
-        a reconstruction by other means than ridge regression, which has no closed form to put into a graph.
+        For a directory without a file that is needed, another method, user factors that persist on
+        devices, or a reconstruction by other means than ridge regression, which has no closed form to put
+        into a graph.
     ScenarioError
         If the scenario in it is none that this version reads.
     """
