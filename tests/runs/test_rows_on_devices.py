@@ -148,6 +148,21 @@ def test_rounds_that_overlap_do_not_see_each_others_rows(tmp_path: Path) -> None
         assert run.digest() == first.digest()
 
 
+def test_a_session_that_ends_while_a_batch_is_computed_leaves_the_old_row(tmp_path: Path) -> None:
+    """The result of such a device may be there already, computed along with the others."""
+    sessions = (
+        "fleet.availability={kind: on-off, session: {distribution: exponential, mean: 6 s},"
+        " gap: {distribution: exponential, mean: 2 s}}"
+    )
+    runs = [
+        Run(tmp_path / str(batch), (*OVERLAPPING, sessions, f"compute.batch={batch}")) for batch in (1, 256)
+    ]
+    ended = rows_of(runs[1].outcome, "device_rounds")
+    assert any((row["stage"], row["reason"]) == ("compute", "session-ended") for row in ended)
+    assert runs[0].digest() == runs[1].digest()
+    assert runs[1].rows.tobytes() == runs[1].replayed().tobytes()
+
+
 def test_workers_change_nothing(tmp_path: Path) -> None:
     alone, pooled = (
         Run(tmp_path / str(n), (*OVERLAPPING, "rounds.count=4", f"compute.workers={n}", "compute.batch=6"))
