@@ -80,7 +80,36 @@ LINES = {
     "persistent, 1 step": Line("persistent", 1),
     "persistent, 5 steps": Line("persistent", 5),
 }
-CHOSEN: dict[str, dict[str, Choice]] = {}
+CHOSEN = {
+    "seen": {
+        "ridge": Choice(0.016, 24, 0.06),
+        "reconstructed, 1 step": Choice(0.024, 12, 0.02),
+        "reconstructed, 5 steps": Choice(0.016, 24, 0.02),
+        "persistent, 1 step": Choice(0.016, 24, 0.02, 1.5),
+        "persistent, 5 steps": Choice(0.024, 24, 0.06),
+    },
+    "unseen": {
+        "ridge": Choice(0.016, 24, 0.006667),
+        "reconstructed, 1 step": Choice(0.024, 24, 0.002222),
+        "reconstructed, 5 steps": Choice(0.016, 24, 0.002222, 0.666667),
+        "persistent, 1 step": Choice(0.016, 24, 0.02, 1.5),
+        "persistent, 5 steps": Choice(0.016, 24, 0.006667),
+    },
+    "seen, masks": {
+        "ridge": Choice(0.016, 48, 0.02),
+        "reconstructed, 1 step": Choice(0.016, 24, 0.02, 1.5),
+        "reconstructed, 5 steps": Choice(0.016, 24, 0.02),
+        "persistent, 1 step": Choice(0.016, 24, 0.02),
+        "persistent, 5 steps": Choice(0.016, 48, 0.02),
+    },
+    "seen, 20 a round": {
+        "ridge": Choice(0.024, 24, 0.02),
+        "reconstructed, 1 step": Choice(0.036, 24, 0.02),
+        "reconstructed, 5 steps": Choice(0.024, 24, 0.02),
+        "persistent, 1 step": Choice(0.024, 24, 0.02, 1.5),
+        "persistent, 5 steps": Choice(0.024, 24, 0.02),
+    },
+}
 """What ``--validation`` chose, by table and line."""
 SEEDS = range(1, 6)
 LEAST_GAIN = 3e-4
