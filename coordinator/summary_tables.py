@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from coordinator.metrics.schemas import SUM_STAGES
 from coordinator.summary import GROUPINGS, PERCENTILES
@@ -136,6 +137,35 @@ def _audit_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def _inference_table(summary: Mapping[str, Any]) -> Table:
+    """Return what devices' own models take on each class of devices, simulated."""
+    table = Table(title="on-device inference", title_justify="left")
+    table.add_column("class")
+    for heading in ("inferences", "p50", "p99", "energy", "model", "memory"):
+        table.add_column(heading, justify="right")
+    for name, group in summary["inference_by_class"].items():
+        table.add_row(
+            name,
+            str(group["inferences"]),
+            *(_percentile(group["latency_s"], name) for name in ("p50", "p99")),
+            f"{group['mean_energy_j']:.3g} J",
+            format_bytes(group["model_bytes"]),
+            format_bytes(group["max_memory_bytes"]),
+        )
+    return table
+
+
+def _measured_inference(summary: Mapping[str, Any]) -> Text:
+    here = summary["measured"]["inference"]
+    latency_s, memory = here["host_latency_s"], here["host_session_bytes"]
+    return Text(
+        f"measured here: p50 {_percentile(latency_s, 'p50')}, p99 {_percentile(latency_s, 'p99')}; "
+        f"session opened in p50 {_percentile(here['host_opening_s'], 'p50')}, {format_bytes(memory['p50'])}; "
+        f"largest error {here['max_absolute_error']['max']:.2g}, "
+        f"relative {here['max_relative_error']['max']:.2g}"
+    )
+
+
 def _endings_table(summary: Mapping[str, Any]) -> Table:
     table = Table(title="not completed", title_justify="left")
     for heading in ("outcome", "stage", "reason"):
@@ -148,7 +178,7 @@ def _endings_table(summary: Mapping[str, Any]) -> Table:
 
 def render(summary: Mapping[str, Any]) -> Group:
     """Return the summary for a terminal: overview, device classes, networks, and what was not completed."""
-    parts = [_overview_table(summary)]
+    parts: list[Table | Text] = [_overview_table(summary)]
     parts.extend(_groups_table(summary, grouping) for grouping in GROUPINGS if summary[f"by_{grouping}"])
     if summary["stages"]:
         parts.append(_stages_table(summary))
@@ -156,6 +186,8 @@ def render(summary: Mapping[str, Any]) -> Group:
         parts.append(_class_stages_table(summary))
     if summary["audit"]:
         parts.append(_audit_table(summary))
+    if summary["inference_by_class"]:
+        parts.extend((_inference_table(summary), _measured_inference(summary)))
     if summary["not_completed"]:
         parts.append(_endings_table(summary))
     return Group(*parts)

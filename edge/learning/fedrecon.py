@@ -341,6 +341,24 @@ class FedRecon:
             scores[first:end] = kernels.score_catalogue(table, fitted)
         return scores
 
+    def reconstruct(
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> npt.NDArray[Any]:
+        """Reconstruct users from all of ``support``, from what they keep, and return their local parameters.
+
+        They are [n, k + 1]: user factors, then the user bias; [n, k] without user biases.
+        """
+        table, s = self._table(state), self.settings
+        users = np.empty((len(support.indptr) - 1, s.factors + s.user_bias), self.dtype)
+        for first, end in kernels.blocks(support.indptr):
+            _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
+            users[first:end] = kernels.unknowns_of(table, fitted)
+        return users
+
     def _reconstruct(
         self,
         table: kernels.Table,

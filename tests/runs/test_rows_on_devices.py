@@ -11,6 +11,7 @@ import pytest
 from run_helpers import IDEAL_PROFILES, Silent, rows_of, run_text
 from secure_helpers import IDEAL_WIRE, faults, secure
 
+from coordinator import inference
 from coordinator.assembly import assemble
 from coordinator.cli.entry import execute
 from coordinator.runner import RunOutcome, run_assembled
@@ -255,6 +256,30 @@ def test_an_evaluation_goes_on_from_the_rows_and_changes_none(tmp_path: Path) ->
     assert measured == [pytest.approx(rmse, rel=1e-6)]
     fresh = workload.algorithm.predict(state, support, query, keys)
     assert not np.array_equal(fresh, predicted)
+
+
+def test_devices_that_run_their_models_go_on_from_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs: list[npt.NDArray[np.float32]] = []
+    run_round = inference.run_round
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        found = run_round(*args, **kwargs)
+        outputs.append(found.outputs["scores"].copy())
+        return found
+
+    monkeypatch.setattr(inference, "run_round", noted)
+    run = Run(tmp_path / "with", ("inference={every: 5, devices: 9, top: 3}",))
+    assert run.rows.tobytes() == Run(tmp_path / "without").rows.tobytes()
+    with np.load(run.outcome.directory / "model.npz") as saved:
+        state = {name: saved[name] for name in saved.files}
+    devices = np.array([row["device"] for row in rows_of(run.outcome, "inferences")])
+    users = run.workload.clients.users[devices]
+    support, keys = run.workload.split.train.gather(users), np.zeros(9, np.uint64)
+    expected = run.workload.algorithm.scores(state, support, keys, run.rows[users])
+    np.testing.assert_allclose(outputs[-1], expected, rtol=2e-5, atol=2e-5)
+    assert np.abs(run.workload.algorithm.scores(state, support, keys) - expected).max() > 1e-2
 
 
 def test_clients_of_several_users_keep_a_row_of_each(tmp_path: Path) -> None:
