@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -62,7 +62,7 @@ from edge.data.store import RatingStore
 from edge.data.synthetic import generate_ratings
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.tenseal_scheme import TensealScheme
-from edge.learning.base import Problem
+from edge.learning.base import Problem, Recommender
 from edge.learning.registry import create
 from edge.secagg.cryptography import MODELLED, REAL
 
@@ -159,7 +159,8 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
             "features_hash": features.content_hash(),
         }
     problem = rating_problem(split, None if features is None else features.values)
-    workload = RatingWorkload(create(scenario.learning, problem), split, clients, seed)
+    recommender = cast(Recommender, create(scenario.learning, problem))
+    workload = RatingWorkload(recommender, split, clients, seed)
     fleet = build_fleet(loaded, clients.n_clients)
     negatives = None if published is None else published.negatives
     evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed, negatives)

@@ -147,6 +147,8 @@ class SimulatedCohort:
         elif shield is not None:
             self.protect = self._lay_out
         """Makes of a device's update what may be seen of it; None where everything may."""
+        self.keep = workload.keep
+        """Puts what a device keeps between rounds into its storage; None: devices keep nothing."""
         self.clipped = np.zeros(len(ids), dtype=np.bool_)
         """Whose update was longer than the privacy of the run allows."""
         self._applied: list[int] = []

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.crypto_costs import CryptoCosts
-from edge.learning.base import ClientUpdate
+from edge.learning.base import Array, ClientUpdate
 from edge.messages import Model
 from edge.secagg.participant import Participant
 from edge.transport.cohort import CohortLinks
@@ -80,6 +80,10 @@ class RoundServices(Protocol):
 
         Gives the reason instead when the update cannot be protected (it is not finite).
         """
+
+    @property
+    def keep(self) -> Callable[[int, Array], None] | None:
+        """Puts what a device, by its id, keeps between rounds into its storage; None: none keeps anything."""
 
     @property
     def secure_sum(self) -> SumOfRound | None:

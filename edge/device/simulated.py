@@ -375,6 +375,10 @@ class SimulatedDevice(DeviceLink):
         self.loss = result.loss
         self._computing = None
         self._log_event(_COMPUTED, _COMPUTE, start_s, _NONE)
+        if services.keep is not None and result.local is not None:
+            # Now, not when the report has arrived: a device cannot know whether it will.
+            services.keep(self.device, result.local)
+            result = result._replace(local=None)
         protect = services.protect
         return result if protect is None else protect(self, result)
 
