@@ -19,7 +19,8 @@ RUN = "run"
 
 
 class Devices:
-    devices = [7]
+    def __init__(self) -> None:
+        self.devices = [7]
 
     def invite(self, round_: ActiveRound, invitation: Broadcast) -> None:
         message = invitation.message
