@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from coordinator.faults.base import ORDER
 from coordinator.scenario.data_section import SyntheticRatings, SyntheticRegression
 from coordinator.scenario.errors import Problem, did_you_mean
-from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
+from coordinator.scenario.faults_section import Fault, stages_of
 from device_profiles.quantities import quoted
 from edge.vocabulary import label
 
@@ -39,8 +39,8 @@ def _phase_problems(scenario: Scenario, fault: Fault) -> Iterator[Problem]:
             yield Problem(path, f"unknown phase {quoted(phase)}", hint)
     if fault.at_stage is None or unknown:
         return
-    modes = dict.fromkeys(scenario.secure_in(phase).mode for phase in fault.during or phases or [""])
-    reached = dict.fromkeys(stage for mode in modes for stage in STAGES_OF_MODE[mode])
+    sections = dict.fromkeys(scenario.secure_in(phase) for phase in fault.during or phases or [""])
+    reached = dict.fromkeys(stage for section in sections for stage in stages_of(section))
     if fault.at_stage not in reached:
         message = f"no device comes to the stage {quoted(fault.at_stage)} there"
     elif fault.at_stage not in {label(stage) for stage in fault.kind.stages}:

@@ -30,6 +30,7 @@ from coordinator.faults.slowdown import Slowdown
 from coordinator.faults.vanish import Vanish
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.model import Section, require
+from coordinator.scenario.secure_section import Masking, SecureAggregation
 from device_profiles.fields import (
     Form,
     NonNegativeInt,
@@ -59,6 +60,13 @@ STAGES_OF_MODE: Final = {
     "ckks": _labels(*_EVERY_MODE, Stage.MASKED_INPUT, Stage.UNMASK),
 }
 """The stages at which a device can be struck, by the mode of secure aggregation."""
+
+
+def stages_of(section: SecureAggregation) -> tuple[str, ...]:
+    """Return the stages at which a device can be struck where updates are summed as ``section`` says."""
+    stages = STAGES_OF_MODE[section.mode]
+    mixed = isinstance(section, Masking) and section.shielded is not None
+    return (*stages, label(Stage.REPORT)) if mixed else stages
 
 
 def _read_phases(value: object) -> tuple[str, ...]:
