@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
-_FRAME_STAGES = {
-    "off": ("invite", "download", "report", "acknowledge"),
-    "masks": ("invite", "download", "advertise-keys", "share-keys", "masked-input", "unmask", "acknowledge"),
-}
+PLAIN_STAGES = ("invite", "download", "report", "acknowledge")
+"""Where frames can be struck in rounds whose updates are reported."""
 _KINDS = (
     "vanish: {}",
     "reset: {}",
@@ -37,8 +36,8 @@ _PINNED = ("vanish", "reset: {}", "blackout", "late", "duplicate", "reorder", "c
 _OF_COORDINATOR = ("coordinator_slow", "coordinator_crash")
 
 
-def random_faults(generator: random.Random, mode: str = "off", most: int = 4) -> str:
-    """Return the section ``faults`` with one to ``most`` faults; ``mode`` is ``off`` or ``masks``."""
+def random_faults(generator: random.Random, stages: Sequence[str] = PLAIN_STAGES, most: int = 4) -> str:
+    """Return the section ``faults`` with one to ``most`` faults; frames are sent in each of ``stages``."""
     lines = ["faults:"]
     for number in range(generator.randint(1, most)):
         kind = generator.choice(_KINDS)
@@ -49,7 +48,7 @@ def random_faults(generator: random.Random, mode: str = "off", most: int = 4) ->
         must_begin = kind in ("vanish: {}", "reset: {}", "coordinator_crash: {}")
         how = generator.choice(["stage", "time"] if must_begin else ["stage", "time", "always"])
         if how == "stage" and kind.startswith(_PINNED):
-            parts.append(f"at_stage: {generator.choice(_FRAME_STAGES[mode])}")
+            parts.append(f"at_stage: {generator.choice(stages)}")
         elif how == "time" or must_begin:
             parts += [f"at: {generator.uniform(0.0, 6.0):.2f} s", f"for: {generator.uniform(0.2, 5.0):.2f} s"]
         if name in ("blackout", "late", "corrupt", "loss", "latency") and generator.random() < 0.4:
