@@ -212,6 +212,8 @@ class FaultKind(Section):
     """Whether it strikes devices, and not the coordinator."""
     lasting: ClassVar[bool] = False
     """Whether it can begin with a stage and last for some time."""
+    elsewhere: ClassVar[str] = ""
+    """Why it cannot be pinned to stages other than those."""
 
     def problems(self, fault: Fault) -> Iterator[Problem]:
         """Yield what contradicts the fault, with paths relative to it."""
@@ -228,3 +230,4 @@ class LinkFault(FaultKind):
     directed = True
     stages = WITH_FRAMES
     lasting = True
+    elsewhere = "nothing is sent at it"

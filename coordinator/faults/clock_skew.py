@@ -20,6 +20,7 @@ class ClockSkew(FaultKind):
     """The device is wrong about the time: it gives up too early, or works on when the round is over."""
 
     stages: ClassVar[frozenset[Stage]] = frozenset()
+    elsewhere: ClassVar[str] = "a clock is wrong at all stages"
 
     ahead: PositiveSeconds | None = Field(
         default=None, description="by how much its clock is ahead: its deadlines come too early"

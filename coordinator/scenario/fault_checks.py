@@ -44,7 +44,7 @@ def _phase_problems(scenario: Scenario, fault: Fault) -> Iterator[Problem]:
     if fault.at_stage not in reached:
         message = f"no device comes to the stage {quoted(fault.at_stage)} there"
     elif fault.at_stage not in {label(stage) for stage in fault.kind.stages}:
-        message = f"{fault.key} does not strike the stage {quoted(fault.at_stage)}"
+        message = f"{fault.key} cannot be pinned to {quoted(fault.at_stage)}: {fault.kind.elsewhere}"
     else:
         return
     fitting = [label(stage) for stage in ORDER if stage in fault.kind.stages and label(stage) in reached]
