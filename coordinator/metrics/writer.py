@@ -49,7 +49,7 @@ class RunWriter:
     """
 
     def __init__(self, directory: Path, *, record_events: bool = True) -> None:
-        self._directory = directory
+        self.directory = directory
         self._record_events = record_events
         self._digest = RunDigest()
         self._sinks: dict[str, Any] = {}
@@ -105,7 +105,7 @@ class RunWriter:
         """Close the streams, convert them to Parquet and return the run's digest, 32 hexadecimal digits."""
         self.close()
         for table in SCHEMAS:
-            convert(self._directory, table)
+            convert(self.directory, table)
         return self._digest.hexdigest()
 
 
