@@ -40,6 +40,9 @@ RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
 SUMMARY: Final = "summary.json"
 MODEL: Final = "model.npz"
 ITEMS: Final = "items.json"
+VERDICTS: Final = "verdicts.json"
+BASELINE: Final = "baseline"
+"""The run without faults, a whole run directory inside that of the run."""
 PARTIAL_SUFFIX: Final = ".partial"
 
 _HASH_DIGITS: Final = 8
@@ -147,7 +150,13 @@ class RunDirectory:
         self._manifest = manifest
 
     @classmethod
-    def create(cls, target: Path, resolved_scenario: str, manifest: Mapping[str, Any]) -> RunDirectory:
+    def create(
+        cls,
+        target: Path,
+        resolved_scenario: str,
+        manifest: Mapping[str, Any],
+        kept: Mapping[str, Path] | None = None,
+    ) -> RunDirectory:
         """Create the directory, with scenario and manifest in it, in one step.
 
         Parameters
@@ -156,6 +165,8 @@ class RunDirectory:
         resolved_scenario : YAML text of the scenario with all defaults.
         manifest : what the caller knows: ``seed``, ``scenario_hash``, ``split_hash`` …; the schema version,
             the host's facts and the status are added.
+        kept : directories to be copied into the new one, by their names there; they may lie in the run that
+            this one replaces.
 
         Raises
         ------
@@ -186,6 +197,8 @@ class RunDirectory:
         try:
             write_atomically(fresh / RESOLVED_SCENARIO, resolved_scenario.encode())
             write_json(fresh / MANIFEST, whole)
+            for name, source in (kept or {}).items():
+                shutil.copytree(source, fresh / name)
             _clear(partial, target)
             fresh.rename(partial)
         except BaseException:

@@ -110,6 +110,8 @@ def _report(outcome: RunOutcome) -> None:
     output = console()
     summary = json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8"))
     output.print(render(summary))
+    if outcome.baseline_verdicts:
+        output.print(verdict_table(outcome.baseline_verdicts, "thresholds of the baseline"))
     if outcome.verdicts:
         output.print(verdict_table(outcome.verdicts))
     if outcome.reason is not None:
@@ -118,7 +120,7 @@ def _report(outcome: RunOutcome) -> None:
 
 
 def _report_briefly(outcome: RunOutcome) -> None:
-    for result in outcome.verdicts:
+    for result in (*outcome.baseline_verdicts, *outcome.verdicts):
         if not result.held:
             click.echo(str(result), err=True)
     if outcome.status != "finished":
