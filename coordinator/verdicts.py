@@ -28,6 +28,7 @@ def verdict_record(result: ThresholdResult) -> dict[str, Any]:
     threshold = result.threshold
     return {
         "threshold": str(threshold),
+        "key": threshold.key,
         "metric": threshold.metric,
         "tags": dict(threshold.tags),
         "aggregation": threshold.aggregation,

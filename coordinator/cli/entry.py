@@ -37,6 +37,8 @@ class Verb(NamedTuple):
 
 VERBS: Final[Mapping[str, Verb]] = {
     "run": Verb("coordinator.cli.run:run", "Run a scenario and say whether its thresholds held."),
+    "sweep": Verb("coordinator.cli.sweep:sweep", "Run every cell of a scenario's sweep, in parallel."),
+    "compare": Verb("coordinator.cli.compare:compare", "Compare runs, repeats and sweeps, with intervals."),
     "validate": Verb("coordinator.cli.scenarios:validate", "Check scenario files and show every error."),
     "show": Verb("coordinator.cli.scenarios:show", "Print a scenario with all of its defaults, as YAML."),
     "schema": Verb(

@@ -22,6 +22,7 @@ from coordinator.scenario.privacy_section import Privacy
 from coordinator.scenario.protection import fault_problems, privacy_problems, secure_problems
 from coordinator.scenario.rounds_section import Compute, Evaluation, Limits, Phase, Record, Rounds
 from coordinator.scenario.secure_section import NoSecureAggregation, SecureAggregation
+from coordinator.scenario.sweep_section import SweepSection
 from coordinator.scenario.thresholds import BASELINE, Threshold, parse_thresholds, written_thresholds
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
@@ -104,6 +105,10 @@ class Scenario(Section):
     faults: tuple[Fault, ...] = Field(default=(), description="what goes wrong on purpose, and when")
     baseline: Literal["same-seed-without-faults"] | None = Field(
         default=None, description="run the scenario without its faults first, for thresholds to compare with"
+    )
+    sweep: SweepSection | None = Field(
+        default=None,
+        description="settings that `recfleet sweep` varies; `recfleet run` leaves them as they are",
     )
     evaluation: Evaluation = Field(default=Evaluation(), description="when and on whom the model is measured")
     audit: Audit | None = Field(
