@@ -63,7 +63,8 @@ def show(file: Path, settings: tuple[str, ...]) -> None:
 def _cell_lines(cells: Sequence[Cell]) -> Iterator[str]:
     if cells:
         repeat = len(cells[0].runs)
-        yield f"sweep: {len(cells)} cells, {repeat} runs each: {len(cells) * repeat} runs"
+        each = f"{repeat} run each" if repeat == 1 else f"{repeat} runs each"
+        yield f"sweep: {len(cells)} cells, {each}: {len(cells) * repeat} runs"
     for cell in cells:
         yield f"  cell {cell.number}: {cell.label}"
 

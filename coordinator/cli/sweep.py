@@ -52,7 +52,7 @@ def sweep(
     json_file: Path | None,
     junit_file: Path | None,
 ) -> int:
-    """Run every cell of a scenario's sweep, with its repeats, and print one table.
+    """Run every cell of a scenario's sweep, and print one table.
 
     All cells are checked before the first is run. Finished runs in DIR are kept, so the same command goes on
     where an earlier one was stopped. The table is written to sweep.json and sweep.csv in DIR, too.

@@ -36,6 +36,8 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `events.parquet` | a row per event, unless the scenario switches them off |
 | `evaluations.parquet` | a row per value of a metric |
 | `summary.json` | the figures that the command prints |
+| `verdicts.json` | of a finished run: the verdict on each threshold, figures in base units |
+| `baseline/` | with `baseline` in the scenario: the run without faults, a run directory of its own |
 | `trace.json.gz` | rounds and a sample of devices over simulated time; open it in ui.perfetto.dev |
 | `model.npz` | the final global model, by array name |
 | `items.json` | with ratings: the id of each item in the data, or null if generated; the range of ratings |

@@ -19,12 +19,14 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, Literal
 
 from coordinator.baseline import is_run_of
 from coordinator.figures import Figure, run_figures
+from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
-from coordinator.progress import SilentProgress
+from coordinator.progress import RoundSummary, RunObserver, SilentProgress
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import LoadedScenario
 from coordinator.verdicts import read_verdicts
@@ -73,10 +75,40 @@ class Result:
     trace: str | None = None
 
 
-def perform(task: Task) -> Result:
+class InterruptibleProgress(SilentProgress):
+    """Says nothing, and ends a run in order once :meth:`interrupt` has been called.
+
+    Only between rounds and evaluations: a ``KeyboardInterrupt`` out of a signal handler may strike anywhere,
+    and where it strikes a finaliser it is lost.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Take note of a signal; a handler for :func:`signal.signal`."""
+        self._asked = True
+
+    def on_start(self, name: str, rounds: int | None) -> None:
+        """Raise ``KeyboardInterrupt`` if the run shall end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def on_round(self, summary: RoundSummary) -> None:
+        """Raise ``KeyboardInterrupt`` if the run shall end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+        """Raise ``KeyboardInterrupt`` if the run shall end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+def perform(task: Task, progress: RunObserver) -> Result:
     """Do a run, or take the finished one that lies there already."""
     try:
-        return _perform(task)
+        return _perform(task, progress)
     except KeyboardInterrupt:
         return Result("interrupted", error="interrupted by the user")
     except Exception as error:
@@ -87,11 +119,11 @@ def perform(task: Task) -> Result:
         return Result("failed", error=f"{type(error).__name__}: {first_line}", trace=trace)
 
 
-def _perform(task: Task) -> Result:
+def _perform(task: Task, progress: RunObserver) -> Result:
     kept = is_run_of(task.target, task.loaded, None)
     directory = task.target
     if not kept:
-        outcome = run_scenario(task.loaded, target=task.target, observer=SilentProgress())
+        outcome = run_scenario(task.loaded, target=task.target, observer=progress)
         directory = outcome.directory
         if outcome.status == "interrupted":
             return Result("interrupted", directory, error=outcome.reason)
@@ -108,13 +140,14 @@ def serve(requests: Connection) -> None:
     """Do the runs that arrive until the other end is closed; the main function of a worker."""
     # Ctrl-C in a terminal reaches every process of its group: only the parent shall pass it on, once.
     os.setsid()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    progress = InterruptibleProgress()
+    signal.signal(signal.SIGINT, progress.interrupt)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         requests.send(READY)
         while True:
-            requests.send(perform(requests.recv()))
-    except (EOFError, KeyboardInterrupt, BrokenPipeError):
+            requests.send(perform(requests.recv(), progress))
+    except (EOFError, BrokenPipeError):
         return
 
 

@@ -103,9 +103,9 @@ def test_files_in_a_sweep_are_relative_to_the_file_that_names_them(tmp_path: Pat
 @pytest.mark.parametrize(
     ("sweep", "errors"),
     [
-        ("sweep: deadline", ["s.yaml:19:8: sweep: 'deadline' where a mapping belongs; write such as 'rounds."]),
+        ("sweep: deadline", ["s.yaml:19:8: sweep: 'deadline' where a mapping belongs; write such"]),
         ("sweep: {}", ["s.yaml:19:8: sweep: nothing is varied; write such as 'rounds.deadline: [30 s"]),
-        ("sweep: {repeat: 0}", ["s.yaml:19:17: sweep.repeat: '0' is not a number of repeats; write 1 to 10000"]),
+        ("sweep: {repeat: 0}", ["s.yaml:19:17: sweep.repeat: '0' is not a number of repeats"]),
         ("sweep: {repeat: [1]}", ["s.yaml:19:17: sweep.repeat: a list is not a number of repeats"]),
         ("sweep: {repeat: 5.0}", ["s.yaml:19:17: sweep.repeat: '5.0' is not a number"]),
         ("sweep: {repeat: 10001}", ["s.yaml:19:17: sweep.repeat: '10001' is not a number"]),
@@ -113,11 +113,11 @@ def test_files_in_a_sweep_are_relative_to_the_file_that_names_them(tmp_path: Pat
          ["s.yaml:19:26: sweep.\"rounds.deadline\": '30 s' where a list of values belongs; write '[...]'"]),
         ("sweep: {rounds.deadline: []}",
          ['s.yaml:19:26: sweep."rounds.deadline": an empty list where a list of values belongs']),
-        ("sweep: {a..b: [1]}", ["s.yaml:19:9: sweep.\"a..b\": 'a..b' is not a setting; write it like 'rounds"]),
-        ("sweep: {seed: [1, 2]}", ["s.yaml:19:9: sweep.seed: the seeds of the runs follow from the scenario's"]),
+        ("sweep: {a..b: [1]}", ["s.yaml:19:9: sweep.\"a..b\": 'a..b' is not a setting; write it"]),
+        ("sweep: {seed: [1, 2]}", ["s.yaml:19:9: sweep.seed: the seeds of the runs follow from the"]),
         ("sweep: {sweep.repeat: [1, 2]}", ['s.yaml:19:9: sweep."sweep.repeat": a sweep cannot vary itself']),
-        ("sweep: {cells: {a: 1}}", ["s.yaml:19:16: sweep.cells: a mapping where a list of mappings from settings"]),
-        ("sweep: {cells: [30 s]}", ["s.yaml:19:17: sweep.cells[0]: '30 s' where settings belong; write '{rounds"]),
+        ("sweep: {cells: {a: 1}}", ["s.yaml:19:16: sweep.cells: a mapping where a list of mappings"]),
+        ("sweep: {cells: [30 s]}", ["s.yaml:19:17: sweep.cells[0]: '30 s' where settings belong"]),
         ("sweep: {cells: [{}]}", ["s.yaml:19:17: sweep.cells[0]: a mapping where settings belong"]),
         ("sweep:\n  rounds.quorum: [1, 2]\n  cells: [{rounds: {quorum: 3}}]",
          ["s.yaml:21:12: sweep.cells[0].rounds: overwrites 'rounds.quorum' of the same sweep; keep one"]),
@@ -140,11 +140,11 @@ def test_files_in_a_sweep_are_relative_to_the_file_that_names_them(tmp_path: Pat
          ["s.yaml:19:29: rounds.quorum: 51 is more than the cohort of 50; write 50 or less"]),
         # Elsewhere, but because of a cell.
         ("sweep: {data.users: [100, 40]}",
-         ["s.yaml:15:11: rounds.cohort: 50 devices, but the data has 40 clients; write 40 or less (in the sweep,"
-          " with data.users=40)"]),
+         ["s.yaml:15:11: rounds.cohort: 50 devices, but the data has 40 clients; write 40 or less"
+          " (in the sweep, with data.users=40)"]),
         ("sweep: {rounds.deadline: [30 s, 45 s, 0.5 min]}",
-         ['s.yaml:19:39: sweep."rounds.deadline"[2]: asks for the same run as an earlier cell of the sweep']),
-        ("sweep: {title: [a, b]}", ["s.yaml:19:20: sweep.title[1]: asks for the same run as an earlier cell"]),
+         ['s.yaml:19:39: sweep."rounds.deadline"[2]: asks for the same run as an earlier cell']),
+        ("sweep: {title: [a, b]}", ["s.yaml:19:20: sweep.title[1]: asks for the same run"]),
         ("sweep: {rounds.deadline: [1, 2], rounds.cohrt: [3, 4]}",
          ["s.yaml:19:27: rounds.deadline: '1' has no unit", "s.yaml:19:30: rounds.deadline: '2' has no unit",
           "s.yaml:19:34: rounds.cohrt: unknown key"]),

@@ -19,6 +19,7 @@ from coordinator.exit_codes import ExitCode
 from coordinator.figures import run_figures
 from coordinator.intervals import estimate, t_quantile
 from coordinator.metrics.reader import open_run
+from coordinator.progress import SilentProgress
 from coordinator.run_directory import RunDirectoryError
 from coordinator.scenario.load import load
 from coordinator.scenario.sweep import load_cells
@@ -131,7 +132,9 @@ def test_finished_runs_are_kept_and_others_run_again(swept: tuple[Path, Sweep], 
 
 def test_a_run_that_cannot_be_done_does_not_stop_the_others(tmp_path: Path) -> None:
     ratings = "userId,movieId,rating,timestamp\n"
-    good = "".join(f"{user},{item},{1 + (user * item) % 5},{item}\n" for user in range(30) for item in range(12))
+    good = "".join(
+        f"{user},{item},{1 + (user * item) % 5},{item}\n" for user in range(30) for item in range(12)
+    )
     (tmp_path / "good.csv").write_text(ratings + good)
     (tmp_path / "bad.csv").write_text(ratings + "1,2,high,3\n")
     text = SCENARIO.replace(
@@ -153,7 +156,7 @@ def test_a_bug_is_reported_with_its_traceback(tmp_path: Path, monkeypatch: pytes
 
     (cell, *_) = cells_of(tmp_path)
     monkeypatch.setattr(workers, "run_scenario", broken)
-    result = perform(Task(cell.runs[0], tmp_path / "run"))
+    result = perform(Task(cell.runs[0], tmp_path / "run"), SilentProgress())
     assert (result.status, result.error) == ("failed", "ZeroDivisionError: a bug")
     assert result.trace is not None
     assert "in broken" in result.trace
@@ -161,17 +164,23 @@ def test_a_bug_is_reported_with_its_traceback(tmp_path: Path, monkeypatch: pytes
 
 def test_a_killed_worker_costs_its_run_alone(tmp_path: Path) -> None:
     """A process that dies, for want of memory say, is replaced."""
-    long = SCENARIO.replace("count: 2", "count: 1000000").replace("thresholds:", "compute: {batch: 64}\nthresholds:")
+    long = SCENARIO.replace("count: 2", "count: 1000000").replace(
+        "thresholds:", "compute: {batch: 64}\nthresholds:"
+    )
     (endless,) = load_cells(load(_write(tmp_path, "long", long + "sweep: {repeat: 1}\n")))
     cells = cells_of(tmp_path)
     tasks = [Task(endless.runs[0], tmp_path / "endless")]
-    tasks += [Task(run, tmp_path / f"{cell.number}-{run.scenario.seed}") for cell in cells for run in cell.runs]
+    tasks += [
+        Task(run, tmp_path / f"{cell.number}-{run.scenario.seed}") for cell in cells for run in cell.runs
+    ]
     found: dict[int, Result] = {}
 
     def note(number: int, result: Result) -> None:
         found[number] = result
         if len(found) == 2:
-            (process,) = [one for one in psutil.Process().children() if _is_at(one, tmp_path / "endless.partial")]
+            (process,) = [
+                one for one in psutil.Process().children() if _is_at(one, tmp_path / "endless.partial")
+            ]
             process.kill()
 
     assert not run_all(tasks, 2, note)
@@ -260,7 +269,7 @@ def test_two_sweeps_do_not_share_a_directory(tmp_path: Path) -> None:
 
 
 def test_a_sweep_does_not_go_into_a_run(swept: tuple[Path, Sweep]) -> None:
-    folder, sweep = swept
+    folder, _ = swept
     run = next(path for path in (folder / "out").iterdir() if (path / "manifest.json").is_file())
     with pytest.raises(RunDirectoryError, match="is the directory of a run"):
         run_sweep(cells_of(folder), target=run, jobs=1, on_result=lambda *_: None)
@@ -269,7 +278,8 @@ def test_a_sweep_does_not_go_into_a_run(swept: tuple[Path, Sweep]) -> None:
 def test_a_baseline_that_fails_is_a_cell_that_missed(tmp_path: Path) -> None:
     text = SCENARIO.replace("device.wasted_work: [rate < 5%]", "round.duration: [max < 1 ms]")
     sweep = Sweep(
-        cells_of(tmp_path, text + "baseline: same-seed-without-faults\nsweep: {repeat: 1}\n"), tmp_path / "out"
+        cells_of(tmp_path, text + "baseline: same-seed-without-faults\nsweep: {repeat: 1}\n"),
+        tmp_path / "out",
     )
     (cell,) = sweep.table["cells"]
     assert (cell["finished"], cell["held"]) == (0, 0)
@@ -289,3 +299,21 @@ def test_figures_of_a_run_are_those_of_its_tables(swept: tuple[Path, Sweep]) -> 
     assert figures["round.duration p50"].value == estimate([row["duration_s"] for row in rounds]).mean
     assert figures["wasted bytes"].value == sum(row["wasted_bytes"] for row in rounds)
     assert os.fspath(directory).endswith(sweep.table["cells"][1]["runs"][0]["directory"])
+
+
+@pytest.mark.slow
+def test_the_shipped_sweep_shows_how_much_over_selection_it_takes(tmp_path: Path) -> None:
+    cells = load_cells(load(ROOT / "scenarios" / "dropout_sweep.yaml"))
+    table = Sweep(cells, tmp_path / "out").table["cells"]
+    held = {tuple(cell["settings"].values()): cell["held"] for cell in table}
+    # 150 % is the scenario as it is written; with less, rounds wait for those who have vanished.
+    assert held[("150%", "20 s")] == held[("150%", "10 s")] == 3
+    assert [held[(share, deadline)] for share in ("100%", "130%") for deadline in ("10 s", "20 s")] == [0] * 4
+    duration_s = {
+        tuple(cell["settings"].values()): cell["figures"]["round.duration{phase=dropouts} p95"]["mean"]
+        for cell in table
+    }
+    # Without over-selection every round lasts until its deadline.
+    assert duration_s[("100%", "10 s")] == 10.0
+    assert duration_s[("100%", "20 s")] == 20.0
+    assert duration_s[("150%", "20 s")] < 2.0
