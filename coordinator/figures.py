@@ -22,6 +22,8 @@ _EVERY_RUN: Final = (
     ("model.loss", "last"),
 )
 _TOTALS: Final = ("down_bytes", "up_bytes", "wasted_bytes")
+_ROUNDING: Final = 1e-9
+"""A half width below this part of the mean is how numbers are rounded, and shown as 0."""
 _WORDS: Final = {"infinite": math.inf, "-infinite": -math.inf}
 
 
@@ -53,7 +55,9 @@ def show_estimate(found: Estimate, unit: str, *, signed: bool = False) -> str:
     signed : put a plus before a positive mean: it is a difference.
     """
     mean, half_width = found.mean, found.half_width
-    if half_width is not None and math.isfinite(half_width) and half_width > 0:
+    if half_width is not None and half_width < _ROUNDING * abs(mean):
+        half_width = 0.0
+    elif half_width is not None and math.isfinite(half_width) and half_width > 0:
         digits = 1 - math.floor(math.log10(half_width))
         mean, half_width = round(mean, digits), round(half_width, digits)
     # Units are written of what is positive.

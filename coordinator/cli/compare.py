@@ -23,9 +23,9 @@ from coordinator.run_directory import write_json
 def compare(runs: tuple[Path, ...], json_file: Path | None, junit_file: Path | None) -> None:
     """Compare the figures of runs, with intervals.
 
-    Differences are to the first. RUN is a run directory, or a directory of runs: repeats, or a sweep. Runs that differ in their seeds alone
-    are repeats of one method and give intervals; with the same seeds on both sides, differences are paired.
-    Exits with 0 whatever the differences are.
+    Differences are to the first. RUN is a run directory, or a directory of runs: repeats, or a sweep. Runs
+    that differ in their seeds alone are repeats of one method and give intervals; with the same seeds on both
+    sides, differences are paired. Exits with 0 whatever the differences are.
     """
     comparison = compare_runs(runs)
     if json_file is not None:

@@ -83,16 +83,16 @@ each has to hold. Operators: {_words(OPERATORS)}.
   `count` is the number of observations.
 - A percentile interpolates linearly between the two closest ranks: with n sorted values, `pN` is the value at
   rank (n − 1)·N/100, counted from 0 (definition 7 of Hyndman and Fan, 1996).
-- A limit has the metric's unit, or is a multiple of another aggregate of the same metric and tags:
-  `0.9 * first`, `150% * med`. With `baseline` in the scenario it can be a multiple of the same aggregate of the
+- A limit has the metric's unit, or is a multiple of another aggregate of the same metric and tags: `0.9 *
+  first`, `150% * med`. With `baseline` in the scenario it can be a multiple of the same aggregate of the
   same metric and tags in the run without faults: `p95 <= 1.10 * baseline`, `last >= baseline`.
 - Without any observation, a threshold does not hold, unless it asks for a `count`. A value that is not a
   number (NaN) does not hold either.
-- `{{expect: p99 < 90 s, abort: true, after: 2 rounds}}` is the long form of an expectation. With `abort: true` it
-  is checked after every round, on the rounds so far, once `after` (rounds, or simulated time such as `10 min`;
-  from the first round if left out) has passed; if it is missed the run ends there, with everything written so far
-  and the exit code of a missed threshold. A round is looked at once the last of its devices is done, which can be
-  during the next round. What has not been observed yet ends nothing.
+- `{{expect: p99 < 90 s, abort: true, after: 2 rounds}}` is the long form of an expectation. With `abort:
+  true` it is checked after every round, on the rounds so far, once `after` (rounds, or simulated time such
+  as `10 min`; from the first round if left out) has passed; if it is missed the run ends there, with
+  everything written so far and the exit code of a missed threshold. A round is looked at once the last of
+  its devices is done, which can be during the next round. What has not been observed yet ends nothing.
 
 The tags are `phase` (a name under `phases`), `class` (name of the device profile), `network` (name of the
 network profile), `region` (`region-0` and so on, with regional outages) and `users`
@@ -103,9 +103,10 @@ _BASELINE = """\
 ## Baseline
 
 `baseline: same-seed-without-faults` runs the scenario without its `faults` first, with the same seed, into
-`baseline/` inside the run directory. One that lies there already is used again if it is the same: scenario, data and
-version. It has to hold the thresholds that do not compare with it and are not tagged with a phase that a fault is
-aimed at (`during`); if it does not, the run ends there, with the exit code of a missed threshold.
+`baseline/` inside the run directory. One that lies there already is used again if it is the same: scenario,
+data and version. It has to hold the thresholds that do not compare with it and are not tagged with a phase
+that a fault is aimed at (`during`); if it does not, the run ends there, with the exit code of a missed
+threshold.
 """
 
 _SWEEP = f"""\
@@ -119,14 +120,16 @@ _SWEEP = f"""\
         - {{learning.algorithm: fedrecon, learning.factors: 32}}
       repeat: 5
 
-- A key is the path of a setting, as `--set` takes it; its value is the list of values to try. Every combination is
-  a cell; the last key varies fastest. A mapping merges with what the scenario has, a list replaces, `null` removes.
-- `cells` lists settings that vary together, and combines with the other keys like one of them. Alone it is a plain
-  list of cells.
-- `repeat` runs each cell so often, with the seeds seed, seed + 1, … of the scenario (default 1). `seed` itself cannot
-  be varied. A sweep has at most {MAX_RUNS} runs.
-- `recfleet sweep` runs it, `recfleet run` leaves it alone and runs the scenario as it is written. `recfleet validate`
-  and `recfleet show` check every cell; an error stands at the value that causes it, or names the cell.
+- A key is the path of a setting, as `--set` takes it; its value is the list of values to try. Every
+  combination is a cell; the last key varies fastest. A mapping merges with what the scenario has, a list
+  replaces, `null` removes.
+- `cells` lists settings that vary together, and combines with the other keys like one of them. Alone it is
+  a plain list of cells.
+- `repeat` runs each cell so often, with the seeds seed, seed + 1, … of the scenario (default 1). `seed`
+  itself cannot be varied. A sweep has at most {MAX_RUNS} runs.
+- `recfleet sweep` runs it, `recfleet run` leaves it alone and runs the scenario as it is written. `recfleet
+  validate` and `recfleet show` check every cell; an error stands at the value that causes it, or names the
+  cell.
 """
 
 

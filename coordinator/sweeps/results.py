@@ -180,7 +180,8 @@ def _groups(fixed: list[_Column], figures: list[_Column], width: int) -> Iterato
 def _table(title: str, fixed: list[_Column], figures: list[_Column], kept: list[bool]) -> Table:
     table = Table(title=title, title_justify="left")
     for heading, _ in (*fixed, *figures):
-        table.add_column(heading, justify="right", overflow="fold")
+        # One word a line: a column as wide as its whole heading wastes the terminal.
+        table.add_column(heading.replace(" ", "\n"), justify="right", overflow="fold")
     for row, held in enumerate(kept):
         cells = (cells[row] for _, cells in (*fixed, *figures))
         table.add_row(*cells, style=None if held else "bold red")

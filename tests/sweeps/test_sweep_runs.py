@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 from sweep_helpers import SCENARIO, SWEEP, Sweep, cells_of
 
 from coordinator.exit_codes import ExitCode
@@ -94,11 +96,14 @@ def test_the_terminal_has_a_row_a_cell_and_breaks_into_what_fits(swept: tuple[Pa
     _, sweep = swept
     (whole,) = sweep_tables(sweep.outcome.cells, 1000)
     assert whole.row_count == 2
-    names = [column.header for column in whole.columns]
+    names = [str(column.header).replace("\n", " ") for column in whole.columns]
     assert names[:3] == ["cell", "rounds.over_select", "held"]
     narrow = sweep_tables(sweep.outcome.cells, 80)
     assert len(narrow) > 2
-    assert [column.header for table in narrow for column in table.columns[3:]] == names[3:]
+    split = [str(column.header).replace("\n", " ") for table in narrow for column in table.columns[3:]]
+    assert split == names[3:]
+    console = Console(width=80, file=io.StringIO())
+    assert all(console.measure(table).maximum <= 80 for table in narrow)
 
 
 def test_the_table_does_not_depend_on_the_number_of_processes(
