@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from coordinator.metrics.digest import whole_columns
 from coordinator.metrics.reader import RunTables
-from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SPLITS, SUM_STAGES
+from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, SUM_STAGES, is_measured
 from coordinator.run_directory import run_status
 from coordinator.scenario.metric_names import RANKING_METRICS
 from edge.vocabulary import Fate, Outcome, RoundOutcome, Stage, label
@@ -32,6 +32,9 @@ _BYTE_COLUMNS: Final = (
     *(f"{label(fate)}_bytes" for fate in Fate),
     "wasted_bytes",
 )
+
+
+_MEASURED_INFERENCE: Final = tuple(field.name for field in SCHEMAS["inferences"] if is_measured(field))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,10 @@ class _Rows:
         return np.asarray(self.codes[column] == self.names[column].index(name))
 
     def counts(self, column: str) -> dict[str, int]:
-        """Return how often each label occurs, those that do not left out, by name."""
-        found = np.bincount(self.codes[column], minlength=len(self.names[column]))
-        return {
-            name: int(count) for name, count in sorted(zip(self.names[column], found, strict=True)) if count
-        }
+        """Return how often each label occurs, those that do not left out, by name; rows without one too."""
+        names = self.names[column]
+        found = np.bincount(self.codes[column], minlength=len(names) + 1)[: len(names)]
+        return {name: int(count) for name, count in sorted(zip(names, found, strict=True)) if count}
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> _Rows:
         """Return the chosen rows."""
@@ -73,7 +75,8 @@ def _read(run: RunTables, table: str, names: list[str]) -> _Rows:
     labels: dict[str, tuple[str, ...]] = {}
     for name, column in whole_columns(run.read(table, names)).items():
         if pa.types.is_dictionary(column.type):
-            codes[name] = column.indices.to_numpy()
+            # No label has this code: where there is none, nothing is equal to any.
+            codes[name] = pc.fill_null(column.indices, len(column.dictionary)).to_numpy()
             labels[name] = tuple(column.dictionary.to_pylist())
         else:
             numbers[name] = column.to_numpy(zero_copy_only=False)
@@ -125,6 +128,16 @@ def _group(rows: _Rows) -> dict[str, Any]:
         "wasted_bytes": int(numbers["wasted_bytes"].sum()),
         "mean_energy_j": float(energy_j / count),
         "mean_compute_s": float(numbers["compute_s"].sum() / count),
+    }
+
+
+def _by_way(rows: _Rows) -> dict[str, Any]:
+    """Return the device rounds whose update arrived, by the way it came, with the share of each."""
+    counts = rows.counts("way")
+    whole = sum(counts.values())
+    return {
+        name: {"share": count / whole, **_group(rows.where(rows.equal("way", name)))}
+        for name, count in counts.items()
     }
 
 
@@ -207,6 +220,29 @@ def _audits(run: RunTables) -> dict[str, float]:
     return {row["metric"]: row["value"] for row in rows if row["metric"].startswith("audit.")}
 
 
+def _inferences(run: RunTables) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return what devices' own models took, by class, and what was measured of them; empty and None: none."""
+    rows = _read(
+        run,
+        "inferences",
+        ["class", "latency_s", "energy_j", "model_bytes", "memory_bytes", *_MEASURED_INFERENCE],
+    )
+    if not len(rows):
+        return {}, None
+    by_class = {}
+    for name, count in rows.counts("class").items():
+        numbers = rows.where(rows.equal("class", name)).numbers
+        by_class[name] = {
+            "inferences": count,
+            "latency_s": percentiles(numbers["latency_s"]),
+            "mean_energy_j": float(numbers["energy_j"].sum() / count),
+            "max_memory_bytes": int(numbers["memory_bytes"].max()),
+            "model_bytes": int(numbers["model_bytes"].max()),
+        }
+    measured = {name: percentiles(rows.numbers[name].astype(np.float64)) for name in _MEASURED_INFERENCE}
+    return by_class, measured
+
+
 def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
     """Return the summary of a run, of JSON types only.
 
@@ -228,12 +264,13 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
     devices = _read(
         run,
         "device_rounds",
-        [*GROUPINGS, "outcome", "latency_s", "down_bytes", "up_bytes", "wasted_bytes", "energy_compute_j",
-         "energy_radio_j", "compute_s", *_stage_columns()],
+        [*GROUPINGS, "outcome", "way", "latency_s", "down_bytes", "up_bytes", "wasted_bytes",
+         "energy_compute_j", "energy_radio_j", "compute_s", *_stage_columns()],
     )  # fmt: skip
     of_rounds = rounds.numbers
     loss = of_rounds["loss"][~np.isnan(of_rounds["loss"])]
     count = len(devices)
+    inference_by_class, measured_inference = _inferences(run)
     wall_s = float(of_rounds["wall_s"].sum())
     return {
         "schema_version": SCHEMA_VERSION,
@@ -253,6 +290,7 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "accuracy": _accuracy(run),
         "audit": _audits(run),
+        "inference_by_class": inference_by_class,
         "round_stages_s": _round_stages(rounds),
         "stages": _stages(devices),
         "stages_by_class": {
@@ -266,9 +304,11 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
             }
             for grouping in GROUPINGS
         },
+        "by_way": _by_way(devices),
         "measured": {
             "wall_s": wall_s,
             "device_rounds_per_s": count / wall_s if wall_s > 0 else None,
             "max_host_rss_bytes": int(of_rounds["host_rss_bytes"].max(initial=0)),
+            "inference": measured_inference,
         },
     }

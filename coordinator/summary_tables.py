@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from coordinator.metrics.schemas import SUM_STAGES
 from coordinator.summary import GROUPINGS, PERCENTILES
@@ -40,6 +41,27 @@ def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
             format_bytes(group["mean_up_bytes"]),
             f"{group['mean_energy_j']:.3g} J",
             format_bytes(group["wasted_bytes"]),
+        )
+    return table
+
+
+def _ways_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="shielded mix: by way of the update", title_justify="left")
+    table.add_column("way")
+    for heading in ("device rounds", "share", "completed", "p50", "p99", "down", "up", "computing", "energy"):
+        table.add_column(heading, justify="right")
+    for name, group in summary["by_way"].items():
+        table.add_row(
+            name,
+            str(group["device_rounds"]),
+            f"{group['share']:.1%}",
+            f"{group['completed'] / group['device_rounds']:.1%}",
+            _percentile(group["latency_s"], "p50"),
+            _percentile(group["latency_s"], "p99"),
+            format_bytes(group["mean_down_bytes"]),
+            format_bytes(group["mean_up_bytes"]),
+            _duration(group["mean_compute_s"]),
+            f"{group['mean_energy_j']:.3g} J",
         )
     return table
 
@@ -136,6 +158,35 @@ def _audit_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def _inference_table(summary: Mapping[str, Any]) -> Table:
+    """Return what devices' own models take on each class of devices, simulated."""
+    table = Table(title="on-device inference", title_justify="left")
+    table.add_column("class")
+    for heading in ("inferences", "p50", "p99", "energy", "model", "memory"):
+        table.add_column(heading, justify="right")
+    for name, group in summary["inference_by_class"].items():
+        table.add_row(
+            name,
+            str(group["inferences"]),
+            *(_percentile(group["latency_s"], name) for name in ("p50", "p99")),
+            f"{group['mean_energy_j']:.3g} J",
+            format_bytes(group["model_bytes"]),
+            format_bytes(group["max_memory_bytes"]),
+        )
+    return table
+
+
+def _measured_inference(summary: Mapping[str, Any]) -> Text:
+    here = summary["measured"]["inference"]
+    latency_s, memory = here["host_latency_s"], here["host_session_bytes"]
+    return Text(
+        f"measured here: p50 {_percentile(latency_s, 'p50')}, p99 {_percentile(latency_s, 'p99')}; "
+        f"session opened in p50 {_percentile(here['host_opening_s'], 'p50')}, {format_bytes(memory['p50'])}; "
+        f"largest error {here['max_absolute_error']['max']:.2g}, "
+        f"relative {here['max_relative_error']['max']:.2g}"
+    )
+
+
 def _endings_table(summary: Mapping[str, Any]) -> Table:
     table = Table(title="not completed", title_justify="left")
     for heading in ("outcome", "stage", "reason"):
@@ -148,14 +199,18 @@ def _endings_table(summary: Mapping[str, Any]) -> Table:
 
 def render(summary: Mapping[str, Any]) -> Group:
     """Return the summary for a terminal: overview, device classes, networks, and what was not completed."""
-    parts = [_overview_table(summary)]
+    parts: list[Table | Text] = [_overview_table(summary)]
     parts.extend(_groups_table(summary, grouping) for grouping in GROUPINGS if summary[f"by_{grouping}"])
+    if any("shielded" in how for how in summary["secure_aggregation"].values()) and summary["by_way"]:
+        parts.append(_ways_table(summary))
     if summary["stages"]:
         parts.append(_stages_table(summary))
     if summary["round_stages_s"]:
         parts.append(_class_stages_table(summary))
     if summary["audit"]:
         parts.append(_audit_table(summary))
+    if summary["inference_by_class"]:
+        parts.extend((_inference_table(summary), _measured_inference(summary)))
     if summary["not_completed"]:
         parts.append(_endings_table(summary))
     return Group(*parts)

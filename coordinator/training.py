@@ -20,7 +20,7 @@ from coordinator.audits import audit_masks
 from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.energy import device_energy
 from coordinator.host import rss_bytes
-from coordinator.metrics.batches import evaluation_batch, round_batches
+from coordinator.metrics.batches import evaluation_batch, inference_batch, round_batches
 from coordinator.metrics.facts import NO_FAILURE, Cohort, Evaluation, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver, round_summary
@@ -28,7 +28,7 @@ from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection import Selector
-from coordinator.sums.base import SumFacts, aggregate_of
+from coordinator.sums.base import SumFacts, aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
@@ -91,10 +91,11 @@ class Training:
         self._workload = assembly.workload
         self._evaluator = assembly.evaluator
         self._privacy = assembly.privacy
+        self._inference = assembly.inference
         self._fixed = assembly.workload.algorithm.fixed()
         if self._fixed:
             assembly.fleet.bare[:] = True
-        self._specs = assembly.workload.algorithm.upload_spec(np.ones(1, np.int64))
+        self._specs = summed_specs(assembly.workload.algorithm)
         self._writer = writer
         self._observer = observer
         self._selector = Selector(assembly.fleet, scenario.seed, scenario.rounds.selection)
@@ -140,6 +141,7 @@ class Training:
             self._rounds_run = number
             if stop is StopReason.DIVERGED:
                 return stop
+            self._infer(number, loop.now_s)
             if number % scenario.evaluation.every == 0 and self._evaluate(number, loop.now_s):
                 return StopReason.TARGET
             if stop is not None:
@@ -188,6 +190,7 @@ class Training:
             target=min(rounds.cohort, len(ids)),
             quorum=rounds.quorum_reports,
             deadline_s=rounds.deadline,
+            mixed=phase in simulation.shields,
         )
         kernel = self._workload.training(self.state, number)
         cohort = SimulatedCohort(simulation, ids, number, phase, kernel, self._cohort_done)
@@ -224,8 +227,10 @@ class Training:
     def _aggregate(self, active: ActiveRound, number: int) -> Aggregate:
         """Return the sum of a completed round."""
         machine = active.machine
-        if isinstance(machine, SecureRoundMachine):
+        if isinstance(machine, SecureRoundMachine) and machine.summed:
             aggregate = aggregate_of(machine.aggregation.sums(), self._specs)
+            if machine.clear:
+                aggregate = joined(active.accumulator.result(), aggregate)
         else:
             aggregate = active.accumulator.result()
         return aggregate if self._privacy is None else self._privacy.noised(aggregate, number)
@@ -255,7 +260,7 @@ class Training:
             given_up = outcomes == Outcome.COMPLETED
             outcomes[given_up] = Outcome.ABANDONED
             reasons[given_up] = active.machine.reason
-        else:
+        elif not (isinstance(active.machine, SecureRoundMachine) and active.machine.failure):
             # A secure sum can end early for a device and yet be made without it.
             outcomes[outcomes == Outcome.ABANDONED] = Outcome.FAILED
         summed = cohort.secure_sum.facts() if cohort.secure_sum is not None else None
@@ -307,6 +312,15 @@ class Training:
         if self._privacy is None or not applied.any():
             return None
         return float(np.count_nonzero(cohort.clipped & applied) / np.count_nonzero(applied))
+
+    def _infer(self, number: int, now_s: float) -> None:
+        """Let devices run their own models after round ``number``, if it is one after which they do."""
+        section = self._scenario.inference
+        if self._inference is None or section is None or number % section.every:
+            return
+        found = self._inference.run(self.state, number)
+        phase = self._scenario.phase_at(number - 1, now_s)
+        self._writer.write_inferences(inference_batch(number, phase, now_s, found, self._fleet.names))
 
     def _evaluate(self, number: int, now_s: float) -> bool:
         """Evaluate the model after round ``number``; return whether the scenario's target is reached."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS, is_measured
 from coordinator.scenario.metric_names import METRICS, RANKING_METRICS, find_metric
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, label
+from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, Way, label
 
 _INTRODUCTION: Final = f"""\
 # What a run leaves
@@ -35,6 +35,7 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `device_rounds.parquet` | a row per invited device and round |
 | `events.parquet` | a row per event, unless the scenario switches them off |
 | `evaluations.parquet` | a row per value of a metric |
+| `inferences.parquet` | a row per device that ran its own model; none without a section `inference` |
 | `summary.json` | the figures that the command prints |
 | `verdicts.json` | of a finished run: the verdict on each threshold, figures in base units |
 | `baseline/` | with `baseline` in the scenario: the run without faults, a run directory of its own |
@@ -54,8 +55,9 @@ runs differ.
 
 Times are simulated seconds since the start of the run. Bytes are exact: what was sent equals what was
 delivered plus what was lost plus what was discarded. Columns marked *measured* were taken from this
-host's clock or memory; they differ from run to run. In the files, the metadata of a column hold its unit
-and meaning, and those of a table the schema version, now {SCHEMA_VERSION}.
+host, its clock, memory or runtimes; they differ from run to run, or from host to host. In the files,
+the metadata of a column hold its unit and meaning, and those of a table the schema version, now
+{SCHEMA_VERSION}.
 """
 
 _TABLES: Final = {
@@ -63,9 +65,10 @@ _TABLES: Final = {
     "device_rounds": "One row per invited device and round.",
     "events": "One row per event, in the order in which they happened within their round.",
     "evaluations": "One row per value of a metric; the same metric comes for all users and for each group.",
+    "inferences": "One row per device that ran its own model, each time; see the section `inference`.",
 }
 
-_VOCABULARY: Final = (Stage, Outcome, RoundOutcome, Reason, EventKind, Direction, Fate)
+_VOCABULARY: Final = (Stage, Outcome, RoundOutcome, Reason, EventKind, Direction, Fate, Way)
 
 
 def _type_name(kind: Any) -> str:

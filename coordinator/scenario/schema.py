@@ -16,6 +16,7 @@ from coordinator.scenario.data_section import Data, SyntheticRatings, SyntheticR
 from coordinator.scenario.errors import Problem, did_you_mean
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.fleet_section import Connection, CoordinatorLink, Fleet
+from coordinator.scenario.inference_section import Inference, inference_problems
 from coordinator.scenario.learning_section import Learning, method_name
 from coordinator.scenario.model import Section, require
 from coordinator.scenario.privacy_section import Privacy
@@ -29,6 +30,7 @@ from device_profiles.quantities import UnitError, quoted
 from edge.data.published import PUBLISHED_NEGATIVES
 from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
+from edge.vocabulary import Way, labels
 
 FORMAT: Final = 1
 
@@ -114,6 +116,10 @@ class Scenario(Section):
     audit: Audit | None = Field(
         default=None, description="attacks on the masks of fedmmf, tried beside the run; none by default"
     )
+    inference: Inference | None = Field(
+        default=None,
+        description="devices run their own models through onnxruntime, beside the run; none by default",
+    )
     record: Record = Field(default=Record(), description="what the run leaves")
     compute: Compute = Field(default=Compute(), description="how this host computes; never changes a result")
     limits: Limits = Field(default=Limits(), description="bounds")
@@ -129,11 +135,12 @@ class Scenario(Section):
         yield from self._client_problems()
         yield from self._learning_problems()
         yield from self._evaluation_problems()
-        yield from self._phase_tag_problems()
+        yield from self._tag_problems()
         yield from self._baseline_problems()
         yield from secure_problems(self)
         yield from privacy_problems(self)
         yield from fault_problems(self)
+        yield from inference_problems(self)
 
     def _length_problems(self) -> Iterator[Problem]:
         names: set[str] = set()
@@ -238,14 +245,15 @@ class Scenario(Section):
             )
             yield Problem(("evaluation", "ranking", "negatives"), message)
 
-    def _phase_tag_problems(self) -> Iterator[Problem]:
-        names = [phase.name for phase in self.phases]
+    def _tag_problems(self) -> Iterator[Problem]:
+        known = (("phase", [phase.name for phase in self.phases]), ("way", labels(Way)))
         for threshold in self.thresholds:
-            phase = dict(threshold.tags).get("phase")
-            if phase is not None and phase not in names:
-                hint = did_you_mean(phase, names, listed="phases")
-                key = threshold.written_key
-                yield Problem(("thresholds", key), f"unknown phase {quoted(phase)}", hint, of_key=True)
+            for tag, names in known:
+                value = dict(threshold.tags).get(tag)
+                if value is not None and value not in names:
+                    hint = did_you_mean(value, names, listed=f"{tag}s")
+                    key = threshold.written_key
+                    yield Problem(("thresholds", key), f"unknown {tag} {quoted(value)}", hint, of_key=True)
 
     def _baseline_problems(self) -> Iterator[Problem]:
         for threshold in self.thresholds:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from metrics_samples import sample_evaluation, sample_round, write_run
+from metrics_samples import sample_evaluation, sample_inference, sample_round, write_run
 from rich.console import Console
 
 from coordinator.metrics.facts import Evaluation
@@ -42,6 +42,8 @@ def test_summary_of_a_known_run(tmp_path: Path) -> None:
                 3, outcome=RoundOutcome.ABANDONED, reason=Reason.QUORUM, loss=float("nan"), end_s=330.0
             )
         )
+        writer.write_inferences(sample_inference(1))
+        writer.write_inferences(sample_inference(2))
         writer.finish()
     summary = summarise(open_run(tmp_path / "run"), "finished")
     assert summary == json.loads(json.dumps(summary, allow_nan=False))
@@ -68,10 +70,25 @@ def test_summary_of_a_known_run(tmp_path: Path) -> None:
     assert budget["mean_up_bytes"] == (110 + 943) / 2
     assert list(summary["by_network"]) == ["3g", "wifi"]
     assert summary["by_network"]["3g"]["latency_s"] is None
+    assert summary["by_way"].keys() == {"clear"}
+    clear = summary["by_way"]["clear"]
+    assert (clear["device_rounds"], clear["share"], clear["completed"], clear["late"]) == (6, 1.0, 3, 3)
+    assert clear["mean_up_bytes"] == (1270 + 943) / 2
     rmse, hit_rate = summary["accuracy"]
     assert (rmse["first"], rmse["last"], rmse["best"], rmse["best_round"]) == (1.5, 1.2, 1.1, 1)
     assert (hit_rate["best"], hit_rate["best_round"]) == (0.4, 1)
+    assert list(summary["inference_by_class"]) == ["budget", "flagship"]
+    flagship = summary["inference_by_class"]["flagship"]
+    assert flagship["inferences"] == 2
+    assert flagship["latency_s"]["p50"] == pytest.approx(0.0015)
+    assert flagship["mean_energy_j"] == pytest.approx(0.003)
+    assert (flagship["model_bytes"], flagship["max_memory_bytes"]) == (2000, 3000)
+    here = summary["measured"].pop("inference")
+    assert here["host_latency_s"]["p50"] == pytest.approx(2e-5)
+    assert here["host_session_bytes"]["max"] == 8192
+    assert here["max_relative_error"]["max"] == 3e-7
     assert summary["measured"] == {"wall_s": 0.75, "device_rounds_per_s": 12.0, "max_host_rss_bytes": 3000}
+    assert "on-device inference" in _shown(summary | {"measured": {**summary["measured"], "inference": here}})
 
 
 def test_a_killed_run_has_a_summary(tmp_path: Path) -> None:
@@ -89,6 +106,8 @@ def test_a_run_without_rounds_has_a_summary(tmp_path: Path) -> None:
     assert summary["rounds"]["duration_s"] is None
     assert (summary["loss"], summary["accuracy"], summary["by_class"]) == (None, [], {})
     assert summary["measured"]["device_rounds_per_s"] is None
+    assert (summary["inference_by_class"], summary["measured"]["inference"]) == ({}, None)
+    assert "on-device inference" not in _shown(summary)
     assert "0 completed" in _shown(summary)
 
 
