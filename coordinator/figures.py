@@ -69,7 +69,8 @@ def show_estimate(found: Estimate, unit: str, *, signed: bool = False) -> str:
 def run_figures(run: RunTables, verdicts: Iterable[Mapping[str, Any]]) -> dict[str, Figure]:
     """Return the figures of a run by name, those of its thresholds first.
 
-    A figure that could not be observed, or is not a number, is left out.
+    A figure that could not be observed, is not a number, or was measured on this host is left out: what
+    remains is equal for equal runs.
 
     Parameters
     ----------
@@ -86,7 +87,7 @@ def run_figures(run: RunTables, verdicts: Iterable[Mapping[str, Any]]) -> dict[s
 def _of_thresholds(verdicts: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Figure]]:
     for record in verdicts:
         value = record["value"]
-        if value is not None:
+        if value is not None and not record["measured"]:
             aggregation = record["aggregation"]
             unit = "count" if aggregation == "count" else record["kind"]
             yield f"{record['key']} {aggregation}", Figure(_WORDS.get(value, value), unit)

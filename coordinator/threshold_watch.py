@@ -56,9 +56,9 @@ class RunningFigures:
         self._sum += float(values.sum())
         self.size += int(values.size)
         if self._percentiles:
-            # A merge: one copy of what is there, no new sorting of it.
-            fresh = np.sort(values)
-            self._ordered = np.insert(self._ordered, np.searchsorted(self._ordered, fresh), fresh)
+            # Two ascending runs: the stable sort merges them in one pass.
+            self._ordered = np.concatenate((self._ordered, np.sort(values)))
+            self._ordered.sort(kind="stable")
 
     def figure(self, aggregation: str) -> float:
         """Return an aggregate, as :func:`~coordinator.scenario.threshold_evaluation.aggregate` defines it.

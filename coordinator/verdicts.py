@@ -23,7 +23,8 @@ def verdict_record(result: ThresholdResult) -> dict[str, Any]:
     """Return a verdict as a mapping of JSON types.
 
     Figures are in base units (seconds, bytes, joules; a share or an event from 0 to 1); ``kind`` says which.
-    ``margin`` is positive on the side that holds; ``baseline`` is set for a limit relative to the baseline.
+    ``measured`` says that the metric depends on this host. ``margin`` is positive on the side that holds;
+    ``baseline`` is set for a limit relative to the baseline.
     """
     threshold = result.threshold
     return {
@@ -34,6 +35,7 @@ def verdict_record(result: ThresholdResult) -> dict[str, Any]:
         "aggregation": threshold.aggregation,
         "operator": threshold.operator,
         "kind": threshold.kind.value,
+        "measured": threshold.measured,
         "held": result.held,
         "value": json_number(result.value),
         "limit": json_number(result.limit),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
-from coordinator.scenario.metric_names import GROUP_TAGS, MetricKind, find_metric, metric_examples
+from coordinator.scenario.metric_names import GROUP_TAGS, Metric, MetricKind, find_metric, metric_examples
 from device_profiles.documents import Path
 from device_profiles.quantities import DURATION, UnitError, quoted
 from device_profiles.units import parse_number, parse_ratio
@@ -95,10 +95,19 @@ class Threshold:
     @property
     def kind(self) -> MetricKind:
         """What the values of the metric are."""
+        return self._known.kind
+
+    @property
+    def measured(self) -> bool:
+        """Whether the metric is measured on this host, and so differs between identical runs."""
+        return self._known.measured
+
+    @property
+    def _known(self) -> Metric:
         metric = find_metric(self.metric)
         if metric is None:
             raise LookupError(f"unknown metric {self.metric!r}")
-        return metric.kind
+        return metric
 
     @property
     def key(self) -> str:
@@ -152,6 +161,10 @@ def parse_thresholds(written: object) -> tuple[Threshold, ...]:
                 threshold = parse_expectation(metric, tags, expectation)
             except ValueError as error:
                 problems.append(Problem(path, str(error)))
+                continue
+            if abort is not None and threshold.measured:
+                message = f"{metric} is measured on this host, and how a run goes on must not depend on it"
+                problems.append(Problem(path, f"{message}; leave 'abort' out"))
             else:
                 found.append(replace(threshold, abort=abort, written_path=path))
     if problems:
