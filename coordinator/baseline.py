@@ -57,17 +57,17 @@ def baseline_of(loaded: LoadedScenario) -> LoadedScenario:
     return replace(loaded, scenario=calm, name=f"{loaded.name} baseline")
 
 
-def is_run_of(directory: Path, loaded: LoadedScenario, data_facts: Mapping[str, Any] | None) -> bool:
+def is_run_of(directory: Path, loaded: LoadedScenario, data_facts: Mapping[str, Any]) -> bool:
     """Return whether a finished run of a scenario lies in a directory: same settings, data and version.
 
-    ``data_facts`` is what the assembly of a run says of its data; None leaves the data out.
+    ``data_facts`` is what the assembly of a run says of its data.
     """
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     # By way of JSON, as those of the manifest: a tuple is a list there.
-    facts = manifest.get("data") if data_facts is None else json.loads(json.dumps(data_facts))
+    facts = json.loads(json.dumps(data_facts))
     return (
         manifest.get("status") == "finished"
         and manifest.get("scenario_hash") == loaded.hash

@@ -15,7 +15,7 @@ from typing import Any
 from coordinator.figures import Figure, run_figures
 from coordinator.intervals import Difference, Estimate, difference, estimate
 from coordinator.metrics.reader import RunFormatError, open_run
-from coordinator.run_directory import MANIFEST, PARTIAL_SUFFIX, RESOLVED_SCENARIO, run_status
+from coordinator.run_directory import MANIFEST, RESOLVED_SCENARIO, SWEEP_TABLE, run_status
 from coordinator.verdicts import read_verdicts
 from device_profiles.documents import DocumentError, Node, format_path, read_document
 from edge.errors import RecfleetError
@@ -98,7 +98,9 @@ class Comparison:
 
 
 def runs_below(directory: Path, notes: list[str]) -> Iterator[Path]:
-    """Yield the finished runs that a directory is or holds, by name; what is left out goes to ``notes``.
+    """Yield the finished runs that a directory is or holds; what is left out goes to ``notes``.
+
+    Those of a sweep come in the order of its cells, others by name.
 
     Raises
     ------
@@ -112,15 +114,37 @@ def runs_below(directory: Path, notes: list[str]) -> Iterator[Path]:
             raise ComparisonError(f"{directory}: the run is {status}; only finished runs can be compared")
         yield directory
         return
-    inside = sorted(entry for entry in directory.iterdir() if (entry / MANIFEST).is_file())
+    # What a killed process was about to move or to delete has a name that begins with a dot.
+    inside = sorted(entry for entry in directory.glob("[!.]*") if (entry / MANIFEST).is_file())
     finished = [entry for entry in inside if _status(entry) == "finished"]
     if not finished:
         raise ComparisonError(f"{directory}: is no finished run and holds none")
-    left_out = [entry.name for entry in inside if entry not in finished and entry.suffix == PARTIAL_SUFFIX]
-    if left_out:
-        shown = ", ".join(left_out[:3]) + (" and more" if len(left_out) > 3 else "")
-        notes.append(f"{directory}: {len(left_out)} left out, not finished: {shown}")
+    _note_left_out(directory, "not finished", (entry for entry in inside if entry not in finished), notes)
+    of_sweep = _runs_of_sweep(directory)
+    if of_sweep is not None:
+        others = (entry for entry in finished if entry.name not in of_sweep)
+        _note_left_out(directory, f"not in {SWEEP_TABLE}", others, notes)
+        finished = [directory / name for name in of_sweep if directory / name in finished]
     yield from finished
+
+
+def _note_left_out(directory: Path, why: str, entries: Iterable[Path], notes: list[str]) -> None:
+    names = [entry.name for entry in entries]
+    if names:
+        shown = ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")
+        notes.append(f"{directory}: {len(names)} left out, {why}: {shown}")
+
+
+def _runs_of_sweep(directory: Path) -> list[str] | None:
+    """Return the names of the runs in a sweep's table, in the order of its cells; None without a table."""
+    file = directory / SWEEP_TABLE
+    try:
+        cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+        return [run["directory"] for cell in cells for run in cell["runs"] if run["directory"] is not None]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise RunFormatError(f"{file}: is not the table of a sweep: {error!r}") from None
 
 
 def _manifest(directory: Path) -> dict[str, Any]:

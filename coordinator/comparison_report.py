@@ -14,6 +14,7 @@ from coordinator.intervals import CONFIDENCE, Difference
 from coordinator.junit import Suite, cases_of_repeats
 from coordinator.sweeps.results import json_estimate
 from coordinator.verdicts import json_number
+from coordinator.wide_tables import Column, fitting_tables
 
 _MOST_SETTINGS = 12
 """Differing settings that the terminal shows of a group; JSON has all."""
@@ -49,21 +50,23 @@ def _kind(change: Difference) -> str:
     return "paired by seed" if change.paired else "unpaired"
 
 
-def _figures_table(comparison: Comparison) -> Table:
+def _figures_tables(comparison: Comparison, width: int) -> list[Table]:
     first, *others = comparison.groups
-    table = Table(title=f"mean ± {CONFIDENCE:.0%} interval, and differences to A", title_justify="left")
-    table.add_column("figure", overflow="fold")
-    table.add_column(first.letter, justify="right")
-    for group in others:
-        table.add_column(group.letter, justify="right")
-        table.add_column(f"{group.letter} − {first.letter}", justify="right")
-    table.add_column("difference")
-    for row in comparison.rows:
-        cells = [_shown_estimate(row, 0)]
-        for index in range(1, len(comparison.groups)):
-            cells += [_shown_estimate(row, index), _shown_difference(row, index)]
-        table.add_row(row.name, *cells, _how(row))
-    return table
+    rows = comparison.rows
+    fixed: list[Column] = [
+        ("figure", [row.name for row in rows]),
+        ("difference", [_how(row) for row in rows]),
+        (first.letter, [_shown_estimate(row, 0) for row in rows]),
+    ]
+    blocks: list[list[Column]] = [
+        [
+            (group.letter, [_shown_estimate(row, index) for row in rows]),
+            (f"{group.letter} − {first.letter}", [_shown_difference(row, index) for row in rows]),
+        ]
+        for index, group in enumerate(others, start=1)
+    ]
+    title = f"mean ± {CONFIDENCE:.0%} interval, and differences to A"
+    return fitting_tables(title, fixed, blocks, width, [None] * len(rows))
 
 
 def _shown_estimate(row: Row, index: int) -> str:
@@ -76,10 +79,10 @@ def _shown_difference(row: Row, index: int) -> str:
     return "–" if found is None else show_estimate(found.estimate, row.unit, signed=True)
 
 
-def render_comparison(comparison: Comparison) -> Iterator[RenderableType]:
-    """Yield what a terminal shows: who is compared, the figures, and notes."""
+def render_comparison(comparison: Comparison, width: int) -> Iterator[RenderableType]:
+    """Yield what a terminal of so many columns shows: who is compared, the figures, and notes."""
     yield _groups_table(comparison)
-    yield _figures_table(comparison)
+    yield from _figures_tables(comparison, width)
     for note in comparison.notes:
         yield f"note: {note}"
 

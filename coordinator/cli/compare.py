@@ -33,5 +33,5 @@ def compare(runs: tuple[Path, ...], json_file: Path | None, junit_file: Path | N
     if junit_file is not None:
         write_junit(junit_file, comparison_suites(comparison))
     output = console()
-    for part in render_comparison(comparison):
+    for part in render_comparison(comparison, output.width):
         output.print(part, soft_wrap=isinstance(part, str))

@@ -15,10 +15,19 @@ setting_option = click.option(
 )
 """``--set a.b=c``, passed on as the tuple ``settings``."""
 
+
+def _in_a_folder(context: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:
+    """Refuse a file that could not be written before a long run, not after it."""
+    if file is not None and not file.parent.is_dir():
+        raise click.BadParameter(f"there is no folder '{file.parent}'; make it first")
+    return file
+
+
 json_option = click.option(
     "--json",
     "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    callback=_in_a_folder,
     metavar="FILE",
     help="Write the result as JSON, too.",
 )
@@ -27,7 +36,8 @@ json_option = click.option(
 junit_option = click.option(
     "--junit",
     "junit_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    callback=_in_a_folder,
     metavar="FILE",
     help="Write the verdicts on thresholds as JUnit XML, too, for CI systems.",
 )

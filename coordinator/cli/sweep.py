@@ -14,10 +14,10 @@ from coordinator.cli.refusals import Refusal, refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.exit_codes import ExitCode
 from coordinator.junit import suite_of_cell, write_junit
-from coordinator.run_directory import write_atomically
+from coordinator.run_directory import SWEEP_TABLE, write_atomically
 from coordinator.scenario.load import load
 from coordinator.scenario.sweep import Cell, load_cells
-from coordinator.sweeps.execution import CSV_TABLE, JSON_TABLE, run_sweep
+from coordinator.sweeps.execution import CSV_TABLE, run_sweep
 from coordinator.sweeps.results import sweep_tables
 from coordinator.sweeps.workers import Result
 
@@ -77,13 +77,13 @@ def sweep(
     with termination_interrupts():
         outcome = run_sweep(cells, target=target, jobs=jobs or _processors(), on_result=report)
     if json_file is not None:
-        write_atomically(json_file, (target / JSON_TABLE).read_bytes())
+        write_atomically(json_file, (target / SWEEP_TABLE).read_bytes())
     if junit_file is not None:
         write_junit(junit_file, [suite_of_cell(loaded.name, result) for result in outcome.cells])
     output = console()
     for table in sweep_tables(outcome.cells, output.width):
         output.print(table)
-    output.print(f"tables: {target / JSON_TABLE}, {target / CSV_TABLE}", soft_wrap=True)
+    output.print(f"tables: {target / SWEEP_TABLE}, {target / CSV_TABLE}", soft_wrap=True)
     if outcome.exit_code is ExitCode.INTERRUPTED:
         click.echo("interrupted; the same command goes on from here", err=True)
     return int(outcome.exit_code)

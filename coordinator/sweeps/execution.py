@@ -1,7 +1,7 @@
 """A sweep from its cells to its table: resumable, in parallel, every run an ordinary run directory.
 
-The directory of a sweep holds the runs, ``sweep.json`` and ``sweep.csv``. A finished run of the same scenario
-and version that lies there is taken as it is; whatever else there is of it is run again.
+The directory of a sweep holds the runs, ``sweep.json`` and ``sweep.csv``. A finished run that lies there
+is taken as it is if scenario, data and version are the same; whatever else there is of it is run again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.exit_codes import ExitCode
-from coordinator.run_directory import MANIFEST, RunDirectoryError, run_name, write_atomically, write_json
+from coordinator.run_directory import (
+    MANIFEST,
+    SWEEP_TABLE,
+    RunDirectoryError,
+    make_folder,
+    run_name,
+    write_atomically,
+    write_json,
+)
 from coordinator.scenario.sweep import Cell
 from coordinator.sweeps.results import CellResult, csv_text, json_table
 from coordinator.sweeps.workers import Result, Task, run_all
 
-JSON_TABLE = "sweep.json"
 CSV_TABLE = "sweep.csv"
 
 
@@ -51,11 +58,12 @@ def run_sweep(
 
     Raises
     ------
-    RunDirectoryError : the directory is that of a run, or another process is at a sweep there.
+    RunDirectoryError : the directory cannot be written or is that of a run, or another process is at a sweep
+        there.
     """
     if (target / MANIFEST).exists():
         raise RunDirectoryError(f"{target}: is the directory of a run; give another --out")
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     places = [(cell, loaded) for cell in cells for loaded in cell.runs]
     tasks = [
         Task(loaded, target / run_name(loaded.name, loaded.scenario.seed, loaded.hash))
@@ -73,7 +81,7 @@ def run_sweep(
         interrupted = run_all(tasks, jobs, note)
         results = tuple(_cell_results(cells, found))
         repeat = len(cells[0].runs)
-        write_json(target / JSON_TABLE, json_table(cells[0].runs[0].name, repeat, results, target))
+        write_json(target / SWEEP_TABLE, json_table(cells[0].runs[0].name, repeat, results, target))
         write_atomically(target / CSV_TABLE, csv_text(results).encode())
     return SweepOutcome(results, ExitCode.INTERRUPTED if interrupted else _exit_code(found))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from rich.table import Table
 
@@ -17,6 +17,7 @@ from coordinator.intervals import CONFIDENCE, Estimate, estimate
 from coordinator.scenario.sweep import Cell
 from coordinator.sweeps.workers import Result
 from coordinator.verdicts import json_number
+from coordinator.wide_tables import Column, fitting_tables
 
 
 @dataclass(frozen=True)
@@ -144,45 +145,20 @@ def sweep_tables(results: Sequence[CellResult], width: int) -> list[Table]:
     """
     paths = _paths(results)
     runs = sum(len(result.results) for result in results)
-    fixed: list[_Column] = [("cell", [str(result.cell.number) for result in results])]
+    fixed: list[Column] = [("cell", [str(result.cell.number) for result in results])]
     fixed += [(path, [dict(result.cell.settings).get(path, "") for result in results]) for path in paths]
     fixed.append(("held", [f"{result.held} of {len(result.cell.runs)}" for result in results]))
     found = [result.estimates() for result in results]
-    figures: list[_Column] = [
-        (name, [show_estimate(each[name][1], each[name][0]) if name in each else "–" for each in found])
+    figures: list[list[Column]] = [
+        # One word a line: a column as wide as its whole heading wastes the terminal.
+        [
+            (
+                name.replace(" ", "\n"),
+                [show_estimate(each[name][1], each[name][0]) if name in each else "–" for each in found],
+            )
+        ]
         for name in _names(results)
     ]
     title = f"{len(results)} cells, {runs} runs: mean ± {CONFIDENCE:.0%} interval"
-    kept = [result.held == len(result.cell.runs) for result in results]
-    return [_table(title, fixed, group, kept) for group in _groups(fixed, figures, width)]
-
-
-_Column: TypeAlias = tuple[str, list[str]]
-"""A heading and the text of each row."""
-
-
-def _width(columns: Iterable[_Column]) -> int:
-    """Return what columns take: their words, and three characters for padding and a border each."""
-    return sum(max(map(len, (*heading.split(), *cells))) + 3 for heading, cells in columns)
-
-
-def _groups(fixed: list[_Column], figures: list[_Column], width: int) -> Iterator[list[_Column]]:
-    """Yield the figures in groups that fit beside the fixed columns, at least one in each."""
-    group: list[_Column] = []
-    for column in figures:
-        if group and _width([*fixed, *group, column]) >= width:
-            yield group
-            group = []
-        group.append(column)
-    yield group
-
-
-def _table(title: str, fixed: list[_Column], figures: list[_Column], kept: list[bool]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for heading, _ in (*fixed, *figures):
-        # One word a line: a column as wide as its whole heading wastes the terminal.
-        table.add_column(heading.replace(" ", "\n"), justify="right", overflow="fold")
-    for row, held in enumerate(kept):
-        cells = (cells[row] for _, cells in (*fixed, *figures))
-        table.add_row(*cells, style=None if held else "bold red")
-    return table
+    styles = [None if result.held == len(result.cell.runs) else "bold red" for result in results]
+    return fitting_tables(title, fixed, figures, width, styles)

@@ -22,12 +22,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal
 
+from coordinator.assembly import assemble
 from coordinator.baseline import is_run_of
 from coordinator.figures import Figure, run_figures
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.progress import RoundSummary, RunObserver, SilentProgress
-from coordinator.runner import run_scenario
+from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.verdicts import read_verdicts
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
@@ -120,10 +121,11 @@ def perform(task: Task, progress: RunObserver) -> Result:
 
 
 def _perform(task: Task, progress: RunObserver) -> Result:
-    kept = is_run_of(task.target, task.loaded, None)
+    assembly = assemble(task.loaded)
+    kept = is_run_of(task.target, task.loaded, assembly.data_facts)
     directory = task.target
     if not kept:
-        outcome = run_scenario(task.loaded, target=task.target, observer=progress)
+        outcome = run_assembled(task.loaded, assembly, target=task.target, observer=progress)
         directory = outcome.directory
         if outcome.status == "interrupted":
             return Result("interrupted", directory, error=outcome.reason)
@@ -147,7 +149,7 @@ def serve(requests: Connection) -> None:
         requests.send(READY)
         while True:
             requests.send(perform(requests.recv(), progress))
-    except (EOFError, BrokenPipeError):
+    except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
 

@@ -123,3 +123,13 @@ def test_a_failed_baseline_is_a_suite_of_its_own(
 def test_compare_of_what_is_no_run_exits_with_2(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["compare", "gone"]) == 2
     assert "error: gone: no such directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
+    option: str, swept: Path, in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in ("run", "sweep"):
+        assert execute([verb, str(swept), option, "gone/file"]) == 2
+        assert "there is no folder 'gone'; make it first" in capsys.readouterr().err
+    assert not Path("runs").exists()

@@ -14,13 +14,13 @@ from sweep_helpers import SCENARIO, Sweep, cells_of
 from coordinator.comparison import Comparison, ComparisonError, compare_runs
 from coordinator.comparison_report import comparison_record, comparison_suites, render_comparison
 from coordinator.intervals import difference, estimate
-from coordinator.metrics.reader import open_run
+from coordinator.metrics.reader import RunFormatError, open_run
 
 
-def rendered(comparison: Comparison) -> str:
+def rendered(comparison: Comparison, width: int = 200) -> str:
     written = io.StringIO()
-    console = Console(file=written, width=200)
-    for part in render_comparison(comparison):
+    console = Console(file=written, width=width)
+    for part in render_comparison(comparison, width):
         console.print(part)
     return written.getvalue()
 
@@ -45,8 +45,8 @@ def up_bytes(directory: Path) -> float:
 
 def test_cells_of_a_sweep_are_groups_paired_by_seed(runs: Path) -> None:
     comparison = compare_runs([runs / "sweep"])
-    groups = {group.differing["rounds.over_select"]: group for group in comparison.groups}
-    assert set(groups) == {"100%", "150%"}
+    # In the order of the sweep's cells, not of the names of their directories.
+    assert [group.differing["rounds.over_select"] for group in comparison.groups] == ["100%", "150%"]
     assert [sorted(group.runs) for group in comparison.groups] == [[3, 4], [3, 4]]
     (row,) = [row for row in comparison.rows if row.name == "up bytes"]
     first, second = (
@@ -77,6 +77,34 @@ def test_runs_of_other_methods_compare_what_both_have(runs: Path) -> None:
     assert change.estimate.half_width is not None
     assert "unpaired" in rendered(comparison)
     assert [group.differing["learning.factors"] for group in comparison.groups] == ["8", "4", "4"]
+
+
+def test_groups_that_do_not_fit_beside_each_other_have_tables_of_their_own(runs: Path) -> None:
+    comparison = compare_runs([runs / "wider", runs / "sweep"])
+    assert rendered(comparison, 200).count("differences to A") == 1
+    narrow = rendered(comparison, 100)
+    assert narrow.count("differences to A") == 2
+    assert "B − A" in narrow
+    assert "C − A" in narrow
+    # Nothing is cut or broken.
+    assert narrow.count("round.completed") == 2
+    assert "…" not in narrow
+
+
+def test_runs_that_the_table_of_a_sweep_does_not_name_are_left_out(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    shutil.copytree(runs / "sweep", folder)
+    old = next(path for path in sorted((runs / "wider").iterdir()) if path.is_dir())
+    shutil.copytree(old, folder / "old")
+    shutil.copytree(old, folder / ".old.17.old")
+    comparison = compare_runs([folder])
+    assert [sorted(group.runs) for group in comparison.groups] == [[3, 4], [3, 4]]
+    assert comparison.notes == (f"{folder}: 1 left out, not in sweep.json: old",)
+    (folder / "sweep.json").unlink()
+    assert len(compare_runs([folder]).groups) == 3
+    (folder / "sweep.json").write_text("{}")
+    with pytest.raises(RunFormatError, match=r"sweep\.json: is not the table of a sweep"):
+        compare_runs([folder])
 
 
 def test_single_runs_have_no_interval_and_that_is_said(runs: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_bug_is_reported_with_its_traceback(tmp_path: Path, monkeypatch: pytes
         raise ZeroDivisionError("a bug")
 
     (cell, *_) = cells_of(tmp_path)
-    monkeypatch.setattr(workers, "run_scenario", broken)
+    monkeypatch.setattr(workers, "run_assembled", broken)
     result = perform(Task(cell.runs[0], tmp_path / "run"), SilentProgress())
     assert (result.status, result.error) == ("failed", "ZeroDivisionError: a bug")
     assert result.trace is not None
@@ -248,7 +248,8 @@ def test_a_stopped_sweep_goes_on_where_it_was(tmp_path: Path, number: signal.Sig
         table = json.loads((out / "sweep.json").read_text())
         statuses = {run["status"] for cell in table["cells"] for run in cell["runs"]}
         assert statuses >= {"interrupted", "not run"}
-    finished = {path.name for path in out.iterdir() if path.suffix != ".partial" and path.is_dir()}
+    # A killed run can lie under a name that begins with a dot, or under .partial.
+    finished = {path.name for path in out.glob("[!.]*") if path.suffix != ".partial" and path.is_dir()}
     assert 2 <= len(finished) < 6
 
     cells = load_cells(load(file))
@@ -271,6 +272,33 @@ def test_two_sweeps_do_not_share_a_directory(tmp_path: Path) -> None:
             run_sweep(load_cells(load(file)), target=out, jobs=1, on_result=lambda *_: None)
         process.kill()
         process.communicate(timeout=60)
+
+
+def test_a_sweep_says_where_it_cannot_write(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for target in (file, file / "out"):
+        with pytest.raises(RunDirectoryError, match=r"cannot be made \(.+\); give another --out"):
+            run_sweep(cells_of(tmp_path), target=target, jobs=1, on_result=lambda *_: None)
+
+
+def test_runs_on_other_data_are_done_again(tmp_path: Path) -> None:
+    ratings = tmp_path / "ratings.csv"
+    head = "userId,movieId,rating,timestamp\n"
+    rows = [f"{user},{item},{1 + (user * item) % 5},{item}\n" for user in range(30) for item in range(12)]
+    ratings.write_text(head + "".join(rows))
+    text = SCENARIO.replace(
+        "{source: synthetic-ratings, users: 60, items: 80, ratings_per_user: 12}",
+        "{source: movielens-csv, path: ratings.csv}",
+    )
+    cells = cells_of(tmp_path, text + SWEEP)
+    first = Sweep(cells, tmp_path / "out")
+    assert [cell["finished"] for cell in first.table["cells"]] == [2, 2]
+    assert Sweep(cells, tmp_path / "out").kept() == 4
+    # One rating is another: as many rows, the same scenario.
+    assert rows[-1] == "29,11,5,11\n"
+    ratings.write_text(head + "".join(rows[:-1]) + "29,11,3,11\n")
+    assert Sweep(cells, tmp_path / "out").kept() == 0
 
 
 def test_a_sweep_does_not_go_into_a_run(swept: tuple[Path, Sweep]) -> None:
