@@ -135,6 +135,10 @@ def _csv_estimate(found: Estimate) -> Iterable[Any]:
     return [repr(found.mean), "" if found.half_width is None else repr(found.half_width), found.n]
 
 
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def sweep_tables(results: Sequence[CellResult], width: int) -> list[Table]:
     """Return the table for a terminal, its columns on several tables where it is wider than that.
 
@@ -159,6 +163,7 @@ def sweep_tables(results: Sequence[CellResult], width: int) -> list[Table]:
         ]
         for name in _names(results)
     ]
-    title = f"{len(results)} cells, {runs} runs: mean ± {CONFIDENCE:.0%} interval"
+    counts = f"{_counted(len(results), 'cell')}, {_counted(runs, 'run')}"
+    title = f"{counts}: mean ± {CONFIDENCE:.0%} interval"
     styles = [None if result.held == len(result.cell.runs) else "bold red" for result in results]
     return fitting_tables(title, fixed, figures, width, styles)
