@@ -228,6 +228,7 @@ def wait_for_line(process: subprocess.Popen[str], start_of_line: str) -> None:
     raise AssertionError("the sweep ended before it was stopped")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_sweep_goes_on_where_it_was(tmp_path: Path, number: signal.Signals) -> None:
     file = _write(tmp_path, "long", LONG + "sweep: {rounds.over_select: [100%, 110%], repeat: 3}\n")
