@@ -38,8 +38,11 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `inferences.parquet` | a row per device that ran its own model; none without a section `inference` |
 | `faults.parquet` | a row per fault, device and stage of a round that it struck |
 | `summary.json` | the figures that the command prints |
+| `verdicts.json` | of a finished run: the verdict on each threshold, figures in base units |
+| `baseline/` | with `baseline` in the scenario: the run without faults, a run directory of its own |
 | `trace.json.gz` | rounds and a sample of devices over simulated time; open it in ui.perfetto.dev |
 | `model.npz` | the final global model, by array name |
+| `checkpoint.npz` | where the coordinator may crash: what it goes on from, model and optimizer |
 | `items.json` | with ratings: the id of each item in the data, or null if generated; the range of ratings |
 
 While it is written the directory is called `….partial`; it takes its name when the run is finished, in

@@ -1,0 +1,60 @@
+"""Verdicts on thresholds for machines: ``verdicts.json`` of a run directory, and what it is made of."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from coordinator.run_directory import VERDICTS
+from coordinator.scenario.threshold_evaluation import ThresholdResult
+
+
+def json_number(value: float | None) -> float | str | None:
+    """Return a figure for JSON, which has no infinity but as a word and no NaN but as null."""
+    if value is None or math.isnan(value):
+        return None
+    return value if math.isfinite(value) else "infinite" if value > 0 else "-infinite"
+
+
+def verdict_record(result: ThresholdResult) -> dict[str, Any]:
+    """Return a verdict as a mapping of JSON types.
+
+    Figures are in base units (seconds, bytes, joules; a share or an event from 0 to 1); ``kind`` says which.
+    ``measured`` says that the metric depends on this host. ``margin`` is positive on the side that holds;
+    ``baseline`` is set for a limit relative to the baseline.
+    """
+    threshold = result.threshold
+    return {
+        "threshold": str(threshold),
+        "key": threshold.key,
+        "metric": threshold.metric,
+        "tags": dict(threshold.tags),
+        "aggregation": threshold.aggregation,
+        "operator": threshold.operator,
+        "kind": threshold.kind.value,
+        "measured": threshold.measured,
+        "held": result.held,
+        "value": json_number(result.value),
+        "limit": json_number(result.limit),
+        "baseline": json_number(result.baseline),
+        "margin": json_number(result.margin),
+        "observations": result.observations,
+        "reason": result.reason,
+    }
+
+
+def verdict_records(results: Iterable[ThresholdResult]) -> list[dict[str, Any]]:
+    """Return :func:`verdict_record` of each verdict."""
+    return [verdict_record(result) for result in results]
+
+
+def read_verdicts(directory: Path) -> list[dict[str, Any]]:
+    """Return the records in ``verdicts.json`` of a run directory; none of a run that was not judged."""
+    try:
+        written = json.loads((directory / VERDICTS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    return list(written["thresholds"])
