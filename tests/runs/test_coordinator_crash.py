@@ -30,8 +30,8 @@ ROUNDS = 2
 DOWN_S = 30.0
 MODES = {
     "plain": "mode: off",
-    "secagg": "mode: secagg, min_contributors: 3",
-    "active": "mode: active, min_contributors: 3",
+    "secagg": "mode: secagg, min_contributors: 2",
+    "active": "mode: active, min_contributors: 2",
     "ckks": "mode: ckks, crypto: modelled",
 }
 """How updates come to the coordinator; all devices take part in every round, and do always the same."""
@@ -41,9 +41,9 @@ def scenario(mode: str, rounds: int = ROUNDS, fault: str = "at: 30 days, for: 30
     """Return a scenario whose coordinator may crash, but would only long after its end."""
     return secure(
         MODES[mode],
-        rounds=f"count: {rounds}, cohort: 4, deadline: 60 s, interval: 5 s",
+        rounds=f"count: {rounds}, cohort: 3, deadline: 60 s, interval: 5 s",
         fleet=IDEAL_WIRE,
-        data="source: synthetic-ratings, users: 4, items: 12, ratings_per_user: 6",
+        data="source: synthetic-ratings, users: 3, items: 12, ratings_per_user: 6",
         more=f"faults: [{{name: crash, coordinator_crash: {{}}, {fault}}}]\n",
     )
 
@@ -151,8 +151,8 @@ def folded(training: Training, sums: list[Aggregate]) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_crash_at_every_moment(calm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mode, models, seen = calm
-    # Every frame of four devices, and every step of the coordinator's coroutine. One device decrypts.
-    frames = {"plain": 4 * 2, "secagg": 4 * 5, "active": 4 * 6, "ckks": 4 * 2 + 1}[mode]
+    # Every frame of three devices, and every step of the coordinator's coroutine. One device decrypts.
+    frames = {"plain": 3 * 2, "secagg": 3 * 5, "active": 3 * 6, "ckks": 3 * 2 + 1}[mode]
     assert seen.count("before _handle") == frames * ROUNDS
     assert seen.count("await") == seen.count("resumed") == 2 * ROUNDS
     losses = 0
