@@ -24,7 +24,7 @@ from coordinator.metrics.reader import open_run
 from coordinator.metrics.trace import TRACE, write_trace
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver
-from coordinator.run_directory import ITEMS, RunDirectory, Status
+from coordinator.run_directory import ITEMS, SUMMARY, RunDirectory, Status
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
@@ -112,8 +112,8 @@ def run_assembled(
         trained_s = time.perf_counter()
         tables = open_run(directory.path)
         write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
-        directory.write_json("summary.json", summarise(tables, status))
         verdicts = evaluate(scenario.thresholds, TableMetricSource(tables)) if status == "finished" else ()
+        directory.write_json(SUMMARY, summarise(tables, status, verdicts))
         path = directory.finish(
             status,
             digest=digest,

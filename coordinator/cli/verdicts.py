@@ -7,20 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from coordinator.scenario.threshold_evaluation import ThresholdResult
-
-
-def _shown(result: ThresholdResult, value: float | None) -> str:
-    if value is None:
-        return "–"
-    # A count has no unit, whatever the metric counts.
-    return f"{value:g}" if result.threshold.aggregation == "count" else result.threshold.kind.show(value)
-
-
-def _margin(result: ThresholdResult) -> str:
-    if result.margin is None:
-        return "–"
-    sign = "-" if result.margin < 0 else "+"
-    return sign + _shown(result, abs(result.margin))
+from coordinator.verdicts import shown, shown_margin
 
 
 def _verdict(result: ThresholdResult) -> str:
@@ -45,9 +32,9 @@ def verdict_table(results: Sequence[ThresholdResult]) -> Table:
     for result in results:
         table.add_row(
             str(result.threshold),
-            _shown(result, result.value),
-            _shown(result, result.limit),
-            _margin(result),
+            shown(result, result.value),
+            shown(result, result.limit),
+            shown_margin(result),
             _verdict(result),
             style=None if result.held else "bold red",
         )
