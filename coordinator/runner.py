@@ -24,6 +24,8 @@ from coordinator.metrics.reader import open_run
 from coordinator.metrics.trace import TRACE, write_trace
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver
+from coordinator.report.page import write_report
+from coordinator.report.view import RunView
 from coordinator.run_directory import ITEMS, SUMMARY, RunDirectory, Status
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
@@ -113,19 +115,22 @@ def run_assembled(
         tables = open_run(directory.path)
         write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
         verdicts = evaluate(scenario.thresholds, TableMetricSource(tables)) if status == "finished" else ()
-        directory.write_json(SUMMARY, summarise(tables, status, verdicts))
-        path = directory.finish(
-            status,
-            digest=digest,
-            stopped_by=reason,
-            thresholds=[str(verdict) for verdict in verdicts],
-            measured={
-                "assemble_s": assembly.wall_s,
-                "run_s": trained_s - prepared_s,
-                "write_s": time.perf_counter() - trained_s,
-                "peak_rss_bytes": peak_rss_bytes(),
-            },
-        )
+        summary = summarise(tables, status, verdicts)
+        directory.write_json(SUMMARY, summary)
+        measured = {
+            "assemble_s": assembly.wall_s,
+            "run_s": trained_s - prepared_s,
+            "peak_rss_bytes": peak_rss_bytes(),
+        }
+        facts = {
+            "digest": digest,
+            "stopped_by": reason,
+            "thresholds": [str(verdict) for verdict in verdicts],
+            "measured": measured,
+        }
+        write_report(RunView(tables, target.name, summary, {**tables.manifest, **facts}))
+        measured["write_s"] = time.perf_counter() - trained_s
+        path = directory.finish(status, **facts)
     observer.on_end(status)
     code = exit_code(verdicts) if status == "finished" else ExitCode.INTERRUPTED
     return RunOutcome(status, path, verdicts, reason, code)

@@ -1,0 +1,44 @@
+"""Whether the promises of the scenario were kept: the first thing that a report says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coordinator.report.blocks import Cell, Section, Table
+from coordinator.report.view import RunView
+
+
+def verdict_row(verdict: Mapping[str, Any]) -> tuple[Cell, ...]:
+    """Return the cells of one verdict: threshold, verdict, value, limit, margin."""
+    key = f"threshold[{verdict['threshold']}]"
+    shown = verdict["shown"]
+    held = bool(verdict["held"])
+    word = "✓ held" if held else "✗ missed"
+    if not held and verdict["margin"] is None:
+        word = f"{word}: {verdict['reason']}"
+    return (
+        Cell(verdict["threshold"]),
+        Cell(word, int(held), f"{key}.held", mood="good" if held else "bad"),
+        Cell(shown["value"], verdict["value"], f"{key}.value"),
+        Cell(shown["limit"], verdict["limit"], f"{key}.limit"),
+        Cell(shown["margin"], verdict["margin"], f"{key}.margin", mood="good" if held else "bad"),
+    )
+
+
+def verdicts(view: RunView) -> Section | None:
+    """Return the verdict on each threshold with its value and margin."""
+    found = view.summary["thresholds"]
+    if not found:
+        return None
+    missed = sum(not verdict["held"] for verdict in found)
+    title = f"{missed} of {len(found)} thresholds missed" if missed else f"All {len(found)} thresholds held"
+    # What was missed comes first.
+    rows = [verdict_row(verdict) for verdict in sorted(found, key=lambda verdict: verdict["held"])]
+    table = Table(
+        "The margin is the distance from the limit, positive on the side that holds.",
+        ("threshold", "verdict", "value", "limit", "margin"),
+        tuple(rows),
+        text_columns=2,
+    )
+    return Section("verdicts", title, (table,), wide=True)
