@@ -160,9 +160,9 @@ def _held_up(run: RunTables) -> dict[str, Any]:
     path = critical_path(run)
     seconds = path.seconds.sum(axis=0)
     return {
-        "rounds_ended_by_timer": int(np.count_nonzero(path.by_timer[path.last_segments()])),
-        "barriers": len(path.by_timer),
-        "barriers_ended_by_timer": int(np.count_nonzero(path.by_timer)),
+        "rounds_ended_by_deadline": int(np.count_nonzero(path.by_deadline[path.last_segments()])),
+        "barriers": len(path.by_deadline),
+        "barriers_ended_by_deadline": int(np.count_nonzero(path.by_deadline)),
         "seconds_by_stage": {name: float(s) for name, s in zip(STEPS, seconds, strict=True) if s > 0},
         "by_class_and_stage": [
             {

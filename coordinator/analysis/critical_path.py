@@ -8,7 +8,7 @@ lies a *segment*, and either of two things ends it:
 moment; simulated times of cause and effect are equal, up to the rounding of sums. The segment's seconds are
 those of this device: per stage where it was in it, as *waiting* for the rest.
 
-*a timer*: no answer came at that moment, so the deadline of the round or stage (or another window of time)
+*a deadline*: no answer came at that moment, so the deadline of the round or stage (or another window of time)
 passed. Its seconds are shared equally by the devices that were missing, each at the stage where it was stuck:
 those that had vanished in the segment, never answered, or were still at work.
 
@@ -42,7 +42,7 @@ NOBODY: Final = "–"
 """Stands for the device class where no device was to blame."""
 
 ARRIVAL: Final = "arrival"
-TIMER: Final = "timer"
+DEADLINE: Final = "deadline"
 
 _WAIT: Final = len(PATH_STAGES)
 _SILENT: Final = (label(Outcome.DROPPED), label(Outcome.UNREACHABLE))
@@ -71,20 +71,20 @@ class CriticalPath:
     rounds : int64 [r], numbers of the rounds.
     durations_s : float64 [r].
     segment_round : int64 [s], positions in ``rounds``.
-    by_timer : bool [s], what ended the segment: False an arrival, True a timer.
-    device : int64 [s], the device that arrived last; -1 for a timer.
-    row : int64 [s], its row in ``device_rounds``; -1 for a timer.
-    missing : int64 [s], how many devices a timer's segment waited for in vain; 0 for an arrival.
+    by_deadline : bool [s], what ended the segment: False an arrival, True a deadline.
+    device : int64 [s], the device that arrived last; -1 for a deadline.
+    row : int64 [s], its row in ``device_rounds``; -1 for a deadline.
+    missing : int64 [s], how many devices a deadline's segment waited for in vain; 0 for an arrival.
     seconds : float64 [s, steps], in the order of ``STEPS``.
     blame_s : float64 [2, classes + 1, steps], all seconds of the run by what ended the segment (arrival,
-        timer), device class and step; the last class is nobody.
+        deadline), device class and step; the last class is nobody.
     classes : names of the device classes.
     """
 
     rounds: Wholes
     durations_s: Floats
     segment_round: Wholes
-    by_timer: npt.NDArray[np.bool_]
+    by_deadline: npt.NDArray[np.bool_]
     device: Wholes
     row: Wholes
     missing: Wholes
@@ -248,7 +248,7 @@ def critical_path(run: RunTables) -> CriticalPath:
         rounds=numbers,
         durations_s=rounds.numbers["end_s"] - rounds.numbers["start_s"],
         segment_round=segments.round,
-        by_timer=~arrived,
+        by_deadline=~arrived,
         device=device,
         row=row,
         missing=missing,
@@ -281,7 +281,7 @@ def _missing(
 class Blame:
     """Seconds by which a device class at a step held up the rounds of a run.
 
-    ``ended_by`` is ``arrival`` or ``timer``; ``share`` is the part of all seconds of all rounds.
+    ``ended_by`` is ``arrival`` or ``deadline``; ``share`` is the part of all seconds of all rounds.
     """
 
     device_class: str
@@ -299,7 +299,7 @@ def held_up(path: CriticalPath) -> list[Blame]:
         Blame(
             names[of_class],
             STEPS[step],
-            (ARRIVAL, TIMER)[ended_by],
+            (ARRIVAL, DEADLINE)[ended_by],
             float(path.blame_s[ended_by, of_class, step]),
             float(path.blame_s[ended_by, of_class, step]) / whole_s,
         )

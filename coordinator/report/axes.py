@@ -85,6 +85,16 @@ def number_axis(scale: Scale, label: str, *, whole: bool = False) -> Axis:
     return Axis(label, tuple((scale.percent(value), _plain(value, step)) for value in ticks))
 
 
+def round_axis(first: npt.NDArray[np.int64]) -> Axis:
+    """Return an axis of columns that each begin with a round, int64 [n]: ticks where a round number lies."""
+    n = len(first)
+    step = int(max(1.0, _step(float(first[-1] - first[0] + 1))))
+    multiples = np.arange(-(-int(first[0]) // step) * step, int(first[-1]) + 1, step)
+    columns = np.searchsorted(first, multiples, side="right") - 1
+    ticks = zip(((columns + 0.5) / n * 100).tolist(), multiples.tolist(), strict=True)
+    return Axis("round", tuple((at, f"{number:,}") for at, number in ticks))
+
+
 def percent_axis(scale: Scale, label: str) -> Axis:
     """Return an axis of shares, 0 to 1."""
     ticks = _multiples(scale.low, scale.high, 0.25)
@@ -132,14 +142,14 @@ def duration_scale(values: Floats) -> Scale:
 
 
 def show(value: float, unit: str) -> str:
-    """Return a value for people; ``unit`` is ``s``, ``B``, ``%`` or nothing."""
+    """Return a value for people; ``unit`` is ``s``, ``B``, ``J`` or nothing."""
     match unit:
         case "s":
             return format_duration(value)
         case "B":
             return format_bytes(value)
-        case "%":
-            return f"{value:.1%}"
+        case "J":
+            return f"{value:,.0f} J" if value >= 100 else f"{value:.3g} J"
         case "":
             return f"{value:.5g}"
     raise ValueError(f"unknown unit {unit!r}")

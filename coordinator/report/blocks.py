@@ -36,13 +36,17 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; the first column heads its rows, and the first ``text_columns`` are aligned left."""
+    """A table; the first column heads its rows, and the first ``text_columns`` are aligned left.
+
+    ``wide``: it has a row of its own beside nothing else.
+    """
 
     kind: ClassVar[str] = "table"
     caption: str
     headers: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     text_columns: int = 1
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

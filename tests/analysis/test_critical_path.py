@@ -11,9 +11,9 @@ from metrics_samples import NAMES, facts, record, sample_round, three_device_log
 
 from coordinator.analysis.critical_path import (
     ARRIVAL,
+    DEADLINE,
     NOBODY,
     STEPS,
-    TIMER,
     WAITING,
     CriticalPath,
     critical_path,
@@ -49,7 +49,7 @@ def test_a_report_that_ends_its_round_is_blamed_stage_by_stage(tmp_path: Path) -
     path = path_of(tmp_path, sample_round(1, 50.0, end_s=59.0))
     assert spent(path) == {"invite": 2.0, "download": 2.0, "compute": 3.0, "report": 1.0, WAITING: 1.0}
     assert path.device.tolist() == [100]
-    assert path.by_timer.tolist() == [False]
+    assert path.by_deadline.tolist() == [False]
     assert blamed(path)["flagship", "compute", ARRIVAL] == 3.0
     assert {name for name, _, _ in blamed(path)} == {"flagship"}
     assert held_up(path)[0].share == pytest.approx(1 / 3)
@@ -58,16 +58,16 @@ def test_a_report_that_ends_its_round_is_blamed_stage_by_stage(tmp_path: Path) -
 def test_a_deadline_is_shared_by_the_missing_where_they_were_stuck(tmp_path: Path) -> None:
     # At 20 s, device 101 has vanished while it computed, and 102 is still sending.
     path = path_of(tmp_path, sample_round(1, 100.0))
-    assert path.by_timer.tolist() == [True]
+    assert path.by_deadline.tolist() == [True]
     assert (path.device.tolist(), path.missing.tolist()) == ([-1], [2])
-    assert blamed(path) == {("budget", "compute", TIMER): 10.0, ("budget", "report", TIMER): 10.0}
+    assert blamed(path) == {("budget", "compute", DEADLINE): 10.0, ("budget", "report", DEADLINE): 10.0}
     assert spent(path) == {"compute": 10.0, "report": 10.0}
 
 
 def test_whoever_declined_is_not_waited_for(tmp_path: Path) -> None:
     cohort = three_devices(outcome=np.array([Outcome.COMPLETED, Outcome.DECLINED, Outcome.LATE]))
     batches = round_batches(facts(1, 0.0), cohort, NAMES, three_device_log(0.0).columns())
-    assert blamed(path_of(tmp_path, batches)) == {("budget", "report", TIMER): 20.0}
+    assert blamed(path_of(tmp_path, batches)) == {("budget", "report", DEADLINE): 20.0}
 
 
 def test_a_device_that_never_answered_is_stuck_at_the_invitation(tmp_path: Path) -> None:
@@ -76,13 +76,13 @@ def test_a_device_that_never_answered_is_stuck_at_the_invitation(tmp_path: Path)
         stage=np.array([-1, Stage.INVITE, Stage.REPORT]),
     )
     batches = round_batches(facts(1, 0.0), cohort, NAMES, three_device_log(0.0).columns())
-    assert blamed(path_of(tmp_path, batches)) == {("budget", "invite", TIMER): 20.0}
+    assert blamed(path_of(tmp_path, batches)) == {("budget", "invite", DEADLINE): 20.0}
 
 
-def test_a_timer_that_waited_for_nobody_blames_nobody(tmp_path: Path) -> None:
+def test_a_deadline_that_waited_for_nobody_blames_nobody(tmp_path: Path) -> None:
     cohort = three_devices(outcome=np.array([Outcome.COMPLETED, Outcome.DECLINED, Outcome.SURPLUS]))
     batches = round_batches(facts(1, 0.0), cohort, NAMES, three_device_log(0.0).columns())
-    assert blamed(path_of(tmp_path, batches)) == {(NOBODY, WAITING, TIMER): 20.0}
+    assert blamed(path_of(tmp_path, batches)) == {(NOBODY, WAITING, DEADLINE): 20.0}
 
 
 def secure_log() -> EventLog:
@@ -121,14 +121,14 @@ def secure_round(**changes: Any) -> RoundBatches:
 def test_each_stage_of_a_secure_sum_is_a_barrier_of_its_own(tmp_path: Path) -> None:
     path = path_of(tmp_path, secure_round())
     assert path.device.tolist() == [100, 101, -1, 101]
-    assert path.by_timer.tolist() == [False, False, True, False]
+    assert path.by_deadline.tolist() == [False, False, True, False]
     assert blamed(path) == {
         ("flagship", "invite", ARRIVAL): 1.0,
         ("flagship", "download", ARRIVAL): 1.0,
         ("flagship", "compute", ARRIVAL): 2.0,
         ("flagship", "advertise-keys", ARRIVAL): 1.0,
         ("budget", "share-keys", ARRIVAL): 3.0,
-        ("budget", "masked-input", TIMER): 10.0,
+        ("budget", "masked-input", DEADLINE): 10.0,
         ("budget", "unmask", ARRIVAL): 2.0,
     }
 
@@ -136,13 +136,13 @@ def test_each_stage_of_a_secure_sum_is_a_barrier_of_its_own(tmp_path: Path) -> N
 def test_what_follows_the_last_stage_of_a_sum_is_a_segment_too(tmp_path: Path) -> None:
     path = path_of(tmp_path, secure_round(end_s=25.0))
     assert len(path.segment_round) == 5
-    assert blamed(path)[NOBODY, WAITING, TIMER] == 5.0
+    assert blamed(path)[NOBODY, WAITING, DEADLINE] == 5.0
 
 
 def test_the_seconds_of_rounds_add_up_to_their_durations(tmp_path: Path) -> None:
     rounds = [sample_round(1, 0.1, end_s=9.1), sample_round(2, 1e6, end_s=1e6 + 9), sample_round(3, 2e6)]
     path = path_of(tmp_path, *rounds)
-    assert path.by_timer.tolist() == [False, False, True]
+    assert path.by_deadline.tolist() == [False, False, True]
     np.testing.assert_allclose(path.round_seconds().sum(axis=1), path.durations_s, rtol=0, atol=1e-9)
     assert sum(row.seconds for row in held_up(path)) == pytest.approx(path.durations_s.sum())
     assert sum(row.share for row in held_up(path)) == pytest.approx(1.0)
@@ -162,4 +162,4 @@ def test_a_stage_that_never_ended_is_blamed_on_whoever_was_missing_in_it(tmp_pat
     stages_s = {Stage.ADVERTISE_KEYS: 5.0, Stage.SHARE_KEYS: 3.0}
     given_up = facts(1, 0.0, stage_s=stages_s, end_s=12.0)
     path = path_of(tmp_path, round_batches(given_up, cohort, NAMES, secure_log().columns()))
-    assert blamed(path)["budget", "masked-input", TIMER] == 4.0
+    assert blamed(path)["budget", "masked-input", DEADLINE] == 4.0

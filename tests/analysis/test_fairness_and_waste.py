@@ -102,10 +102,10 @@ def test_the_summary_holds_the_analyses(tmp_path: Path) -> None:
     write_run(tmp_path, rounds=3)
     summary = summarise(open_run(tmp_path), "finished")
     assert summary == json.loads(json.dumps(summary, allow_nan=False))
-    assert summary["held_up"]["rounds_ended_by_timer"] == 3
+    assert summary["held_up"]["rounds_ended_by_deadline"] == 3
     assert summary["held_up"]["seconds_by_stage"] == {"compute": 30.0, "report": 30.0}
     assert summary["held_up"]["by_class_and_stage"][0] == {
-        "class": "budget", "stage": "compute", "ended_by": "timer", "seconds": 30.0, "share": 0.5,
+        "class": "budget", "stage": "compute", "ended_by": "deadline", "seconds": 30.0, "share": 0.5,
     }  # fmt: skip
     assert summary["participation"]["jain_classes"] == pytest.approx(0.5)
     assert set(summary["waste_by_outcome"]) == {"completed", "late", "dropped"}

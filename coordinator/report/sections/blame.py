@@ -30,20 +30,20 @@ def blame(view: RunView) -> Section | None:
             strength = seconds / peak
             cells.append(Cell(show(seconds, "s") if seconds else "", seconds, name, strength=strength))
         total = float(by_class[at].sum())
-        timer = float(path.blame_s[1, at].sum())
+        deadline = float(path.blame_s[1, at].sum())
         rows.append(
             (
                 Cell(names[at]),
                 *cells,
                 Cell(show(total, "s"), total),
                 Cell(f"{total / whole_s:.1%}", total / whole_s),
-                Cell(f"{timer / whole_s:.1%}", timer / whole_s),
+                Cell(f"{deadline / whole_s:.1%}", deadline / whole_s),
             )
         )
     table = Table(
         "Simulated seconds on critical paths, by device class and stage; all cells add up to the duration of "
-        "all rounds. “By timers”: the part that passed until a deadline, shared by the devices missing then.",
-        ("class", *(STEPS[step] for step in steps), "together", "share", "by timers"),
+        "all rounds. “By deadlines”: what passed until a deadline, shared by the devices missing then.",
+        ("class", *(STEPS[step] for step in steps), "together", "share", "by deadlines"),
         tuple(rows),
     )
     return Section("held-up", "What held rounds up", (table,), wide=True)

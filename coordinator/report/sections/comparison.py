@@ -73,7 +73,9 @@ def _learning(views: Sequence[RunView]) -> Section | None:
         blocks += curve_plots(metric, curves)
         table = reached_table(curves)
         if table is not None:
-            blocks.append(Table(f"{metric}. {table.caption}", ("run", *table.headers[1:]), table.rows))
+            blocks.append(
+                Table(f"{metric}. {table.caption}", ("run", *table.headers[1:]), table.rows, wide=True)
+            )
     return Section("learning", "Learning", tuple(blocks)) if blocks else None
 
 

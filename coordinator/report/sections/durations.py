@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from coordinator.analysis.critical_path import STEPS
-from coordinator.report.axes import duration_axis, from_zero, show
-from coordinator.report.blocks import Axis, Cell, Section, Table
+from coordinator.report.axes import duration_axis, from_zero, round_axis, show
+from coordinator.report.blocks import Cell, Section, Table
 from coordinator.report.charts import MAX_POINTS, stacked_columns
 from coordinator.report.view import RunView
 
@@ -58,7 +57,7 @@ def durations(view: RunView) -> Section | None:
         STEP_PARTS,
         tips,
         scale,
-        (_round_axis(first), duration_axis(scale, "duration")),
+        (round_axis(first), duration_axis(scale, "duration")),
         table,
     )
     intro = (
@@ -68,35 +67,37 @@ def durations(view: RunView) -> Section | None:
     return Section("durations", "Rounds", (plot, _longest(view)), intro, wide=True)
 
 
-def _round_axis(first: npt.NDArray[np.int64]) -> Axis:
-    n = len(first)
-    # Columns have no room for a tick each: about eight of them carry their number.
-    step = max(1, -(-n // 8))
-    return Axis("round", tuple(((at + 0.5) / n * 100, f"{first[at]:,}") for at in range(0, n, step)))
-
-
 def _longest(view: RunView) -> Table:
     path = view.path
     rows = view.read("device_rounds", ["class", "network"])
-    seconds = path.round_seconds()
     ended = path.last_segments()
+    segment_s = path.seconds.sum(axis=1)
+    # Sorted by round, then by seconds: the last of a round is the one that took longest.
+    order = np.lexsort((segment_s, path.segment_round))
+    longest = np.zeros(len(path.rounds), dtype=np.int64)
+    longest[path.segment_round[order]] = order
+
+    def who(segment: int) -> str:
+        if path.by_deadline[segment]:
+            return f"deadline, {path.missing[segment]} missing"
+        row = int(path.row[segment])
+        kinds = f"{rows.label('class', row)}, {rows.label('network', row)}"
+        return f"device {path.device[segment]} ({kinds})"
+
     found = []
     for at in np.argsort(-path.durations_s, kind="stable")[:_LONGEST].tolist():
-        segment = int(ended[at])
-        step = int(seconds[at].argmax())
-        row = int(path.row[segment])
-        timer = bool(path.by_timer[segment])
-        who = f"timer; {path.missing[segment]} missing" if timer else f"device {path.device[segment]}"
-        kind = "" if timer else f"{rows.label('class', row)}, {rows.label('network', row)}"
+        segment = int(longest[at])
+        step = int(path.seconds[segment].argmax())
+        seconds = float(path.seconds[segment, step])
         found.append(
             (
                 Cell(f"{path.rounds[at]}"),
-                Cell(who),
-                Cell(kind),
+                Cell(who(int(ended[at]))),
+                Cell(who(segment)),
                 Cell(STEPS[step]),
-                Cell(show(float(seconds[at, step]), "s"), float(seconds[at, step])),
+                Cell(show(seconds, "s"), seconds),
                 Cell(show(float(path.durations_s[at]), "s"), float(path.durations_s[at])),
             )
         )
-    headers = ("round", "ended by", "of", "most of it in", "that took", "duration")
-    return Table("The longest rounds, and who ended them", headers, tuple(found), text_columns=4)
+    headers = ("round", "ended by", "held up most by", "in stage", "for", "duration")
+    return Table("The longest rounds, who ended them, and who held them up", headers, tuple(found), 4)

@@ -39,6 +39,17 @@ def host(view: RunView) -> Section | None:
                     [Line(title, number, values, tips)],
                     (across, scale),
                     axes,
+                    Table(
+                        title,
+                        ("after round", title.lower()),
+                        tuple(
+                            (
+                                Cell(f"{number[at]:.0f}"),
+                                Cell(show(float(values[at]), unit), float(values[at])),
+                            )
+                            for at in thin(len(number), 50).tolist()
+                        ),
+                    ),
                 )
             )
     rows = _facts(view)

@@ -43,7 +43,7 @@ def inference(view: RunView) -> Section | None:
                 Cell(name),
                 Cell(f"{count:,}", count),
                 Cell(show(p50_s, "s"), p50_s),
-                Cell(f"{energy_j:.3g} J", energy_j),
+                Cell(show(energy_j, "J"), energy_j),
                 Cell(show(model, "B"), model),
                 Cell(show(memory, "B"), memory),
                 Cell(show(host_s, "s"), host_s),

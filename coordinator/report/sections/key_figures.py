@@ -39,8 +39,6 @@ def shown(value: float | int | None, unit: str) -> str:
     """Return a figure for people; a dash for None."""
     if value is None:
         return "–"
-    if unit == "J":
-        return f"{value:,.0f} J" if value >= 100 else f"{value:.3g} J"
     return f"{value:,}" if unit == "" and isinstance(value, int) else show(float(value), unit)
 
 

@@ -50,7 +50,7 @@ def curve_plots(metric: str, curves: Sequence[tuple[str, Curve]]) -> list[Plot]:
                 lines,
                 (horizontal, vertical),
                 (axis(horizontal, what), number_axis(vertical, metric)),
-                _values(metric, curves) if unit == "s" else None,
+                _values(metric, curves),
             )
         )
     return plots
@@ -89,7 +89,7 @@ def reached_table(curves: Sequence[tuple[str, Curve]]) -> Table | None:
         "Time to accuracy: simulated time and bytes until an evaluation first showed this part of the way "
         "from the first value to the best."
     )
-    return Table(caption, ("metric", "best", *(f"{part:.0%}" for part in FRACTIONS)), tuple(rows))
+    return Table(caption, ("metric", "best", *(f"{part:.0%}" for part in FRACTIONS)), tuple(rows), wide=True)
 
 
 def learning(view: RunView) -> Section | None:

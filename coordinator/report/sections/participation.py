@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from coordinator.report.blocks import Block, Cell, Section, Table, Tile, Tiles
@@ -80,24 +83,17 @@ def _accuracy(view: RunView) -> Table | None:
     if not found:
         return None
     classes = sorted({name for row in found for name in row["by_class"]})
+
+    def cell(row: Mapping[str, Any], name: str) -> Cell:
+        value = row["by_class"].get(name)
+        key = f"accuracy[{row['metric']},{row['split']},{row['population']}].{name}"
+        return Cell("–") if value is None else Cell(f"{value:.4g}", value, key)
+
     return Table(
         "Last value of each metric by device class; the spread is the largest minus the smallest",
-        ("metric", *classes, "spread"),
-        tuple(
-            (
-                Cell(f"{row['metric']} ({row['split']}, {row['population']} users)"),
-                *(
-                    Cell(
-                        f"{row['by_class'][name]:.4g}",
-                        row["by_class"][name],
-                        f"accuracy[{row['metric']},{row['split']},{row['population']}].{name}",
-                    )
-                    if name in row["by_class"]
-                    else Cell("–")
-                    for name in classes
-                ),
-                Cell(f"{row['spread']:.4g}", row["spread"]),
-            )
-            for row in found
+        ("class", *(f"{row['metric']} ({row['split']}, {row['population']} users)" for row in found)),
+        (
+            *((Cell(name), *(cell(row, name) for row in found)) for name in classes),
+            (Cell("spread"), *(Cell(f"{row['spread']:.4g}", row["spread"]) for row in found)),
         ),
     )

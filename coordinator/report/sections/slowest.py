@@ -27,7 +27,7 @@ def slowest(view: RunView) -> Section | None:
     invited = np.bincount(of_row, minlength=n)
     completed = np.bincount(of_row[rows.equal("outcome", label(Outcome.COMPLETED))], minlength=n)
     path = view.path
-    arrived = ~path.by_timer
+    arrived = ~path.by_deadline
     at = np.searchsorted(devices, path.device[arrived])
     ended = np.bincount(at, minlength=n)
     held_s = np.bincount(at, path.seconds[arrived].sum(axis=1), minlength=n)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.report.axes import show
-from coordinator.report.blocks import Axis, Cell, Lanes, Section, Span, Table
+from coordinator.report.axes import round_axis, show
+from coordinator.report.blocks import Cell, Lanes, Section, Span, Table
 from coordinator.report.view import RunView
 from device_profiles.quantities import UnitError
 from device_profiles.units import parse_duration_s
@@ -105,15 +105,13 @@ def timeline(view: RunView) -> Section | None:
         rows.append((Cell("fault"), Cell(name), Cell(where or "never"), Cell(_what(fault))))
     if abandoned.any():
         lanes.append(("abandoned", spans(abandoned, "abandoned", "abandoned")))
-    step = max(1, -(-n // 8))
-    axis = Axis("round", tuple(((at + 0.5) / n * 100, f"{numbers[at]:,}") for at in range(0, n, step)))
     table = Table("Phases and faults", ("", "name", "rounds", "what"), tuple(rows), text_columns=4)
     drawn = Lanes(
         "Phases and faults over the rounds",
         f"Lanes over {n} rounds: {len(pieces)} phases, {len(faults)} faults, "
         f"{int(abandoned.sum())} rounds abandoned.",
         tuple(lanes),
-        axis,
+        round_axis(numbers),
         table,
     )
     return Section("timeline", "Timeline", (drawn,), wide=True)

@@ -115,7 +115,7 @@ def _waste(view: RunView) -> Table:
                     row["wasted_compute_s"],
                     f"waste[{name}].wasted_compute_s",
                 ),
-                Cell(f"{row['energy_j']:,.3g} J", row["energy_j"]),
+                Cell(show(row["energy_j"], "J"), row["energy_j"]),
             )
         )
     return Table(
