@@ -17,10 +17,10 @@ from coordinator.cli.refusals import refusals
 from coordinator.cli.verdicts import verdict_table
 from coordinator.metrics.facts import Evaluation
 from coordinator.progress import PlainProgress, RoundSummary, RunObserver, TerminalProgress
-from coordinator.run_directory import SUMMARY, run_name
+from coordinator.run_directory import REPORT, SUMMARY, run_name
 from coordinator.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
-from coordinator.summary_tables import render
+from coordinator.summary_tables import render, render_details
 
 _RUNS = Path("runs")
 
@@ -53,9 +53,17 @@ class _SilentProgress:
 )
 @click.option("--quiet", is_flag=True, help="Print only the run directory, and the thresholds it missed.")
 @click.option("--plain", is_flag=True, help="Show progress as lines even in a terminal.")
+@click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
 @refusals()
 def run(
-    *, scenario: Path, settings: tuple[str, ...], seed: int | None, out: Path | None, quiet: bool, plain: bool
+    *,
+    scenario: Path,
+    settings: tuple[str, ...],
+    seed: int | None,
+    out: Path | None,
+    quiet: bool,
+    plain: bool,
+    details: bool,
 ) -> int:
     """Run a scenario and say whether its thresholds held.
 
@@ -64,6 +72,8 @@ def run(
     """
     if quiet and plain:
         raise click.UsageError("--quiet shows no progress and --plain says how to show it; leave one out")
+    if quiet and details:
+        raise click.UsageError("--quiet prints no figures and --details prints more; leave one out")
     overrides = settings if seed is None else (*settings, f"seed={seed}")
     loaded = load(scenario, overrides)
     target = _RUNS / run_name(loaded.name, loaded.scenario.seed, loaded.hash) if out is None else out
@@ -72,7 +82,7 @@ def run(
     if quiet:
         _report_briefly(outcome)
     else:
-        _report(outcome)
+        _report(outcome, details=details)
     return int(outcome.exit_code)
 
 
@@ -106,14 +116,17 @@ def _termination_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _report(outcome: RunOutcome) -> None:
+def _report(outcome: RunOutcome, *, details: bool) -> None:
     output = console()
     summary = json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8"))
     output.print(render(summary))
+    if details:
+        output.print(render_details(summary))
     if outcome.verdicts:
         output.print(verdict_table(outcome.verdicts))
     if outcome.reason is not None:
         output.print(f"{outcome.status}: {outcome.reason}", soft_wrap=True)
+    output.print(f"report: {outcome.directory / REPORT}", soft_wrap=True)
     output.print(f"run directory: {outcome.directory}", soft_wrap=True)
 
 

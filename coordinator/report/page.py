@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from coordinator.metrics.reader import open_run
@@ -17,6 +16,9 @@ from coordinator.report.sections import SECTIONS
 from coordinator.report.sections.comparison import COMPARISONS
 from coordinator.report.view import RunView, view_of
 from coordinator.run_directory import REPORT, write_atomically
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _ENDED: Final = {
     "killed": "This run was killed. The report covers the rounds that it had finished.",
@@ -40,6 +42,9 @@ def _asset(name: str) -> Markup:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
+    # Not above: commands that write no report start without it.
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+
     environment = Environment(
         loader=PackageLoader("coordinator.report"),
         autoescape=True,

@@ -15,7 +15,7 @@ from coordinator.metrics.reader import open_run
 from coordinator.metrics.reference import member_meanings, reference
 from coordinator.metrics.writer import RunWriter
 from coordinator.summary import percentiles, summarise
-from coordinator.summary_tables import render
+from coordinator.summary_tables import render, render_details
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,7 +95,7 @@ def test_a_run_without_rounds_has_a_summary(tmp_path: Path) -> None:
 
 def _shown(summary: dict[str, object]) -> str:
     console = Console(file=io.StringIO(), width=140)
-    console.print(render(summary))
+    console.print(render(summary), render_details(summary))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
