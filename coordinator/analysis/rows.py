@@ -52,6 +52,9 @@ class Rows:
 
     def where(self, chosen: npt.NDArray[Any]) -> Rows:
         """Return the chosen rows: bool [n], or their positions."""
+        if chosen.dtype == np.bool_:
+            # Once for all columns: a mask is searched through anew for each.
+            chosen = np.flatnonzero(chosen)
         return Rows(
             {name: values[chosen] for name, values in self.numbers.items()},
             {name: codes[chosen] for name, codes in self.codes.items()},

@@ -14,7 +14,8 @@ from device_profiles.units import format_bytes, format_duration
 
 Floats = npt.NDArray[np.float64]
 
-_TICKS: Final = 5
+_STEPS: Final = 6
+"""Steps between ticks at most."""
 _DURATIONS: Final = (
     (172_800.0, 86_400.0, "d"),
     (7_200.0, 3_600.0, "h"),
@@ -49,8 +50,8 @@ class Scale:
 
 
 def _step(span: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, such that about five steps make the span."""
-    rough = span / _TICKS
+    """Return 1, 2 or 5 times a power of ten, such that at most six steps make the span."""
+    rough = span / _STEPS
     power = 10.0 ** math.floor(math.log10(rough))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= rough * 0.999)
 
@@ -125,7 +126,7 @@ def _log_axis(scale: Scale, label: str) -> Axis:
     for mantissas in ((1, 2, 5), (1, 3), (1,)):
         ticks = [m * 10.0**power for power in range(lowest, highest + 1) for m in mantissas]
         ticks = [value for value in ticks if scale.low * 0.999 <= value <= scale.high * 1.001]
-        if len(ticks) <= _TICKS + 1:
+        if len(ticks) <= _STEPS:
             break
     return Axis(label, tuple((scale.percent(value), format_duration(value)) for value in ticks))
 
