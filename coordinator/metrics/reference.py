@@ -78,14 +78,14 @@ seconds for which no device was to blame.
 | `held_up.by_class_and_stage` | seconds and share by device class, stage, and what ended the segment |
 | `held_up.seconds_by_stage` | the same by stage alone |
 | `held_up.rounds_ended_by_deadline` | rounds whose last segment a deadline ended |
-| `held_up.barriers`, `held_up.barriers_ended_by_deadline` | segments of all rounds, and those a deadline ended |
-| `waste_by_outcome` | by how device rounds ended: their bytes, computing time and energy, and what of it was wasted |
+| `held_up.barriers`, `held_up.barriers_ended_by_deadline` | all segments, and those a deadline ended |
+| `waste_by_outcome` | bytes, computing time and energy, and what was wasted, by how device rounds ended |
 | `participation.devices` | devices invited at least once |
 | `participation.invited`, `participation.completed` | device rounds, and completed ones, by device class |
 | `participation.jain_devices` | Jain index (Σx)² / (n Σx²) of the completed rounds of each of these devices |
 | `participation.jain_classes` | Jain index of the share of its invitations that each class completed |
-| `accuracy[].reached` | the round, simulated seconds and bytes of the first evaluation at or beyond 50, 90 and \
-99 % of the way from the first value to the best; empty when the first is the best |
+| `accuracy[].reached` | round, simulated seconds and bytes of the first evaluation at or beyond 50, \
+90 and 99 % of the way from the first value to the best; empty when the first is the best |
 | `accuracy_by_class` | last value of each metric by device class; `spread`: the largest minus the smallest |
 | `thresholds` | every threshold with value, limit and margin in base units, and as people read them |
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _ENDED: Final = {
-    "killed": "This run was killed. The report covers the rounds that it had finished.",
-    "running": "This run is still going on. The report covers the rounds that it has finished.",
-    "interrupted": "This run was interrupted. The report covers the rounds that it had finished.",
-    "failed": "This run failed. The report covers the rounds that it had finished.",
-    "unknown": "This directory has no manifest, so how the run ended is not known.",
+    "killed": "This run was killed. The report covers the {} rounds that it had finished.",
+    "running": "This run is still going on. The report covers the {} rounds that it has finished.",
+    "interrupted": "This run was interrupted. The report covers the {} rounds that it had finished.",
+    "failed": "This run failed. The report covers the {} rounds that it had finished.",
+    "unknown": "This directory has no manifest, so how the run ended is not known. It has {} finished rounds.",
 }
 
 
@@ -78,7 +78,7 @@ def _ending(view: RunView) -> str | None:
     stopped = view.manifest.get("stopped_by")
     if said is None:
         return f"It ended early: {stopped}." if stopped else None
-    return f"{said} ({rounds} finished)"
+    return said.format(rounds)
 
 
 def _page(title: str, lead: str, endings: Sequence[str], facts: Any, sections: Sequence[Section]) -> str:
