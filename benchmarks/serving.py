@@ -2,17 +2,23 @@
 
     python benchmarks/serving.py [DEVICES]
 
-Printed are: how much quicker patching a template is than building a graph for every device; seconds and
-megabytes of a round of 1,000 devices over a catalogue of 1,682 items in one session; and what compression
-keeps of the best ten items. Times are of this host.
+Printed are: seconds and megabytes of an inference of a run, 1,000 devices over a catalogue of 1,682 items,
+and of masks alone; how much quicker patching a template is than building a graph for every device; and what
+compression keeps of the best ten items. The first inference loads onnx and onnxruntime, too. Times are of
+this host.
 """
 
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import psutil
 
+from coordinator.assembly import assemble
+from coordinator.scenario.load import load
 from edge.learning.local_steps import Ridge
 from edge.serving.compression import compress, top_overlap
 from edge.serving.mask_graph import mask_model
@@ -37,6 +43,15 @@ SHAPES = {
         "intercept": (),
     },
 }
+
+SCENARIO = """
+format: 1
+data: {{source: synthetic-ratings, users: {devices}, items: {items}, features: {{kind: synthetic}}}}
+fleet: {{mix: global_android_2024}}
+learning: {learning}
+rounds: {{count: 2, cohort: 2}}
+inference: {{every: 1, devices: {devices}}}
+"""
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -68,19 +83,50 @@ def exports(rng: np.random.Generator, devices: int) -> None:
 
 
 def rounds(rng: np.random.Generator) -> None:
-    print(f"a round of {ROUND} devices over {ITEMS} items, in one session")
+    print(f"masks of a round of {ROUND} devices over {ITEMS} items, in one session")
     for kind, shapes in SHAPES.items():
         features, info = catalogue(rng, kind)
         stacked = {name: normal(rng, ROUND, *shape) for name, shape in shapes.items()}
         weights = {name: np.asarray(array[0]) for name, array in stacked.items()}
         model = mask_model(kind, weights, info, features=features, weights_as_inputs=True)
-        start_s = time.perf_counter()
-        found = run_round(model, np.arange(ITEMS), stacked)
-        total_s = time.perf_counter() - start_s
-        print(
-            f"  {kind:<10}  {total_s:.3f} s (wanted 0.5), {found.memory_bytes / 1e6:.1f} MB (wanted 40), "
-            f"a call p50 {microseconds(found.latency_s, 0.5)}, p99 {microseconds(found.latency_s, 0.99)}"
-        )
+        before_bytes, start_s = resident_bytes(), time.perf_counter()
+        found = run_round(Session(model), stacked, shared={"items": np.arange(ITEMS)})
+        report(kind, time.perf_counter() - start_s, resident_bytes() - before_bytes, found.latency_s)
+
+
+def inferences() -> None:
+    """Measure what a run does: draw, reconstruct, run, compare each with numpy, check each list."""
+    print(f"an inference of a run: {ROUND} devices over {ITEMS} items, in one session; and the next one")
+    masks = {
+        "one-order": "{kind: one-order}",
+        None: None,
+        "two-order": f"{{kind: two-order, factors: {FACTORS}}}",
+        "high-order": f"{{kind: high-order, width: {HIDDEN}, epochs: 5}}",
+    }
+    for kind, mask in masks.items():
+        learning = "{algorithm: fedrecon}" if mask is None else f"{{algorithm: fedmmf, mask: {mask}}}"
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "benchmark.yaml")
+            file.write_text(SCENARIO.format(items=ITEMS, devices=ROUND, learning=learning), encoding="utf-8")
+            assembly = assemble(load(file))
+        state = assembly.workload.algorithm.initial_state(0)
+        assert assembly.inference is not None
+        for number in (1, 2):
+            before_bytes, start_s = resident_bytes(), time.perf_counter()
+            found = assembly.inference.run(state, number)
+            taken_s = time.perf_counter() - start_s
+            report(str(kind), taken_s, resident_bytes() - before_bytes, found.host_latency_s)
+
+
+def report(kind: str, taken_s: float, grown_bytes: int, latency_s: np.ndarray) -> None:
+    print(
+        f"  {kind:<10}  {taken_s:.3f} s (wanted 0.5), {grown_bytes / 1e6:.1f} MB (wanted 40), "
+        f"a call p50 {microseconds(latency_s, 0.5)}, p99 {microseconds(latency_s, 0.99)}"
+    )
+
+
+def resident_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
 
 
 def stateless(rng: np.random.Generator) -> None:
@@ -119,6 +165,7 @@ def catalogue(rng: np.random.Generator, kind: str) -> tuple[np.ndarray | None, M
 
 def main() -> None:
     rng = np.random.default_rng(0)
+    inferences()
     rounds(rng)
     exports(rng, int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)
     stateless(rng)

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.catalogue import catalogue_facts
+from coordinator.catalogue import catalogue_facts, model_info
 from coordinator.evaluation import Evaluator, RatingEvaluator, RegressionEvaluator
 from coordinator.features import item_features
 from coordinator.fleet import Fleet
 from coordinator.fleet_assembly import build_fleet
+from coordinator.inference import DeviceInference
 from coordinator.privacy import RunPrivacy
 from coordinator.scenario.data_section import (
     FileRatings,
@@ -26,6 +27,7 @@ from coordinator.scenario.data_section import (
     UserSplit,
 )
 from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.inference_section import Inference
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
 from coordinator.scenario.secure_section import Ckks, NoSecureAggregation, SecureAggregation
@@ -71,6 +73,8 @@ class Assembly:
     privacy: RunPrivacy | None = None
     catalogue: dict[str, Any] | None = None
     """What the items are called in the data, for ``items.json``; None for data without items."""
+    inference: DeviceInference | None = None
+    """Runs devices' own models; None in a run without a section ``inference``."""
     wall_s: float = 0.0
     """How long this took on this host."""
 
@@ -150,7 +154,14 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     negatives = None if published is None else published.negatives
     evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed, negatives)
     catalogue = catalogue_facts(ratings, None if read is None else read_item_titles(read))
-    return Assembly(workload, fleet, evaluator, facts, catalogue=catalogue)
+    inference: DeviceInference | None = None
+    if scenario.inference is not None:
+        _check_inference(loaded, scenario.inference, clients.n_clients)
+        names = () if features is None else features.names
+        # Not the name of the file: the size of a model must follow from the scenario.
+        info = model_info(loaded.run_id, scenario, catalogue, ratings.n_items, names)
+        inference = DeviceInference(scenario.inference, workload, fleet, info, seed)
+    return Assembly(workload, fleet, evaluator, facts, catalogue=catalogue, inference=inference)
 
 
 def _published(loaded: LoadedScenario) -> PublishedRatings | None:
@@ -276,6 +287,14 @@ def _check_cohort(loaded: LoadedScenario, clients: int) -> None:
     path = ("rounds", key)
     message = f"{rounds.invited} devices would be invited, but the data has {clients} training clients"
     raise ScenarioError([DocumentError(loaded.document.position(path), path, message, "write less")])
+
+
+def _check_inference(loaded: LoadedScenario, section: Inference, clients: int) -> None:
+    if section.devices > clients:
+        path = ("inference", "devices")
+        message = f"{section.devices} devices, but the data has {clients} training clients"
+        position = loaded.document.position(path)
+        raise ScenarioError([DocumentError(position, path, message, f"write {clients} or less")])
 
 
 def _check_negatives(loaded: LoadedScenario, ratings: RatingStore) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coordinator.scenario.schema import Scenario
 from edge.data.store import RatingStore
+from edge.serving.metadata import ModelInfo
 
 
 def catalogue_facts(store: RatingStore, titles: Sequence[str] | None) -> dict[str, Any]:
@@ -24,3 +26,33 @@ def catalogue_facts(store: RatingStore, titles: Sequence[str] | None) -> dict[st
         "rating_range": limits,
         "titles": None if titles is None else list(titles),
     }
+
+
+def model_info(
+    name: str,
+    scenario: Scenario,
+    catalogue: Mapping[str, Any],
+    n_items: int,
+    feature_names: Sequence[str] = (),
+) -> ModelInfo:
+    """Return what the model files of a run say about themselves.
+
+    Parameters
+    ----------
+    name : what to call the scenario.
+    scenario : of the run.
+    catalogue : from :func:`catalogue_facts`.
+    n_items : of the model.
+    feature_names : of what masks read.
+    """
+    labels, limits, titles = (catalogue[entry] for entry in ("labels", "rating_range", "titles"))
+    return ModelInfo(
+        scenario=name,
+        seed=scenario.seed,
+        privacy="none" if scenario.privacy is None else scenario.privacy.mechanism,
+        n_items=n_items,
+        feature_names=tuple(feature_names),
+        item_labels=None if labels is None else tuple(labels),
+        rating_range=None if limits is None else (limits[0], limits[1]),
+        titles=None if titles is None else tuple(titles),
+    )

@@ -1,6 +1,6 @@
 """Whether two runs are the same, and where they first part if they are not.
 
-Compared are the deterministic columns of the four tables, value by value (a NaN equals a NaN, null equals
+Compared are the deterministic columns of all tables, value by value (a NaN equals a NaN, null equals
 null); what was measured on the host is left out. Events come first: the first event that differs is
 nearer to the cause than the rows that sum it up.
 """
@@ -17,7 +17,7 @@ from coordinator.metrics.digest import canonical, whole_columns
 from coordinator.metrics.reader import RunTables
 from coordinator.metrics.schemas import deterministic_fields
 
-_ORDER: Final = ("events", "device_rounds", "evaluations", "rounds")
+_ORDER: Final = ("events", "device_rounds", "evaluations", "inferences", "rounds")
 CONTEXT_ROWS: Final = 3
 
 Row = dict[str, Any]

@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.catalogue import model_info
 from coordinator.metrics.schemas import SCHEMA_VERSION
 from coordinator.run_directory import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
 from coordinator.scenario.load import load
 from edge.learning import fedrecon_kernels as kernels
+from edge.learning.base import State
 from edge.learning.fedmmf import FedMMFSettings
-from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedReconSettings
+from edge.learning.fedrecon import FedReconSettings
 from edge.learning.local_steps import Ridge
 from edge.serving.errors import ExportError
 from edge.serving.metadata import ModelInfo
+from edge.serving.personal_models import item_model
 from edge.serving.recommender_graph import ItemModel, Mask, UserModel
 from edge.serving.stateless_graph import stateless_model
 from edge.serving.stateless_mask import MaskRule
@@ -97,27 +100,23 @@ def read_trained(directory: Path) -> TrainedModel:
         raise ExportError(
             f"{directory}: learning.reconstruction.method is {ridge.method!r}; an export needs 'ridge'"
         )
-    state = _arrays(directory / MODEL)
-    factors = state[FACTORS]
-    bias = state.get(BIAS, np.zeros(len(factors), np.float32))
-    labels, limits, titles = (catalogue[name] for name in ("labels", "rating_range", "titles"))
-    info = ModelInfo(
-        scenario=str(manifest["scenario"]),
-        seed=int(manifest["seed"]),
-        privacy="none" if scenario.privacy is None else scenario.privacy.mechanism,
-        n_items=len(factors),
-        item_labels=None if labels is None else tuple(labels),
-        rating_range=None if limits is None else (limits[0], limits[1]),
-        titles=None if titles is None else tuple(titles),
-    )
+    items = item_model(read_state(directory))
     return TrainedModel(
-        items=ItemModel(factors, bias, float(state[MEAN][0])),
+        items=items,
         user_bias=settings.user_bias,
         ridge=ridge,
-        info=info,
+        info=model_info(str(manifest["scenario"]), scenario, catalogue, items.n_items),
         masked=isinstance(settings, FedMMFSettings),
         devices=int(manifest["data"]["clients"]),
     )
+
+
+def read_state(directory: Path) -> State:
+    """Return the global parameters that a run has left.
+
+    Raises ``ExportError`` for a file that cannot be read.
+    """
+    return _arrays(directory / MODEL)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -10,18 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from coordinator.assembly import assemble
-from coordinator.export import TrainedModel
+from coordinator.export import TrainedModel, read_state
 from coordinator.features import item_features
 from coordinator.run_directory import RESOLVED_SCENARIO
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.data.features import ItemFeatures
 from edge.learning.fedmmf import FedMMF
-from edge.masks.base import Features, limited
+from edge.learning.fedrecon import FedRecon
+from edge.masks.base import limited
 from edge.masks.one_order import OneOrderSettings
 from edge.masks.zero_order import ZeroOrderSettings
 from edge.serving.errors import ExportError
 from edge.serving.mask_graph import mask_model
+from edge.serving.personal_models import personal_models, reads_features
 from edge.serving.recommender_graph import Mask, UserModel, recommender_model
 from edge.serving.stateless_mask import MaskRule, OneOrderRule, ZeroOrderRule
 
@@ -116,20 +118,12 @@ def personal_model(
     if workload.grouped:
         raise ExportError(f"device {device} holds several users; a personal model is for one")
     batch = workload.split.train.gather(workload.clients.users[[device]])
-    items = batch.items.astype(np.int64)
     algorithm = workload.algorithm
-    if not isinstance(algorithm, FedMMF):
-        return PersonalModel(trained, trained.user(items, batch.ratings), None)
-    settings = algorithm.mask.settings
-    limit = getattr(settings, "feature_limit", None)
-    read: Features | None = None if limit is None else limited(algorithm.features, limit)
-    mask = Mask(
-        settings.kind,  # type: ignore[attr-defined]  # every kind of mask says which it is
-        {name: array[0] for name, array in algorithm.masks(batch).items()},
-        read,
-    )
-    user = trained.user(items, np.asarray(algorithm.masked(batch).ratings))
-    return PersonalModel(_featured(trained, features), user, mask)
+    assert isinstance(algorithm, FedRecon | FedMMF), "the method was checked"
+    own = personal_models(algorithm, read_state(directory), batch, np.zeros(1, np.uint64))
+    if reads_features(algorithm):
+        trained = _featured(trained, features)
+    return PersonalModel(trained, own.user(0), own.mask(0))
 
 
 def _assembled(directory: Path, overrides: Sequence[str]) -> tuple[RatingWorkload, ItemFeatures | None]:

@@ -26,7 +26,7 @@ from coordinator.analysis.learning_curves import (
 from coordinator.analysis.rows import Rows, read_rows
 from coordinator.analysis.waste import waste_by_outcome
 from coordinator.metrics.reader import RunTables
-from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SPLITS, SUM_STAGES
+from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, SUM_STAGES, is_measured
 from coordinator.run_directory import run_status
 from coordinator.scenario.threshold_evaluation import ThresholdResult
 from coordinator.verdicts import record
@@ -41,6 +41,9 @@ _BYTE_COLUMNS: Final = (
     *(f"{label(fate)}_bytes" for fate in Fate),
     "wasted_bytes",
 )
+
+
+_MEASURED_INFERENCE: Final = tuple(field.name for field in SCHEMAS["inferences"] if is_measured(field))
 
 
 def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
@@ -183,6 +186,29 @@ def _audits(run: RunTables) -> dict[str, float]:
     return {row["metric"]: row["value"] for row in rows if row["metric"].startswith(AUDIT_PREFIX)}
 
 
+def _inferences(run: RunTables) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return what devices' own models took, by class, and what was measured of them; empty and None: none."""
+    rows = read_rows(
+        run,
+        "inferences",
+        ["class", "latency_s", "energy_j", "model_bytes", "memory_bytes", *_MEASURED_INFERENCE],
+    )
+    if not len(rows):
+        return {}, None
+    by_class = {}
+    for name, count in rows.counts("class").items():
+        numbers = rows.where(rows.equal("class", name)).numbers
+        by_class[name] = {
+            "inferences": count,
+            "latency_s": percentiles(numbers["latency_s"]),
+            "mean_energy_j": float(numbers["energy_j"].sum() / count),
+            "max_memory_bytes": int(numbers["memory_bytes"].max()),
+            "model_bytes": int(numbers["model_bytes"].max()),
+        }
+    measured = {name: percentiles(rows.numbers[name].astype(np.float64)) for name in _MEASURED_INFERENCE}
+    return by_class, measured
+
+
 def summarise(
     run: RunTables, status: str | None = None, verdicts: Sequence[ThresholdResult] = ()
 ) -> dict[str, Any]:
@@ -213,6 +239,7 @@ def summarise(
     of_rounds = rounds.numbers
     loss = of_rounds["loss"][~np.isnan(of_rounds["loss"])]
     count = len(devices)
+    inference_by_class, measured_inference = _inferences(run)
     wall_s = float(of_rounds["wall_s"].sum())
     curves = learning_curves(run)
     return {
@@ -235,6 +262,7 @@ def summarise(
         "accuracy": _accuracy(run, curves),
         "accuracy_by_class": accuracy_by_class(run),
         "audit": _audits(run),
+        "inference_by_class": inference_by_class,
         "round_stages_s": _round_stages(rounds),
         "stages": _stages(devices),
         "stages_by_class": {
@@ -255,5 +283,6 @@ def summarise(
             "wall_s": wall_s,
             "device_rounds_per_s": count / wall_s if wall_s > 0 else None,
             "max_host_rss_bytes": int(of_rounds["host_rss_bytes"].max(initial=0)),
+            "inference": measured_inference,
         },
     }

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from coordinator.analysis.critical_path import DEADLINE
 from coordinator.metrics.schemas import SUM_STAGES
@@ -129,7 +130,7 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
             f"first {row['first']:.5g}, last {row['last']:.5g}, best {row['best']:.5g} "
             f"in round {row['best_round']}{_most_of_the_way(row)}",
         )
-    for name, said in (*_blame_rows(summary), *_fairness_rows(summary)):
+    for name, said in (*_inference_rows(summary), *_blame_rows(summary), *_fairness_rows(summary)):
         table.add_row(name, said)
     speed = measured["device_rounds_per_s"]
     per_second = "" if speed is None else f" ({speed:,.0f} device rounds/s)"
@@ -144,6 +145,16 @@ def _most_of_the_way(accuracy: Mapping[str, Any]) -> str:
             time_s, size = format_duration(reached["time_s"]), format_bytes(reached["bytes"])
             return f"; 90% in {time_s}, {size}"
     return ""
+
+
+def _inference_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how often devices ran their own models, and how long the slowest class took."""
+    found = summary["inference_by_class"]
+    if found:
+        calls = sum(group["inferences"] for group in found.values())
+        slowest = max(found, key=lambda name: float(found[name]["latency_s"]["p50"]))
+        p50_s = found[slowest]["latency_s"]["p50"]
+        yield "on-device inference", f"{calls} calls; slowest class {slowest}, p50 {format_duration(p50_s)}"
 
 
 def _blame_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -186,6 +197,35 @@ def _audit_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def _inference_table(summary: Mapping[str, Any]) -> Table:
+    """Return what devices' own models take on each class of devices, simulated."""
+    table = Table(title="on-device inference", title_justify="left")
+    table.add_column("class")
+    for heading in ("inferences", "p50", "p99", "energy", "model", "memory"):
+        table.add_column(heading, justify="right")
+    for name, group in summary["inference_by_class"].items():
+        table.add_row(
+            name,
+            str(group["inferences"]),
+            *(_percentile(group["latency_s"], name) for name in ("p50", "p99")),
+            f"{group['mean_energy_j']:.3g} J",
+            format_bytes(group["model_bytes"]),
+            format_bytes(group["max_memory_bytes"]),
+        )
+    return table
+
+
+def _measured_inference(summary: Mapping[str, Any]) -> Text:
+    here = summary["measured"]["inference"]
+    latency_s, memory = here["host_latency_s"], here["host_session_bytes"]
+    return Text(
+        f"measured here: p50 {_percentile(latency_s, 'p50')}, p99 {_percentile(latency_s, 'p99')}; "
+        f"session opened in p50 {_percentile(here['host_opening_s'], 'p50')}, {format_bytes(memory['p50'])}; "
+        f"largest error {here['max_absolute_error']['max']:.2g}, "
+        f"relative {here['max_relative_error']['max']:.2g}"
+    )
+
+
 def _endings_table(summary: Mapping[str, Any]) -> Table:
     table = Table(title="not completed", title_justify="left")
     for heading in ("outcome", "stage", "reason"):
@@ -203,7 +243,7 @@ def render(summary: Mapping[str, Any]) -> Table:
 
 def render_details(summary: Mapping[str, Any]) -> Group:
     """Return the tables behind the figures: by device class, network and stage, audits, and endings."""
-    parts: list[Table] = []
+    parts: list[Table | Text] = []
     parts.extend(_groups_table(summary, grouping) for grouping in GROUPINGS if summary[f"by_{grouping}"])
     if summary["stages"]:
         parts.append(_stages_table(summary))
@@ -211,6 +251,8 @@ def render_details(summary: Mapping[str, Any]) -> Group:
         parts.append(_class_stages_table(summary))
     if summary["audit"]:
         parts.append(_audit_table(summary))
+    if summary["inference_by_class"]:
+        parts.extend((_inference_table(summary), _measured_inference(summary)))
     if summary["not_completed"]:
         parts.append(_endings_table(summary))
     return Group(*parts)

@@ -20,7 +20,7 @@ from coordinator.audits import audit_masks
 from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.energy import device_energy
 from coordinator.host import rss_bytes
-from coordinator.metrics.batches import evaluation_batch, round_batches
+from coordinator.metrics.batches import evaluation_batch, inference_batch, round_batches
 from coordinator.metrics.facts import NO_FAILURE, Cohort, Evaluation, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver, round_summary
@@ -82,6 +82,7 @@ class Training:
         self._workload = assembly.workload
         self._evaluator = assembly.evaluator
         self._privacy = assembly.privacy
+        self._inference = assembly.inference
         self._fixed = assembly.workload.algorithm.fixed()
         if self._fixed:
             assembly.fleet.bare[:] = True
@@ -131,6 +132,7 @@ class Training:
             self._rounds_run = number
             if stop is StopReason.DIVERGED:
                 return stop
+            self._infer(number, loop.now_s)
             if number % scenario.evaluation.every == 0 and self._evaluate(number, loop.now_s):
                 return StopReason.TARGET
             if stop is not None:
@@ -296,6 +298,15 @@ class Training:
         if self._privacy is None or not applied.any():
             return None
         return float(np.count_nonzero(cohort.clipped & applied) / np.count_nonzero(applied))
+
+    def _infer(self, number: int, now_s: float) -> None:
+        """Let devices run their own models after round ``number``, if it is one after which they do."""
+        section = self._scenario.inference
+        if self._inference is None or section is None or number % section.every:
+            return
+        found = self._inference.run(self.state, number)
+        phase = self._scenario.phase_at(number - 1, now_s)
+        self._writer.write_inferences(inference_batch(number, phase, now_s, found, self._fleet.names))
 
     def _evaluate(self, number: int, now_s: float) -> bool:
         """Evaluate the model after round ``number``; return whether the scenario's target is reached."""

@@ -22,9 +22,13 @@ def report_failure(error: Exception, arguments: Sequence[str], *, show_traceback
     arguments : what follows ``recfleet`` on the command line.
     show_traceback : write the traceback to standard error instead of to a file.
     """
+    # Imported when it is needed: what every call of the command imports, every call waits for.
+    from edge.serving.errors import ParityError  # noqa: PLC0415
+
     text = "".join(traceback.format_exception(error))
-    # The operating system's refusals (a full disk, a missing permission) are nobody's bug.
-    kind = "error" if isinstance(error, OSError) else f"internal error: {type(error).__name__}"
+    # The operating system's refusals (a full disk, a missing permission) are nobody's bug, nor is a runtime
+    # whose scores are not numpy's.
+    kind = "error" if isinstance(error, OSError | ParityError) else f"internal error: {type(error).__name__}"
     first_line = str(error).partition("\n")[0] or "no message"
     if show_traceback:
         click.echo(text, err=True, nl=False)

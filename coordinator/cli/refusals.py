@@ -12,6 +12,7 @@ from coordinator.scenario.errors import ScenarioError
 from device_profiles.catalogue import CatalogueError
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
 from edge.errors import DeadlockError, LocalProtocolError, RecfleetError
+from edge.serving.errors import ParityError
 
 
 class Refusal(click.ClickException):
@@ -26,13 +27,13 @@ class Refusal(click.ClickException):
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn errors of the user's making into a :class:`Refusal`; a bug of recfleet's passes through."""
+    """Turn errors of the user's making into a :class:`Refusal`; one of recfleet's or the host's passes."""
     try:
         yield
     except (ScenarioError, CatalogueError) as error:
         # Their lines already begin with file:line:column.
         raise Refusal(str(error)) from error
-    except (LocalProtocolError, DeadlockError):
+    except (LocalProtocolError, DeadlockError, ParityError):
         raise
     except (RecfleetError, UnknownProfileError, ProfileError, TraceError) as error:
         raise Refusal(f"error: {error}") from error

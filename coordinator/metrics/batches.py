@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from coordinator.metrics.facts import Cohort, Evaluation, FleetNames, Floats, RoundFacts
+from coordinator.metrics.facts import Cohort, Evaluation, FleetNames, Floats, Inferences, RoundFacts
 from coordinator.metrics.schemas import DIRECTIONS, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS, SUM_STAGES
 from coordinator.metrics.totals import SPLIT_COLUMNS, DeviceTotals, device_totals
 from edge.log import Column
@@ -325,3 +325,22 @@ def evaluation_batch(round_number: int, phase: str, time_s: float, values: Itera
         for value in values
     ]
     return _evaluation_rows(rows)
+
+
+def inference_batch(
+    round_number: int, phase: str, time_s: float, inferences: Inferences, names: FleetNames
+) -> Any:
+    """Return the rows of ``inferences`` of one inference; arguments as for :func:`evaluation_batch`."""
+    n = len(inferences.device)
+    made: dict[str, Any] = {
+        "round": pa.array(np.full(n, round_number, dtype=np.int32)),
+        "phase": _constant(phase, n, np.int32),
+        "time_s": pa.array(np.full(n, time_s)),
+        "class": _labelled(inferences.device_class.astype(np.int32), _dictionary(names.classes)),
+        "network": _labelled(inferences.network.astype(np.int32), _dictionary(names.networks)),
+    }
+    for field in SCHEMAS["inferences"]:
+        if field.name not in made:
+            values = np.broadcast_to(getattr(inferences, field.name), n)
+            made[field.name] = pa.array(np.array(values, field.type.to_pandas_dtype()))
+    return _batch("inferences", made)

@@ -130,3 +130,27 @@ class Evaluation:
     population: str = "seen"
     tag: str = "all"
     group: str = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Inferences:
+    """Devices that ran their own models, one entry each; see the table ``inferences`` for the fields.
+
+    Codes of classes and networks are those of :class:`FleetNames`; ``items`` and ``model_bytes`` are alike
+    for all.
+    """
+
+    device: Integers
+    device_class: Integers
+    network: Integers
+    items: int
+    rated: Integers
+    model_bytes: int
+    latency_s: Floats
+    energy_j: Floats
+    memory_bytes: Integers
+    host_latency_s: Floats
+    host_opening_s: Floats
+    host_session_bytes: Integers
+    max_absolute_error: Floats
+    max_relative_error: Floats

@@ -72,6 +72,14 @@ _DEVICE_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Value
     "device.energy": (("energy_compute_j", "energy_radio_j"), _energy),
 }
 
+_INFERENCE_METRICS: Final[Mapping[str, str]] = {
+    "inference.latency": "latency_s",
+    "inference.energy": "energy_j",
+    "inference.max_error": "max_relative_error",
+}
+"""The column of ``inferences`` behind each metric."""
+
+_INFERENCE_TAGS: Final = ("phase", "class", "network")
 _DEVICE_TAGS: Final = ("phase", "class", "network", "region")
 _MODEL: Final = "model."
 _AUDIT: Final = "audit."
@@ -99,6 +107,8 @@ class TableMetricSource:
         * ``round.…``, ``secagg.…`` and ``privacy.…``: one a round, where it has such a figure. Tag ``phase``.
         * ``device.…``: one a device round, ``device.latency`` only where a report arrived,
           ``device.wasted_work`` only where the device computed. Tags ``phase class network region``.
+        * ``inference.…``: one for each device that ran its own model, each time. Tags ``phase class
+          network``.
         * ``model.loss`` : one a round with applied reports; with a device tag, the mean local loss of the
           applied reports of those devices, weighted by examples. With the tag ``users`` it is one of
           the next kind.
@@ -120,11 +130,16 @@ class TableMetricSource:
         if metric in _DEVICE_METRICS:
             columns, compute = _DEVICE_METRICS[metric]
             return compute(self._rows("device_rounds", columns, tags, _DEVICE_TAGS, metric))
+        if metric in _INFERENCE_METRICS:
+            column = _INFERENCE_METRICS[metric]
+            return _values(self._rows("inferences", (column,), tags, _INFERENCE_TAGS, metric)[column])
         if metric == _LOSS and _USERS not in tags:
             return self._loss(tags)
         if metric.startswith(_MODEL) or metric.startswith(_AUDIT):
             return self._evaluation(metric, tags)
-        known = ", ".join([*_ROUND_METRICS, *_DEVICE_METRICS, _LOSS, f"{_MODEL}<metric>"])
+        known = ", ".join(
+            [*_ROUND_METRICS, *_DEVICE_METRICS, *_INFERENCE_METRICS, _LOSS, f"{_MODEL}<metric>"]
+        )
         raise ValueError(f"unknown metric {metric!r}; one of {known}")
 
     def _rows(

@@ -55,7 +55,7 @@ class RunTables:
 
         Parameters
         ----------
-        table : ``rounds``, ``device_rounds``, ``events`` or ``evaluations``.
+        table : one of :data:`~coordinator.metrics.schemas.SCHEMAS`.
         columns : the columns wanted, all by default; few columns of a big table cost little.
 
         Raises

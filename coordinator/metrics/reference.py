@@ -35,6 +35,7 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `device_rounds.parquet` | a row per invited device and round |
 | `events.parquet` | a row per event, unless the scenario switches them off |
 | `evaluations.parquet` | a row per value of a metric |
+| `inferences.parquet` | a row per device that ran its own model; none without a section `inference` |
 | `summary.json` | the figures that the command prints |
 | `report.html` | the report: charts and tables of the run in one file that needs no network |
 | `trace.json.gz` | rounds and a sample of devices over simulated time; open it in ui.perfetto.dev |
@@ -53,8 +54,9 @@ runs differ.
 
 Times are simulated seconds since the start of the run. Bytes are exact: what was sent equals what was
 delivered plus what was lost plus what was discarded. Columns marked *measured* were taken from this
-host's clock or memory; they differ from run to run. In the files, the metadata of a column hold its unit
-and meaning, and those of a table the schema version, now {SCHEMA_VERSION}.
+host, its clock, memory or runtimes; they differ from run to run, or from host to host. In the files,
+the metadata of a column hold its unit and meaning, and those of a table the schema version, now
+{SCHEMA_VERSION}.
 """
 
 _SUMMARY: Final = """\
@@ -98,6 +100,7 @@ _TABLES: Final = {
     "device_rounds": "One row per invited device and round.",
     "events": "One row per event, in the order in which they happened within their round.",
     "evaluations": "One row per value of a metric; the same metric comes for all users and for each group.",
+    "inferences": "One row per device that ran its own model, each time; see the section `inference`.",
 }
 
 _VOCABULARY: Final = (Stage, Outcome, RoundOutcome, Reason, EventKind, Direction, Fate)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from edge.vocabulary import Outcome, Stage, label
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Raised whenever a column is added, removed or changes its meaning."""
 
 VERSION_KEY: Final = b"recfleet.schema_version"
@@ -277,13 +277,70 @@ EVALUATIONS: Final = _schema(
     ],
 )
 
+INFERENCES: Final = _schema(
+    "inferences",
+    [
+        _field("round", pa.int32(), "", "rounds finished when the device ran its model"),
+        _field("phase", NAME, "", "phase of the scenario"),
+        _field("time_s", pa.float64(), "s", "simulated time at which it did"),
+        _field("device", pa.int64(), "", "the device's id in the fleet"),
+        _field("class", NAME, "", "device class: the name of its device profile"),
+        _field("network", NAME, "", "the name of its network profile"),
+        _field("items", pa.int64(), "items", "items scored: the catalogue"),
+        _field("rated", pa.int64(), "items", "items of the device's own, left out of its list"),
+        _field(
+            "model_bytes",
+            pa.int64(),
+            "bytes",
+            "size of the device's own model file, with the id of the run in place of the scenario's name",
+        ),
+        _field("latency_s", pa.float64(), "s", "simulated time of one call of the model on the device"),
+        _field("energy_j", pa.float64(), "J", "simulated energy of that call"),
+        _field(
+            "memory_bytes", pa.int64(), "bytes", "memory that the call needs on the device, model included"
+        ),
+        _field(
+            "host_latency_s", pa.float64(), "s", "time of the call in onnxruntime on this host", measured=True
+        ),
+        _field(
+            "host_opening_s",
+            pa.float64(),
+            "s",
+            "time it took to open its session; with shared sessions that of the one session",
+            measured=True,
+        ),
+        _field(
+            "host_session_bytes",
+            pa.int64(),
+            "bytes",
+            "growth of the simulator's memory when that was opened; the first one starts the runtime, too",
+            measured=True,
+        ),
+        _field(
+            "max_absolute_error",
+            pa.float64(),
+            "",
+            "largest difference of its scores from numpy's in float64",
+            measured=True,
+        ),
+        _field(
+            "max_relative_error",
+            pa.float64(),
+            "",
+            "the largest difference relative to the larger of the two magnitudes",
+            measured=True,
+        ),
+    ],
+)
+
 SCHEMAS: Final = {
     "rounds": ROUNDS,
     "device_rounds": DEVICE_ROUNDS,
     "events": EVENTS,
     "evaluations": EVALUATIONS,
+    "inferences": INFERENCES,
 }
-"""The four tables of a run, by name."""
+"""The tables of a run, by name."""
 
 
 def is_measured(field: pa.Field) -> bool:

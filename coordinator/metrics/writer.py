@@ -86,6 +86,10 @@ class RunWriter:
         """Write the rows of one evaluation, from :func:`~coordinator.metrics.batches.evaluation_batch`."""
         self._write("evaluations", batch)
 
+    def write_inferences(self, batch: Any) -> None:
+        """Write the rows of one inference, from :func:`~coordinator.metrics.batches.inference_batch`."""
+        self._write("inferences", batch)
+
     def close(self) -> None:
         """Close the streams; they stay as they are. Closing twice does nothing."""
         for table, stream in self._streams.items():

@@ -25,7 +25,7 @@ _ENDED: Final = {
     "running": "This run is still going on. The report covers the {} rounds that it has finished.",
     "interrupted": "This run was interrupted. The report covers the {} rounds that it had finished.",
     "failed": "This run failed. The report covers the {} rounds that it had finished.",
-    "unknown": "This directory has no manifest, so how the run ended is not known. It has {} finished rounds.",
+    "unknown": "This directory has no manifest, so how the run ended is unknown. It has {} finished rounds.",
 }
 
 

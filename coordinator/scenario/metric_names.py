@@ -70,6 +70,7 @@ _WRITERS: Final[dict[MetricKind, Callable[[float], str]]] = {
 ROUND_TAGS: Final = ("phase",)
 GROUP_TAGS: Final = ("class", "network", "region")
 DEVICE_TAGS: Final = ("phase", *GROUP_TAGS)
+INFERENCE_TAGS: Final = ("phase", "class", "network")
 MODEL_TAGS: Final = ("phase", *GROUP_TAGS, "users")
 USER_GROUPS: Final = ("seen", "unseen")
 """Values of the tag ``users``: users whose devices may train, and users that never did."""
@@ -168,6 +169,24 @@ METRICS: Final = {
             MetricKind.ENERGY,
             DEVICE_TAGS,
             "per device and round: energy of compute and radio",
+        ),
+        Metric(
+            "inference.latency",
+            MetricKind.DURATION,
+            INFERENCE_TAGS,
+            "per device and inference: simulated time of one call of its own model",
+        ),
+        Metric(
+            "inference.energy",
+            MetricKind.ENERGY,
+            INFERENCE_TAGS,
+            "per device and inference: simulated energy of that call",
+        ),
+        Metric(
+            "inference.max_error",
+            MetricKind.NUMBER,
+            INFERENCE_TAGS,
+            "per device and inference: largest relative error of onnxruntime's scores, measured on this host",
         ),
         Metric(
             "model.loss",

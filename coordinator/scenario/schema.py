@@ -16,6 +16,7 @@ from coordinator.scenario.data_section import Data, SyntheticRatings, SyntheticR
 from coordinator.scenario.errors import Problem, did_you_mean
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.fleet_section import Connection, CoordinatorLink, Fleet
+from coordinator.scenario.inference_section import Inference, inference_problems
 from coordinator.scenario.learning_section import Learning, method_name
 from coordinator.scenario.model import Section, require
 from coordinator.scenario.privacy_section import Privacy
@@ -104,6 +105,10 @@ class Scenario(Section):
     audit: Audit | None = Field(
         default=None, description="attacks on the masks of fedmmf, tried beside the run; none by default"
     )
+    inference: Inference | None = Field(
+        default=None,
+        description="devices run their own models through onnxruntime, beside the run; none by default",
+    )
     record: Record = Field(default=Record(), description="what the run leaves")
     compute: Compute = Field(default=Compute(), description="how this host computes; never changes a result")
     limits: Limits = Field(default=Limits(), description="bounds")
@@ -123,6 +128,7 @@ class Scenario(Section):
         yield from secure_problems(self)
         yield from privacy_problems(self)
         yield from fault_problems(self)
+        yield from inference_problems(self)
 
     def _length_problems(self) -> Iterator[Problem]:
         names: set[str] = set()

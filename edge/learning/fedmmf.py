@@ -120,6 +120,12 @@ class FedMMF:
         """Return what the masks fitted to ``batch`` say of each user's list of ``items``, float32 [N]."""
         return self.mask.predict(self.masks(batch), self.features, indptr, items)
 
+    def reconstruct(
+        self, state: State, support: RatingBatch, client_keys: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[Any]:
+        """Return the factorisation's local parameters, fitted to what the masks leave of ``support``."""
+        return self.residual.reconstruct(state, self.masked(support), client_keys)
+
     def accumulator(self, state: State) -> Accumulator:
         """Return the factorisation's."""
         return self.residual.accumulator(state)

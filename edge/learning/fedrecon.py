@@ -300,6 +300,21 @@ class FedRecon:
             scores[first:end] = kernels.score_catalogue(table, local)
         return scores
 
+    def reconstruct(
+        self, state: State, support: RatingBatch, client_keys: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[Any]:
+        """Reconstruct users from all of ``support`` and return their local parameters.
+
+        They are [n, k + 1]: user factors, then the user bias; [n, k] without user biases.
+        """
+        table, k = self._table(state), self.settings.factors
+        users = np.empty((len(support.indptr) - 1, k + self.settings.user_bias), self.dtype)
+        for first, end in kernels.blocks(support.indptr):
+            _, local = self._reconstruct(table, support, first, end, client_keys)
+            users[first:end, :k] = local[:, :k]
+            users[first:end, k:] = local[:, k + 1 :]
+        return users
+
     def _reconstruct(
         self, table: kernels.Table, support: RatingBatch, first: int, end: int, keys: npt.NDArray[np.uint64]
     ) -> tuple[Array, Array]:

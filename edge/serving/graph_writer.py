@@ -6,6 +6,7 @@ version of a library and no time of day is written; entries of the metadata are 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +21,11 @@ PRODUCER: Final = "recfleet"
 
 Dims = Sequence[int | str]
 """A shape; text names a dimension that is known at run time only."""
+
+
+def available() -> bool:
+    """Return whether the package ``onnx`` is installed, without importing it."""
+    return importlib.util.find_spec("onnx") is not None
 
 
 def onnx_package() -> Any:
@@ -66,6 +72,10 @@ class GraphWriter:
         self._inputs.append(self._value(name, dtype, dims))
         return name
 
+    def weight(self, name: str, values: npt.NDArray[np.float32], *, as_input: bool) -> str:
+        """Add an initializer or, if asked for, an input of its shape."""
+        return self.input(name, np.float32, values.shape) if as_input else self.constant(name, values)
+
     def output(self, name: str, dtype: npt.DTypeLike, dims: Dims) -> None:
         """Declare the value ``name``, which a node makes, to be an output of the graph."""
         self._outputs.append(self._value(name, dtype, dims))
@@ -76,6 +86,16 @@ class GraphWriter:
             operator, inputs, (name or f"{operator.lower()}_{len(self._nodes)}",), **attributes
         )
         return made
+
+    def product(self, table: str, vector: str) -> str:
+        """Add the product of a table [n, k] and a vector [k], which is [n].
+
+        By way of Gemm: MatMul of a matrix and a vector takes onnxruntime (1.32) some thirty times as
+        long, 177 µs instead of 5 for a table of 1,682 rows of 19 numbers on a server core.
+        """
+        columns = self.constant("columns", np.array([1], np.int64))
+        column = self.node("Gemm", table, self.node("Unsqueeze", vector, columns))
+        return self.node("Squeeze", column, columns)
 
     def nodes(
         self, operator: str, inputs: Sequence[str], names: Sequence[str], **attributes: Any

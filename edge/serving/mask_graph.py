@@ -102,9 +102,9 @@ def add_mask(writer: GraphWriter, kind: MaskKind, weights: Mapping[str, str], x:
         return writer.node("Expand", weights["mean"], shape)
     if kind == "high-order":
         sums = writer.node("Add", writer.node("MatMul", x, weights["hidden_weights"]), weights["hidden_bias"])
-        score = writer.node("MatMul", writer.node("Tanh", sums), weights["output_weights"])
+        score = writer.product(writer.node("Tanh", sums), weights["output_weights"])
         return writer.node("Add", score, weights["intercept"])
-    score = writer.node("Add", writer.node("MatMul", x, weights["weights"]), weights["intercept"])
+    score = writer.node("Add", writer.product(x, weights["weights"]), weights["intercept"])
     if kind == "one-order":
         return score
     factors = weights["factors"]
@@ -156,12 +156,9 @@ def mask_model(
             table = writer.constant("features", features)
         x = writer.node("Gather", table, items)
     shape = writer.node("Shape", items) if width is None else ""
-    names = {}
-    for name in MASK_WEIGHTS[kind]:
-        if weights_as_inputs:
-            names[name] = writer.input(name, np.float32, weights[name].shape)
-        else:
-            names[name] = writer.constant(name, weights[name])
+    names = {
+        name: writer.weight(name, weights[name], as_input=weights_as_inputs) for name in MASK_WEIGHTS[kind]
+    }
     score = add_mask(writer, kind, names, x, shape)
     writer.node("Identity", score, name="scores")
     writer.output("scores", np.float32, ["k"])

@@ -76,8 +76,19 @@ class UserModel:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class UserModels:
+    """What n devices have, one in each row: ``factors`` float32 [n, k], ``bias`` float32 [n]."""
+
+    factors: npt.NDArray[np.float32]
+    bias: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Mask:
-    """One device's mask with the features that it reads: float32 [n_items, d], None for zero-order."""
+    """One device's mask with the features that it reads: float32 [n_items, d], None for zero-order.
+
+    The masks of n devices are one of these, too: their weights have a leading axis of n.
+    """
 
     kind: MaskKind
     weights: Weights
@@ -99,7 +110,13 @@ def check_catalogue(items: ItemModel, info: ModelInfo) -> None:
 
 
 def recommender_model(
-    items: ItemModel, user: UserModel, info: ModelInfo, *, mask: Mask | None, top: int
+    items: ItemModel,
+    user: UserModel,
+    info: ModelInfo,
+    *,
+    mask: Mask | None,
+    top: int,
+    weights_as_inputs: bool = False,
 ) -> bytes:
     """Return the serialised graph: ``rated`` int64 [r] → ``scores``, ``top_items``, ``top_scores``.
 
@@ -109,6 +126,10 @@ def recommender_model(
     info : goes into the metadata.
     mask : added to the score; None for a model without.
     top : length of the list, fixed in the file. See :func:`edge.serving.top_items.add_top` for the outputs.
+    weights_as_inputs : make everything that differs between devices or changes between rounds an input of
+        the graph, under its name, so that one session serves every device of a whole run:
+        :func:`item_inputs`, ``user_factors`` [k], ``user_bias`` [] and the mask's weights. Of what is given
+        here only the shapes count, but for the features, which stay inside.
 
     Raises
     ------
@@ -121,22 +142,38 @@ def recommender_model(
         raise ExportError(f"the user bias is {user.bias}; it must be finite")
     writer = GraphWriter()
     rated = writer.input("rated", np.int64, ["r"])
-    factors = writer.constant("item_factors", items.factors)
-    score = writer.node("MatMul", factors, writer.constant("user_factors", user.factors))
-    score = writer.node("Add", score, writer.constant("item_bias", items.bias))
-    score = writer.node("Add", score, writer.constant("user_bias", np.array(user.bias, np.float32)))
-    score = writer.node("Add", score, writer.constant("mean_rating", np.array(items.mean, np.float32)))
+    weights: dict[str, npt.NDArray[np.float32]] = {
+        **item_inputs(items),
+        "user_factors": user.factors,
+        "user_bias": np.array(user.bias, np.float32),
+    }
+    names = {
+        name: writer.weight(name, values, as_input=weights_as_inputs) for name, values in weights.items()
+    }
+    score = writer.product(names["item_factors"], names["user_factors"])
+    for term in ("item_bias", "user_bias", "mean_rating"):
+        score = writer.node("Add", score, names[term])
     kind = "recommender"
     if mask is not None:
         kind = f"recommender/{mask.kind}"
-        score = writer.node("Add", score, add_own_mask(writer, mask, info))
+        score = writer.node("Add", score, add_own_mask(writer, mask, info, as_inputs=weights_as_inputs))
     add_top(writer, score, rated, n_items=items.n_items, top=top)
     return writer.model(info.properties(kind))
 
 
-def add_own_mask(writer: GraphWriter, mask: Mask, info: ModelInfo) -> str:
+def item_inputs(items: ItemModel) -> dict[str, npt.NDArray[np.float32]]:
+    """Return the global model by the names that it has in the graph."""
+    return {
+        "item_factors": items.factors,
+        "item_bias": items.bias,
+        "mean_rating": np.array(items.mean, np.float32),
+    }
+
+
+def add_own_mask(writer: GraphWriter, mask: Mask, info: ModelInfo, *, as_inputs: bool = False) -> str:
     """Add a device's mask and return the name of what it says of every item, float32 [n_items].
 
+    Its weights are initializers or, if asked for, inputs of the graph.
     Raises ``ExportError`` for a mask that contradicts itself or the catalogue.
     """
     width = check_mask(mask.kind, mask.weights)
@@ -148,5 +185,7 @@ def add_own_mask(writer: GraphWriter, mask: Mask, info: ModelInfo) -> str:
     else:
         check_features(mask.features, width, info)
         x = writer.constant("features", mask.features)
-    names = {name: writer.constant(name, mask.weights[name]) for name in MASK_WEIGHTS[mask.kind]}
+    names = {
+        name: writer.weight(name, mask.weights[name], as_input=as_inputs) for name in MASK_WEIGHTS[mask.kind]
+    }
     return add_mask(writer, mask.kind, names, x, shape)

@@ -101,5 +101,5 @@ def add_affine(writer: GraphWriter, table: str, solution: str, width: int, prefi
     start = writer.constant("at_0", whole(0))
     middle = writer.constant(f"{prefix}width", whole(width))
     end = writer.constant(f"{prefix}end", whole(width + 1))
-    score = writer.node("MatMul", table, writer.node("Slice", solution, start, middle))
+    score = writer.product(table, writer.node("Slice", solution, start, middle))
     return writer.node("Add", score, writer.node("Slice", solution, middle, end))

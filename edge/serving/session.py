@@ -5,8 +5,10 @@ Times and bytes here are measured, never simulated.
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,19 +31,20 @@ class Inference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundInference:
-    """One graph run with the weights of n devices.
+    """A call for each of n devices.
 
     Attributes
     ----------
-    scores : float32 [n, items].
+    outputs : by name, [n, …]; a device in each row.
     latency_s : wall time of each call, float64 [n].
-    memory_bytes : by how much this process grew from before the session was opened to after the last call,
-        without ``scores``; at least 0.
+    opening_s : how long opening the session of each device took, float64 [n].
+    memory_bytes : by how much this process grew when that was opened, int64 [n].
     """
 
-    scores: npt.NDArray[np.float32]
+    outputs: Arrays
     latency_s: npt.NDArray[np.float64]
-    memory_bytes: int
+    opening_s: npt.NDArray[np.float64]
+    memory_bytes: npt.NDArray[np.int64]
 
 
 class Session:
@@ -98,34 +101,66 @@ class Session:
         return Inference(dict(zip(self._names, outputs, strict=True)), latency_s)
 
 
-def run_round(contents: bytes, items: npt.NDArray[np.int64], stacked: Arrays) -> RoundInference:
-    """Score ``items`` with the masks of a round's devices, in one session whose weights are inputs.
+def run_round(
+    sessions: Session | Iterable[bytes],
+    stacked: Arrays,
+    *,
+    shared: Arrays | None = None,
+    ragged: Mapping[str, tuple[npt.NDArray[np.int64], npt.NDArray[Any]]] | None = None,
+) -> RoundInference:
+    """Run a round's devices one after another, in a session for all of them or one for each.
 
     Parameters
     ----------
-    contents : from :func:`edge.serving.mask_graph.mask_model` with ``weights_as_inputs`` and features inside.
-    items : int64 [k].
-    stacked : for each weight, float32 [n, …], a device in each row.
+    sessions : the session of a graph whose weights are inputs; or the model files of the devices, each of
+        which gets a session of its own. Those are closed together when all have run, and what they leave is
+        given back: memory that the next one could use again would be no growth.
+    stacked : inputs that are alike for all devices, [n, …], a device in each row; {} without.
+    shared : inputs that are the same for every device.
+    ragged : inputs that differ in length: offsets int64 [n + 1], and the values of all devices together.
 
     Raises
     ------
     ModelFileError
-        As :class:`Session`.
+        As :class:`Session` and its ``run``.
+    ValueError
+        For inputs of different numbers of devices, or none.
     """
-    (devices,) = {len(array) for array in stacked.values()}
-    scores = np.zeros((devices, len(items)), np.float32)
-    # Written once, so that its pages are counted before and not as the session's.
-    scores.fill(np.nan)
-    latency_s = np.empty(devices)
-    _runtime()
-    before_bytes = _resident_bytes()
-    session = Session(contents)
-    for device in range(devices):
-        weights = {name: np.asarray(array[device]) for name, array in stacked.items()}
-        found = session.run({"items": items, **weights})
-        scores[device] = found.outputs["scores"]
+    shared, ragged = shared or {}, ragged or {}
+    counts = {len(array) for array in stacked.values()} | {len(ends) - 1 for ends, _ in ragged.values()}
+    if len(counts) != 1 or counts == {0}:
+        raise ValueError(f"inputs of {sorted(counts)} devices; give one number, 1 or more")
+    (devices,) = counts
+    edges = {name: ends.tolist() for name, (ends, _) in ragged.items()}
+    each = itertools.repeat(sessions) if isinstance(sessions, Session) else map(Session, sessions)
+    if not isinstance(sessions, Session):
+        _give_back()
+    outputs: dict[str, npt.NDArray[Any]] = {}
+    latency_s, opening_s = np.empty(devices), np.empty(devices)
+    memory_bytes = np.empty(devices, np.int64)
+    opened: list[Session] = []
+    for device, session in zip(range(devices), each, strict=False):
+        opened.append(session)
+        found = session.run(
+            {
+                **shared,
+                **{name: np.asarray(array[device]) for name, array in stacked.items()},
+                **{
+                    name: values[edges[name][device] : edges[name][device + 1]]
+                    for name, (_, values) in ragged.items()
+                },
+            }
+        )
+        for name, output in found.outputs.items():
+            if device == 0:
+                outputs[name] = np.empty((devices, *output.shape), output.dtype)
+            outputs[name][device] = output
         latency_s[device] = found.latency_s
-    return RoundInference(scores, latency_s, max(0, _resident_bytes() - before_bytes))
+        opening_s[device] = session.opening_s
+        memory_bytes[device] = session.memory_bytes
+    if len(opened) != devices:
+        raise ValueError(f"models of {len(opened)} devices for inputs of {devices}")
+    return RoundInference(outputs, latency_s, opening_s, memory_bytes)
 
 
 def _runtime() -> Any:
@@ -133,6 +168,13 @@ def _runtime() -> Any:
     import onnxruntime  # noqa: PLC0415
 
     return onnxruntime
+
+
+def _give_back() -> None:
+    """Return freed memory to the system where the C library can (glibc); elsewhere nothing happens."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _resident_bytes() -> int:

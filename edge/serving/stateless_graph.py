@@ -80,10 +80,7 @@ def stateless_model(
     penalty = np.full(unknowns, ridge.regularization, np.float32)
     penalty[items.width :] = ridge.bias_regularization
     local = add_ridge(writer, rows, target, penalty, iterations)
-    if user_bias:
-        score = add_affine(writer, factors, local, items.width)
-    else:
-        score = writer.node("MatMul", factors, local)
+    score = add_affine(writer, factors, local, items.width) if user_bias else writer.product(factors, local)
     score = writer.node("Add", writer.node("Add", score, base), mean)
     add_top(writer, score, history, n_items=items.n_items, top=top)
     return writer.model(info.properties(kind_of(mask)))

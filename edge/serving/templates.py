@@ -30,6 +30,7 @@ class Template:
     Attributes
     ----------
     shapes : of each of ``names``.
+    nbytes : size of every file.
     """
 
     def __init__(self, contents: bytes, names: Sequence[str]) -> None:
@@ -38,6 +39,7 @@ class Template:
             if name not in places or places[name].data_type != FLOAT32:
                 raise ExportError(f"the model has no float32 weights {name!r} that could be replaced")
         self._contents = np.frombuffer(contents, np.uint8)
+        self.nbytes = len(contents)
         self._places = {name: places[name] for name in names}
         self.shapes = {name: place.shape for name, place in self._places.items()}
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.metrics.batches import RoundBatches, evaluation_batch, round_batches
-from coordinator.metrics.facts import Cohort, Evaluation, FleetNames, RoundFacts
+from coordinator.metrics.batches import RoundBatches, evaluation_batch, inference_batch, round_batches
+from coordinator.metrics.facts import Cohort, Evaluation, FleetNames, Inferences, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from edge.log import EventLog, pack_record
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
@@ -112,6 +112,27 @@ def sample_evaluation(number: int, values: Sequence[Evaluation] | None = None, p
     return evaluation_batch(number, phase, 100.0 * number, default if values is None else values)
 
 
+def sample_inference(number: int, phase: str = "calm") -> Any:
+    """Devices 100 (a flagship on wifi) and 101 (a budget phone on 3g) run their models."""
+    found = Inferences(
+        device=np.array([100, 101]),
+        device_class=np.array([1, 0]),
+        network=np.array([1, 0]),
+        items=50,
+        rated=np.array([10, 0]),
+        model_bytes=2000,
+        latency_s=np.array([0.001, 0.004]) * number,
+        energy_j=np.array([0.002, 0.006]) * number,
+        memory_bytes=np.array([3000, 3100]),
+        host_latency_s=np.array([1e-5, 3e-5]),
+        host_opening_s=np.array([0.001, 0.002]),
+        host_session_bytes=np.array([4096, 8192]),
+        max_absolute_error=np.array([1e-6, 2e-6]),
+        max_relative_error=np.array([1e-7, 3e-7]) / number,
+    )
+    return inference_batch(number, phase, 100.0 * number, found, NAMES)
+
+
 def write_run(directory: Path, rounds: int = 3, *, finish: bool = True, events: bool = True) -> str | None:
     """Write a run of ``rounds`` equal rounds; without ``finish`` it is left as a killed process leaves it."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -120,4 +141,5 @@ def write_run(directory: Path, rounds: int = 3, *, finish: bool = True, events: 
         for number in range(1, rounds + 1):
             writer.write_round(sample_round(number))
             writer.write_evaluations(sample_evaluation(number))
+            writer.write_inferences(sample_inference(number))
         return writer.finish() if finish else None

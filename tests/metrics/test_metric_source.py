@@ -5,7 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from metrics_samples import NAMES, facts, sample_evaluation, sample_round, three_device_log, three_devices
+from metrics_samples import (
+    NAMES,
+    facts,
+    sample_evaluation,
+    sample_inference,
+    sample_round,
+    three_device_log,
+    three_devices,
+)
 
 from coordinator.metrics.batches import round_batches
 from coordinator.metrics.facts import Evaluation
@@ -42,6 +50,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> TableMetricSource:
         abandoned = {"outcome": RoundOutcome.ABANDONED, "reason": Reason.QUORUM, "loss": math.nan}
         writer.write_round(sample_round(2, phase="storm", end_s=250.0, **abandoned))
         writer.write_evaluations(sample_evaluation(2, [Evaluation("rmse", 0.75, 3)], phase="storm"))
+        writer.write_inferences(sample_inference(1))
+        writer.write_inferences(sample_inference(2, phase="storm"))
         writer.finish()
     return TableMetricSource(open_run(directory))
 
@@ -63,6 +73,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> TableMetricSource:
         ("device.down_bytes", {"class": "flagship", "phase": "calm"}, [1347]),
         ("device.energy", {"phase": "storm"}, [3.5, 1.25, 12.0]),
         ("device.wasted_work", {"phase": "calm"}, [0, 1, 1]),
+        ("inference.latency", {}, [0.001, 0.004, 0.002, 0.008]),
+        ("inference.latency", {"class": "budget"}, [0.004, 0.008]),
+        ("inference.energy", {"network": "wifi", "phase": "storm"}, [0.004]),
+        ("inference.max_error", {"phase": "calm"}, [1e-7, 3e-7]),
         ("model.loss", {}, [0.5]),
         ("model.loss", {"phase": "storm"}, []),
         ("model.loss", {"class": "flagship"}, [0.5, 0.5]),

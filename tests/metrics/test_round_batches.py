@@ -10,6 +10,7 @@ from metrics_samples import (
     facts,
     record,
     sample_evaluation,
+    sample_inference,
     sample_round,
     three_device_log,
     three_devices,
@@ -120,7 +121,9 @@ def test_every_batch_matches_its_schema_and_has_nulls_only_where_allowed() -> No
         "device_rounds": batches.device_rounds,
         "events": batches.events,
         "evaluations": sample_evaluation(1),
+        "inferences": sample_inference(1),
     }
+    assert made.keys() == SCHEMAS.keys()
     for table, batch in made.items():
         batch.validate(full=True)
         assert batch.schema.equals(SCHEMAS[table], check_metadata=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from metrics_samples import sample_evaluation, sample_round, write_run
+from metrics_samples import sample_evaluation, sample_inference, sample_round, write_run
 from rich.console import Console
 
 from coordinator.analysis.learning_curves import higher_is_better
@@ -43,6 +43,8 @@ def test_summary_of_a_known_run(tmp_path: Path) -> None:
                 3, outcome=RoundOutcome.ABANDONED, reason=Reason.QUORUM, loss=float("nan"), end_s=330.0
             )
         )
+        writer.write_inferences(sample_inference(1))
+        writer.write_inferences(sample_inference(2))
         writer.finish()
     summary = summarise(open_run(tmp_path / "run"), "finished")
     assert summary == json.loads(json.dumps(summary, allow_nan=False))
@@ -72,7 +74,18 @@ def test_summary_of_a_known_run(tmp_path: Path) -> None:
     rmse, hit_rate = summary["accuracy"]
     assert (rmse["first"], rmse["last"], rmse["best"], rmse["best_round"]) == (1.5, 1.2, 1.1, 1)
     assert (hit_rate["best"], hit_rate["best_round"]) == (0.4, 1)
+    assert list(summary["inference_by_class"]) == ["budget", "flagship"]
+    flagship = summary["inference_by_class"]["flagship"]
+    assert flagship["inferences"] == 2
+    assert flagship["latency_s"]["p50"] == pytest.approx(0.0015)
+    assert flagship["mean_energy_j"] == pytest.approx(0.003)
+    assert (flagship["model_bytes"], flagship["max_memory_bytes"]) == (2000, 3000)
+    here = summary["measured"].pop("inference")
+    assert here["host_latency_s"]["p50"] == pytest.approx(2e-5)
+    assert here["host_session_bytes"]["max"] == 8192
+    assert here["max_relative_error"]["max"] == 3e-7
     assert summary["measured"] == {"wall_s": 0.75, "device_rounds_per_s": 12.0, "max_host_rss_bytes": 3000}
+    assert "on-device inference" in _shown(summary | {"measured": {**summary["measured"], "inference": here}})
 
 
 def test_a_killed_run_has_a_summary(tmp_path: Path) -> None:
@@ -90,6 +103,8 @@ def test_a_run_without_rounds_has_a_summary(tmp_path: Path) -> None:
     assert summary["rounds"]["duration_s"] is None
     assert (summary["loss"], summary["accuracy"], summary["by_class"]) == (None, [], {})
     assert summary["measured"]["device_rounds_per_s"] is None
+    assert (summary["inference_by_class"], summary["measured"]["inference"]) == ({}, None)
+    assert "on-device inference" not in _shown(summary)
     assert "0 completed" in _shown(summary)
 
 

@@ -109,7 +109,7 @@ def test_a_run_without_an_end_has_a_report_that_says_so(tmp_path: Path, manifest
         (tmp_path / "run" / "manifest.json").write_text(manifest, encoding="utf-8")
     page = Page(report_of([tmp_path / "run"]))
     said = " ".join(page.texts["p"])
-    assert ("killed", "interrupted", "not known")[
+    assert ("killed", "interrupted", "unknown")[
         ['{"status": "running"}', '{"status": "interrupted"}', None].index(manifest)
     ] in said
     assert re.search(r"\b2 (finished )?rounds\b", said)

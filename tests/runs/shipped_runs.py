@@ -56,6 +56,7 @@ SHORTENED: dict[str, tuple[str, ...]] = {
         "rounds.quorum=20",
     ),
     "fedmmf_synthetic": ("rounds.count=2", "rounds.cohort=20"),
+    "on_device_inference": ("rounds.count=2", "rounds.cohort=20", "inference={every: 1, devices: 20}"),
     "secagg_basic": ("rounds.count=2", "rounds.cohort=20"),
     "secagg_dropouts": (
         "rounds.cohort=20",

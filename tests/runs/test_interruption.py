@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -25,8 +25,16 @@ SETTINGS = ("rounds.over_select=100%", "evaluation.every=1", "evaluation.users=1
 @contextlib.contextmanager
 def running(out: Path, *, rounds: int) -> Iterator[subprocess.Popen[str]]:
     """Run the quickstart's fleet for so many rounds in another process."""
-    command = [sys.executable, "-m", "coordinator.cli", "run", str(SCENARIOS / "quickstart.yaml"), "--plain"]
-    for setting in (*SETTINGS, f"rounds.count={rounds}", "thresholds=null"):
+    settings = (*SETTINGS, f"rounds.count={rounds}", "thresholds=null")
+    with running_scenario(SCENARIOS / "quickstart.yaml", out, settings) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def running_scenario(file: Path, out: Path, settings: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """Run a scenario in another process, which is killed on leaving."""
+    command = [sys.executable, "-m", "coordinator.cli", "run", str(file), "--plain"]
+    for setting in settings:
         command += ["--set", setting]
     with subprocess.Popen(
         [*command, "--out", str(out)],

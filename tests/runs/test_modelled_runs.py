@@ -36,6 +36,7 @@ def assert_same(real: RunOutcome, modelled: RunOutcome) -> None:
         "device_rounds": [],
         "events": [],
         "evaluations": [],
+        "inferences": [],
     }
     with np.load(real.directory / "model.npz") as one, np.load(modelled.directory / "model.npz") as other:
         assert one.files == other.files

@@ -16,6 +16,7 @@ NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
 QUICK = (
     "fedmmf_synthetic",
     "iot_gateways",
+    "on_device_inference",
     "quickstart",
     "secagg_basic",
     "secagg_vs_plain_vs_ckks",
@@ -54,6 +55,7 @@ def test_all_are_here() -> None:
         "million_dormant",
         "movielens_100k",
         "movielens_1m",
+        "on_device_inference",
         "quickstart",
         "secagg_active",
         "secagg_basic",

@@ -21,14 +21,14 @@ ENCRYPTED = "secure_aggregation: {mode: ckks}\n"
 
 @pytest.fixture
 def without_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let neither extra be installed, for whoever looks or imports."""
+    """Let no extra be installed, for whoever looks or imports."""
     find_spec = importlib.util.find_spec
 
     def found(name: str, package: str | None = None) -> ModuleSpec | None:
-        return None if name in ("dp_accounting", "tenseal") else find_spec(name, package)
+        return None if name in ("dp_accounting", "tenseal", "onnx") else find_spec(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", found)
-    for name in ("dp_accounting", "tenseal"):
+    for name in ("dp_accounting", "tenseal", "onnx"):
         monkeypatch.setitem(sys.modules, name, None)
 
 
@@ -52,6 +52,14 @@ def test_real_ciphertexts_need_tenseal(tmp_path: Path) -> None:
     assert refusal_of(tmp_path, UNIFORM + ENCRYPTED) == (
         "s.yaml:21:28: secure_aggregation.mode: ckks needs the package tenseal\n"
         "    install it with \"pip install 'recfleet[he]'\", or write 'crypto: modelled'"
+    )
+
+
+@pytest.mark.usefixtures("without_extras")
+def test_models_of_devices_need_onnx(tmp_path: Path) -> None:
+    assert refusal_of(tmp_path, UNIFORM + "inference: {every: 5}\n") == (
+        "s.yaml:21:12: inference: writing the graphs needs the package onnx\n"
+        "    install it with \"pip install 'recfleet[export]'\", or leave it out"
     )
 
 

@@ -10,8 +10,8 @@ from serving_models import KINDS, WIDTH, features_for, info_for, item_model, mas
 
 from edge.serving.errors import ExportError, ModelFileError
 from edge.serving.mask_graph import MaskKind, mask_model
-from edge.serving.parity import check_parity, mask_scores
-from edge.serving.recommender_graph import Mask, UserModel, recommender_model
+from edge.serving.parity import check_parity, mask_scores, recommender_scores
+from edge.serving.recommender_graph import Mask, UserModel, UserModels, item_inputs, recommender_model
 from edge.serving.session import Session, run_round
 from edge.serving.templates import mask_template, recommender_template
 
@@ -77,12 +77,57 @@ def test_a_round_in_one_session_equals_the_formula(kind: MaskKind) -> None:
     features = features_for(rng, kind, N_ITEMS)
     each, stacked = stacked_weights(rng, kind, 6)
     model = mask_model(kind, each[0], info_of(kind), features=features, weights_as_inputs=True)
-    found = run_round(model, np.arange(N_ITEMS), stacked)
+    found = run_round(Session(model), stacked, shared={"items": np.arange(N_ITEMS)})
     expected = np.array([mask_scores(kind, weights, features, N_ITEMS) for weights in each])
-    check_parity(expected, found.scores, absolute=2e-5, relative=2e-5)
+    np.testing.assert_allclose(mask_scores(kind, stacked, features, N_ITEMS), expected, rtol=1e-12)
+    check_parity(expected, found.outputs["scores"], absolute=2e-5, relative=2e-5)
     assert found.latency_s.shape == (6,)
     assert (found.latency_s > 0).all()
-    assert found.memory_bytes >= 0
+    assert len(set(found.opening_s.tolist())) == len(set(found.memory_bytes.tolist())) == 1
+
+
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_one_session_for_all_gives_what_a_file_for_each_gives(kind: MaskKind | None) -> None:
+    rng = np.random.default_rng(3)
+    items, info = item_model(rng, N_ITEMS), info_of(kind)
+    features = None if kind is None else features_for(rng, kind, N_ITEMS)
+    shapes = {} if kind is None else weight_shapes(kind)
+    _, weights = ([], {}) if kind is None else stacked_weights(rng, kind, 5)
+    users = UserModels(rng.normal(size=(5, 4)).astype(np.float32), rng.normal(size=5).astype(np.float32))
+    own = {"user_factors": users.factors, "user_bias": users.bias, **weights}
+    rated = (
+        np.array([0, 3, 3, 4, 8, 8 + N_ITEMS]),
+        np.concatenate([[0, 5, 9, 2, 1, 2, 3, 4], range(N_ITEMS)]),
+    )
+    template = recommender_template(items, info, mask=kind, shapes=shapes, features=features, top=4)
+    alone = run_round(template.patched_all(own), {}, ragged={"rated": rated})
+    first = None if kind is None else Mask(kind, {name: a[0] for name, a in weights.items()}, features)
+    graph = recommender_model(
+        items, UserModel(users.factors[0], 0.0), info, mask=first, top=4, weights_as_inputs=True
+    )
+    together = run_round(Session(graph), own, shared=item_inputs(items), ragged={"rated": rated})
+    assert len(set(alone.opening_s.tolist())) == 5
+    for name in ("scores", "top_items", "top_scores"):
+        np.testing.assert_allclose(together.outputs[name], alone.outputs[name], rtol=1e-5, atol=1e-5)
+    expected = recommender_scores(items, users, None if kind is None else Mask(kind, weights, features))
+    check_parity(expected, together.outputs["scores"], absolute=2e-5, relative=2e-5)
+    assert together.outputs["top_items"][4].tolist() == [-1] * 4
+    assert not np.isin(together.outputs["top_items"][0], [0, 5, 9]).any()
+
+
+def test_inputs_of_another_number_of_devices_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    _, stacked = stacked_weights(rng, "zero-order", 3)
+    template = mask_template("zero-order", {"mean": ()}, info_of("zero-order"), features=None)
+    session = Session(template.patched({"mean": np.zeros((), np.float32)}))
+    lists = (np.arange(3), np.arange(2))
+    with pytest.raises(ValueError, match=r"inputs of \[2, 3\] devices"):
+        run_round(session, stacked, ragged={"items": lists})
+    with pytest.raises(ValueError, match=r"inputs of \[0\] devices"):
+        run_round(session, {"mean": np.zeros(0, np.float32)})
+    files = list(template.patched_all(stacked))[:1]
+    with pytest.raises(ValueError, match="models of 1 devices for inputs of 2"):
+        run_round(files, {}, ragged={"items": lists})
 
 
 def test_an_item_outside_the_catalogue_is_refused() -> None:

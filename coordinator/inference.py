@@ -1,0 +1,219 @@
+"""Devices that run their own models in a run: through onnxruntime here, and as their profiles have it.
+
+An inference stands outside the simulated time, like an evaluation: the sample is drawn from the whole fleet,
+whoever is available, no round waits for it, and no battery pays for it. How long a call takes *on the device*
+comes from its profile; how long it took *here*, and how far onnxruntime's scores are from the formula, is
+measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.fleet import Fleet
+from coordinator.metrics.facts import Inferences
+from coordinator.scenario.inference_section import Inference
+from coordinator.workload import RatingWorkload
+from edge.device.compute_model import task_seconds
+from edge.device.energy import compute_joules
+from edge.learning.base import State
+from edge.learning.fedmmf import FedMMF
+from edge.learning.fedrecon import FedRecon
+from edge.rng import hashed_bits, stream, stream_key
+from edge.serving.mask_graph import MASK_WEIGHTS
+from edge.serving.metadata import ModelInfo
+from edge.serving.parity import Tolerance, check_lists, check_rows, recommender_scores
+from edge.serving.personal_models import PersonalModels, item_model, personal_models, reads_features
+from edge.serving.recommender_graph import ItemModel, item_inputs, recommender_model
+from edge.serving.session import RoundInference, Session, run_round
+from edge.serving.templates import Template, recommender_template
+from edge.serving.work import GraphShape, recommender_work
+
+INFERENCE_CALL_S: Final = 1e-4
+"""c_fw of the compute model: what a runtime spends on a call besides its operators. An assumption:
+onnxruntime takes about 10 µs on a server core; phones ten times that."""
+_SCORES_AT_ONCE: Final = 1 << 22
+"""Scores that are kept until they have been compared, 16 MiB: they bound the memory of a large sample."""
+_SCORES_COMPARED: Final = 1 << 17
+"""Scores compared in one go: what lies between the steps of a comparison then stays in the cache."""
+
+Ids = npt.NDArray[np.int64]
+Ragged = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Offsets int64 [n + 1], and the values of all devices, one after another."""
+
+
+class DeviceInference:
+    """Draws the devices, runs their models and checks every one of them.
+
+    Parameters
+    ----------
+    section : what the scenario asks for.
+    workload, fleet : the run's; one user a client, and a method with personal models.
+    info : for the metadata of the models.
+    seed : the run's seed.
+    """
+
+    def __init__(
+        self, section: Inference, workload: RatingWorkload, fleet: Fleet, info: ModelInfo, seed: int
+    ) -> None:
+        assert not workload.grouped, "the scenario was checked"
+        assert isinstance(workload.algorithm, FedRecon | FedMMF), "the scenario was checked"
+        self._algorithm: FedRecon | FedMMF = workload.algorithm
+        self._section = section
+        self._workload = workload
+        self._fleet = fleet
+        self._info = info if reads_features(workload.algorithm) else replace(info, feature_names=())
+        self._seed = seed
+        self._tolerance = Tolerance(section.tolerance, section.tolerance)
+        self._client_key = stream_key(seed, "inference", "client")
+        self._noise_key = stream_key(seed, "inference", "compute")
+        self._session: Session | None = None
+        self._model_bytes = 0
+
+    def run(self, state: State, round_number: int) -> Inferences:
+        """Let a sample of devices run its models, made from ``state`` and each device's own ratings.
+
+        Raises
+        ------
+        ParityError
+            For a model whose scores, or list, are not those of the formula; it names round and device.
+        ModelFileError
+            If onnxruntime fails.
+        """
+        ids = self._sample(round_number)
+        batch = self._workload.split.train.gather(self._workload.clients.users[ids])
+        keys = hashed_bits(self._client_key, ids, round_number)
+        items = item_model(state)
+        models = personal_models(self._algorithm, state, batch, keys)
+        rated = (batch.indptr, batch.items.astype(np.int64))
+        parts = []
+        absolute, relative = np.empty(len(ids)), np.empty(len(ids))
+        for rows, part in models.blocks(max(1, _SCORES_AT_ONCE // items.n_items)):
+            theirs = _cut(rated, rows)
+            found = self._call(items, part, theirs)
+            parts.append(found)
+            where = f"after round {round_number}, device "
+            absolute[rows], relative[rows] = self._compare(items, part, theirs, found, ids[rows], where)
+        counts = np.diff(batch.indptr)
+        work = recommender_work(self._shape(items, models), counts, self._model_bytes)
+        fleet, code = self._fleet, self._fleet.device_class[ids]
+        latency_s = task_seconds(
+            work,
+            fleet.compute_specs.take(code),
+            framework_step_s=INFERENCE_CALL_S,
+            busy_s=np.zeros(len(ids)),
+            noise_key=self._noise_key,
+            device_ids=ids,
+            task=round_number,
+        )
+        return Inferences(
+            device=ids,
+            device_class=code,
+            network=fleet.network[ids],
+            items=items.n_items,
+            rated=counts,
+            model_bytes=self._model_bytes,
+            latency_s=latency_s,
+            energy_j=compute_joules(fleet.active_power_w[code], latency_s),
+            memory_bytes=work.memory_bytes,
+            host_latency_s=np.concatenate([part.latency_s for part in parts]),
+            host_opening_s=np.concatenate([part.opening_s for part in parts]),
+            host_session_bytes=np.concatenate([part.memory_bytes for part in parts]),
+            max_absolute_error=absolute,
+            max_relative_error=relative,
+        )
+
+    def _sample(self, round_number: int) -> Ids:
+        generator = stream(self._seed, "inference", "sample", round_number)
+        return np.sort(generator.choice(self._workload.n_clients, self._section.devices, replace=False))
+
+    def _call(self, items: ItemModel, models: PersonalModels, rated: Ragged) -> RoundInference:
+        """Run the models of some devices, each on its own."""
+        if self._section.sessions == "own":
+            template = self._template(items, models)
+            return run_round(template.patched_all(models.weights()), {}, ragged={"rated": rated})
+        if self._session is None:
+            # What a device would hold has a size, too; it depends on shapes alone.
+            self._template(items, models)
+            top = self._section.top
+            graph = recommender_model(
+                items, models.user(0), self._info, mask=models.mask(0), top=top, weights_as_inputs=True
+            )
+            self._session = Session(graph)
+        return run_round(self._session, models.weights(), shared=item_inputs(items), ragged={"rated": rated})
+
+    def _template(self, items: ItemModel, models: PersonalModels) -> Template:
+        masks = models.masks
+        template = recommender_template(
+            items,
+            self._info,
+            mask=None if masks is None else masks.kind,
+            shapes={} if masks is None else {name: a.shape[1:] for name, a in masks.weights.items()},
+            features=None if masks is None else masks.features,
+            top=self._section.top,
+        )
+        self._model_bytes = template.nbytes
+        return template
+
+    def _compare(
+        self,
+        items: ItemModel,
+        models: PersonalModels,
+        rated: Ragged,
+        found: RoundInference,
+        ids: Ids,
+        where: str,
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return the largest errors of each device, absolute and relative; raise beyond the tolerance."""
+        scores, lists = found.outputs["scores"], found.outputs["top_items"]
+        absolute, relative = np.empty(len(ids)), np.empty(len(ids))
+        for rows, part in models.blocks(max(1, _SCORES_COMPARED // items.n_items)):
+            devices = ids[rows].tolist()
+            expected = recommender_scores(items, part.users, part.masks)
+            errors = check_rows(
+                expected,
+                scores[rows],
+                self._tolerance,
+                _names(where, devices, "the score of item {0}"),
+            )
+            absolute[rows], relative[rows] = errors.max_absolute, errors.max_relative
+            indptr, left_out = _cut(rated, rows)
+            owners = np.repeat(np.arange(len(devices)), np.diff(indptr))
+            check_lists(
+                expected,
+                lists[rows],
+                (owners, left_out),
+                self._tolerance,
+                _names(where, devices, "place {0} of its list, counted from 0,"),
+            )
+        return absolute, relative
+
+    def _shape(self, items: ItemModel, models: PersonalModels) -> GraphShape:
+        top, masks = self._section.top, models.masks
+        if masks is None:
+            return GraphShape(items.n_items, items.width, top)
+        dims = MASK_WEIGHTS[masks.kind]
+        sizes = {
+            dim: size
+            for name, of in dims.items()
+            for dim, size in zip(of, masks.weights[name].shape[1:], strict=True)
+        }
+        inner = sizes.get("f", sizes.get("h", 0))
+        return GraphShape(items.n_items, items.width, top, masks.kind, sizes.get("d", 0), inner)
+
+
+def _names(where: str, devices: list[int], what: str) -> Callable[[tuple[int, ...]], str]:
+    """Return what names the place (row, column) of a table with a device in each row."""
+    return lambda place: f"{where}{devices[place[0]]}: {what.format(place[1])}"
+
+
+def _cut(ragged: Ragged, rows: slice) -> Ragged:
+    """Return what belongs to some rows."""
+    indptr, values = ragged
+    edges = indptr[rows.start : rows.stop + 1]
+    return edges - edges[0], values[edges[0] : edges[-1]]
