@@ -121,6 +121,9 @@ def test_the_terminal_shows_the_figures(tmp_path: Path) -> None:
     for expected in (
         "run finished",
         "3 completed, 0 abandoned",
+        "compute 50%, report 50%",
+        "ended 3 rounds or stages of sums and 100% of the time",
+        "0.333 over devices, 0.500 over classes; least budget, 0% completed",
         "completed 3, late 3, dropped 3",
         "rmse (test, seen users)",
         "per device class",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -126,12 +127,28 @@ def test_a_run_killed_at_once_has_a_report(tmp_path: Path) -> None:
 
 
 def test_sections_without_anything_to_say_are_left_out(tmp_path: Path) -> None:
-    write_run(tmp_path, rounds=1)
+    with RunWriter(tmp_path) as writer:
+        writer.write_round(sample_round(1))
+        writer.finish()
     headings = Page(report_of([tmp_path])).headings
     assert "Privacy" not in headings
     assert "Timeline" not in headings
+    assert "Learning" in headings  # of the training loss alone
     assert "On-device inference" not in headings
     assert not [heading for heading in headings if "threshold" in heading]
+
+
+def test_inference_shows_what_was_simulated_and_what_was_measured(tmp_path: Path) -> None:
+    write_run(tmp_path, rounds=2)
+    page = Page(report_of([tmp_path]))
+    assert "On-device inference" in page.headings
+    rows = open_run(tmp_path).read("inferences", ["class", "latency_s", "host_latency_s"]).to_pydict()
+    for name in set(rows["class"]):
+        mine = [s for s, of in zip(rows["latency_s"], rows["class"], strict=True) if of == name]
+        assert page.figures[f"inference[{name}].inferences"] == len(mine)
+        assert page.figures[f"inference[{name}].latency_s.p50"] == pytest.approx(statistics.median(mine))
+    largest = max(rows["host_latency_s"])
+    assert page.figures["measured.inference.host_latency_s.max"] == pytest.approx(largest)
 
 
 def test_privacy_shows_epsilon_and_audits(tmp_path: Path) -> None:

@@ -46,9 +46,10 @@ def _measured(view: RunView) -> Table:
     units = {"s": "s", "bytes": "B"}
     rows = []
     for name, found in view.summary["measured"]["inference"].items():
-        unit = units.get(name.rsplit("_", 1)[-1], "")
+        stem, _, suffix = name.rpartition("_")
+        unit = units.get(suffix, "")
         cells = [
             Cell(show(found[p], unit), found[p], f"measured.inference.{name}.{p}") for p in ("p50", "max")
         ]
-        rows.append((Cell(name.replace("_", " ")), *cells))
+        rows.append((Cell((stem if unit else name).replace("_", " ")), *cells))
     return Table("Measured on this computer", ("", "median", "largest"), tuple(rows))
