@@ -76,6 +76,7 @@ def test_nothing_is_cut_or_overlaps_at_any_width(
     page, (wide, cut, overlapping, background) = opened(
         browser,
         finished / "report.html",
+        "document.querySelectorAll('details').forEach((table) => { table.open = true; }), "
         "document.documentElement.scrollWidth",
         CUT,
         OVERLAPPING,

@@ -32,10 +32,10 @@ def _faults(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _what(fault: Mapping[str, Any]) -> str:
-    """Return a fault in words: every setting but its name and its time."""
+    """Return a fault in words: every setting but its name and its phase."""
     said = []
     for key, value in fault.items():
-        if key in ("name", "during", "at", "for"):
+        if key in ("name", "during"):
             continue
         inner = value if isinstance(value, Mapping) else {"": value}
         settings = ", ".join(f"{name} {text}".strip() for name, text in inner.items())
