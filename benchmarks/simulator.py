@@ -322,6 +322,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             retry=loaded.scenario.rounds.retry,
             keep_alive=True,
             faults={"": ()},
+            shields={},
             secure_sums={"": None},
             privacy=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),

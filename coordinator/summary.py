@@ -89,6 +89,16 @@ def _group(rows: Rows) -> dict[str, Any]:
     }
 
 
+def _by_way(rows: Rows) -> dict[str, Any]:
+    """Return the device rounds whose update arrived, by the way it came, with the share of each."""
+    counts = rows.counts("way")
+    whole = sum(counts.values())
+    return {
+        name: {"share": count / whole, **_group(rows.where(rows.equal("way", name)))}
+        for name, count in counts.items()
+    }
+
+
 def _stage_columns() -> list[str]:
     return [f"{label(stage)}_{what}" for stage in Stage for what in ("start_s", "end_s", *_STAGE_BYTES)]
 
@@ -233,8 +243,8 @@ def summarise(
     devices = read_rows(
         run,
         "device_rounds",
-        [*GROUPINGS, "outcome", "latency_s", "down_bytes", "up_bytes", "wasted_bytes", "energy_compute_j",
-         "energy_radio_j", "compute_s", *_stage_columns()],
+        [*GROUPINGS, "outcome", "way", "latency_s", "down_bytes", "up_bytes", "wasted_bytes",
+         "energy_compute_j", "energy_radio_j", "compute_s", *_stage_columns()],
     )  # fmt: skip
     of_rounds = rounds.numbers
     loss = of_rounds["loss"][~np.isnan(of_rounds["loss"])]
@@ -279,6 +289,7 @@ def summarise(
             }
             for grouping in GROUPINGS
         },
+        "by_way": _by_way(devices),
         "measured": {
             "wall_s": wall_s,
             "device_rounds_per_s": count / wall_s if wall_s > 0 else None,

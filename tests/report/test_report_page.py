@@ -158,12 +158,18 @@ def test_privacy_shows_epsilon_and_audits(tmp_path: Path) -> None:
         audits = [Evaluation("audit.recovery@0.5", 0.875, 3), Evaluation("audit.indicator", math.nan, 3)]
         writer.write_evaluations(sample_evaluation(3, audits))
         writer.finish()
-    (tmp_path / "manifest.json").write_text('{"secure_aggregation": {"run": "secagg"}}', encoding="utf-8")
+    (tmp_path / "manifest.json").write_text(
+        '{"secure_aggregation": {"run": "secagg, shielded"}}', encoding="utf-8"
+    )
     page = Page(report_of([tmp_path]))
     assert "Privacy" in page.headings
     assert page.figures["audit.recovery@0.5"] == 0.875
     assert "Epsilon spent on each user" in page.texts["figcaption"]
-    assert "secagg" in page.texts["td"]
+    assert "secagg, shielded" in page.texts["td"]
+    # Of the three devices of each round two were heard, both in the clear.
+    assert "Updates by the way they came" in page.texts["span"]
+    assert page.figures["way[clear].device_rounds"] == 6
+    assert page.figures["way[clear].share"] == 1.0
 
 
 def test_an_infinite_epsilon_is_said_in_words(tmp_path: Path) -> None:

@@ -56,6 +56,17 @@ def privacy(view: RunView) -> Section | None:
             (Cell("whole run" if phase == "run" else phase), Cell(how)) for phase, how in sums.items()
         )
         blocks.append(Table("Secure sums", ("phase", "mode"), rows, text_columns=2))
+    ways = view.summary["by_way"]
+    if any("shielded" in how for how in sums.values()) and ways:
+        shares = tuple(
+            (
+                Cell(name),
+                Cell(f"{way['device_rounds']:,}", way["device_rounds"], f"way[{name}].device_rounds"),
+                Cell(f"{way['share']:.1%}", way["share"], f"way[{name}].share"),
+            )
+            for name, way in ways.items()
+        )
+        blocks.append(Table("Updates by the way they came", ("way", "device rounds", "share"), shares))
     audits = view.summary["audit"]
     if audits:
         rows = tuple(
