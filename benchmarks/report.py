@@ -1,111 +1,43 @@
-"""How long the report of a large run takes to make, and how large it is.
+"""How long the report of a large run takes to make and to open, and how large it is.
 
     python benchmarks/report.py [ROUNDS] [DEVICES] [-o FILE]
 
 A made-up run of ROUNDS rounds (1000) with DEVICES invited devices each (1000) is written as a real one is,
-then summarised and reported. Printed are the seconds of each step and the bytes of the report; with -o the
-report is kept, to be opened in a browser.
+then summarised, reported, and the report opened in headless Chromium, at the width of a desk and of a phone,
+until the page is laid out and painted. Printed are the seconds of each step and the bytes of the report; with
+-o the report is kept.
 """
 
 import argparse
+import asyncio
+import sys
 import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path[:0] = [str(TESTS.parent), str(TESTS / "metrics"), str(TESTS / "report")]
 
-from coordinator.metrics.batches import evaluation_batch, round_batches
-from coordinator.metrics.facts import Cohort, Evaluation, FleetNames, RoundFacts
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.writer import RunWriter
-from coordinator.report.page import report_of
-from coordinator.summary import summarise
-from edge.log import WIDTH, Column
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
+from browser import NAMES, Browser, installed  # noqa: E402
+from large_run import write_large_run  # noqa: E402
 
-NAMES = FleetNames(
-    classes=tuple(f"class_{number:02}" for number in range(12)),
-    networks=("wifi", "4g", "5g", "3g", "satellite"),
-    regions=("north", "south"),
-)
-_STORY = (
-    (EventKind.INVITED, Stage.INVITE, Direction.DOWN, 0.1, 200),
-    (EventKind.ACCEPTED, Stage.INVITE, Direction.UP, 0.1, 100),
-    (EventKind.MODEL, Stage.DOWNLOAD, Direction.DOWN, 1.0, 100_000),
-    (EventKind.COMPUTED, Stage.COMPUTE, Direction.NONE, 2.0, 0),
-    (EventKind.REPORT, Stage.REPORT, Direction.UP, 0.5, 50_000),
-)
-"""What a device does, with the median seconds and the bytes of each step."""
+from coordinator.metrics.reader import open_run  # noqa: E402
+from coordinator.report.page import report_of  # noqa: E402
+from coordinator.summary import summarise  # noqa: E402
+
+WIDTHS = (1280, 390)
 
 
-def log_of(round_start_s: float, device: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Return records of a round, float64 [WIDTH, records], and when its last report arrived."""
-    n = len(device)
-    records = np.zeros((len(_STORY), WIDTH, n))
-    at_s = np.full(n, round_start_s)
-    for block, (kind, stage, direction, median_s, size) in zip(records, _STORY, strict=True):
-        block[Column.SLOT], block[Column.DEVICE] = np.arange(n), device
-        block[Column.KIND], block[Column.STAGE], block[Column.DIRECTION] = kind, stage, direction
-        block[Column.START_S] = at_s
-        at_s = at_s + median_s * rng.lognormal(0.0, 0.6, n) * (1 + device % len(NAMES.classes) / 4)
-        block[Column.END_S] = block[Column.TIME_S] = at_s
-        block[Column.PAYLOAD_BYTES] = size
-        block[Column.TCP_IP_BYTES] = 60 if size else 0
-        block[Column.FATE], block[Column.REASON] = Fate.DELIVERED, Reason.NONE
-    return records.transpose(1, 0, 2).reshape(WIDTH, -1), float(at_s.max())
-
-
-def cohort_of(device: np.ndarray, rng: np.random.Generator) -> Cohort:
-    n = len(device)
-    gone = rng.random(n) < 0.1
-    return Cohort(
-        device=device,
-        device_class=device % len(NAMES.classes),
-        network=device // len(NAMES.classes) % len(NAMES.networks),
-        region=device % len(NAMES.regions),
-        outcome=np.where(gone, Outcome.DROPPED, Outcome.COMPLETED),
-        stage=np.where(gone, rng.integers(0, 4, n), -1),
-        reason=np.where(
-            gone, rng.choice([Reason.VANISHED, Reason.BATTERY, Reason.UNAVAILABLE], n), Reason.NONE
-        ),
-        energy_compute_j=rng.random(n),
-        energy_radio_j=rng.random(n),
-        memory_bytes=np.full(n, 1 << 20),
-        examples=np.full(n, 20),
-        loss=rng.random(n),
-    )
-
-
-def write_run(directory: Path, rounds: int, devices: int) -> None:
-    """Write a run of ``rounds`` rounds with ``devices`` invited devices each into an empty directory."""
-    rng = np.random.default_rng(1)
-    fleet = devices * 20
-    at_s = 0.0
-    with RunWriter(directory, record_events=False) as writer:
-        for number in range(1, rounds + 1):
-            device = rng.choice(fleet, devices, replace=False)
-            columns, end_s = log_of(at_s, device, rng)
-            deadline = number % 7 == 0
-            facts = RoundFacts(
-                number,
-                f"phase {number * 4 // (rounds + 1)}",
-                at_s,
-                end_s + 5.0 if deadline else end_s,
-                RoundOutcome.COMPLETED,
-                Reason.NONE,
-                loss=1.0 / number**0.3,
-                weight=float(devices),
-                wall_s=0.01,
-                host_rss_bytes=200 << 20,
-            )
-            writer.write_round(round_batches(facts, cohort_of(device, rng), NAMES, columns))
-            at_s = facts.end_s
-            if number % 10 == 0:
-                value = 0.9 + 0.2 / number**0.5
-                by_class = [Evaluation("rmse", value, 9, tag="class", group=name) for name in NAMES.classes]
-                whole = [Evaluation("rmse", value, 99), *by_class]
-                writer.write_evaluations(evaluation_batch(number, facts.phase, at_s, whole))
-        writer.finish()
+async def opened_s(browser: Browser, path: Path, width: int) -> float:
+    """Return the seconds from the request for a page until its second frame, when the first is on screen."""
+    async with browser.page() as page:
+        started_s = time.perf_counter()
+        await page.open(path, width=width)
+        await page.painted()
+        taken_s = time.perf_counter() - started_s
+        if page.problems:
+            raise SystemExit(f"the report has problems in the browser: {page.problems}")
+        return taken_s
 
 
 def main() -> None:
@@ -114,22 +46,29 @@ def main() -> None:
     parser.add_argument("devices", type=int, nargs="?", default=1000)
     parser.add_argument("-o", "--output", type=Path)
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         directory = Path(folder) / "large"
         directory.mkdir()
         started_s = time.perf_counter()
-        write_run(directory, chosen.rounds, chosen.devices)
+        write_large_run(directory, chosen.rounds, chosen.devices)
         written_s = time.perf_counter()
         summarise(open_run(directory))
         summarised_s = time.perf_counter()
         report = report_of([directory]).encode()
         reported_s = time.perf_counter()
-    print(f"{chosen.rounds * chosen.devices:,} device rounds")
-    print(f"written in    {written_s - started_s:6.2f} s")
-    print(f"summarised in {summarised_s - written_s:6.2f} s")
-    print(f"reported in   {reported_s - summarised_s:6.2f} s (summary included), {len(report):,} bytes")
-    if chosen.output is not None:
-        chosen.output.write_bytes(report)
+        print(f"{chosen.rounds * chosen.devices:,} device rounds")
+        print(f"written in    {written_s - started_s:6.2f} s")
+        print(f"summarised in {summarised_s - written_s:6.2f} s")
+        print(f"reported in   {reported_s - summarised_s:6.2f} s (summary included), {len(report):,} bytes")
+        path = Path(folder) / "report.html" if chosen.output is None else chosen.output
+        path.write_bytes(report)
+        program = installed()
+        if program is None:
+            print(f"not opened: no browser on PATH, of {', '.join(NAMES)}")
+            return
+        with Browser(program, Path(folder) / "profile") as browser:
+            for width in WIDTHS:
+                print(f"opened in     {asyncio.run(opened_s(browser, path, width)):6.2f} s, {width} px wide")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from coordinator.analysis.critical_path import STEPS, critical_path, held_up
+from coordinator.analysis.critical_path import ARRIVAL, DEADLINE, STEPS, CriticalPath, critical_path, held_up
 from coordinator.analysis.fairness import accuracy_by_class, participation
 from coordinator.analysis.learning_curves import (
     AUDIT_PREFIX,
@@ -187,7 +187,29 @@ def _held_up(run: RunTables) -> dict[str, Any]:
             }
             for row in held_up(path)
         ],
+        "by_round": _held_up_by_round(path),
     }
+
+
+def _held_up_by_round(path: CriticalPath) -> list[dict[str, Any]]:
+    """Return the segment that took longest of every round: who, in which stage most, and for how long."""
+    segments = path.longest_segments()
+    steps = path.seconds[segments].argmax(axis=1)
+    columns = {
+        "round": path.rounds,
+        "duration_s": path.durations_s,
+        "seconds": path.seconds[segments, steps],
+        "missing": path.missing[segments],
+    }
+    return [
+        {
+            **{name: column[at].item() for name, column in columns.items()},
+            "device": None if path.by_deadline[segment] else int(path.device[segment]),
+            "stage": STEPS[steps[at]],
+            "ended_by": DEADLINE if path.by_deadline[segment] else ARRIVAL,
+        }
+        for at, segment in enumerate(segments.tolist())
+    ]
 
 
 def _audits(run: RunTables) -> dict[str, float]:

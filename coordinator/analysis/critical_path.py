@@ -104,6 +104,14 @@ class CriticalPath:
         last[self.segment_round] = np.arange(len(self.segment_round))  # of equal rounds the last one stays
         return last
 
+    def longest_segments(self) -> Wholes:
+        """Return the segment that took longest of each round, int64 [r]; of equals the last."""
+        longest = np.zeros(len(self.rounds), dtype=np.int64)
+        # Sorted by round, then by seconds: the last of a round is the one that took longest.
+        order = np.lexsort((self.seconds.sum(axis=1), self.segment_round))
+        longest[self.segment_round[order]] = order
+        return longest
+
 
 @dataclass(frozen=True, slots=True)
 class _Segments:

@@ -79,6 +79,8 @@ seconds for which no device was to blame.
 | --- | --- |
 | `held_up.by_class_and_stage` | seconds and share by device class, stage, and what ended the segment |
 | `held_up.seconds_by_stage` | the same by stage alone |
+| `held_up.by_round` | of every round the segment that took longest: the device that ended it, or null and \
+how many were missing at a deadline; the stage that took most of it, and its seconds |
 | `held_up.rounds_ended_by_deadline` | rounds whose last segment a deadline ended |
 | `held_up.barriers`, `held_up.barriers_ended_by_deadline` | all segments, and those a deadline ended |
 | `waste_by_outcome` | bytes, computing time and energy, and what was wasted, by how device rounds ended |

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from coordinator.metrics.reader import open_run
 from coordinator.report.blocks import Section
@@ -35,6 +35,14 @@ def _script_json(value: object) -> Markup:
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
+def _breakable(text: str) -> Markup:
+    """Return text that a narrow column may break before the tags of a metric and between them."""
+    found = escape(text)
+    for mark in ("{", ",", "="):
+        found = found.replace(mark, Markup("<wbr>") + mark if mark == "{" else mark + Markup("<wbr>"))
+    return found
+
+
 def _asset(name: str) -> Markup:
     """Return a file of the package as it stands; only our own style sheet and script are."""
     return Markup((Path(__file__).parent / "templates" / name).read_text(encoding="utf-8"))
@@ -53,6 +61,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["script_json"] = _script_json
+    environment.filters["breakable"] = _breakable
     environment.globals["asset"] = _asset
     return environment
 

@@ -22,6 +22,7 @@ from coordinator.analysis.critical_path import (
 from coordinator.metrics.batches import RoundBatches, round_batches
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.writer import RunWriter
+from coordinator.summary import summarise
 from edge.log import EventLog
 from edge.vocabulary import Direction, EventKind, Outcome, Stage
 
@@ -147,6 +148,20 @@ def test_the_seconds_of_rounds_add_up_to_their_durations(tmp_path: Path) -> None
     assert sum(row.seconds for row in held_up(path)) == pytest.approx(path.durations_s.sum())
     assert sum(row.share for row in held_up(path)) == pytest.approx(1.0)
     assert path.rounds[path.segment_round[path.last_segments()]].tolist() == [1, 2, 3]
+
+
+def test_the_summary_says_of_every_round_who_held_it_up(tmp_path: Path) -> None:
+    path_of(tmp_path, sample_round(1, 50.0, end_s=59.0), sample_round(2, 100.0), secure_round())
+    found = summarise(open_run(tmp_path))["held_up"]["by_round"]
+    assert found[0] == {
+        "round": 1, "duration_s": 9.0, "seconds": 3.0, "missing": 0,
+        "device": 100, "stage": "compute", "ended_by": "arrival",
+    }  # fmt: skip
+    # Both that are missing at the deadline take half of it, each at its own stage.
+    assert found[1] == {
+        "round": 2, "duration_s": 20.0, "seconds": 10.0, "missing": 2,
+        "device": None, "stage": "compute", "ended_by": "deadline",
+    }  # fmt: skip
 
 
 def test_a_run_without_rounds_blames_nobody(tmp_path: Path) -> None:

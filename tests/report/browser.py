@@ -77,6 +77,14 @@ class Page:
         while not self._loaded:
             self._note(await self._socket.receive_json())
 
+    async def painted(self) -> None:
+        """Wait until the page has been laid out and drawn."""
+        await self.call(
+            "Runtime.evaluate",
+            expression="new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))",
+            awaitPromise=True,
+        )
+
     async def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""
         found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from coordinator.metrics.reader import open_run
 
-VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
+VOID = frozenset({"meta", "link", "br", "img", "input", "hr", "wbr"})
 
 
 class Page(HTMLParser):

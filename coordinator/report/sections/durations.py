@@ -70,12 +70,7 @@ def durations(view: RunView) -> Section | None:
 def _longest(view: RunView) -> Table:
     path = view.path
     rows = view.read("device_rounds", ["class", "network"])
-    ended = path.last_segments()
-    segment_s = path.seconds.sum(axis=1)
-    # Sorted by round, then by seconds: the last of a round is the one that took longest.
-    order = np.lexsort((segment_s, path.segment_round))
-    longest = np.zeros(len(path.rounds), dtype=np.int64)
-    longest[path.segment_round[order]] = order
+    ended, longest = path.last_segments(), path.longest_segments()
 
     def who(segment: int) -> str:
         if path.by_deadline[segment]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from coordinator.report.axes import STAGE_ORDER
 from coordinator.report.blocks import Cell, Section, Table
 from coordinator.report.view import RunView
-from edge.vocabulary import Stage, labels
+from edge.vocabulary import label
 
 
 def endings(view: RunView) -> Section | None:
@@ -34,7 +35,8 @@ def endings(view: RunView) -> Section | None:
     for row in found:
         counts[row["stage"] or "–", row["reason"]] += row["count"]
     reasons = sorted({reason for _, reason in counts})
-    stages = [name for name in (*labels(Stage), "–") if any((name, reason) in counts for reason in reasons)]
+    order = (*(label(stage) for stage in STAGE_ORDER), "–")
+    stages = [name for name in order if any((name, reason) in counts for reason in reasons)]
     peak = max(counts.values())
     heat = Table(
         "Device rounds that were not completed: the stage at which they ended, and the reason",

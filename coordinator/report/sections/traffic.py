@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from coordinator.metrics.schemas import DIRECTIONS, SPLITS, SUM_STAGES
-from coordinator.report.axes import show
+from coordinator.metrics.schemas import DIRECTIONS, SPLITS
+from coordinator.report.axes import STAGE_ORDER, show
 from coordinator.report.blocks import Cell, Section, Table
 from coordinator.report.charts import stacked_bars
 from coordinator.report.view import RunView
-from edge.vocabulary import Fate, Stage, label
-
-_STAGES = (*(s for s in Stage if s < Stage.ACKNOWLEDGE), *SUM_STAGES, Stage.ACKNOWLEDGE)
+from edge.vocabulary import Fate, label
 
 
 def _sizes(values: list[int]) -> list[str]:
@@ -47,11 +45,11 @@ def traffic(view: RunView) -> Section | None:
             ),
         ),
     )
-    names = [f"{label(stage)}_{way}_bytes" for stage in _STAGES for way in DIRECTIONS]
+    names = [f"{label(stage)}_{way}_bytes" for stage in STAGE_ORDER for way in DIRECTIONS]
     devices = view.read("device_rounds", names).numbers
     stages = [
         (label(stage), [int(devices[f"{label(stage)}_{way}_bytes"].sum()) for way in DIRECTIONS])
-        for stage in _STAGES
+        for stage in STAGE_ORDER
     ]
     stages = [(name, sizes) for name, sizes in stages if sum(sizes)]
     by_stage = stacked_bars(

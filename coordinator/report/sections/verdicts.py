@@ -10,7 +10,7 @@ from coordinator.report.view import RunView
 
 
 def verdict_row(verdict: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """Return the cells of one verdict: threshold, verdict, value, limit, margin."""
+    """Return the cells of one verdict: threshold, verdict, value, margin, limit."""
     key = f"threshold[{verdict['threshold']}]"
     shown = verdict["shown"]
     held = bool(verdict["held"])
@@ -21,8 +21,8 @@ def verdict_row(verdict: Mapping[str, Any]) -> tuple[Cell, ...]:
         Cell(verdict["threshold"]),
         Cell(word, int(held), f"{key}.held", mood="good" if held else "bad"),
         Cell(shown["value"], verdict["value"], f"{key}.value"),
-        Cell(shown["limit"], verdict["limit"], f"{key}.limit"),
         Cell(shown["margin"], verdict["margin"], f"{key}.margin", mood="good" if held else "bad"),
+        Cell(shown["limit"], verdict["limit"], f"{key}.limit"),
     )
 
 
@@ -37,7 +37,7 @@ def verdicts(view: RunView) -> Section | None:
     rows = [verdict_row(verdict) for verdict in sorted(found, key=lambda verdict: verdict["held"])]
     table = Table(
         "The margin is the distance from the limit, positive on the side that holds.",
-        ("threshold", "verdict", "value", "limit", "margin"),
+        ("threshold", "verdict", "value", "margin", "limit"),
         tuple(rows),
         text_columns=2,
     )
