@@ -128,7 +128,7 @@ def run_assembled(
             "thresholds": [str(verdict) for verdict in verdicts],
             "measured": measured,
         }
-        write_report(RunView(tables, target.name, summary, {**tables.manifest, **facts}))
+        write_report(RunView(tables, target.name, target.name, summary, {**tables.manifest, **facts}))
         measured["write_s"] = time.perf_counter() - trained_s
         path = directory.finish(status, **facts)
     observer.on_end(status)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.refusals import Refusal, refusals
+from coordinator.report.chosen import chosen_runs
 from coordinator.report.page import report_of
 from coordinator.run_directory import REPORT, write_atomically
 from device_profiles.units import format_bytes
@@ -21,15 +22,16 @@ _PATH = click.Path(path_type=Path)
     "--output",
     type=_PATH,
     metavar="FILE",
-    help=f"The file to write; by default {REPORT} in the directory of the run, or, of several runs, in the "
-    "current folder.",
+    help=f"The file to write; by default {REPORT} in the directory named, or, of several, in the current "
+    "folder.",
 )
 @refusals()
 def report(*, runs: tuple[Path, ...], output: Path | None) -> None:
     """Write a report of one or several runs as one HTML file.
 
-    Every RUN is a run directory: finished, interrupted, killed or still going on. Several runs are drawn on
-    top of each other. The file needs no network and no other file.
+    Every RUN is a run directory: finished, interrupted, killed or still going on; or a directory that holds
+    some, which stands for all of them. Several runs are drawn on top of each other. The file needs no network
+    and no other file.
     """
     if output is None:
         output = runs[0] / REPORT if len(runs) == 1 else Path(REPORT)
@@ -40,4 +42,5 @@ def report(*, runs: tuple[Path, ...], output: Path | None) -> None:
         raise Refusal(
             f"error: {output}: cannot be written: {error.strerror}; give another -o FILE"
         ) from error
-    click.echo(f"{output}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}, {format_bytes(len(contents))}")
+    n = len(chosen_runs(runs))
+    click.echo(f"{output}: {n} {'run' if n == 1 else 'runs'}, {format_bytes(len(contents))}")

@@ -30,7 +30,8 @@ SERIES_STYLES: Final = 8
 class Line:
     """A line: name, float64 [n] x and y, and what to say of each point.
 
-    ``steps`` draws it as stairs, which is what distributions are.
+    ``steps`` draws it as stairs, which is what distributions are. Lines of one ``group``, by default the
+    name, look the same and share an entry of the legend.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Line:
     y: Floats
     tips: Sequence[str]
     steps: bool = False
-    style: str = ""
+    group: str | None = None
     marks: bool = field(default=False)
 
 
@@ -72,11 +73,13 @@ def line_plot(
     axes: tuple[Axis, Axis],
     table: Table | None = None,
 ) -> Plot:
-    """Return a chart of lines; a legend only where there are several."""
+    """Return a chart of lines; a legend only where there are several groups."""
     drawing = [_grid(*axes)]
     tips: list[tuple[float, float, str]] = []
-    styles = [line.style or style_of(position) for position, line in enumerate(lines)]
-    for line, style in zip(lines, styles, strict=True):
+    groups = list(dict.fromkeys(line.group or line.name for line in lines))
+    styles = {group: style_of(position) for position, group in enumerate(groups)}
+    for line in lines:
+        style = styles[line.group or line.name]
         x, y = scales[0](line.x), EXTENT - scales[1](line.y)
         drawn = _pairs(x, y)
         if line.steps and len(x) > 1:
@@ -84,7 +87,7 @@ def line_plot(
         if len(x) == 1:
             # A point alone is no line; a short one with round ends is a dot.
             drawn = f"{x[0]:.4g},{y[0]:.4g} {x[0] + 0.01:.4g},{y[0]:.4g}"
-            style = f"{style} dot"  # noqa: PLW2901
+            style = f"{style} dot"
         drawing.append(Markup('<polyline class="line {}" points="{}"/>').format(style, drawn))
         if line.marks:
             dots = "".join(f"M{a:.4g} {b:.4g}h.01" for a, b in zip(x.tolist(), y.tolist(), strict=True))
@@ -93,7 +96,7 @@ def line_plot(
             (round(a, 1), round(b, 1), text)
             for a, b, text in zip(x.tolist(), y.tolist(), line.tips, strict=True)
         ]
-    legend = [LegendEntry(line.name, style) for line, style in zip(lines, styles, strict=True)]
+    legend = [LegendEntry(group, style) for group, style in styles.items()]
     return Plot(
         title, description, Markup("").join(drawing), *axes, tuple(legend if len(legend) > 1 else ()),
         tuple(tips), table,

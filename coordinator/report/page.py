@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from markupsafe import Markup, escape
 
 from coordinator.metrics.reader import open_run
 from coordinator.report.blocks import Section
+from coordinator.report.chosen import chosen_runs
 from coordinator.report.sections import SECTIONS
 from coordinator.report.sections.comparison import COMPARISONS
 from coordinator.report.view import RunView, view_of
@@ -27,6 +29,7 @@ _ENDED: Final = {
     "failed": "This run failed. The report covers the {} rounds that it had finished.",
     "unknown": "This directory has no manifest, so how the run ended is unknown. It has {} finished rounds.",
 }
+_BREAKS: Final = re.compile(r"(?<=\.)(?=[a-z])|(?=\{)|(?<=,)")
 
 
 def _script_json(value: object) -> Markup:
@@ -36,11 +39,8 @@ def _script_json(value: object) -> Markup:
 
 
 def _breakable(text: str) -> Markup:
-    """Return text that a narrow column may break before the tags of a metric and between them."""
-    found = escape(text)
-    for mark in ("{", ",", "="):
-        found = found.replace(mark, Markup("<wbr>") + mark if mark == "{" else mark + Markup("<wbr>"))
-    return found
+    """Return text that a narrow column may break within the path of a metric, and before and between its tags."""
+    return Markup(_BREAKS.sub("<wbr>", escape(text)))
 
 
 def _asset(name: str) -> Markup:
@@ -114,26 +114,14 @@ def report_of_runs(views: Sequence[RunView]) -> str:
     return _page(f"{len(views)} runs compared", "", endings, facts, sections)
 
 
-def _names(directories: Sequence[Path]) -> list[str]:
-    """Return names that tell runs apart: those of their directories, or their paths where these are equal."""
-    names = [directory.resolve().name for directory in directories]
-    return [
-        name if names.count(name) == 1 else str(directory)
-        for name, directory in zip(names, directories, strict=True)
-    ]
-
-
-def report_of(directories: Sequence[Path]) -> str:
-    """Return the report of one or more run directories as HTML.
+def report_of(paths: Sequence[Path]) -> str:
+    """Return the report of one or more runs as HTML; a directory that holds runs stands for all of them.
 
     Raises
     ------
     RunFormatError : a directory that holds no run, or one of another version.
     """
-    views = [
-        view_of(open_run(directory), name)
-        for directory, name in zip(directories, _names(directories), strict=True)
-    ]
+    views = [view_of(open_run(chosen.directory), chosen.name, chosen.group) for chosen in chosen_runs(paths)]
     return report_of_run(views[0]) if len(views) == 1 else report_of_runs(views)
 
 

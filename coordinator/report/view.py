@@ -27,12 +27,14 @@ class RunView:
     ----------
     run : its tables.
     name : tells it from the others of the report.
+    group : what it has in common with its repeats; its name when it has none.
     summary : from :func:`~coordinator.summary.summarise`.
     manifest : of the run.
     """
 
     run: RunTables
     name: str
+    group: str
     summary: Mapping[str, Any]
     manifest: Mapping[str, Any]
 
@@ -73,7 +75,7 @@ class RunView:
         return root if isinstance(root, Mapping) else {}
 
 
-def view_of(run: RunTables, name: str) -> RunView:
+def view_of(run: RunTables, name: str, group: str | None = None) -> RunView:
     """Return the view of a run on disk: summarised from its tables, with the verdicts of its summary file.
 
     Raises
@@ -81,7 +83,7 @@ def view_of(run: RunTables, name: str) -> RunView:
     RunFormatError : that file cannot be read.
     """
     summary = {**summarise(run), "thresholds": _judged(run.directory)}
-    return RunView(run, name, summary, run.manifest)
+    return RunView(run, name, group or name, summary, run.manifest)
 
 
 def _judged(directory: Path) -> list[dict[str, Any]]:

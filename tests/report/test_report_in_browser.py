@@ -156,16 +156,16 @@ def test_the_report_of_a_million_device_rounds_is_small(browser: Browser, tmp_pa
     report = tmp_path / "large.html"
     report.write_text(report_of([tmp_path / "large"]), encoding="utf-8")
     assert report.stat().st_size < 3_000_000
-    page, (elements, rows, loaded_ms) = opened(
+    page, (elements, rows, opened_ms) = opened(
         browser,
         report,
         "document.querySelectorAll('*').length",
         "Number(document.querySelector('[data-metric=device_rounds]').dataset.value)",
-        "performance.timing.loadEventEnd - performance.timing.navigationStart",
+        "performance.now()",
     )
     assert page.problems == []
     assert rows == 1_000_000
-    assert 0 < loaded_ms < 3000
+    assert 0 < opened_ms < 3000
     assert elements < 20_000
 
 

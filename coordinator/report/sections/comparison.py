@@ -19,6 +19,10 @@ from coordinator.report.sections.learning import curve_plots, reached_table
 from coordinator.report.view import RunView
 
 
+def _groups(views: Sequence[RunView]) -> dict[str, str]:
+    return {view.name: view.group for view in views}
+
+
 def _verdicts(views: Sequence[RunView]) -> Section | None:
     by_run = [{row["threshold"]: row for row in view.summary["thresholds"]} for view in views]
     names = list(dict.fromkeys(name for rows in by_run for name in rows))
@@ -70,7 +74,7 @@ def _learning(views: Sequence[RunView]) -> Section | None:
             by_metric.setdefault(curve.name, []).append((view.name, curve))
     blocks: list[Block] = []
     for metric, curves in by_metric.items():
-        blocks += curve_plots(metric, curves)
+        blocks += curve_plots(metric, curves, _groups(views))
         table = reached_table(curves)
         if table is not None:
             blocks.append(
@@ -84,7 +88,7 @@ def _durations(views: Sequence[RunView]) -> Section | None:
     if not known:
         return None
     series = [(view.name, view.rounds.numbers["duration_s"], len(view.rounds)) for view in known]
-    plot = cdf_plot("Round durations", "round duration", series)
+    plot = cdf_plot("Round durations", "round duration", series, _groups(views))
     seconds = [view.path.seconds.sum(axis=0) / len(view.rounds) for view in known]
     used = np.flatnonzero(np.sum(seconds, axis=0) > 0)
     bars = stacked_bars(
@@ -114,7 +118,7 @@ def _latency(views: Sequence[RunView]) -> Section | None:
         values = view.read("device_rounds", ["latency_s"]).numbers["latency_s"]
         if len(values):
             series.append((view.name, values[~np.isnan(values)], len(values)))
-    plot = cdf_plot("Report latency", "report latency", series)
+    plot = cdf_plot("Report latency", "report latency", series, _groups(views))
     return None if plot is None else Section("latency", "Report latency", (plot,), wide=True)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +18,19 @@ Floats = npt.NDArray[np.float64]
 _PERCENTAGES = (5, 25, 50, 75, 95, 99)
 
 
-def cdf_plot(title: str, what: str, series: Sequence[tuple[str, Floats, int]]) -> Plot | None:
+def cdf_plot(
+    title: str,
+    what: str,
+    series: Sequence[tuple[str, Floats, int]],
+    groups: Mapping[str, str] = MappingProxyType({}),
+) -> Plot | None:
     """Return cumulative distributions of durations.
 
     Parameters
     ----------
     title, what : of the chart and of its horizontal axis.
     series : name, float64 [n] seconds without NaN, and what 100 % is.
+    groups : by name; series of one group look the same.
 
     None when no series has a value.
     """
@@ -35,7 +42,7 @@ def cdf_plot(title: str, what: str, series: Sequence[tuple[str, Floats, int]]) -
             tips = [
                 f"{name}: {b:.1%} within {show(a, 's')}" for a, b in zip(x.tolist(), y.tolist(), strict=True)
             ]
-            lines.append(Line(name, x, y, tips, steps=len(values) < 50))
+            lines.append(Line(name, x, y, tips, steps=len(values) < 50, group=groups.get(name)))
             found = np.percentile(values, _PERCENTAGES, method="linear").tolist()
             cells += [
                 Cell(show(value, "s"), value, f"{what}[{name}].p{p}")

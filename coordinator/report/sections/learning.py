@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +11,13 @@ import numpy.typing as npt
 from coordinator.analysis.learning_curves import FRACTIONS, Curve, time_to_accuracy
 from coordinator.report.axes import Scale, around, bytes_axis, duration_axis, number_axis, show
 from coordinator.report.blocks import Axis, Block, Cell, Plot, Section, Table
-from coordinator.report.charts import Line, line_plot, style_of, thin
+from coordinator.report.charts import Line, line_plot, thin
 from coordinator.report.view import RunView
 
 Floats = npt.NDArray[np.float64]
 
 
-def _line(curve: Curve, against: Floats, unit: str, name: str, style: str) -> Line:
+def _line(curve: Curve, against: Floats, unit: str, name: str, group: str | None) -> Line:
     kept = thin(len(curve.value))
     tips = [
         f"{name}: {value:.5g} after round {number}, {show(at, unit)}"
@@ -24,11 +25,16 @@ def _line(curve: Curve, against: Floats, unit: str, name: str, style: str) -> Li
             curve.value[kept].tolist(), curve.round[kept].tolist(), against[kept].tolist(), strict=True
         )
     ]
-    return Line(name, against[kept], curve.value[kept], tips, style=style, marks=len(kept) <= 40)
+    return Line(name, against[kept], curve.value[kept], tips, group=group, marks=len(kept) <= 40)
 
 
-def curve_plots(metric: str, curves: Sequence[tuple[str, Curve]]) -> list[Plot]:
-    """Return one metric of one or several runs against simulated time and against bytes, as two charts."""
+def curve_plots(
+    metric: str, curves: Sequence[tuple[str, Curve]], groups: Mapping[str, str] = MappingProxyType({})
+) -> list[Plot]:
+    """Return one metric of one or several runs against simulated time and against bytes, as two charts.
+
+    Runs that ``groups`` puts together, by name, look the same.
+    """
     plots = []
     vertical = around(np.concatenate([curve.value for _, curve in curves]))
     ways: tuple[tuple[str, Callable[[Curve], Floats], str, Callable[[Scale, str], Axis]], ...] = (
@@ -38,10 +44,7 @@ def curve_plots(metric: str, curves: Sequence[tuple[str, Curve]]) -> list[Plot]:
     for what, value_of, unit, axis in ways:
         highest = max(float(value_of(curve).max()) for _, curve in curves)
         horizontal = Scale(0.0, highest * 1.02 or 1.0)
-        lines = [
-            _line(curve, value_of(curve), unit, name, style_of(position))
-            for position, (name, curve) in enumerate(curves)
-        ]
+        lines = [_line(curve, value_of(curve), unit, name, groups.get(name)) for name, curve in curves]
         ends = "; ".join(f"{name} {c.value[0]:.5g} to {c.value[-1]:.5g}" for name, c in curves)
         plots.append(
             line_plot(

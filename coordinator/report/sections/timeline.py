@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,28 @@ def _runs(values: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
     yield from ((a, b - 1) for a, b in itertools.pairwise(edges) if b > a)
 
 
-def _faults(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    faults = scenario.get("faults") or []
-    return [fault for fault in faults if isinstance(fault, Mapping)]
+@dataclass(frozen=True, slots=True)
+class FaultLane:
+    """A fault over the rounds: its name, bool [rounds] when it was on, and what it is in words."""
+
+    name: str
+    on: npt.NDArray[np.bool_]
+    what: str
+
+
+def fault_lanes(view: RunView, phases: list[str | None]) -> list[FaultLane]:
+    """Return the faults of a run, from its scenario: they are on in the rounds that they are meant for.
+
+    Parameters
+    ----------
+    phases : of every round.
+    """
+    faults = view.scenario.get("faults") or []
+    return [
+        FaultLane(str(fault.get("name", "fault")), _when(fault, phases, view), _what(fault))
+        for fault in faults
+        if isinstance(fault, Mapping)
+    ]
 
 
 def _what(fault: Mapping[str, Any]) -> str:
@@ -70,7 +90,7 @@ def timeline(view: RunView) -> Section | None:
     phases = [rounds.label("phase", row) for row in range(n)]
     numbers = rounds.numbers["round"].astype(np.int64)
     abandoned = rounds.equal("outcome", label(RoundOutcome.ABANDONED))
-    faults = _faults(view.scenario)
+    faults = fault_lanes(view, phases)
     if len(set(phases)) < 2 and not faults and not abandoned.any():
         return None
 
@@ -98,11 +118,9 @@ def timeline(view: RunView) -> Section | None:
         rows.append((Cell("phase"), Cell(name), Cell(where), Cell(show(spent_s, "s"))))
     lanes.append(("phase", tuple(pieces)))
     for fault in faults:
-        on = _when(fault, phases, view)
-        name = str(fault.get("name", "fault"))
-        lanes.append((name, spans(on, "fault", name)))
-        where = "; ".join(_rounds(numbers, first, last) for first, last in _runs(on) if on[first])
-        rows.append((Cell("fault"), Cell(name), Cell(where or "never"), Cell(_what(fault))))
+        lanes.append((fault.name, spans(fault.on, "fault", fault.name)))
+        where = "; ".join(_rounds(numbers, first, last) for first, last in _runs(fault.on) if fault.on[first])
+        rows.append((Cell("fault"), Cell(fault.name), Cell(where or "never"), Cell(fault.what)))
     if abandoned.any():
         lanes.append(("abandoned", spans(abandoned, "abandoned", "abandoned")))
     table = Table("Phases and faults", ("", "name", "rounds", "what"), tuple(rows), text_columns=4)
