@@ -242,7 +242,7 @@ class Coordinator:
             active.answer(channel, _NONE)
             self._notice_end(active)
         elif verdict is _REFUSE:
-            active.answer(channel, reason)
+            _refuse(active, channel, message, reason)
         elif verdict is _NOTE:
             self._notice_end(active)
         return reason
@@ -277,7 +277,7 @@ class Coordinator:
             )
             active.answer(channel, _NONE)
         elif verdict is _REFUSE:
-            active.answer(channel, reason)
+            _refuse(active, channel, message, reason)
         self._go_on(active, machine, before, send)
         return reason
 
@@ -324,3 +324,13 @@ class Coordinator:
             channel = active.channels.get(device)
             if channel is not None:
                 active.answer(channel, machine.reason_of_sum)
+
+
+def _refuse(active: ActiveRound, channel: Channel, message: AnyMessage, reason: Reason) -> None:
+    """Tell a device that its frame does not count."""
+    if reason is not Reason.STALE:
+        active.answer(channel, reason)
+        return
+    # In the name of the frame's own round: a receipt of this one would end the device's part in it.
+    receipt = Broadcast.of(Acknowledge(message.run_id, message.round_number, reason))
+    channel.push(receipt.message, receipt.frame_bytes, receipt.payload_bytes)
