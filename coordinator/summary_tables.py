@@ -11,13 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.analysis.critical_path import DEADLINE
-from coordinator.metrics.schemas import SUM_STAGES
+from coordinator.metrics.schemas import DIRECTIONS, STAGE_ORDER
 from coordinator.summary import GROUPINGS, PERCENTILES
 from device_profiles.units import format_bytes, format_duration
-from edge.vocabulary import Stage, label
-
-_IN_ORDER: Final = (*(stage for stage in Stage if stage < Stage.ACKNOWLEDGE), *SUM_STAGES, Stage.ACKNOWLEDGE)
-"""The stages as a device comes to them."""
+from edge.vocabulary import label
 
 _BLAMED: Final = 3
 """How many stages, and how many classes, are named."""
@@ -78,7 +75,7 @@ def _stages_table(summary: Mapping[str, Any]) -> Table:
     of_round = ("round p50", "round p95") if summed else ()
     for heading in ("device rounds", "p50", "p95", "p99", "down", "up", *of_round):
         table.add_column(heading, justify="right")
-    order = [label(stage) for stage in _IN_ORDER if label(stage) in summary["stages"]]
+    order = [label(stage) for stage in STAGE_ORDER if label(stage) in summary["stages"]]
     for name in order:
         stage = summary["stages"][name]
         of_rounds = summary["round_stages_s"].get(name)
@@ -97,7 +94,7 @@ def _class_stages_table(summary: Mapping[str, Any]) -> Table:
     """Return p50 of the seconds and the bytes, both ways together, of each class of devices in each stage."""
     table = Table(title="per device class and stage: p50, bytes", title_justify="left")
     table.add_column("class")
-    order = [label(stage) for stage in _IN_ORDER if label(stage) in summary["stages"]]
+    order = [label(stage) for stage in STAGE_ORDER if label(stage) in summary["stages"]]
     for name in order:
         table.add_column(name, justify="right")
     for name, stages in summary["stages_by_class"].items():
@@ -126,12 +123,9 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
     table.add_row("simulated time", _duration(summary["simulated_s"]))
     outcomes = ", ".join(f"{name} {count}" for name, count in summary["outcomes"].items() if count)
     table.add_row("device rounds", f"{summary['device_rounds']}: {outcomes}" if outcomes else "none")
-    table.add_row("bytes down, up", f"{format_bytes(sizes['down'])}, {format_bytes(sizes['up'])}")
-    table.add_row(
-        "of these",
-        f"lost {format_bytes(sizes['lost'])}, discarded {format_bytes(sizes['discarded'])}, "
-        f"wasted {format_bytes(sizes['wasted'])}",
-    )
+    ways = ", ".join(f"{way} {format_bytes(sizes[way])}" for way in DIRECTIONS)
+    fates = ", ".join(f"{fate} {format_bytes(sizes[fate])}" for fate in ("lost", "discarded", "wasted"))
+    table.add_row("bytes", f"{ways}; {fates}")
     phases: dict[str, list[str]] = {}
     for phase, how in summary["secure_aggregation"].items():
         phases.setdefault(how, []).append(phase)

@@ -9,19 +9,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.metrics.schemas import SUM_STAGES
 from coordinator.report.blocks import EXTENT, Axis
 from device_profiles.units import format_bytes, format_duration
-from edge.vocabulary import Stage
 
 Floats = npt.NDArray[np.float64]
-
-STAGE_ORDER: Final = (
-    *(stage for stage in Stage if stage < Stage.ACKNOWLEDGE),
-    *SUM_STAGES,
-    Stage.ACKNOWLEDGE,
-)
-"""The stages as a device comes to them."""
 
 _STEPS: Final = 6
 """Steps between ticks at most."""

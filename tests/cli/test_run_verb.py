@@ -46,7 +46,7 @@ def test_the_summary_is_short_and_the_details_come_on_demand(
     monkeypatch.setenv("COLUMNS", "120")
     assert execute(["run", str(scenario)]) == 0
     short = capsys.readouterr().out.splitlines()
-    assert len(short) <= 32
+    assert len(short) <= 30
     for said in ("held up in", "held up by", "fairness (Jain index)", "training loss"):
         assert any(said in line for line in short)
     assert not [line for line in short if "per device class" in line]

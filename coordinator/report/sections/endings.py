@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from coordinator.report.axes import STAGE_ORDER
+from coordinator.metrics.schemas import STAGE_ORDER
 from coordinator.report.blocks import Cell, Section, Table
 from coordinator.report.view import RunView
 from edge.vocabulary import label

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from coordinator.metrics.schemas import DIRECTIONS, SPLITS
-from coordinator.report.axes import STAGE_ORDER, show
+from coordinator.metrics.schemas import DIRECTIONS, SPLITS, STAGE_ORDER
+from coordinator.report.axes import show
 from coordinator.report.blocks import Cell, Section, Table
 from coordinator.report.charts import stacked_bars
 from coordinator.report.view import RunView
