@@ -39,7 +39,7 @@ def _script_json(value: object) -> Markup:
 
 
 def _breakable(text: str) -> Markup:
-    """Return text that a narrow column may break within the path of a metric, and before and after its tags."""
+    """Return text that a narrow column may break within the path of a metric and around its tags."""
     return Markup(_BREAKS.sub("<wbr>", escape(text)))
 
 
