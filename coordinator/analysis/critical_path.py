@@ -191,7 +191,9 @@ def _spent(starts_s: Floats, ends_s: Floats, segment_start_s: Floats, segment_en
         there = (spent_s > 0) & ~np.isnan(starts_s[step])
         seconds[:, step] = np.where(there, spent_s, 0.0)
         cursor_s = np.where(there, finish_s, cursor_s)
-    seconds[:, _WAIT] = np.maximum(segment_end_s - segment_start_s - seconds.sum(axis=1), 0.0)
+    rest_s = segment_end_s - segment_start_s - seconds.sum(axis=1)
+    # What rounding leaves is no waiting.
+    seconds[:, _WAIT] = np.where(rest_s > _tolerance_s(segment_end_s), rest_s, 0.0)
     return seconds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,22 @@ def test_what_follows_the_last_stage_of_a_sum_is_a_segment_too(tmp_path: Path) -
     path = path_of(tmp_path, secure_round(end_s=25.0))
     assert len(path.segment_round) == 5
     assert blamed(path)[NOBODY, WAITING, DEADLINE] == 5.0
+
+
+def test_what_rounding_leaves_is_no_waiting(tmp_path: Path) -> None:
+    # One stage follows the other without a pause, at times that binary fractions only come close to.
+    times_s = [0.3, 0.4, 0.6, 0.7, 2.7]
+    log = EventLog()
+    stages = (Stage.INVITE, Stage.DOWNLOAD, Stage.COMPUTE, Stage.REPORT)
+    kinds = (EventKind.ACCEPTED, EventKind.MODEL, EventKind.COMPUTED, EventKind.REPORT)
+    for slot in range(3):
+        for stage, kind, span_s in zip(stages, kinds, pairwise(times_s), strict=True):
+            record(log, slot, kind, stage, Direction.UP, span_s=span_s)
+    cohort = three_devices(outcome=np.full(3, Outcome.COMPLETED), stage=np.full(3, -1))
+    path = path_of(tmp_path, round_batches(facts(1, 0.3, end_s=2.7), cohort, NAMES, log.columns()))
+    found = spent(path)
+    assert 0 < (2.7 - 0.3) - sum(found.values()) < 1e-15  # there is something left
+    assert list(found) == ["invite", "download", "compute", "report"]
 
 
 def test_the_seconds_of_rounds_add_up_to_their_durations(tmp_path: Path) -> None:
