@@ -39,7 +39,7 @@ def own_thresholds(scenario: Scenario) -> tuple[thresholds.Threshold, ...]:
 
     They are those that do not compare with it and are not about a phase that a fault is aimed at.
     """
-    struck = {fault.during for fault in scenario.faults if fault.during is not None}
+    struck = {phase for fault in scenario.faults for phase in fault.during or ()}
     return tuple(
         threshold
         for threshold in scenario.thresholds
