@@ -28,8 +28,6 @@ from coordinator.analysis.waste import waste_by_outcome
 from coordinator.metrics.reader import RunTables
 from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, SUM_STAGES, is_measured
 from coordinator.run_directory import run_status
-from coordinator.scenario.threshold_evaluation import ThresholdResult
-from coordinator.verdicts import record
 from edge.vocabulary import Fate, Outcome, RoundOutcome, Stage, label
 
 PERCENTILES: Final = (50, 95, 99)
@@ -241,16 +239,13 @@ def _inferences(run: RunTables) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return by_class, measured
 
 
-def summarise(
-    run: RunTables, status: str | None = None, verdicts: Sequence[ThresholdResult] = ()
-) -> dict[str, Any]:
+def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
     """Return the summary of a run, of JSON types only.
 
     Parameters
     ----------
     run : the tables of a run.
     status : how the run ended, for the process that is ending it; by default what the manifest says.
-    verdicts : on the thresholds of the scenario, for the process that has judged them.
 
     Units are those of the names: seconds, bytes, joules. What was measured on this host is under
     ``measured``; the rest is equal for equal runs.
@@ -278,7 +273,6 @@ def summarise(
         "schema_version": SCHEMA_VERSION,
         "status": run_status(run.directory, run.manifest) if status is None else status,
         "secure_aggregation": run.manifest.get("secure_aggregation", {}),
-        "thresholds": [record(verdict) for verdict in verdicts],
         "rounds": _rounds(rounds),
         "simulated_s": float(of_rounds["end_s"].max(initial=0.0)),
         "device_rounds": count,

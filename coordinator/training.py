@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import functools
 import math
 import time
 from collections import deque
@@ -17,11 +18,13 @@ import numpy.typing as npt
 from coordinator.actor import ActiveRound
 from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
+from coordinator.checkpoint import Checkpoint
 from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.energy import device_energy
+from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
-from coordinator.metrics.batches import evaluation_batch, inference_batch, round_batches
-from coordinator.metrics.facts import NO_FAILURE, Cohort, Evaluation, RoundFacts
+from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch, round_batches
+from coordinator.metrics.facts import NO_FAILURE, Cohort, Evaluation, FaultStrike, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver, round_summary
 from coordinator.rounds import RoundPlan
@@ -29,6 +32,7 @@ from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection import Selector
 from coordinator.sums.base import SumFacts, aggregate_of, joined, summed_specs
+from coordinator.threshold_watch import ThresholdWatch
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
@@ -49,6 +53,7 @@ class StopReason(enum.StrEnum):
     CONVERGED = "converged"
     TIME_LIMIT = "simulated time limit"
     NOBODY_AVAILABLE = "nobody available"
+    THRESHOLD = "threshold missed"
     DIVERGED = "diverged: the model holds values that are not finite"
 
 
@@ -72,12 +77,19 @@ class Training:
     scenario, assembly : what is run.
     writer : takes the tables.
     observer : is told about rounds and evaluations.
+    watch : knows the thresholds that end a run; ``writer`` tells it what is written.
     """
 
     def __init__(
-        self, scenario: Scenario, assembly: Assembly, writer: RunWriter, observer: RunObserver
+        self,
+        scenario: Scenario,
+        assembly: Assembly,
+        writer: RunWriter,
+        observer: RunObserver,
+        watch: ThresholdWatch,
     ) -> None:
         self._scenario = scenario
+        self._watch = watch
         self._fleet = assembly.fleet
         self._workload = assembly.workload
         self._evaluator = assembly.evaluator
@@ -95,6 +107,14 @@ class Training:
         """The global parameters."""
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
         self._applied = 0
+        self._crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
+        self._checkpoint = self._save()
+        """What is left after a crash; kept only where there may be one."""
+        self._down_until_s = -math.inf
+        self._crashes: dict[int, list[FaultStrike]] = {}
+        """Crashes of the coordinator, by the round that was under way, or was next."""
+        self._cohorts: dict[int, SimulatedCohort] = {}
+        """The cohorts of the rounds in :attr:`_open`."""
         self._pending: deque[_Pending] = deque()
         self._open: set[int] = set()
         """Rounds with devices that are still at work."""
@@ -103,6 +123,9 @@ class Training:
 
     async def run(self, simulation: Simulation) -> StopReason:
         """Train until a reason to stop; return it once the last device is done."""
+        simulation.crash = functools.partial(self._crash, simulation)
+        for number, at_s, down_s in simulation.faults.crashes:
+            simulation.loop.call_at(at_s, self._crash, simulation, number, down_s)
         stop = await self._rounds(simulation)
         wanted = self._scenario.evaluation.final and stop is not StopReason.DIVERGED
         if wanted and self._evaluated_at != self._rounds_run:
@@ -110,6 +133,10 @@ class Training:
         while self._open:
             self._idle.clear()
             await self._idle.wait()
+        for number, strikes in sorted(self._crashes.items()):
+            # After the last round: there was no other to tell of them.
+            phase = self._scenario.phase_at(number - 1, simulation.loop.now_s)
+            self._writer.write_faults(fault_batch(number, phase, strikes))
         return stop
 
     async def _rounds(self, simulation: Simulation) -> StopReason:
@@ -137,9 +164,34 @@ class Training:
                 return StopReason.TARGET
             if stop is not None:
                 return stop
+            if self._watch.missed(number, loop.now_s) is not None:
+                return StopReason.THRESHOLD
             if rounds.interval > 0:
                 await asyncio.sleep(rounds.interval)
         return StopReason.LAST_ROUND
+
+    def _save(self) -> Checkpoint | None:
+        if not self._crashing:
+            return None
+        return Checkpoint.of(self.state, self._optimizer_state, self._applied)
+
+    def _crash(self, simulation: Simulation, fault: int, down_s: float) -> None:
+        """Let the coordinator crash: what is under way is lost, and what it knew but for its checkpoint."""
+        now_s = simulation.loop.now_s
+        self._down_until_s = max(self._down_until_s, now_s + down_s)
+        section = self._scenario.faults[fault]
+        strike = FaultStrike(section.name, section.key, None, None, now_s, now_s, 1)
+        self._crashes.setdefault(self._rounds_run + 1, []).append(strike)
+        simulation.coordinator.crash()
+        for _, cohort in sorted(self._cohorts.items()):
+            cohort.crash()
+        assert self._checkpoint is not None
+        self.state, self._optimizer_state, self._applied = self._checkpoint.restore()
+
+    async def _until_up(self, loop: VirtualClockLoop) -> None:
+        """Wait until the coordinator is back from a crash."""
+        while loop.now_s < self._down_until_s:
+            await asyncio.sleep(self._down_until_s - loop.now_s)
 
     def _out_of_time(self, loop: VirtualClockLoop) -> bool:
         limits = (self._scenario.rounds.simulated_time_limit, self._scenario.phase_time_s)
@@ -151,6 +203,7 @@ class Training:
         give_up_s = loop.now_s + rounds.max_wait
         attempt = 0
         while True:
+            await self._until_up(loop)
             ids = self._selector.draw(rounds.invited, number, attempt, loop.now_s)
             if len(ids) >= rounds.quorum_reports:
                 return ids
@@ -184,6 +237,7 @@ class Training:
         kernel = self._workload.training(self.state, number)
         cohort = SimulatedCohort(simulation, ids, number, phase, kernel, self._cohort_done)
         self._open.add(number)
+        self._cohorts[number] = cohort
         active = await simulation.coordinator.run_round(
             plan,
             cohort,
@@ -204,6 +258,7 @@ class Training:
                 self.state, self._optimizer_state, aggregate, self._applied
             )
             self._applied += 1
+            self._checkpoint = self._save()
             if not all(np.isfinite(array).all() for array in self.state.values()):
                 stop = StopReason.DIVERGED
             elif algorithm.converged(aggregate) is not None:
@@ -226,6 +281,7 @@ class Training:
 
     def _cohort_done(self, cohort: SimulatedCohort) -> None:
         self._open.discard(cohort.round_number)
+        del self._cohorts[cohort.round_number]
         cohort.close()
         self._write_finished()
         self._idle.set()
@@ -291,6 +347,11 @@ class Training:
             examples=np.where(np.isnan(losses), 0, cohort.examples),
             loss=losses,
         )
+        strikes = self._crashes.pop(cohort.round_number, [])
+        if cohort.faults is not None:
+            strikes += strikes_of(self._scenario.faults, cohort.faults, ids)
+        if strikes:
+            self._writer.write_faults(fault_batch(cohort.round_number, pending.phase, strikes))
         batches = round_batches(facts, members, fleet.names, columns)
         self._writer.write_round(batches)
         self._observer.on_round(round_summary(batches.row))

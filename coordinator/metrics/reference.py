@@ -36,7 +36,10 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `events.parquet` | a row per event, unless the scenario switches them off |
 | `evaluations.parquet` | a row per value of a metric |
 | `inferences.parquet` | a row per device that ran its own model; none without a section `inference` |
+| `faults.parquet` | a row per fault, device and stage of a round that it struck |
 | `summary.json` | the figures that the command prints |
+| `verdicts.json` | of a finished run: the verdict on each threshold, figures in base units |
+| `baseline/` | with `baseline` in the scenario: the run without faults, a run directory of its own |
 | `report.html` | the report: charts and tables of the run in one file that needs no network |
 | `trace.json.gz` | rounds and a sample of devices over simulated time; open it in ui.perfetto.dev |
 | `model.npz` | the final global model, by array name |
@@ -91,7 +94,6 @@ how many were missing at a deadline; the stage that took most of it, and its sec
 | `accuracy[].reached` | round, simulated seconds and bytes of the first evaluation at or beyond 50, \
 90 and 99 % of the way from the first value to the best; empty when the first is the best |
 | `accuracy_by_class` | last value of each metric by device class; `spread`: the largest minus the smallest |
-| `thresholds` | every threshold with value, limit and margin in base units, and as people read them |
 
 A Jain index is 1 when all have the same and 1/n when one has all. Between evaluations nothing is
 interpolated, so times to accuracy are late by up to the interval of evaluations.
@@ -103,6 +105,7 @@ _TABLES: Final = {
     "events": "One row per event, in the order in which they happened within their round.",
     "evaluations": "One row per value of a metric; the same metric comes for all users and for each group.",
     "inferences": "One row per device that ran its own model, each time; see the section `inference`.",
+    "faults": "One row per fault, device and stage that it struck in a round; see the section `faults`.",
 }
 
 _VOCABULARY: Final = (Stage, Outcome, RoundOutcome, Reason, EventKind, Direction, Fate, Way)

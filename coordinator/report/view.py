@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from coordinator.analysis.critical_path import CriticalPath, critical_path
@@ -14,8 +12,9 @@ from coordinator.analysis.learning_curves import Curve, learning_curves
 from coordinator.analysis.rows import Rows, read_rows
 from coordinator.metrics.reader import RunFormatError, RunTables
 from coordinator.metrics.schemas import SCHEMAS
-from coordinator.run_directory import RESOLVED_SCENARIO, SUMMARY
+from coordinator.run_directory import RESOLVED_SCENARIO, VERDICTS
 from coordinator.summary import summarise
+from coordinator.verdicts import read_verdicts
 from device_profiles.documents import DocumentError, read_document
 
 
@@ -30,6 +29,7 @@ class RunView:
     group : what it has in common with its repeats; its name when it has none.
     summary : from :func:`~coordinator.summary.summarise`.
     manifest : of the run.
+    verdicts : records of the verdicts on its thresholds; none when the process that ran it did not judge it.
     """
 
     run: RunTables
@@ -37,6 +37,7 @@ class RunView:
     group: str
     summary: Mapping[str, Any]
     manifest: Mapping[str, Any]
+    verdicts: Sequence[Mapping[str, Any]]
 
     @property
     def title(self) -> str:
@@ -76,23 +77,14 @@ class RunView:
 
 
 def view_of(run: RunTables, name: str, group: str | None = None) -> RunView:
-    """Return the view of a run on disk: summarised from its tables, with the verdicts of its summary file.
+    """Return the view of a run on disk: summarised from its tables, with its verdicts.
 
     Raises
     ------
-    RunFormatError : that file cannot be read.
+    RunFormatError : its verdicts cannot be read.
     """
-    summary = {**summarise(run), "thresholds": _judged(run.directory)}
-    return RunView(run, name, group or name, summary, run.manifest)
-
-
-def _judged(directory: Path) -> list[dict[str, Any]]:
-    """Return the verdicts that the process that ran the scenario has left; none when it was killed."""
-    path = directory / SUMMARY
-    if not path.exists():
-        return []
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunFormatError(f"{path}: not the summary of a run: {error}") from error
-    return list(found.get("thresholds", []))
+        verdicts = read_verdicts(run.directory)
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunFormatError(f"{run.directory / VERDICTS}: not the verdicts of a run: {error!r}") from error
+    return RunView(run, name, group or name, summarise(run), run.manifest, verdicts)

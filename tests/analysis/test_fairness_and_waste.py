@@ -111,4 +111,3 @@ def test_the_summary_holds_the_analyses(tmp_path: Path) -> None:
     assert set(summary["waste_by_outcome"]) == {"completed", "late", "dropped"}
     rmse = next(row for row in summary["accuracy"] if row["metric"] == "rmse")
     assert [row["fraction"] for row in rmse["reached"]] == [0.5, 0.9, 0.99]
-    assert summary["thresholds"] == []

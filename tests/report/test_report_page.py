@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import statistics
@@ -17,6 +16,7 @@ from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.writer import RunWriter
 from coordinator.report.page import report_of
+from coordinator.verdicts import read_verdicts
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,9 @@ def test_every_figure_equals_the_tables(page: Page, finished: Path) -> None:
 
 
 def test_verdicts_are_those_of_the_run(page: Page, finished: Path) -> None:
-    summary = json.loads((finished / "summary.json").read_text(encoding="utf-8"))
-    for verdict in summary["thresholds"]:
+    verdicts = read_verdicts(finished)
+    assert [verdict["held"] for verdict in verdicts] == [True, False, True]
+    for verdict in verdicts:
         key = f"threshold[{verdict['threshold']}]"
         assert page.figures[f"{key}.held"] == verdict["held"]
         assert page.figures[f"{key}.margin"] == verdict["margin"]
@@ -229,10 +230,10 @@ def test_broken_files_of_a_run_are_refused_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path / "run", rounds=1)
-    (tmp_path / "run" / "summary.json").write_text("{", encoding="utf-8")
+    (tmp_path / "run" / "verdicts.json").write_text("{", encoding="utf-8")
     assert execute(["report", str(tmp_path / "run")]) == 2
-    assert "summary.json: not the summary of a run" in capsys.readouterr().err
-    (tmp_path / "run" / "summary.json").unlink()
+    assert "verdicts.json: not the verdicts of a run" in capsys.readouterr().err
+    (tmp_path / "run" / "verdicts.json").unlink()
     (tmp_path / "run" / "scenario.resolved.yaml").write_text("faults: [", encoding="utf-8")
     assert execute(["report", str(tmp_path / "run")]) == 2
     assert "scenario.resolved.yaml:1" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from coordinator.report.sections.durations import STEP_PARTS
 from coordinator.report.sections.key_figures import figures, shown
 from coordinator.report.sections.latency import cdf_plot
 from coordinator.report.sections.learning import curve_plots, reached_table
+from coordinator.report.sections.verdicts import figure
 from coordinator.report.view import RunView
 
 
@@ -24,17 +25,19 @@ def _groups(views: Sequence[RunView]) -> dict[str, str]:
 
 
 def _verdicts(views: Sequence[RunView]) -> Section | None:
-    by_run = [{row["threshold"]: row for row in view.summary["thresholds"]} for view in views]
+    by_run = [{row["threshold"]: row for row in view.verdicts} for view in views]
     names = list(dict.fromkeys(name for rows in by_run for name in rows))
     if not names:
         return None
 
-    def cell(row: dict[str, Any] | None, name: str, run: str) -> Cell:
+    def cell(row: Mapping[str, Any] | None, name: str, run: str) -> Cell:
         if row is None:
             return Cell("–")
         held = bool(row["held"])
         text = f"{'✓' if held else '✗'} {row['shown']['value']} ({row['shown']['margin']})"
-        return Cell(text, row["value"], f"{run}:threshold[{name}].value", mood="good" if held else "bad")
+        return Cell(
+            text, figure(row["value"]), f"{run}:threshold[{name}].value", mood="good" if held else "bad"
+        )
 
     rows = tuple(
         (

@@ -9,6 +9,11 @@ from coordinator.report.blocks import Cell, Section, Table
 from coordinator.report.view import RunView
 
 
+def figure(value: float | str | None) -> float | None:
+    """Return a figure of a verdict as a number; None for none and for what is infinite."""
+    return None if isinstance(value, str) else value
+
+
 def verdict_row(verdict: Mapping[str, Any]) -> tuple[Cell, ...]:
     """Return the cells of one verdict: threshold, verdict, value, margin, limit."""
     key = f"threshold[{verdict['threshold']}]"
@@ -20,15 +25,15 @@ def verdict_row(verdict: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
         Cell(verdict["threshold"]),
         Cell(word, int(held), f"{key}.held", mood="good" if held else "bad"),
-        Cell(shown["value"], verdict["value"], f"{key}.value"),
-        Cell(shown["margin"], verdict["margin"], f"{key}.margin", mood="good" if held else "bad"),
-        Cell(shown["limit"], verdict["limit"], f"{key}.limit"),
+        Cell(shown["value"], figure(verdict["value"]), f"{key}.value"),
+        Cell(shown["margin"], figure(verdict["margin"]), f"{key}.margin", mood="good" if held else "bad"),
+        Cell(shown["limit"], figure(verdict["limit"]), f"{key}.limit"),
     )
 
 
 def verdicts(view: RunView) -> Section | None:
     """Return the verdict on each threshold with its value and margin."""
-    found = view.summary["thresholds"]
+    found = view.verdicts
     if not found:
         return None
     missed = sum(not verdict["held"] for verdict in found)
