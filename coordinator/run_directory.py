@@ -38,6 +38,7 @@ Status = Literal["running", "finished", "interrupted", "failed"]
 MANIFEST: Final = "manifest.json"
 RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
 SUMMARY: Final = "summary.json"
+REPORT: Final = "report.html"
 MODEL: Final = "model.npz"
 ITEMS: Final = "items.json"
 VERDICTS: Final = "verdicts.json"

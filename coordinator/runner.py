@@ -25,6 +25,8 @@ from coordinator.metrics.reader import open_run
 from coordinator.metrics.trace import TRACE, write_trace
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver
+from coordinator.report.page import write_report
+from coordinator.report.view import RunView
 from coordinator.run_directory import BASELINE, ITEMS, SUMMARY, VERDICTS, RunDirectory, Status
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
@@ -146,22 +148,34 @@ def run_assembled(
         trained_s = time.perf_counter()
         tables = open_run(directory.path)
         write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
-        directory.write_json(SUMMARY, summarise(tables, status))
+        summary = summarise(tables, status)
+        directory.write_json(SUMMARY, summary)
         if status == "finished":
             verdicts = _judged(evaluate(scenario.thresholds, TableMetricSource(tables), baseline), watch)
             directory.write_json(VERDICTS, {"thresholds": verdict_records(verdicts)})
-        path = directory.finish(
-            status,
-            digest=digest,
-            stopped_by=reason,
-            thresholds=[str(verdict) for verdict in verdicts],
-            measured={
-                "assemble_s": assembly.wall_s,
-                "run_s": trained_s - prepared_s,
-                "write_s": time.perf_counter() - trained_s,
-                "peak_rss_bytes": peak_rss_bytes(),
-            },
+        measured = {
+            "assemble_s": assembly.wall_s,
+            "run_s": trained_s - prepared_s,
+            "peak_rss_bytes": peak_rss_bytes(),
+        }
+        facts = {
+            "digest": digest,
+            "stopped_by": reason,
+            "thresholds": [str(verdict) for verdict in verdicts],
+            "measured": measured,
+        }
+        write_report(
+            RunView(
+                tables,
+                target.name,
+                target.name,
+                summary,
+                {**tables.manifest, **facts},
+                verdict_records(verdicts),
+            )
         )
+        measured["write_s"] = time.perf_counter() - trained_s
+        path = directory.finish(status, **facts)
     observer.on_end(status)
     code = ExitCode.INTERRUPTED if status == "interrupted" else exit_code((*of_baseline, *verdicts))
     return RunOutcome(status, path, verdicts, reason, code, of_baseline)

@@ -1,4 +1,4 @@
-"""Verdicts on thresholds for machines: ``verdicts.json`` of a run directory, and what it is made of."""
+"""Verdicts on thresholds for people and machines: ``verdicts.json`` of a run, and what it is made of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.run_directory import VERDICTS
-from coordinator.scenario.threshold_evaluation import ThresholdResult
+from coordinator.scenario.threshold_evaluation import ThresholdResult, show
 
 
 def json_number(value: float | None) -> float | str | None:
@@ -19,12 +19,25 @@ def json_number(value: float | None) -> float | str | None:
     return value if math.isfinite(value) else "infinite" if value > 0 else "-infinite"
 
 
+def shown(result: ThresholdResult, value: float | None) -> str:
+    """Return a figure of a verdict in the unit of its metric; a dash for None."""
+    return "–" if value is None else show(result.threshold, value)
+
+
+def shown_margin(result: ThresholdResult) -> str:
+    """Return the distance from the limit with its sign, positive on the side that holds; a dash for none."""
+    if result.margin is None:
+        return "–"
+    sign = "-" if result.margin < 0 else "+"
+    return sign + shown(result, abs(result.margin))
+
+
 def verdict_record(result: ThresholdResult) -> dict[str, Any]:
     """Return a verdict as a mapping of JSON types.
 
     Figures are in base units (seconds, bytes, joules; a share or an event from 0 to 1); ``kind`` says which.
     ``measured`` says that the metric depends on this host. ``margin`` is positive on the side that holds;
-    ``baseline`` is set for a limit relative to the baseline.
+    ``baseline`` is set for a limit relative to the baseline. ``shown`` holds figures as people read them.
     """
     threshold = result.threshold
     return {
@@ -43,6 +56,11 @@ def verdict_record(result: ThresholdResult) -> dict[str, Any]:
         "margin": json_number(result.margin),
         "observations": result.observations,
         "reason": result.reason,
+        "shown": {
+            "value": shown(result, result.value),
+            "limit": shown(result, result.limit),
+            "margin": shown_margin(result),
+        },
     }
 
 

@@ -16,11 +16,11 @@ from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.verdicts import verdict_table
 from coordinator.junit import write_junit
 from coordinator.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
-from coordinator.run_directory import SUMMARY, run_name, write_json
+from coordinator.run_directory import REPORT, SUMMARY, run_name, write_json
 from coordinator.run_records import outcome_record, suites_of_run
 from coordinator.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
-from coordinator.summary_tables import render
+from coordinator.summary_tables import render, render_details
 
 _RUNS = Path("runs")
 
@@ -37,6 +37,7 @@ _RUNS = Path("runs")
 )
 @click.option("--quiet", is_flag=True, help="Print only the run directory, and the thresholds it missed.")
 @click.option("--plain", is_flag=True, help="Show progress as lines even in a terminal.")
+@click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
 @json_option
 @junit_option
 @refusals()
@@ -48,6 +49,7 @@ def run(
     out: Path | None,
     quiet: bool,
     plain: bool,
+    details: bool,
     json_file: Path | None,
     junit_file: Path | None,
 ) -> int:
@@ -59,6 +61,8 @@ def run(
     """
     if quiet and plain:
         raise click.UsageError("--quiet shows no progress and --plain says how to show it; leave one out")
+    if quiet and details:
+        raise click.UsageError("--quiet prints no figures and --details prints more; leave one out")
     overrides = settings if seed is None else (*settings, f"seed={seed}")
     loaded = load(scenario, overrides)
     target = _RUNS / run_name(loaded.name, loaded.scenario.seed, loaded.hash) if out is None else out
@@ -71,7 +75,7 @@ def run(
     if quiet:
         _report_briefly(outcome)
     else:
-        _report(outcome)
+        _report(outcome, details=details)
     return int(outcome.exit_code)
 
 
@@ -87,16 +91,19 @@ def _progress(*, quiet: bool, plain: bool) -> Iterator[RunObserver]:
             yield progress
 
 
-def _report(outcome: RunOutcome) -> None:
+def _report(outcome: RunOutcome, *, details: bool) -> None:
     output = console()
     summary = json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8"))
     output.print(render(summary))
+    if details:
+        output.print(render_details(summary))
     if outcome.baseline_verdicts:
         output.print(verdict_table(outcome.baseline_verdicts, "thresholds of the baseline"))
     if outcome.verdicts:
         output.print(verdict_table(outcome.verdicts))
     if outcome.reason is not None:
         output.print(f"{outcome.status}: {outcome.reason}", soft_wrap=True)
+    output.print(f"report: {outcome.directory / REPORT}", soft_wrap=True)
     output.print(f"run directory: {outcome.directory}", soft_wrap=True)
 
 

@@ -6,21 +6,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from coordinator.scenario.threshold_evaluation import ThresholdResult, show
+from coordinator.scenario.threshold_evaluation import ThresholdResult
 from coordinator.scenario.thresholds import BASELINE
-
-
-def _shown(result: ThresholdResult, value: float | None) -> str:
-    if value is None:
-        return "–"
-    return show(result.threshold, value)
-
-
-def _margin(result: ThresholdResult) -> str:
-    if result.margin is None:
-        return "–"
-    sign = "-" if result.margin < 0 else "+"
-    return sign + _shown(result, abs(result.margin))
+from coordinator.verdicts import shown, shown_margin
 
 
 def _verdict(result: ThresholdResult) -> str:
@@ -52,10 +40,10 @@ def verdict_table(results: Sequence[ThresholdResult], of: str = "thresholds") ->
     for result in results:
         table.add_row(
             str(result.threshold),
-            _shown(result, result.value),
-            _shown(result, result.limit),
-            *((_shown(result, result.baseline),) if compared else ()),
-            _margin(result),
+            shown(result, result.value),
+            shown(result, result.limit),
+            *((shown(result, result.baseline),) if compared else ()),
+            shown_margin(result),
             _verdict(result),
             style=None if result.held else "bold red",
         )

@@ -96,6 +96,7 @@ def test_a_record_holds_value_limit_and_the_figure_of_the_baseline() -> None:
         "margin": -952.0,
         "observations": 1,
         "reason": "it was 2.93 KiB, the limit 2 KiB",
+        "shown": {"value": "2.93 KiB", "limit": "2 KiB", "margin": "-952 B"},
     }
 
 
