@@ -51,6 +51,17 @@ def test_the_second_question_adds_up(folder: Path) -> None:
     assert down["compute"] == up["compute"] == 0
 
 
+def test_the_timeline_that_is_explained_is_valid(tmp_path: Path) -> None:
+    page = (SCENARIOS.parent / "docs" / "timeline.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    text = (SCENARIOS / "secagg_basic.yaml").read_text()
+    file = tmp_path / "explained.yaml"
+    file.write_text(text[: text.index("thresholds:")] + block)
+    scenario = load(file, ["rounds.count=null"]).scenario
+    assert [phase.name for phase in scenario.phases] == ["calm", "storm", "after"]
+    assert [fault.key for fault in scenario.faults] == ["slowdown", "blackout", "vanish"]
+
+
 def test_the_thresholds_of_the_guide_are_valid(tmp_path: Path) -> None:
     (block,) = blocks("yaml")
     text = (SCENARIOS / "quickstart.yaml").read_text()
