@@ -134,8 +134,9 @@ class Training:
         while self._open:
             self._idle.clear()
             await self._idle.wait()
-        for number, strikes in sorted(self._crashes.items()):
-            # After the last round: there was no other to tell of them.
+        for following, strikes in sorted(self._crashes.items()):
+            # After the last round: there is no other to tell of them.
+            number = max(following - 1, 1)
             phase = self._scenario.phase_at(number - 1, simulation.loop.now_s)
             self._writer.write_faults(fault_batch(number, phase, strikes))
         return stop
@@ -183,6 +184,7 @@ class Training:
         strike = FaultStrike(section.name, section.key, None, None, now_s, now_s, 1)
         self._crashes.setdefault(self._rounds_run + 1, []).append(strike)
         simulation.coordinator.crash()
+        simulation.fleet.connected[:] = False
         for _, cohort in sorted(self._cohorts.items()):
             cohort.crash()
         assert self._checkpoint is not None

@@ -9,6 +9,7 @@ import pytest
 from run_helpers import SCENARIOS, Silent, rows_of, run_text
 
 from coordinator.runner import run_scenario
+from coordinator.scenario.faults_section import KINDS
 from coordinator.scenario.load import load
 
 GUIDE = (SCENARIOS.parent / "docs" / "guide.md").read_text(encoding="utf-8")
@@ -60,6 +61,12 @@ def test_the_timeline_that_is_explained_is_valid(tmp_path: Path) -> None:
     scenario = load(file, ["rounds.count=null"]).scenario
     assert [phase.name for phase in scenario.phases] == ["calm", "storm", "after"]
     assert [fault.key for fault in scenario.faults] == ["slowdown", "blackout", "vanish"]
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    explained = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(explained) == sorted(KINDS)
+    named = [f"{name}.yaml" for row in rows for name in re.findall(r"`(\w+)\.yaml`", row)]
+    assert len(named) == 8
+    assert all((SCENARIOS / name).is_file() for name in named)
 
 
 def test_the_thresholds_of_the_guide_are_valid(tmp_path: Path) -> None:
