@@ -134,9 +134,8 @@ class Training:
         while self._open:
             self._idle.clear()
             await self._idle.wait()
-        for following, strikes in sorted(self._crashes.items()):
-            # After the last round: there is no other to tell of them.
-            number = max(following - 1, 1)
+        for number, strikes in sorted(self._crashes.items()):
+            # After the last round: there was no other to tell of them.
             phase = self._scenario.phase_at(number - 1, simulation.loop.now_s)
             self._writer.write_faults(fault_batch(number, phase, strikes))
         return stop

@@ -447,7 +447,7 @@ def test_a_crash_at_a_stage_of_every_round_of_a_phase(tmp_path: Path) -> None:
 def test_a_crash_after_the_last_round_is_told_of(tmp_path: Path, calm: Run) -> None:
     at_s = calm.rounds[0]["end_s"] + 0.01
     crashed = run(tmp_path, f"coordinator_crash: {{}}, at: {at_s!r} s, for: 30 s")
-    assert [(row["round"], row["first_s"]) for row in crashed.faults] == [(1, at_s)]
+    assert [(row["round"], row["first_s"]) for row in crashed.faults] == [(2, at_s)]
     assert crashed.device["outcome"] == "completed"
 
 
