@@ -214,6 +214,12 @@ class FaultKind(Section):
     """Whether it befalls links, and may do so beside others in one fault."""
     lasting: ClassVar[bool] = False
     """Whether it can begin with a stage and last for some time."""
+
+    @property
+    def momentary(self) -> bool:
+        """Whether it happens once, at the time that it is given, and strikes no round that begins later."""
+        return False
+
     elsewhere: ClassVar[str] = ""
     """Why it cannot be pinned to stages other than those."""
 
