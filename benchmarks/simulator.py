@@ -44,13 +44,14 @@ from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.rounds import RoundPlan
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario, load
-from coordinator.selection import Selector
+from coordinator.selection.pool import Pool
 from edge.clock import VirtualClockLoop
 from edge.clock import run as run_on_virtual_clock
 from edge.device.compute import ComputeQueue, InlineExecutor
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.base import Accumulator, Aggregate, ArraySpec, State, UpdateBatch, Work
 from edge.message_kinds import AnyMessage
+from edge.rng import stream
 from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
 from edge.vocabulary import Direction
 
@@ -324,14 +325,15 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             faults={"": ()},
             secure_sums={"": None},
             privacy=None,
+            experience=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),
         )
-        selector = Selector(assembly.fleet, seed, "random")
+        pool = Pool(assembly.fleet, seed, available_only=False)
         algorithm = assembly.workload.algorithm
         clock.on_start("engine", rounds)
         for number in range(1, rounds + 1):
             done = loop.create_future()
-            ids = selector.draw(cohort_size, number, 0, loop.now_s)
+            ids = pool.sample(cohort_size, stream(seed, "selection", number, 0), loop.now_s)
             kernel = assembly.workload.training({}, number)
             cohort = SimulatedCohort(simulation, ids, number, "", kernel, done.set_result)
             plan = RoundPlan("engine", number, target=cohort_size, quorum=1, deadline_s=600.0)

@@ -18,6 +18,7 @@ from coordinator.privacy import RunPrivacy
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
+from coordinator.selection.experience import Experience
 from coordinator.sums.base import RoundOfSums, SecureSums
 from coordinator.workload import Workload
 from edge.ckks_messages import EncryptedInput
@@ -26,10 +27,11 @@ from edge.device.compute import ComputeQueue, Kernel
 from edge.device.simulated import SimulatedDevice
 from edge.learning.base import ClientUpdate
 from edge.log import WIDTH, Column, EventLog
+from edge.message_kinds import AnyMessage
 from edge.messages import Invite, Report
 from edge.rng import stream_key
 from edge.secagg.errors import NotFiniteError
-from edge.secagg_messages import MaskedInput
+from edge.secagg_messages import AdvertiseKeys, MaskedInput
 from edge.transport.cohort import CohortLinks
 from edge.transport.link import Delivery, SimulatedNetwork
 from edge.transport.loss import MAX_BACKOFFS
@@ -42,6 +44,10 @@ _INVITE = Stage.INVITE
 _DOWNLOAD = Stage.DOWNLOAD
 _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
+_UPDATES = frozenset((Report, AdvertiseKeys, EncryptedInput))
+"""What a device sends first once its update is ready."""
+_ANSWERS = (Reason.NONE, Reason.DEADLINE, Reason.COHORT_FULL)
+"""How the coordinator judges an update that answers the invitation, be it too late."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -65,6 +71,8 @@ class Simulation:
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
     privacy: RunPrivacy | None
     """What devices do to their updates before anybody sees them; None: nothing."""
+    experience: Experience | None
+    """Is told what arrives from each device; None where nobody learns from it."""
     crashed: Callable[[str, BaseException], None]
     """Told of a bug: where, and what was raised."""
 
@@ -126,6 +134,7 @@ class SimulatedCohort:
         self.stage: list[int] = [Stage.INVITE] * len(ids)
         self.reason: list[int] = [Reason.UNAVAILABLE] * len(ids)
         self.round: ActiveRound | None = None
+        self.invited_s = 0.0
         self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
         self.protect = None if simulation.privacy is None else self._protect
@@ -143,7 +152,7 @@ class SimulatedCohort:
         """Send the invitation to every device of the cohort."""
         self.round = round_
         simulation = self._simulation
-        now_s = self.loop.now_s
+        now_s = self.invited_s = self.loop.now_s
         connected = simulation.fleet.connected[self.ids]
         self.links = CohortLinks(
             stream_key(simulation.seed, "link", "frames"),
@@ -275,14 +284,24 @@ class SimulatedCohort:
         self._open += 1  # the answer may end the last device, but not the round before this record
         reason = self._simulation.coordinator.frame_received(device, delivery.message)
         device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
+        kind = type(delivery.message)
+        if kind in _UPDATES and self._simulation.experience is not None:
+            self._learn(self._simulation.experience, device.device, delivery.message, reason)
         if reason is Reason.NONE:
-            kind = type(delivery.message)
             if kind is Report:
                 self._applied.append(device.slot)
             elif kind is MaskedInput or kind is EncryptedInput:
                 assert self.secure_sum is not None
                 self.secure_sum.arrived(device.device)
         self._closed_one()
+
+    def _learn(self, experience: Experience, device: int, message: AnyMessage, reason: Reason) -> None:
+        """Take note of an update that has arrived, in time or late, but not of one that is no answer."""
+        if reason not in _ANSWERS or message.round_number != self.round_number:
+            return
+        experience.answered(device, self.round_number, self.loop.now_s - self.invited_s)
+        if isinstance(message, Report):
+            experience.reported(device, self.round_number, message.examples, message.loss)
 
     def _protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate | Reason:
         """Return what may be seen of a device's update, and note whether it was clipped; or what is wrong."""

@@ -172,6 +172,7 @@ def _simulate(
             faults=faults_by_phase(scenario),
             secure_sums=assembly.secure_sums,
             privacy=assembly.privacy,
+            experience=training.experience,
             crashed=crash,
         )
         story = loop.create_task(training.run(simulation), name="coordinator")

@@ -23,11 +23,14 @@ from coordinator.host import rss_bytes
 from coordinator.metrics.batches import evaluation_batch, inference_batch, round_batches
 from coordinator.metrics.facts import NO_FAILURE, Cohort, Evaluation, RoundFacts
 from coordinator.metrics.writer import RunWriter
+from coordinator.predictions import Predictions
 from coordinator.progress import RunObserver, round_summary
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.selection import Selector
+from coordinator.selection.base import Knowledge
+from coordinator.selection.experience import Experience
+from coordinator.selection.registry import make_selector
 from coordinator.sums.base import SumFacts, aggregate_of
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
@@ -89,10 +92,24 @@ class Training:
         self._specs = assembly.workload.algorithm.upload_spec(np.ones(1, np.int64))
         self._writer = writer
         self._observer = observer
-        self._selector = Selector(assembly.fleet, scenario.seed, scenario.rounds.selection)
         algorithm = assembly.workload.algorithm
         self.state = algorithm.initial_state(scenario.seed)
         """The global parameters."""
+        self.experience = Experience(assembly.fleet.n) if scenario.rounds.learns else None
+        """What has been seen of each device; None where nobody wants to know."""
+        model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
+        self._predictions = Predictions(
+            assembly.fleet, assembly.workload, model_bytes, scenario.connection.handshakes
+        )
+        knowledge = Knowledge(
+            scenario.seed,
+            assembly.fleet,
+            self.experience,
+            assembly.workload.examples,
+            self._predictions.seconds,
+            scenario.rounds.deadline,
+        )
+        self._selector = make_selector(scenario.rounds.selection, knowledge)
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
         self._applied = 0
         self._pending: deque[_Pending] = deque()
@@ -153,6 +170,7 @@ class Training:
         while True:
             ids = self._selector.draw(rounds.invited, number, attempt, loop.now_s)
             if len(ids) >= rounds.quorum_reports:
+                self._selector.invited(ids)
                 return ids
             # Too few stay available for a while: look less and less often.
             shortest_s = min(_SHORTEST_WAIT_S * 2.0 ** min(attempt, 10), _LONGEST_WAIT_S)
