@@ -130,7 +130,10 @@ class Constant:
         """Return the state."""
         return dict(state)
 
-    def work(self, examples: np.ndarray) -> Work:
+    def local_steps(self, examples: np.ndarray) -> None:
+        """Return nothing: there are no steps."""
+
+    def work(self, examples: np.ndarray, steps: np.ndarray | None = None) -> Work:
         """Return a little dense work."""
         n = len(examples)
         ones = np.ones((n, 3))
@@ -148,7 +151,12 @@ class Constant:
         ]
 
     def client_update(
-        self, state: State, batch: Any, client_keys: np.ndarray, clients: np.ndarray | None = None
+        self,
+        state: State,
+        batch: Any,
+        client_keys: np.ndarray,
+        clients: np.ndarray | None = None,
+        steps: np.ndarray | None = None,
     ) -> UpdateBatch:
         """Add a client's own number to every entry, as the peers' clients do."""
         n = len(client_keys)
@@ -325,6 +333,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             faults={"": ()},
             secure_sums={"": None},
             privacy=None,
+            partial_work=None,
             experience=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),
         )
@@ -340,6 +349,8 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             await coordinator.run_round(plan, cohort, {}, algorithm.accumulator({}))
             await done
             cohort.close()
+            coordinator.forget(number)
+            simulation.compute.forget(cohort.kernel)
             clock.on_round(None)
 
     gc.collect()

@@ -14,13 +14,14 @@ from coordinator.actor import ActiveRound, Broadcast, Coordinator
 from coordinator.faults import strike
 from coordinator.fleet import Fleet
 from coordinator.foreseen import foreseen_frames
+from coordinator.pacing.partial_work import PartialWork
 from coordinator.privacy import RunPrivacy
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.experience import Experience
 from coordinator.sums.base import RoundOfSums, SecureSums
-from coordinator.workload import Workload
+from coordinator.workload import TrainingKernel, Workload
 from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
@@ -71,6 +72,8 @@ class Simulation:
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
     privacy: RunPrivacy | None
     """What devices do to their updates before anybody sees them; None: nothing."""
+    partial_work: PartialWork | None
+    """How many local steps devices take; None: all of them."""
     experience: Experience | None
     """Is told what arrives from each device; None where nobody learns from it."""
     crashed: Callable[[str, BaseException], None]
@@ -95,7 +98,7 @@ class SimulatedCohort:
         ids: Ids,
         round_number: int,
         phase: str,
-        kernel: Kernel[ClientUpdate],
+        kernel: TrainingKernel,
         done: Callable[[SimulatedCohort], None],
     ) -> None:
         fleet, workload = simulation.fleet, simulation.workload
@@ -104,12 +107,16 @@ class SimulatedCohort:
         self.ids = ids
         self.devices: list[int] = ids.tolist()
         self.round_number = round_number
-        self.kernel = kernel
+        self.kernel: Kernel[ClientUpdate] = kernel
         self.loop = simulation.loop
         self.network = simulation.network
         self.compute = simulation.compute
         self.examples = workload.examples(ids)
         self.work = workload.work(ids)
+        self.work_share: Floats | None = None
+        """Which part of its local steps each device takes; None: all take all."""
+        if simulation.partial_work is not None:
+            self._limit_work(simulation.partial_work, kernel)
         self.sums = sums = simulation.secure_sums[phase]
         """How the updates of the round are summed; None: every device reports in the clear."""
         self.secure_sum: RoundOfSums | None = None
@@ -135,6 +142,8 @@ class SimulatedCohort:
         self.reason: list[int] = [Reason.UNAVAILABLE] * len(ids)
         self.round: ActiveRound | None = None
         self.invited_s = 0.0
+        self.arrives: npt.NDArray[np.bool_]
+        """Whom the invitation reaches."""
         self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
         self.protect = None if simulation.privacy is None else self._protect
@@ -145,6 +154,15 @@ class SimulatedCohort:
         """Slots whose reports the coordinator has taken."""
         self._open = 0
         fleet.busy[ids] = True
+
+    def _limit_work(self, partial_work: PartialWork, kernel: TrainingKernel) -> None:
+        """Let each device take only the steps that its deadline allows."""
+        workload = self._simulation.workload
+        steps, full = partial_work.steps(self.ids, self.round_number), workload.local_steps(self.ids)
+        assert full is not None, "the scenario was checked"
+        self.work_share = steps / np.maximum(full, 1)
+        self.work = workload.work(self.ids, steps)
+        self.kernel = kernel.limited(self.ids, steps)
 
     # -- invitation ------------------------------------------------------------------------------------
 
@@ -191,7 +209,8 @@ class SimulatedCohort:
         message = invitation.message
         assert isinstance(message, Invite)
         self._open = int(np.count_nonzero(arrives)) + 1
-        self.compute.foresee(self.kernel, self.ids[arrives & self.plan.computes].tolist())
+        self.arrives = arrives
+        self._foresee(self.ids[arrives & self.plan.computes].tolist())
         arrivals: list[float] = arrival_s.tolist()
         for slot in np.flatnonzero(plain).tolist():
             SimulatedDevice(self, self.devices[slot], slot).expect(message, arrivals[slot])
@@ -202,6 +221,10 @@ class SimulatedCohort:
             )
         # The cohort itself is open until the invitations are out, lest it end within this loop.
         self.loop.call_soon(self._closed_one)
+
+    def _foresee(self, clients: list[int]) -> None:
+        """Announce who will compute, so that they can be computed together."""
+        self.compute.foresee(self.kernel, clients)
 
     def _pauses_s(self) -> Floats:
         """Return when each attempt to connect begins, float64 [attempts], seconds after the first."""
@@ -335,7 +358,7 @@ class SimulatedCohort:
         self._closed_one()
 
     def close(self) -> None:
-        """Let go of the round: nothing of it is on its way any more."""
+        """Settle how the devices have ended: nothing of theirs is on its way any more."""
         assert self.round is not None
         machine = self.round.machine
         if isinstance(machine, SecureRoundMachine):
@@ -343,8 +366,6 @@ class SimulatedCohort:
         for slot in self._applied:
             # Whoever went away before its receipt does not know it, but its report counts.
             self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE
-        self._simulation.coordinator.forget(self.round_number)
-        self.compute.forget(self.kernel)
 
     def _closed_one(self) -> None:
         self._open -= 1

@@ -15,6 +15,7 @@ from typing import Any
 
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
+from coordinator.buffered_training import BufferedTraining
 from coordinator.cohort import Simulation
 from coordinator.exit_codes import ExitCode
 from coordinator.faults import faults_by_phase
@@ -27,6 +28,7 @@ from coordinator.progress import RunObserver
 from coordinator.run_directory import ITEMS, RunDirectory, Status
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
 from coordinator.secure_plan import modes
 from coordinator.summary import summarise
@@ -91,7 +93,9 @@ def run_assembled(
         prepared_s = time.perf_counter()
         with RunWriter(directory.path, record_events=scenario.record.events == "all") as writer:
             observer.on_start(loaded.name, scenario.round_count)
-            training = Training(loaded.scenario, assembly, writer, observer)
+            buffered = isinstance(scenario.rounds.pacing, Buffered)
+            kind = BufferedTraining if buffered else Training
+            training = kind(scenario, assembly, writer, observer)
             try:
                 with _quiet_collector(), _executor(scenario.compute.workers) as executor:
                     stop = _simulate(loaded, assembly, training, executor)
@@ -172,6 +176,7 @@ def _simulate(
             faults=faults_by_phase(scenario),
             secure_sums=assembly.secure_sums,
             privacy=assembly.privacy,
+            partial_work=training.partial_work,
             experience=training.experience,
             crashed=crash,
         )

@@ -18,14 +18,18 @@ from coordinator.actor import ActiveRound
 from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
 from coordinator.cohort import SimulatedCohort, Simulation
-from coordinator.energy import device_energy
 from coordinator.host import rss_bytes
-from coordinator.metrics.batches import evaluation_batch, inference_batch, round_batches
-from coordinator.metrics.facts import NO_FAILURE, Cohort, Evaluation, RoundFacts
+from coordinator.metrics.batches import evaluation_batch, inference_batch
+from coordinator.metrics.facts import NO_FAILURE, Evaluation, RoundFacts
 from coordinator.metrics.writer import RunWriter
+from coordinator.pacing.partial_work import PartialWork
+from coordinator.pacing.tiers import SpeedTiers
 from coordinator.predictions import Predictions
-from coordinator.progress import RunObserver, round_summary
+from coordinator.progress import RunObserver
+from coordinator.round_records import Ended, RoundRecords
 from coordinator.rounds import RoundPlan
+from coordinator.scenario.pacing_section import PartialWork as PartialWorkSection
+from coordinator.scenario.pacing_section import Tiers
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.base import Knowledge
@@ -92,21 +96,39 @@ class Training:
         self._specs = assembly.workload.algorithm.upload_spec(np.ones(1, np.int64))
         self._writer = writer
         self._observer = observer
+        self._records = RoundRecords(assembly.fleet, writer, observer)
         algorithm = assembly.workload.algorithm
         self.state = algorithm.initial_state(scenario.seed)
         """The global parameters."""
         self.experience = Experience(assembly.fleet.n) if scenario.rounds.learns else None
         """What has been seen of each device; None where nobody wants to know."""
         model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
-        self._predictions = Predictions(
+        predictions = Predictions(
             assembly.fleet, assembly.workload, model_bytes, scenario.connection.handshakes
         )
+        pacing = scenario.rounds.pacing
+        self.partial_work: PartialWork | None = None
+        """How many local steps devices take; None: all of them."""
+        if isinstance(pacing, PartialWorkSection):
+            planned_s = pacing.margin * scenario.rounds.deadline
+            self.partial_work = PartialWork(assembly.fleet, assembly.workload, predictions, planned_s)
+        self._tiers: SpeedTiers | None = None
+        if isinstance(pacing, Tiers):
+            assert self.experience is not None, "tiers learn"
+            self._tiers = SpeedTiers(
+                self.experience,
+                scenario.seed,
+                tiers=pacing.tiers,
+                profiling=pacing.profiling,
+                every=pacing.every,
+                credit=pacing.credits,
+            )
         knowledge = Knowledge(
             scenario.seed,
             assembly.fleet,
             self.experience,
             assembly.workload.examples,
-            self._predictions.seconds,
+            predictions.seconds,
             scenario.rounds.deadline,
         )
         self._selector = make_selector(scenario.rounds.selection, knowledge)
@@ -120,43 +142,57 @@ class Training:
 
     async def run(self, simulation: Simulation) -> StopReason:
         """Train until a reason to stop; return it once the last device is done."""
+        self._simulation = simulation
+        self._rounds_run = 0
+        self._begin(simulation.loop.now_s)
         stop = await self._rounds(simulation)
         wanted = self._scenario.evaluation.final and stop is not StopReason.DIVERGED
         if wanted and self._evaluated_at != self._rounds_run:
             self._evaluate(self._rounds_run, simulation.loop.now_s)
         while self._open:
-            self._idle.clear()
-            await self._idle.wait()
+            await self._pause(None)
         return stop
 
     async def _rounds(self, simulation: Simulation) -> StopReason:
         scenario, rounds, loop = self._scenario, self._scenario.rounds, simulation.loop
         count = scenario.round_count
-        self._rounds_run = 0
-        self._evaluate(0, loop.now_s)
-        if scenario.audit is not None:
-            assert isinstance(self._workload, RatingWorkload), "the scenario was checked"
-            audits = audit_masks(self._workload, scenario.audit)
-            self._writer.write_evaluations(evaluation_batch(0, scenario.phase_at(0, 0.0), loop.now_s, audits))
         while count is None or self._rounds_run < count:
             if self._out_of_time(loop):
-                return StopReason.TIME_LIMIT if scenario.phase_time_s is None else StopReason.LAST_ROUND
+                return self._end_of_time
             number = self._rounds_run + 1
             ids = await self._select(loop, number)
             if ids is None:
                 return StopReason.NOBODY_AVAILABLE
             stop = await self._round(simulation, number, ids)
-            self._rounds_run = number
-            if stop is StopReason.DIVERGED:
-                return stop
-            self._infer(number, loop.now_s)
-            if number % scenario.evaluation.every == 0 and self._evaluate(number, loop.now_s):
-                return StopReason.TARGET
+            stop = self._look_back(number, stop, loop.now_s)
             if stop is not None:
                 return stop
             if rounds.interval > 0:
                 await asyncio.sleep(rounds.interval)
         return StopReason.LAST_ROUND
+
+    def _begin(self, now_s: float) -> None:
+        """Measure the model before the first round, and try the audits."""
+        self._evaluate(0, now_s)
+        if self._scenario.audit is not None:
+            assert isinstance(self._workload, RatingWorkload), "the scenario was checked"
+            audits = audit_masks(self._workload, self._scenario.audit)
+            phase = self._scenario.phase_at(0, 0.0)
+            self._writer.write_evaluations(evaluation_batch(0, phase, now_s, audits))
+
+    def _look_back(self, number: int, stop: StopReason | None, now_s: float) -> StopReason | None:
+        """Let the model run and be measured after a round; return why training ends, if it does."""
+        self._rounds_run = number
+        if stop is StopReason.DIVERGED:
+            return stop
+        self._infer(number, now_s)
+        if number % self._scenario.evaluation.every == 0 and self._evaluate(number, now_s):
+            return StopReason.TARGET
+        return stop
+
+    @property
+    def _end_of_time(self) -> StopReason:
+        return StopReason.TIME_LIMIT if self._scenario.phase_time_s is None else StopReason.LAST_ROUND
 
     def _out_of_time(self, loop: VirtualClockLoop) -> bool:
         limits = (self._scenario.rounds.simulated_time_limit, self._scenario.phase_time_s)
@@ -168,24 +204,47 @@ class Training:
         give_up_s = loop.now_s + rounds.max_wait
         attempt = 0
         while True:
-            ids = self._selector.draw(rounds.invited, number, attempt, loop.now_s)
-            if len(ids) >= rounds.quorum_reports:
+            ids = self._draw(number, attempt, loop.now_s)
+            if ids is not None:
                 self._selector.invited(ids)
                 return ids
             # Too few stay available for a while: look less and less often.
-            shortest_s = min(_SHORTEST_WAIT_S * 2.0 ** min(attempt, 10), _LONGEST_WAIT_S)
+            wait_s = self._wait_s(loop.now_s, number, attempt)
             attempt += 1
-            chance_s = self._selector.next_chance_s(loop.now_s, number)
-            wait_s = min(max(chance_s - loop.now_s, shortest_s), _LONGEST_WAIT_S)
             if self._open:
                 # Devices of earlier rounds are still at work; the last one of a round to be done says so.
                 wait_s = min(wait_s, _SHORTEST_WAIT_S)
             if loop.now_s + wait_s > give_up_s:
                 return None
-            self._idle.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._idle.wait()
+            await self._pause(wait_s)
+
+    def _wait_s(self, now_s: float, number: int, attempt: int) -> float:
+        """Return when to look for devices again, seconds from now, after ``attempt`` + 1 looks in vain."""
+        shortest_s = min(_SHORTEST_WAIT_S * 2.0 ** min(attempt, 10), _LONGEST_WAIT_S)
+        chance_s = self._selector.next_chance_s(now_s, number)
+        return min(max(chance_s - now_s, shortest_s), _LONGEST_WAIT_S)
+
+    async def _pause(self, seconds: float | None) -> None:
+        """Wait until something is done, ``seconds`` at most."""
+        self._idle.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+
+    def _draw(self, number: int, attempt: int, now_s: float) -> Ids | None:
+        """Return the devices to invite now; None where there are fewer than a round needs."""
+        rounds = self._scenario.rounds
+        if self._tiers is None:
+            ids = self._selector.draw(rounds.invited, number, attempt, now_s)
+            return ids if len(ids) >= rounds.quorum_reports else None
+        for place, (tier, members) in enumerate(self._tiers.choices(number)):
+            # Every tier that is tried draws anew.
+            nth = attempt * (self._tiers.most + 1) + place
+            ids = self._selector.draw(rounds.invited, number, nth, now_s, members)
+            if len(ids) >= rounds.quorum_reports:
+                self._tiers.spend(tier)
+                return ids
+        return None
 
     async def _round(self, simulation: Simulation, number: int, ids: Ids) -> StopReason | None:
         wall_s = time.perf_counter()
@@ -197,6 +256,7 @@ class Training:
             target=min(rounds.cohort, len(ids)),
             quorum=rounds.quorum_reports,
             deadline_s=rounds.deadline,
+            grace_s=rounds.grace_s,
         )
         kernel = self._workload.training(self.state, number)
         cohort = SimulatedCohort(simulation, ids, number, phase, kernel, self._cohort_done)
@@ -217,18 +277,22 @@ class Training:
             epsilon = self._privacy.spend(cohort.sums, completed=completed)
         if completed:
             aggregate = self._aggregate(active, number)
-            self.state, self._optimizer_state = algorithm.server_update(
-                self.state, self._optimizer_state, aggregate, self._applied
-            )
-            self._applied += 1
-            if not all(np.isfinite(array).all() for array in self.state.values()):
-                stop = StopReason.DIVERGED
-            elif algorithm.converged(aggregate) is not None:
-                stop = StopReason.CONVERGED
+            stop = self._apply(aggregate)
         wall_s = time.perf_counter() - wall_s
         self._pending.append(_Pending(cohort, active, aggregate, phase, epsilon, wall_s))
         self._write_finished()
         return stop
+
+    def _apply(self, aggregate: Aggregate) -> StopReason | None:
+        """Let the method change the model; return why training ends, if it does."""
+        algorithm = self._workload.algorithm
+        self.state, self._optimizer_state = algorithm.server_update(
+            self.state, self._optimizer_state, aggregate, self._applied
+        )
+        self._applied += 1
+        if not all(np.isfinite(array).all() for array in self.state.values()):
+            return StopReason.DIVERGED
+        return StopReason.CONVERGED if algorithm.converged(aggregate) is not None else None
 
     def _aggregate(self, active: ActiveRound, number: int) -> Aggregate:
         """Return the sum of a completed round."""
@@ -242,6 +306,8 @@ class Training:
     def _cohort_done(self, cohort: SimulatedCohort) -> None:
         self._open.discard(cohort.round_number)
         cohort.close()
+        self._simulation.coordinator.forget(cohort.round_number)
+        self._simulation.compute.forget(cohort.kernel)
         self._write_finished()
         self._idle.set()
 
@@ -252,30 +318,17 @@ class Training:
 
     def _write(self, pending: _Pending) -> None:
         cohort, active, aggregate = pending.cohort, pending.active, pending.aggregate
-        ids, fleet = cohort.ids, self._fleet
         outcome = active.machine.outcome
         assert outcome is not None, "only rounds that are over are written"
-        # By way of bytes: numpy reads the members of an enum one by one, ten times as slowly.
-        outcomes = np.frombuffer(bytearray(cohort.outcome), np.int8)
-        reasons = np.frombuffer(bytearray(cohort.reason), np.int8)
-        columns = cohort.log.columns()
-        losses = np.array(cohort.loss)
+        ended = ended_of(cohort)
         if outcome is RoundOutcome.ABANDONED:
-            given_up = outcomes == Outcome.COMPLETED
-            outcomes[given_up] = Outcome.ABANDONED
-            reasons[given_up] = active.machine.reason
+            given_up = ended.outcome == Outcome.COMPLETED
+            ended.outcome[given_up] = Outcome.ABANDONED
+            ended.reason[given_up] = active.machine.reason
         else:
             # A secure sum can end early for a device and yet be made without it.
-            outcomes[outcomes == Outcome.ABANDONED] = Outcome.FAILED
+            ended.outcome[ended.outcome == Outcome.ABANDONED] = Outcome.FAILED
         summed = cohort.secure_sum.facts() if cohort.secure_sum is not None else None
-        code = fleet.network[ids]
-        compute_j, radio_j = device_energy(
-            columns,
-            len(ids),
-            fleet.active_power_w[fleet.device_class[ids]],
-            fleet.radio_specs.take(code),
-        )
-        fleet.spend(ids, compute_j + radio_j, active.end_s)
         facts = RoundFacts(
             round_number=cohort.round_number,
             phase=pending.phase,
@@ -289,26 +342,10 @@ class Training:
             host_rss_bytes=rss_bytes(),
             stage_s=active.stage_s(),
             epsilon=pending.epsilon,
-            clipped_updates_fraction=self._clipped_fraction(cohort, outcomes),
+            clipped_updates_fraction=self._clipped_fraction(cohort, ended.outcome),
             **_facts_of_sum(summed),
         )
-        members = Cohort(
-            device=ids,
-            device_class=fleet.device_class[ids],
-            network=code,
-            region=fleet.region[ids],
-            outcome=outcomes,
-            stage=np.array(cohort.stage, np.int8),
-            reason=reasons,
-            energy_compute_j=compute_j,
-            energy_radio_j=radio_j,
-            memory_bytes=cohort.work.memory_bytes,
-            examples=np.where(np.isnan(losses), 0, cohort.examples),
-            loss=losses,
-        )
-        batches = round_batches(facts, members, fleet.names, columns)
-        self._writer.write_round(batches)
-        self._observer.on_round(round_summary(batches.row))
+        self._records.write(facts, ended)
 
     def _clipped_fraction(self, cohort: SimulatedCohort, outcomes: npt.NDArray[np.int8]) -> float | None:
         """Return the share of the applied updates whose norm was clipped; None where norms are not."""
@@ -337,6 +374,24 @@ class Training:
         return target is not None and any(
             _is_target(target.threshold.metric, v) and target.reached(v.value) for v in values
         )
+
+
+def ended_of(cohort: SimulatedCohort) -> Ended:
+    """Return how the devices of a cohort ended, once all of them are done."""
+    n = len(cohort.ids)
+    return Ended(
+        ids=cohort.ids,
+        # By way of bytes: numpy reads the members of an enum one by one, ten times as slowly.
+        outcome=np.frombuffer(bytearray(cohort.outcome), np.int8),
+        stage=np.array(cohort.stage, np.int8),
+        reason=np.frombuffer(bytearray(cohort.reason), np.int8),
+        loss=np.array(cohort.loss),
+        examples=cohort.examples,
+        memory_bytes=cohort.work.memory_bytes,
+        work_share=np.full(n, np.nan) if cohort.work_share is None else cohort.work_share,
+        staleness=np.full(n, np.nan),
+        columns=cohort.log.columns(),
+    )
 
 
 def _facts_of_sum(summed: SumFacts | None) -> dict[str, Any]:

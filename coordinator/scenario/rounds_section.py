@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from coordinator.scenario.errors import FieldProblemsError, Problem
 from coordinator.scenario.model import Section, require
+from coordinator.scenario.pacing_section import Buffered, Pacing, Synchronous
 from coordinator.scenario.secure_section import SecureAggregation
 from coordinator.scenario.selection_section import RandomSelection, SelectionOrWord
 from coordinator.scenario.thresholds import Threshold, parse_expectation, parse_metric
@@ -185,6 +186,7 @@ class Rounds(Section):
         default=60.0, description="simulated time from invitation to last report"
     )
     selection: SelectionOrWord = Field(default=RandomSelection(), description="who is invited")
+    pacing: Pacing = Field(default=Synchronous(), description="how stragglers are dealt with")
     max_wait: Seconds = Field(
         default=86400.0, description="longest wait for devices when nobody is available; then the run stops"
     )
@@ -227,7 +229,12 @@ class Rounds(Section):
     @property
     def learns(self) -> bool:
         """Whether what devices reported before decides who is invited."""
-        return self.selection.learns
+        return self.selection.learns or self.pacing.learns
+
+    @property
+    def grace_s(self) -> float | None:
+        """How long a round goes on once its quorum is met, seconds; None: to its cohort or deadline."""
+        return None if isinstance(self.pacing, Buffered) else self.pacing.grace
 
     @property
     def invited(self) -> int:
