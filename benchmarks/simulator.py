@@ -331,6 +331,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             retry=loaded.scenario.rounds.retry,
             keep_alive=True,
             faults={"": ()},
+            shields={},
             secure_sums={"": None},
             privacy=None,
             partial_work=None,

@@ -20,13 +20,14 @@ from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.experience import Experience
+from coordinator.shielding import Shield
 from coordinator.sums.base import RoundOfSums, SecureSums
 from coordinator.workload import TrainingKernel, Workload
 from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.simulated import SimulatedDevice
-from edge.learning.base import ClientUpdate
+from edge.learning.base import ClientUpdate, together
 from edge.log import WIDTH, Column, EventLog
 from edge.message_kinds import AnyMessage
 from edge.messages import Invite, Report
@@ -70,6 +71,8 @@ class Simulation:
     """What goes wrong on purpose in each phase, by its name."""
     secure_sums: Mapping[str, SecureSums | None]
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
+    shields: Mapping[str, Shield]
+    """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
     privacy: RunPrivacy | None
     """What devices do to their updates before anybody sees them; None: nothing."""
     partial_work: PartialWork | None
@@ -123,6 +126,15 @@ class SimulatedCohort:
         if sums is not None:
             self.secure_sum = sums.round(round_number)
             self.work = replace(self.work, memory_bytes=self.work.memory_bytes + sums.input_bytes)
+        self.shield = shield = simulation.shields.get(phase)
+        """Who reports in the clear beside the sum; None: nobody."""
+        shielded = None
+        if shield is not None:
+            shielded = shield.passes(ids)
+            # Whatever comes out, a device does the same work and has room for either way: nothing but the
+            # choice tells the judgement.
+            room_bytes = self.work.memory_bytes + shield.table_bytes
+            self.work = together(shield.work(ids), replace(self.work, memory_bytes=room_bytes))
         self.plan = fleet.plan(
             ids,
             self.loop.now_s,
@@ -130,6 +142,7 @@ class SimulatedCohort:
             self.work,
             self.examples,
             cryptography=sums is not None,
+            shielded=shielded,
         )
         strike(simulation.faults[phase], self.plan, simulation.seed, ids, round_number)
         self.conditions = fleet.link_conditions(ids)
@@ -146,8 +159,14 @@ class SimulatedCohort:
         """Whom the invitation reaches."""
         self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
-        self.protect = None if simulation.privacy is None else self._protect
+        self.protect: Callable[[SimulatedDevice, ClientUpdate], ClientUpdate | Reason] | None = None
+        if simulation.privacy is not None:
+            self.protect = self._protect
+        elif shield is not None:
+            self.protect = self._lay_out
         """Makes of a device's update what may be seen of it; None where everything may."""
+        self.keep = workload.keep
+        """Puts what a device keeps between rounds into its storage; None: devices keep nothing."""
         self.clipped = np.zeros(len(ids), dtype=np.bool_)
         """Whose update was longer than the privacy of the run allows."""
         self._applied: list[int] = []
@@ -337,6 +356,11 @@ class SimulatedCohort:
             return Reason.NOT_FINITE
         return protected
 
+    def _lay_out(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
+        """Return the update as it is reported in the clear, or as the sum takes it."""
+        assert self.shield is not None
+        return update if self.plan.shielded[device.slot] else self.shield.summed(update)
+
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:
         """Take note of a bug in an actor: the run cannot go on."""
         self._simulation.crashed(f"in the actor of device {device.device}", error)
@@ -362,7 +386,7 @@ class SimulatedCohort:
         assert self.round is not None
         machine = self.round.machine
         if isinstance(machine, SecureRoundMachine):
-            self._applied = np.flatnonzero(np.isin(self.ids, list(machine.applied))).tolist()
+            self._applied += np.flatnonzero(np.isin(self.ids, list(machine.summed))).tolist()
         for slot in self._applied:
             # Whoever went away before its receipt does not know it, but its report counts.
             self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE

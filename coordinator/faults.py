@@ -8,11 +8,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
+from coordinator.metrics.schemas import SUM_STAGES
+from coordinator.scenario.faults_section import Fault, stages_of
 from coordinator.scenario.schema import Scenario
 from edge.device.round_services import CohortPlan
 from edge.rng import hashed_uniform, stream_key
-from edge.vocabulary import Stage, label
+from edge.vocabulary import Stage, Way, label
 
 Ids = npt.NDArray[np.int64]
 
@@ -30,6 +31,8 @@ _ORDER: Final = (
     Stage.ACKNOWLEDGE,
 )
 """The stages as a device comes to them."""
+_WAY_OF_STAGE: Final = {Stage.REPORT: Way.CLEAR, **dict.fromkeys(SUM_STAGES, Way.SECURE)}
+"""The stages that are those of one way."""
 _RANK: Final = {int(stage): rank for rank, stage in enumerate(_ORDER)}
 
 
@@ -37,7 +40,7 @@ def faults_by_phase(scenario: Scenario) -> dict[str, tuple[Fault, ...]]:
     """Return the faults that can strike in each phase: those meant for it at a stage that its rounds have."""
     found = {}
     for phase in [phase.name for phase in scenario.phases] or [""]:
-        stages = STAGES_OF_MODE[scenario.secure_in(phase).mode]
+        stages = stages_of(scenario.secure_in(phase))
         meant = (fault for fault in scenario.faults if fault.during in (None, phase))
         found[phase] = tuple(fault for fault in meant if fault.at_stage in stages)
     return found
@@ -47,7 +50,8 @@ def strike(faults: Sequence[Fault], plan: CohortPlan, seed: int, ids: Ids, round
     """Let faults strike: note in ``plan`` who vanishes, at which stage and how far into it.
 
     Exactly the fault's share of the ``ids`` (int64 [n]) is drawn, anew in every round. A device that would go
-    away sooner anyway does.
+    away sooner anyway does, and one that does not come to the stage is spared: where some report in the
+    clear and others sum securely, these have stages of their own.
     """
     for fault in faults:
         stage = _STAGE_OF_LABEL[fault.at_stage]
@@ -56,7 +60,10 @@ def strike(faults: Sequence[Fault], plan: CohortPlan, seed: int, ids: Ids, round
         count = round(round(fault.on.fraction * len(ids), 9))
         drawn = np.argsort(hashed_uniform(key, ids, round_number, 0), kind="stable")[:count]
         fractions: list[float] = hashed_uniform(key, ids, round_number, 1).tolist()
+        way = _WAY_OF_STAGE.get(stage)
         for slot in np.sort(drawn).tolist():
+            if plan.shielded and way is not None and plan.shielded[slot] != (way is Way.CLEAR):
+                continue
             planned = plan.drop_stage[slot]
             when = (_RANK[stage], fractions[slot])
             if planned < 0 or when < (_RANK[planned], plan.drop_fraction[slot]):

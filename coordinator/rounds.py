@@ -36,7 +36,8 @@ class Verdict(enum.Enum):
 class RoundPlan:
     """What a round wants: ``target`` reports, at least ``quorum``, within ``deadline_s`` (relative).
 
-    With ``grace_s`` it is over that long after the quorum was met, at the latest.
+    With ``grace_s`` it is over that long after the quorum was met, at the latest. ``mixed`` says of a round
+    with a secure sum that devices may report in the clear beside it.
     """
 
     run_id: str
@@ -45,6 +46,7 @@ class RoundPlan:
     quorum: int
     deadline_s: float
     grace_s: float | None = None
+    mixed: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.quorum <= self.target:

@@ -175,6 +175,7 @@ def _simulate(
             keep_alive=scenario.connection.keep_alive,
             faults=faults_by_phase(scenario),
             secure_sums=assembly.secure_sums,
+            shields=assembly.shields,
             privacy=assembly.privacy,
             partial_work=training.partial_work,
             experience=training.experience,

@@ -35,7 +35,7 @@ from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.base import Knowledge
 from coordinator.selection.experience import Experience
 from coordinator.selection.registry import make_selector
-from coordinator.sums.base import SumFacts, aggregate_of
+from coordinator.sums.base import SumFacts, aggregate_of, joined, summed_specs
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
@@ -93,7 +93,7 @@ class Training:
         self._fixed = assembly.workload.algorithm.fixed()
         if self._fixed:
             assembly.fleet.bare[:] = True
-        self._specs = assembly.workload.algorithm.upload_spec(np.ones(1, np.int64))
+        self._specs = summed_specs(assembly.workload.algorithm)
         self._writer = writer
         self._observer = observer
         self._records = RoundRecords(assembly.fleet, writer, observer)
@@ -257,6 +257,7 @@ class Training:
             quorum=rounds.quorum_reports,
             deadline_s=rounds.deadline,
             grace_s=rounds.grace_s,
+            mixed=phase in simulation.shields,
         )
         kernel = self._workload.training(self.state, number)
         cohort = SimulatedCohort(simulation, ids, number, phase, kernel, self._cohort_done)
@@ -297,8 +298,10 @@ class Training:
     def _aggregate(self, active: ActiveRound, number: int) -> Aggregate:
         """Return the sum of a completed round."""
         machine = active.machine
-        if isinstance(machine, SecureRoundMachine):
+        if isinstance(machine, SecureRoundMachine) and machine.summed:
             aggregate = aggregate_of(machine.aggregation.sums(), self._specs)
+            if machine.clear:
+                aggregate = joined(active.accumulator.result(), aggregate)
         else:
             aggregate = active.accumulator.result()
         return aggregate if self._privacy is None else self._privacy.noised(aggregate, number)
@@ -325,7 +328,7 @@ class Training:
             given_up = ended.outcome == Outcome.COMPLETED
             ended.outcome[given_up] = Outcome.ABANDONED
             ended.reason[given_up] = active.machine.reason
-        else:
+        elif not (isinstance(active.machine, SecureRoundMachine) and active.machine.failure):
             # A secure sum can end early for a device and yet be made without it.
             ended.outcome[ended.outcome == Outcome.ABANDONED] = Outcome.FAILED
         summed = cohort.secure_sum.facts() if cohort.secure_sum is not None else None

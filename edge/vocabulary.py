@@ -58,7 +58,7 @@ class Outcome(enum.IntEnum):
     SURPLUS = 6
     """The round had all the reports it wanted before this one; not applied."""
     ABANDONED = 7
-    """The round was given up below its quorum; whatever the device reported was not applied."""
+    """The round, or the secure sum in it, was given up; whatever the device reported was not applied."""
 
 
 class RoundOutcome(enum.IntEnum):
@@ -112,6 +112,8 @@ class Reason(enum.IntEnum):
     """Too few devices were left for secure aggregation to be safe, or to finish."""
     PROTOCOL = 19
     """Somebody broke the protocol of secure aggregation, and it was noticed."""
+    OTHER_WAY = 20
+    """The device takes part the other way: its update was reported in the clear, or is in a secure sum."""
 
 
 class EventKind(enum.IntEnum):
@@ -173,6 +175,15 @@ class EventKind(enum.IntEnum):
     """The encrypted sum travelled down to a device that can decrypt it."""
     DECRYPTED_SUM = 27
     """The decrypted sum travelled up."""
+
+
+class Way(enum.IntEnum):
+    """How an update comes to the coordinator."""
+
+    CLEAR = 0
+    """As a report that the coordinator reads."""
+    SECURE = 1
+    """Masked or encrypted, so that only a sum can be read."""
 
 
 class Direction(enum.IntEnum):

@@ -7,6 +7,7 @@ from typing import Final
 from pydantic import Field
 
 from coordinator.scenario.model import Section
+from coordinator.scenario.secure_section import Masking, SecureAggregation
 from device_profiles.fields import PositiveFraction, Text
 from edge.vocabulary import Stage, label
 
@@ -26,6 +27,13 @@ STAGES_OF_MODE: Final = {
     "ckks": _labels(*_ALWAYS, Stage.MASKED_INPUT, Stage.UNMASK),
 }
 """The stages at which a device can be struck, by the mode of secure aggregation."""
+
+
+def stages_of(section: SecureAggregation) -> tuple[str, ...]:
+    """Return the stages at which a device can be struck where updates are summed as ``section`` says."""
+    stages = STAGES_OF_MODE[section.mode]
+    mixed = isinstance(section, Masking) and section.shielded is not None
+    return (*stages, label(Stage.REPORT)) if mixed else stages
 
 
 class Victims(Section):

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.scenario.errors import Problem, did_you_mean
-from coordinator.scenario.faults_section import STAGES_OF_MODE
+from coordinator.scenario.faults_section import stages_of
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.privacy_section import CentralGaussian, DistributedDiscreteGaussian
-from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation
+from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
 from coordinator.scenario.selection_section import RandomSelection
 from device_profiles.documents import Path
 from device_profiles.quantities import quoted
@@ -56,9 +56,12 @@ def secure_problems(scenario: Scenario) -> Iterator[Problem]:
     """Yield what keeps updates from being summed as the scenario says."""
     sections = list(secure_sections(scenario))
     dense = METHODS[method_name(scenario.learning)].dense(scenario.learning)
-    if not dense and any(section.mode != "off" for _, section in sections):
+    if not dense and any(section.mode != "off" and _shielded(section) is None for _, section in sections):
         message = "a sparse update names the items that a device rated, and cannot be summed securely"
         yield Problem(("learning", "upload"), message, "write 'upload: dense' in learning")
+    for place, section in sections:
+        if _shielded(section) is not None:
+            yield from _shield_problems(scenario, (*place, "shielded"))
     planned = [(place, section) for place, section in sections if isinstance(section, Masking | Ckks)]
     if planned and scenario.rounds.cohort < HONEST_AT_LEAST:
         message = f"a secure sum needs {HONEST_AT_LEAST} devices or more, not {scenario.rounds.cohort}"
@@ -66,6 +69,20 @@ def secure_problems(scenario: Scenario) -> Iterator[Problem]:
         return
     for place, section in planned:
         yield from _plan_problems(scenario, place, section)
+
+
+def _shielded(section: SecureAggregation) -> Shielded | None:
+    return section.shielded if isinstance(section, Masking) else None
+
+
+def _shield_problems(scenario: Scenario, place: Path) -> Iterator[Problem]:
+    """Yield why no device of a scenario may report in the clear beside a sum."""
+    if method_name(scenario.learning) != "fedmmf":
+        message = "judges the masks of fedmmf, and this method has none; leave it out"
+        yield Problem(place, message, None, of_key=True)
+    elif scenario.privacy is not None:
+        message = "a report in the clear would be outside the sum that the noise of 'privacy' protects"
+        yield Problem(place, message, "leave one of them out", of_key=True)
 
 
 def _plan_problems(scenario: Scenario, place: Path, section: Masking | Ckks) -> Iterator[Problem]:
@@ -130,8 +147,8 @@ def fault_problems(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(("faults", index, "during"), f"unknown phase {quoted(fault.during)}", hint)
             continue
         struck = phases if fault.during is None else [fault.during]
-        modes = dict.fromkeys(scenario.secure_in(phase).mode for phase in struck or [""])
-        stages = list(dict.fromkeys(stage for mode in modes for stage in STAGES_OF_MODE[mode]))
+        sections = dict.fromkeys(scenario.secure_in(phase) for phase in struck or [""])
+        stages = list(dict.fromkeys(stage for section in sections for stage in stages_of(section)))
         if fault.at_stage not in stages:
             message = f"no device comes to the stage {quoted(fault.at_stage)} there"
             yield Problem(("faults", index, "at_stage"), message, f"write one of {', '.join(stages)}")

@@ -375,13 +375,20 @@ class SimulatedDevice(DeviceLink):
         self.loss = result.loss
         self._computing = None
         self._log_event(_COMPUTED, _COMPUTE, start_s, _NONE)
+        if services.keep is not None and result.local is not None:
+            # Now, not when the report has arrived: a device cannot know whether it will.
+            services.keep(self.device, result.local)
+            result = result._replace(local=None)
         protect = services.protect
         return result if protect is None else protect(self, result)
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round; None where updates are reported."""
-        sums = self._services.secure_sum
-        return None if sums is None else sums.participant(self.device, model)
+        services = self._services
+        sums, shielded = services.secure_sum, services.plan.shielded
+        if sums is None or (shielded and shielded[self.slot]):
+            return None
+        return sums.participant(self.device, model)
 
     async def prepare(self, answer: Answer) -> None:
         """Take the device's time for what ``answer`` had it compute."""
