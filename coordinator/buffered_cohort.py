@@ -41,18 +41,37 @@ class BufferedCohort(SimulatedCohort):
     ) -> None:
         super().__init__(simulation, ids, version, phase, kernel, listener.cohort_done)
         self._listener = listener
+        self._held: list[int] | None = None
+        """Slots of devices that have ended while a frame of theirs is being judged."""
 
     def deliver(self, delivery: Delivery) -> None:
-        """Hand a frame to the coordinator, and tell of a report that was taken."""
+        """Hand a frame to the coordinator, and tell of a report that was taken.
+
+        A device whose receipt cannot be sent ends before it is known that its report was taken: of its end
+        is told after that, and after the last record.
+        """
+        self._open += 1
+        self._held = held = []
         before = len(self._applied)
         super().deliver(delivery)
+        self._held = None
         if len(self._applied) > before:
             self._listener.applied(self, self._applied[-1])
+        for slot in held:
+            self._tell_of_end(slot)
+        self._closed_one()
 
     def finished(self, device: SimulatedDevice) -> None:
         """Take note that ``device`` has ended its participation, and tell of it."""
+        self._open += 1
         super().finished(device)
-        slot = device.slot
+        if self._held is not None:
+            self._held.append(device.slot)
+        else:
+            self._tell_of_end(device.slot)
+        self._closed_one()
+
+    def _tell_of_end(self, slot: int) -> None:
         if slot in self._applied:
             # Whoever went away before its receipt does not know it, but its report counts.
             self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE

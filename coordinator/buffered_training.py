@@ -74,6 +74,18 @@ class _Step:
     """Devices whose reports were applied and that are not done yet."""
 
 
+@dataclass(slots=True)
+class _Search:
+    """How the search for devices goes while a step is under way."""
+
+    step: int
+    look_s: float
+    """When to look next."""
+    attempt: int = 0
+    vain: int = 0
+    """Looks since the last one that found anybody."""
+
+
 class BufferedTraining(Training):
     """Keeps a number of devices at work and applies their reports as the buffer fills."""
 
@@ -93,44 +105,53 @@ class BufferedTraining(Training):
         self._in_flight: dict[tuple[BufferedCohort, int], _Step | None] = {}
         """Devices at work, and the step that their report was applied in."""
         self._stop: StopReason | None = None
+        self._busy_until_s = 0.0
+        """When a device was last known to be at work."""
 
     # -- the story ---------------------------------------------------------------------------------------
 
     async def _rounds(self, simulation: Simulation) -> StopReason:
-        loop, rounds = simulation.loop, self._scenario.rounds
+        loop, max_wait_s = simulation.loop, self._scenario.rounds.max_wait
         self._begin_step(loop.now_s)
-        attempt = vain = 0
-        look_s = idle_since_s = loop.now_s
+        search = _Search(0, loop.now_s)
         while self._stop is None:
             now_s, step = loop.now_s, self._steps[-1].number
             if self._out_of_time(loop):
                 self._end(self._end_of_time)
                 break
-            free = self._pacing.concurrency - self._at_work
+            if search.step != step:
+                search = _Search(step, now_s)
             everybody_asked = bool(self._asked.all())
-            if free > 0 and not everybody_asked and now_s >= look_s:
-                drawn = self._selector.draw(free, step, attempt, now_s, self._not_asked)
-                attempt += 1
-                vain = 0 if len(drawn) else vain + 1
-                if len(drawn):
-                    self._invite(drawn)
-                if len(drawn) < free:
-                    # Too few for now. Whoever ends in the meantime has been asked: no need to look sooner.
-                    look_s = now_s + self._wait_s(now_s, step, max(vain - 1, 0))
-            waits = look_s > now_s and not everybody_asked
-            if self._at_work:
-                idle_since_s = now_s
-            elif everybody_asked and not self._in_flight:
-                self._close(now_s)  # nobody is left who could add to it
-            elif waits and look_s > idle_since_s + rounds.max_wait:
-                self._end(StopReason.NOBODY_AVAILABLE)
-            if self._steps and self._steps[-1].number == step and self._stop is None:
-                await self._pause(look_s - now_s if waits else None)
-            if self._steps and self._steps[-1].number != step:
-                attempt = vain = 0
-                look_s = loop.now_s
+            if not everybody_asked and now_s >= search.look_s:
+                self._look_for_devices(search, now_s)
+                everybody_asked = bool(self._asked.all())
+            waits = search.look_s > now_s and not everybody_asked
+            if not self._at_work:
+                if everybody_asked and not self._in_flight:
+                    self._close(now_s)  # nobody is left who could add to it
+                    continue
+                if waits and search.look_s > self._busy_until_s + max_wait_s:
+                    self._end(StopReason.NOBODY_AVAILABLE)
+                    break
+            until_s = min(search.look_s if waits else math.inf, self._end_of_time_s)
+            await self._pause(until_s - now_s if math.isfinite(until_s) else None)
         assert self._stop is not None
         return self._stop
+
+    def _look_for_devices(self, search: _Search, now_s: float) -> None:
+        """Invite as many devices as may be at work besides those that are, if there are so many."""
+        free = self._pacing.concurrency - self._at_work
+        if free <= 0:
+            return
+        drawn = self._selector.draw(free, search.step, search.attempt, now_s, self._not_asked)
+        search.attempt += 1
+        if len(drawn):
+            search.vain = 0
+            self._invite(drawn)
+        if len(drawn) < free:
+            # Too few for now. Whoever ends in the meantime has been asked: no need to look sooner.
+            search.look_s = now_s + self._wait_s(now_s, search.step, search.vain)
+            search.vain += 1
 
     @property
     def _at_work(self) -> int:
@@ -142,6 +163,7 @@ class BufferedTraining(Training):
     def _invite(self, ids: Ids) -> None:
         """Invite devices to train on the latest model."""
         simulation, step = self._simulation, self._steps[-1]
+        self._busy_until_s = simulation.loop.now_s
         self._asked[ids] = True
         self._selector.invited(ids)
         version = self._versions.get(step.number)
@@ -184,7 +206,8 @@ class BufferedTraining(Training):
         self._steps.append(_Step(number, phase, now_s, time.perf_counter()))
 
     def _changed(self) -> None:
-        """Take the step as soon as the buffer is full; called after every report."""
+        """Take the step as soon as the buffer is full; called whenever a device is no longer at work."""
+        self._busy_until_s = self._simulation.loop.now_s
         if self._stop is None and self._buffer.reports >= self._scenario.rounds.cohort:
             self._close(self._simulation.loop.now_s)
         self._idle.set()

@@ -194,9 +194,14 @@ class Training:
     def _end_of_time(self) -> StopReason:
         return StopReason.TIME_LIMIT if self._scenario.phase_time_s is None else StopReason.LAST_ROUND
 
-    def _out_of_time(self, loop: VirtualClockLoop) -> bool:
+    @property
+    def _end_of_time_s(self) -> float:
+        """When the run ends, whatever it has come to; ``inf`` where the scenario sets no limit."""
         limits = (self._scenario.rounds.simulated_time_limit, self._scenario.phase_time_s)
-        return any(limit is not None and loop.now_s >= limit for limit in limits)
+        return min((limit for limit in limits if limit is not None), default=math.inf)
+
+    def _out_of_time(self, loop: VirtualClockLoop) -> bool:
+        return loop.now_s >= self._end_of_time_s
 
     async def _select(self, loop: VirtualClockLoop, number: int) -> Ids | None:
         """Return the devices to invite, waiting for enough of them; None when the wait was too long."""
