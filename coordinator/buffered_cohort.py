@@ -51,7 +51,8 @@ class BufferedCohort(SimulatedCohort):
         is told after that, and after the last record.
         """
         self._open += 1
-        self._held = held = []
+        held: list[int] = []
+        self._held = held
         before = len(self._applied)
         super().deliver(delivery)
         self._held = None
