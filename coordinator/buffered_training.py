@@ -105,6 +105,7 @@ class BufferedTraining(Training):
         self._in_flight: dict[tuple[BufferedCohort, int], _Step | None] = {}
         """Devices at work, and the step that their report was applied in."""
         self._stop: StopReason | None = None
+        self._search = _Search(0, 0.0)
         self._busy_until_s = 0.0
         """When a device was last known to be at work."""
 
@@ -113,14 +114,14 @@ class BufferedTraining(Training):
     async def _rounds(self, simulation: Simulation) -> StopReason:
         loop, max_wait_s = simulation.loop, self._scenario.rounds.max_wait
         self._begin_step(loop.now_s)
-        search = _Search(0, loop.now_s)
         while self._stop is None:
             now_s, step = loop.now_s, self._steps[-1].number
             if self._out_of_time(loop):
                 self._end(self._end_of_time)
                 break
+            search = self._search
             if search.step != step:
-                search = _Search(step, now_s)
+                search = self._search = _Search(step, now_s)
             everybody_asked = bool(self._asked.all())
             if not everybody_asked and now_s >= search.look_s:
                 self._look_for_devices(search, now_s)
@@ -149,7 +150,7 @@ class BufferedTraining(Training):
             search.vain = 0
             self._invite(drawn)
         if len(drawn) < free:
-            # Too few for now. Whoever ends in the meantime has been asked: no need to look sooner.
+            # Too few for now.
             search.look_s = now_s + self._wait_s(now_s, search.step, search.vain)
             search.vain += 1
 
@@ -281,6 +282,9 @@ class BufferedTraining(Training):
             self._steps[-1].members.append((cohort, slot, math.nan))
         else:
             step.unfinished -= 1
+        if not self._asked[cohort.ids[slot]]:
+            # It trained on an earlier model: here is somebody who can be asked.
+            self._search.look_s = self._simulation.loop.now_s
         self._write_finished()
         self._idle.set()
 
