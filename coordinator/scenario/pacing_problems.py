@@ -61,6 +61,9 @@ def _buffered_problems(scenario: Scenario, pacing: Buffered) -> Iterator[Problem
     if scenario.privacy is not None:
         message = "what privacy has been spent is accounted for by rounds, which a buffer does not have"
         yield Problem(mode, message, "write another mode, or leave privacy out")
+    if getattr(scenario.learning, "stop_gradient_norm", 0.0) > 0:
+        message = "reports on several models do not add up to a gradient, whose norm could be looked at"
+        yield Problem(("learning", "stop_gradient_norm"), message, "leave it out, or write another pacing")
     if rounds.over_select > 1:
         message = "nobody is invited in vain with buffered pacing; leave it out"
         yield Problem(("rounds", "over_select"), message, None, of_key=True)
