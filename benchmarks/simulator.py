@@ -41,6 +41,7 @@ import numpy as np
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
 from coordinator.cohort import SimulatedCohort, Simulation
+from coordinator.faults.striking import FaultsOfRun
 from coordinator.rounds import RoundPlan
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario, load
@@ -330,7 +331,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             coordinator=coordinator,
             retry=loaded.scenario.rounds.retry,
             keep_alive=True,
-            faults={"": ()},
+            faults=FaultsOfRun(loaded.scenario, assembly.fleet),
             shields={},
             secure_sums={"": None},
             privacy=None,

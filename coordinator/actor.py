@@ -230,8 +230,17 @@ class Coordinator:
             self._notice_end(active)
 
     def forget(self, round_number: int) -> None:
-        """Stop answering for a round: all of its devices are done."""
-        del self._rounds[round_number]
+        """Stop answering for a round: all of its devices are done, or were before a crash."""
+        self._rounds.pop(round_number, None)
+
+    def crash(self) -> None:
+        """Lose everything that is under way: rounds that are not over are abandoned, none is answered for."""
+        for active in self._rounds.values():
+            active.machine.abandon(Reason.COORDINATOR_CRASH)
+            active.channels.clear()
+            self._notice_end(active)
+        self._rounds.clear()
+        self._latest = None
 
     def _deadline_passed(self, active: ActiveRound) -> None:
         machine = active.machine
@@ -299,6 +308,14 @@ class Coordinator:
         if plan.grace_s is not None and machine.reports == plan.quorum and not machine.over:
             loop = asyncio.get_running_loop()
             active.stage_timer = loop.call_later(plan.grace_s, self._deadline_passed, active)
+
+    def garbage_received(self, channel: Channel, round_number: int) -> Reason:
+        """Refuse bytes that are no frame: the device that sent them takes no further part in the round."""
+        active = self._rounds.get(round_number)
+        if active is not None:
+            self.lost(round_number, channel.device)
+            active.answer(channel, Reason.GARBAGE)
+        return Reason.GARBAGE
 
     def _notice_end(self, active: ActiveRound) -> None:
         if active.changed is not None:

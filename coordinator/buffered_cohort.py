@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Protocol
 
 import numpy as np
@@ -41,24 +42,31 @@ class BufferedCohort(SimulatedCohort):
     ) -> None:
         super().__init__(simulation, ids, version, phase, kernel, listener.cohort_done)
         self._listener = listener
-        self._held: list[int] | None = None
-        """Slots of devices that have ended while a frame of theirs is being judged."""
+        self._unjudged: Counter[int] = Counter()
+        """Frames of each slot that have arrived and that the coordinator has not judged yet."""
+        self._ended: set[int] = set()
+        """Slots of devices that have ended while a frame of theirs was not judged yet."""
 
     def deliver(self, delivery: Delivery) -> None:
-        """Hand a frame to the coordinator, and tell of a report that was taken.
+        """Hand a frame to the coordinator, which may take its time to judge it."""
+        self._unjudged[delivery.link.slot] += 1
+        super().deliver(delivery)
 
-        A device whose receipt cannot be sent ends before it is known that its report was taken: of its end
-        is told after that, and after the last record.
+    def _handle(self, device: SimulatedDevice, delivery: Delivery) -> None:
+        """Let the coordinator judge a frame, and tell of a report that was taken.
+
+        A device can end before that is known, for example because its receipt cannot be sent: of its end is
+        told after that, and after its last record.
         """
         self._open += 1
-        held: list[int] = []
-        self._held = held
+        slot = device.slot
         before = len(self._applied)
-        super().deliver(delivery)
-        self._held = None
+        super()._handle(device, delivery)
         if len(self._applied) > before:
-            self._listener.applied(self, self._applied[-1])
-        for slot in held:
+            self._listener.applied(self, slot)
+        self._unjudged[slot] -= 1
+        if slot in self._ended and not self._unjudged[slot]:
+            self._ended.discard(slot)
             self._tell_of_end(slot)
         self._closed_one()
 
@@ -66,8 +74,8 @@ class BufferedCohort(SimulatedCohort):
         """Take note that ``device`` has ended its participation, and tell of it."""
         self._open += 1
         super().finished(device)
-        if self._held is not None:
-            self._held.append(device.slot)
+        if self._unjudged[device.slot]:
+            self._ended.add(device.slot)
         else:
             self._tell_of_end(device.slot)
         self._closed_one()

@@ -21,8 +21,9 @@ from coordinator.actor import ActiveRound
 from coordinator.assembly import Assembly
 from coordinator.buffered_cohort import BufferedCohort
 from coordinator.cohort import SimulatedCohort, Simulation
+from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
-from coordinator.metrics.facts import RoundFacts
+from coordinator.metrics.facts import FaultStrike, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from coordinator.pacing.buffer import Buffer, Doorway, VersionMachine, staleness_weight
 from coordinator.progress import RunObserver
@@ -338,7 +339,18 @@ class BufferedTraining(Training):
             wall_s=step.wall_s,
             host_rss_bytes=rss_bytes(),
         )
-        self._records.write(facts, ended)
+        self._records.write(facts, ended, self._strikes(step))
+
+    def _strikes(self, step: _Step) -> list[FaultStrike]:
+        """Return what was done on purpose to the devices of a step."""
+        slots: dict[BufferedCohort, set[int]] = {}
+        for cohort, slot, _ in step.members:
+            slots.setdefault(cohort, set()).add(slot)
+        strikes: list[FaultStrike] = []
+        for cohort, mine in slots.items():
+            if cohort.faults is not None:
+                strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids, mine)
+        return strikes
 
 
 def _joined(members: list[tuple[BufferedCohort, int, float]]) -> Ended:

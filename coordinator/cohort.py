@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.actor import ActiveRound, Broadcast, Coordinator
-from coordinator.faults import strike
+from coordinator.faults.base import Setting
+from coordinator.faults.striking import FaultsOfRun
 from coordinator.fleet import Fleet
 from coordinator.foreseen import foreseen_frames
 from coordinator.pacing.partial_work import PartialWork
 from coordinator.privacy import RunPrivacy
-from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.experience import Experience
@@ -26,15 +26,16 @@ from coordinator.workload import TrainingKernel, Workload
 from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
-from edge.device.simulated import SimulatedDevice
+from edge.device.simulated import RECEIPT_PATIENCE, SimulatedDevice
 from edge.learning.base import ClientUpdate, together
 from edge.log import WIDTH, Column, EventLog
-from edge.message_kinds import AnyMessage
+from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import Invite, Report
 from edge.rng import stream_key
 from edge.secagg.errors import NotFiniteError
 from edge.secagg_messages import AdvertiseKeys, MaskedInput
 from edge.transport.cohort import CohortLinks
+from edge.transport.disturbances import Disturbances
 from edge.transport.link import Delivery, SimulatedNetwork
 from edge.transport.loss import MAX_BACKOFFS
 from edge.transport.tcp_model import SYN_BYTES
@@ -51,6 +52,8 @@ _UPDATES = frozenset((Report, AdvertiseKeys, EncryptedInput))
 _ANSWERS = (Reason.NONE, Reason.DEADLINE, Reason.COHORT_FULL)
 """How the coordinator judges an update that answers the invitation, be it too late."""
 Floats = npt.NDArray[np.float64]
+_NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)
+"""Why a device goes away in a way that the coordinator notices at once."""
 
 
 @dataclass(slots=True)
@@ -67,8 +70,8 @@ class Simulation:
     coordinator: Coordinator
     retry: Retry
     keep_alive: bool
-    faults: Mapping[str, Sequence[Fault]]
-    """What goes wrong on purpose in each phase, by its name."""
+    faults: FaultsOfRun
+    """What goes wrong on purpose."""
     secure_sums: Mapping[str, SecureSums | None]
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
     shields: Mapping[str, Shield]
@@ -81,6 +84,8 @@ class Simulation:
     """Is told what arrives from each device; None where nobody learns from it."""
     crashed: Callable[[str, BaseException], None]
     """Told of a bug: where, and what was raised."""
+    crash: Callable[[int, float], None] = lambda _fault, _down_s: None
+    """Lets the coordinator crash because of a fault, for so many seconds."""
 
 
 class SimulatedCohort:
@@ -144,7 +149,19 @@ class SimulatedCohort:
             cryptography=sums is not None,
             shielded=shielded,
         )
-        strike(simulation.faults[phase], self.plan, simulation.seed, ids, round_number)
+        self.faults = simulation.faults.strike(
+            phase,
+            Setting(
+                seed=simulation.seed,
+                fleet=fleet,
+                ids=ids,
+                round_number=round_number,
+                now_s=self.loop.now_s,
+                plan=self.plan,
+                memory_bytes=self.work.memory_bytes,
+            ),
+        )
+        """What goes wrong on purpose; None where nothing does."""
         self.conditions = fleet.link_conditions(ids)
         self.links: CohortLinks
         self.log = EventLog()
@@ -172,6 +189,9 @@ class SimulatedCohort:
         self._applied: list[int] = []
         """Slots whose reports the coordinator has taken."""
         self._open = 0
+        self._at_work: dict[int, SimulatedDevice] = {}
+        """The devices that are not done, by slot; only where the coordinator may crash."""
+        self._crashed = False
         fleet.busy[ids] = True
 
     def _limit_work(self, partial_work: PartialWork, kernel: TrainingKernel) -> None:
@@ -218,6 +238,11 @@ class SimulatedCohort:
         reachable = self.plan.reachable
         arrives = reachable & reaches
         plain = arrives & np.array(frame.plain)
+        arrivals: list[float] = arrival_s.tolist()
+        if self.faults is not None:
+            if self.faults.links:
+                links.disturbances = Disturbances(self.faults.links, self.faults.note)
+            plain[self.faults.meeting_invitations(now_s, arrivals)] = False
         followed = arrives & ~plain
         self._record_invitations(invitation, ~followed, arrives, arrival_s)
         for slot in np.flatnonzero(reachable & ~reaches).tolist():
@@ -230,20 +255,30 @@ class SimulatedCohort:
         self._open = int(np.count_nonzero(arrives)) + 1
         self.arrives = arrives
         self._foresee(self.ids[arrives & self.plan.computes].tolist())
-        arrivals: list[float] = arrival_s.tolist()
         for slot in np.flatnonzero(plain).tolist():
-            SimulatedDevice(self, self.devices[slot], slot).expect(message, arrivals[slot])
+            device = SimulatedDevice(self, self.devices[slot], slot)
+            self._keep(device)
+            device.expect(message, arrivals[slot])
         for slot in np.flatnonzero(followed).tolist():
             device = SimulatedDevice(self, self.devices[slot], slot)
+            self._keep(device)
             self.loop.call_later(
-                float(delay_s[slot]), device.push, message, invitation.frame_bytes, invitation.payload_bytes
+                float(delay_s[slot]), device.invite, message, invitation.frame_bytes, invitation.payload_bytes
             )
+            if self.faults is not None:
+                patience_s = RECEIPT_PATIENCE * message.report_within_s
+                self.loop.call_later(patience_s, device.give_up_invitation)
         # The cohort itself is open until the invitations are out, lest it end within this loop.
         self.loop.call_soon(self._closed_one)
 
     def _foresee(self, clients: list[int]) -> None:
         """Announce who will compute, so that they can be computed together."""
         self.compute.foresee(self.kernel, clients)
+
+    def _keep(self, device: SimulatedDevice) -> None:
+        """Remember a device where a crash may have to find it; it is forgotten when it is done."""
+        if self._simulation.faults.crashing:
+            self._at_work[device.slot] = device
 
     def _pauses_s(self) -> Floats:
         """Return when each attempt to connect begins, float64 [attempts], seconds after the first."""
@@ -324,7 +359,38 @@ class SimulatedCohort:
         """Hand a frame to the coordinator and record what it made of it."""
         device = cast(SimulatedDevice, delivery.link)
         self._open += 1  # the answer may end the last device, but not the round before this record
-        reason = self._simulation.coordinator.frame_received(device, delivery.message)
+        faults = self.faults
+        if faults is not None and (faults.handlings or faults.crashes):
+            now_s, stage = self.loop.now_s, KINDS[delivery.message.__class__].stage
+            for crash in faults.crashes[:]:
+                if crash.stage is stage:
+                    faults.crashes.remove(crash)
+                    self._simulation.crash(crash.fault, crash.down_s)
+            handled_s = faults.handled_s(device.slot, stage, now_s)
+            if handled_s > now_s and not self._crashed:
+                self.loop.call_at(handled_s, self._handle, device, delivery)
+                return
+        self._handle(device, delivery)
+
+    def crash(self) -> None:
+        """Let every device at work lose its connection: the coordinator has crashed."""
+        self._crashed = True
+        self._open += 1
+        for _, device in sorted(self._at_work.items()):
+            device.break_off(Reason.COORDINATOR_CRASH)
+        self._closed_one()
+
+    def _handle(self, device: SimulatedDevice, delivery: Delivery) -> None:
+        coordinator = self._simulation.coordinator
+        if self._crashed:
+            # It had come the whole way; what it said is lost with the memory of the coordinator.
+            device.log_frame(delivery, _DISCARDED, Reason.COORDINATOR_CRASH)
+            self._closed_one()
+            return
+        if self.faults is not None and self.faults.corrupts(delivery):
+            reason = coordinator.garbage_received(device, self.round_number)
+        else:
+            reason = coordinator.frame_received(device, delivery.message)
         device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
         kind = type(delivery.message)
         if kind in _UPDATES and self._simulation.experience is not None:
@@ -369,6 +435,7 @@ class SimulatedCohort:
         """Take note that ``device`` has ended its participation."""
         slot = device.slot
         assert device.outcome is not None
+        self._at_work.pop(slot, None)
         self.outcome[slot] = device.outcome
         self.stage[slot] = -1 if device.outcome is Outcome.COMPLETED else device.stage
         self.reason[slot] = device.reason
@@ -379,6 +446,8 @@ class SimulatedCohort:
             fleet.bare[device.device] = False  # what never changes has arrived, and is kept
         if device.outcome is Outcome.DROPPED or not device.connected:
             fleet.connected[device.device] = False
+        if device.reason in _NOTICED and device.outcome is Outcome.DROPPED:
+            self._simulation.coordinator.lost(self.round_number, device.device)
         self._closed_one()
 
     def close(self) -> None:

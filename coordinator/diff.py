@@ -17,7 +17,7 @@ from coordinator.metrics.digest import canonical, whole_columns
 from coordinator.metrics.reader import RunTables
 from coordinator.metrics.schemas import deterministic_fields
 
-_ORDER: Final = ("events", "device_rounds", "evaluations", "inferences", "rounds")
+_ORDER: Final = ("events", "device_rounds", "evaluations", "inferences", "faults", "rounds")
 CONTEXT_ROWS: Final = 3
 
 Row = dict[str, Any]

@@ -195,6 +195,26 @@ class Fleet:
         today = self._spent_on[ids] == int(now_s // DAY_S)
         return np.where(today, self._spent_j[ids], 0.0).astype(np.float64)
 
+    def drain(self, ids: Ids, level: float, now_s: float) -> Floats:
+        """Let the batteries of ``ids`` fall to a level, a share of what they hold, if they are above it.
+
+        Returns how long each computes on what is left, seconds, float64 [n]; ``inf`` on mains power.
+        """
+        code = self.device_class[ids]
+        full_j = self.battery_j[code]
+        left_j = np.minimum(
+            full_j - self._drained_j(ids, now_s), np.where(np.isinf(full_j), full_j, full_j * level)
+        )
+        on_battery = np.isfinite(full_j)
+        drained = ids[on_battery]
+        self._spent_j[drained] = (full_j - left_j)[on_battery]
+        self._spent_on[drained] = int(now_s // DAY_S)
+        return np.asarray(np.maximum(left_j, 0.0) / self.active_power_w[code])
+
+    def memory_fits(self, ids: Ids, memory_bytes: Ids, factor: float) -> npt.NDArray[np.bool_]:
+        """Return whether each task fits in what ``factor`` leaves of the memory of ``ids``, bool [n]."""
+        return fits(memory_bytes, (self._ram_bytes[self.device_class[ids]] * factor).astype(np.int64))
+
     def link_specs(self, ids: Ids) -> LinkSpecs:
         """Return what the links of the devices ``ids`` (int64 [n]) are like."""
         code = self.network[ids]

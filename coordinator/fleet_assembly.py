@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from coordinator.fleet import Fleet
 from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.references import region_names
 from device_profiles.availability import Always, AvailabilityProfile, BatteryGated, RegionalOutage
 from device_profiles.catalogue import Catalogue
 from device_profiles.catalogue import load as load_catalogue
@@ -52,10 +53,10 @@ def build_fleet(loaded: LoadedScenario, n: int) -> Fleet:
         (_WIRE, 1.0)
     ]
     profile = _availability(loaded, catalogue, mix.availability if mix is not None else None)
-    n_regions = profile.regions if isinstance(profile, RegionalOutage) else 1
+    names = region_names(profile, section.regions)
     region_key = stream_key(scenario.seed, "fleet", "region")
     ids = np.arange(n, dtype=np.int64)
-    regions = (hashed_bits(region_key, ids) % np.uint64(n_regions)).astype(np.uint8)
+    regions = (hashed_bits(region_key, ids) % np.uint64(len(names))).astype(np.uint8)
 
     def availability(batteries_j: Callable[[], Floats]) -> AvailabilityModel:
         return build_availability(
@@ -66,7 +67,6 @@ def build_fleet(loaded: LoadedScenario, n: int) -> Fleet:
             battery_j=batteries_j() if isinstance(profile, BatteryGated) else None,
         )
 
-    names = tuple(f"region-{number}" for number in range(n_regions))
     return Fleet(scenario.seed, n, device_profiles, network_profiles, regions, names, availability, trace)
 
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from coordinator.energy import device_energy
 from coordinator.fleet import Fleet
-from coordinator.metrics.batches import round_batches
-from coordinator.metrics.facts import Cohort, RoundFacts
+from coordinator.metrics.batches import fault_batch, round_batches
+from coordinator.metrics.facts import Cohort, FaultStrike, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver, round_summary
 
@@ -59,8 +59,10 @@ class RoundRecords:
         self._writer = writer
         self._observer = observer
 
-    def write(self, facts: RoundFacts, ended: Ended) -> None:
-        """Write one round."""
+    def write(self, facts: RoundFacts, ended: Ended, strikes: list[FaultStrike]) -> None:
+        """Write one round, and what was done to it on purpose."""
+        if strikes:
+            self._writer.write_faults(fault_batch(facts.round_number, facts.phase, strikes))
         fleet, ids = self._fleet, ended.ids
         network = fleet.network[ids]
         compute_j, radio_j = device_energy(

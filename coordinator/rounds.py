@@ -169,6 +169,12 @@ class RoundMachine:
         if self.outcome is None:
             self._close(Reason.DEADLINE)
 
+    def abandon(self, reason: Reason) -> None:
+        """Give the round up, if it is not over yet."""
+        if self.outcome is None:
+            self.outcome = RoundOutcome.ABANDONED
+            self.reason = reason
+
     def _close(self, closed_by: Reason) -> None:
         self.closed_by = closed_by
         if self.reports >= self.plan.quorum:

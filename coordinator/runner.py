@@ -18,7 +18,7 @@ from coordinator.assembly import Assembly, assemble
 from coordinator.buffered_training import BufferedTraining
 from coordinator.cohort import Simulation
 from coordinator.exit_codes import ExitCode
-from coordinator.faults import faults_by_phase
+from coordinator.faults.striking import FaultsOfRun
 from coordinator.host import peak_rss_bytes
 from coordinator.metrics.metric_source import TableMetricSource
 from coordinator.metrics.reader import open_run
@@ -173,7 +173,7 @@ def _simulate(
             coordinator=Coordinator(run_id, method_name(scenario.learning)),
             retry=scenario.rounds.retry,
             keep_alive=scenario.connection.keep_alive,
-            faults=faults_by_phase(scenario),
+            faults=FaultsOfRun(scenario, assembly.fleet),
             secure_sums=assembly.secure_sums,
             shields=assembly.shields,
             privacy=assembly.privacy,

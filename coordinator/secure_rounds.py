@@ -256,6 +256,12 @@ class SecureRoundMachine:
             self.closed_by = Reason.DEADLINE
         return self._after(stage, self.aggregation.deadline_passed(stage))
 
+    def abandon(self, reason: Reason) -> None:
+        """Give the round up, if it is not over yet."""
+        if self.outcome is None:
+            self.outcome = RoundOutcome.ABANDONED
+            self.reason = reason
+
     def _after(self, before: CoordinatorState, step: Step) -> list[tuple[int, AnyMessage]]:
         first_ended = before is self._first and self.stage is not before
         if first_ended and self.closed_by is _NONE and not self.aggregation.dropped.keys() <= self._left:

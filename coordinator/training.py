@@ -17,10 +17,12 @@ import numpy.typing as npt
 from coordinator.actor import ActiveRound
 from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
+from coordinator.checkpoint import Checkpoint
 from coordinator.cohort import SimulatedCohort, Simulation
+from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
-from coordinator.metrics.batches import evaluation_batch, inference_batch
-from coordinator.metrics.facts import NO_FAILURE, Evaluation, RoundFacts
+from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch
+from coordinator.metrics.facts import NO_FAILURE, Evaluation, FaultStrike, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from coordinator.pacing.partial_work import PartialWork
 from coordinator.pacing.tiers import SpeedTiers
@@ -134,6 +136,14 @@ class Training:
         self._selector = make_selector(scenario.rounds.selection, knowledge)
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
         self._applied = 0
+        self._crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
+        self._checkpoint = self._save()
+        """What is left after a crash; kept only where there may be one."""
+        self._down_until_s = -math.inf
+        self._crashes: dict[int, list[FaultStrike]] = {}
+        """Crashes of the coordinator, by the round that was under way, or was next."""
+        self._cohorts: dict[int, SimulatedCohort] = {}
+        """The cohorts of the rounds in :attr:`_open`."""
         self._pending: deque[_Pending] = deque()
         self._open: set[int] = set()
         """Rounds with devices that are still at work."""
@@ -144,6 +154,9 @@ class Training:
         """Train until a reason to stop; return it once the last device is done."""
         self._simulation = simulation
         self._rounds_run = 0
+        simulation.crash = self._crash
+        for number, at_s, down_s in simulation.faults.crashes:
+            simulation.loop.call_at(at_s, self._crash, number, down_s)
         self._begin(simulation.loop.now_s)
         stop = await self._rounds(simulation)
         wanted = self._scenario.evaluation.final and stop is not StopReason.DIVERGED
@@ -151,6 +164,10 @@ class Training:
             self._evaluate(self._rounds_run, simulation.loop.now_s)
         while self._open:
             await self._pause(None)
+        for number, strikes in sorted(self._crashes.items()):
+            # After the last round: there was no other to tell of them.
+            phase = self._scenario.phase_at(number - 1, simulation.loop.now_s)
+            self._writer.write_faults(fault_batch(number, phase, strikes))
         return stop
 
     async def _rounds(self, simulation: Simulation) -> StopReason:
@@ -190,6 +207,29 @@ class Training:
             return StopReason.TARGET
         return stop
 
+    def _save(self) -> Checkpoint | None:
+        if not self._crashing:
+            return None
+        return Checkpoint.of(self.state, self._optimizer_state, self._applied)
+
+    def _crash(self, fault: int, down_s: float) -> None:
+        """Let the coordinator crash: what is under way is lost, and what it knew but for its checkpoint."""
+        now_s = self._simulation.loop.now_s
+        self._down_until_s = max(self._down_until_s, now_s + down_s)
+        section = self._scenario.faults[fault]
+        strike = FaultStrike(section.name, section.key, None, None, now_s, now_s, 1)
+        self._crashes.setdefault(self._rounds_run + 1, []).append(strike)
+        self._simulation.coordinator.crash()
+        for _, cohort in sorted(self._cohorts.items()):
+            cohort.crash()
+        assert self._checkpoint is not None
+        self.state, self._optimizer_state, self._applied = self._checkpoint.restore()
+
+    async def _until_up(self, loop: VirtualClockLoop) -> None:
+        """Wait until the coordinator is back from a crash."""
+        while loop.now_s < self._down_until_s:
+            await asyncio.sleep(self._down_until_s - loop.now_s)
+
     @property
     def _end_of_time(self) -> StopReason:
         return StopReason.TIME_LIMIT if self._scenario.phase_time_s is None else StopReason.LAST_ROUND
@@ -209,6 +249,7 @@ class Training:
         give_up_s = loop.now_s + rounds.max_wait
         attempt = 0
         while True:
+            await self._until_up(loop)
             ids = self._draw(number, attempt, loop.now_s)
             if ids is not None:
                 self._selector.invited(ids)
@@ -267,6 +308,7 @@ class Training:
         kernel = self._workload.training(self.state, number)
         cohort = SimulatedCohort(simulation, ids, number, phase, kernel, self._cohort_done)
         self._open.add(number)
+        self._cohorts[number] = cohort
         active = await simulation.coordinator.run_round(
             plan,
             cohort,
@@ -296,6 +338,7 @@ class Training:
             self.state, self._optimizer_state, aggregate, self._applied
         )
         self._applied += 1
+        self._checkpoint = self._save()
         if not all(np.isfinite(array).all() for array in self.state.values()):
             return StopReason.DIVERGED
         return StopReason.CONVERGED if algorithm.converged(aggregate) is not None else None
@@ -313,6 +356,7 @@ class Training:
 
     def _cohort_done(self, cohort: SimulatedCohort) -> None:
         self._open.discard(cohort.round_number)
+        del self._cohorts[cohort.round_number]
         cohort.close()
         self._simulation.coordinator.forget(cohort.round_number)
         self._simulation.compute.forget(cohort.kernel)
@@ -353,7 +397,10 @@ class Training:
             clipped_updates_fraction=self._clipped_fraction(cohort, ended.outcome),
             **_facts_of_sum(summed),
         )
-        self._records.write(facts, ended)
+        strikes = self._crashes.pop(cohort.round_number, [])
+        if cohort.faults is not None:
+            strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
+        self._records.write(facts, ended, strikes)
 
     def _clipped_fraction(self, cohort: SimulatedCohort, outcomes: npt.NDArray[np.int8]) -> float | None:
         """Return the share of the applied updates whose norm was clipped; None where norms are not."""

@@ -58,6 +58,11 @@ class _PeriodicRate:
     def rate_at_scalar(self, t_s: float) -> float:
         return self._rates_list[self._locate_scalar(t_s)[2]]
 
+    def step_at(self, t_s: float) -> tuple[float, float]:
+        cycle, _, step = self._locate_scalar(t_s)
+        following = [*self._times_list[step + 1 : step + 2], self._period_s][0]
+        return self._rates_list[step], max(cycle * self._period_s + following, math.nextafter(t_s, math.inf))
+
     def bits_until(self, t_s: Floats) -> Floats:
         cycle, phase, step = _locate(self._times, self._period_s, t_s)
         inside = self._bits[step] + self._rates[step] * (phase - self._times[step])
@@ -228,6 +233,10 @@ class RateTrace:
             starts, sizes = np.broadcast_arrays(np.asarray(start_s, np.float64), np.asarray(bits, np.float64))
             return rate.time_for_bits(starts, sizes)
         return rate.time_for_bits_scalar(start_s, bits)
+
+    def step_at(self, t_s: float, direction: Direction) -> tuple[float, float]:
+        """Return the rate at ``t_s``, bit/s, and until when it holds: always after ``t_s``, seconds."""
+        return self._direction(direction).step_at(t_s)
 
     def _direction(self, direction: Direction) -> _PeriodicRate:
         if direction == "down":

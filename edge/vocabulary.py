@@ -114,6 +114,10 @@ class Reason(enum.IntEnum):
     """Somebody broke the protocol of secure aggregation, and it was noticed."""
     OTHER_WAY = 20
     """The device takes part the other way: its update was reported in the clear, or is in a secure sum."""
+    CONNECTION_RESET = 21
+    """The connection was torn down, and both ends noticed at once."""
+    COORDINATOR_CRASH = 22
+    """The coordinator crashed, and everything under way with it."""
 
 
 class EventKind(enum.IntEnum):

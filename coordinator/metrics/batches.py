@@ -14,7 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from coordinator.metrics.facts import Cohort, Evaluation, FleetNames, Floats, Inferences, RoundFacts
+from coordinator.metrics.facts import (
+    Cohort,
+    Evaluation,
+    FaultStrike,
+    FleetNames,
+    Floats,
+    Inferences,
+    RoundFacts,
+)
 from coordinator.metrics.schemas import DIRECTIONS, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS, SUM_STAGES
 from coordinator.metrics.totals import NO_WAY, SPLIT_COLUMNS, DeviceTotals, device_totals
 from edge.log import Column
@@ -360,3 +368,23 @@ def inference_batch(
             values = np.broadcast_to(getattr(inferences, field.name), n)
             made[field.name] = pa.array(np.array(values, field.type.to_pandas_dtype()))
     return _batch("inferences", made)
+
+
+def fault_batch(round_number: int, phase: str, strikes: Sequence[FaultStrike]) -> Any:
+    """Return the rows of ``faults`` of one round, in the order of ``strikes``."""
+    n = len(strikes)
+    stages = np.array([_NO_STAGE if one.stage is None else one.stage for one in strikes], np.int8)
+    return _batch(
+        "faults",
+        {
+            "round": pa.array(np.full(n, round_number, dtype=np.int32)),
+            "phase": _constant(phase, n, np.int32),
+            "fault": pa.array([one.fault for one in strikes], pa.string()).dictionary_encode(),
+            "kind": pa.array([one.kind for one in strikes], pa.string()).dictionary_encode(),
+            "device": pa.array([one.device for one in strikes], pa.int64()),
+            "stage": _labelled(stages, _STAGES, stages == _NO_STAGE),
+            "first_s": pa.array([one.first_s for one in strikes], pa.float64()),
+            "last_s": pa.array([one.last_s for one in strikes], pa.float64()),
+            "count": pa.array([one.count for one in strikes], pa.int32()),
+        },
+    )

@@ -158,3 +158,19 @@ class Inferences:
     host_session_bytes: Integers
     max_absolute_error: Floats
     max_relative_error: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class FaultStrike:
+    """That a fault struck in a round; see the table ``faults`` for the fields.
+
+    ``device`` is None for the coordinator, ``stage`` where there was none.
+    """
+
+    fault: str
+    kind: str
+    device: int | None
+    stage: Stage | None
+    first_s: float
+    last_s: float
+    count: int

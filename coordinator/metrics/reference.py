@@ -36,6 +36,7 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `events.parquet` | a row per event, unless the scenario switches them off |
 | `evaluations.parquet` | a row per value of a metric |
 | `inferences.parquet` | a row per device that ran its own model; none without a section `inference` |
+| `faults.parquet` | a row per fault, device and stage of a round that it struck |
 | `summary.json` | the figures that the command prints |
 | `trace.json.gz` | rounds and a sample of devices over simulated time; open it in ui.perfetto.dev |
 | `model.npz` | the final global model, by array name |
@@ -64,6 +65,7 @@ _TABLES: Final = {
     "events": "One row per event, in the order in which they happened within their round.",
     "evaluations": "One row per value of a metric; the same metric comes for all users and for each group.",
     "inferences": "One row per device that ran its own model, each time; see the section `inference`.",
+    "faults": "One row per fault, device and stage that it struck in a round; see the section `faults`.",
 }
 
 _VOCABULARY: Final = (Stage, Outcome, RoundOutcome, Reason, EventKind, Direction, Fate, Way)

@@ -352,12 +352,28 @@ INFERENCES: Final = _schema(
     ],
 )
 
+FAULTS: Final = _schema(
+    "faults",
+    [
+        _field("round", pa.int32(), "", "number of the round"),
+        _field("phase", NAME, "", "phase of the scenario"),
+        _field("fault", NAME, "", "name of the fault in the scenario"),
+        _field("kind", NAME, "", "the key that says what it does: `vanish`, `slowdown` …"),
+        _field("device", pa.int64(), "", "the device's id; null: the coordinator was struck", nullable=True),
+        _field("stage", ENUM, "", "stage at which it was struck; null: at none", nullable=True),
+        _field("first_s", pa.float64(), "s", "simulated time at which it was struck first"),
+        _field("last_s", pa.float64(), "s", "and last"),
+        _field("count", pa.int32(), "", "how often: frames, computations, or once"),
+    ],
+)
+
 SCHEMAS: Final = {
     "rounds": ROUNDS,
     "device_rounds": DEVICE_ROUNDS,
     "events": EVENTS,
     "evaluations": EVALUATIONS,
     "inferences": INFERENCES,
+    "faults": FAULTS,
 }
 """The tables of a run, by name."""
 

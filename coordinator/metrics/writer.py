@@ -82,6 +82,10 @@ class RunWriter:
         self._write("device_rounds", batches.device_rounds)
         self._write("rounds", batches.rounds)
 
+    def write_faults(self, batch: Any) -> None:
+        """Write what faults did in a round, from ``batches.fault_batch``; before the rows of the round."""
+        self._write("faults", batch)
+
     def write_evaluations(self, batch: Any) -> None:
         """Write the rows of one evaluation, from :func:`~coordinator.metrics.batches.evaluation_batch`."""
         self._write("evaluations", batch)

@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema, create_model, model_validator
 
-from coordinator.scenario.model import Section
+from coordinator.faults.bandwidth import Bandwidth
+from coordinator.faults.base import FaultKind
+from coordinator.faults.battery_drain import BatteryDrain
+from coordinator.faults.blackout import Blackout
+from coordinator.faults.clock_skew import ClockSkew
+from coordinator.faults.coordinator_crash import CoordinatorCrash
+from coordinator.faults.coordinator_slow import CoordinatorSlow
+from coordinator.faults.corrupt import Corrupt
+from coordinator.faults.duplicate import Duplicate
+from coordinator.faults.flapping import Flapping
+from coordinator.faults.flash_crowd import FlashCrowd
+from coordinator.faults.late import Late
+from coordinator.faults.latency import Latency
+from coordinator.faults.loss import Loss
+from coordinator.faults.memory_pressure import MemoryPressure
+from coordinator.faults.poisoned_updates import PoisonedUpdates
+from coordinator.faults.reorder import Reorder
+from coordinator.faults.reset import Reset
+from coordinator.faults.slowdown import Slowdown
+from coordinator.faults.vanish import Vanish
+from coordinator.scenario.errors import Problem
+from coordinator.scenario.model import Section, require
 from coordinator.scenario.secure_section import Masking, SecureAggregation
-from device_profiles.fields import PositiveFraction, Text
+from device_profiles.fields import (
+    Form,
+    NonNegativeInt,
+    PositiveFraction,
+    PositiveSeconds,
+    Seconds,
+    StrictBool,
+    Text,
+    describe_value,
+)
+from device_profiles.quantities import UnitError
 from edge.vocabulary import Stage, label
 
-_ALWAYS: Final = (Stage.DOWNLOAD, Stage.COMPUTE)
-_MASKING: Final = (*_ALWAYS, Stage.ADVERTISE_KEYS, Stage.SHARE_KEYS, Stage.MASKED_INPUT)
+_EVERY_MODE: Final = (Stage.INVITE, Stage.DOWNLOAD, Stage.COMPUTE)
+_MASKING: Final = (*_EVERY_MODE, Stage.ADVERTISE_KEYS, Stage.SHARE_KEYS, Stage.MASKED_INPUT)
 
 
 def _labels(*stages: Stage) -> tuple[str, ...]:
-    return tuple(label(stage) for stage in stages)
+    return tuple(label(stage) for stage in (*stages, Stage.ACKNOWLEDGE))
 
 
 STAGES_OF_MODE: Final = {
-    "off": _labels(*_ALWAYS, Stage.REPORT),
+    "off": _labels(*_EVERY_MODE, Stage.REPORT),
     "secagg": _labels(*_MASKING, Stage.UNMASK),
     "secagg-plus": _labels(*_MASKING, Stage.UNMASK),
     "active": _labels(*_MASKING, Stage.CONSISTENCY, Stage.UNMASK),
-    "ckks": _labels(*_ALWAYS, Stage.MASKED_INPUT, Stage.UNMASK),
+    "ckks": _labels(*_EVERY_MODE, Stage.MASKED_INPUT, Stage.UNMASK),
 }
 """The stages at which a device can be struck, by the mode of secure aggregation."""
 
@@ -36,23 +69,187 @@ def stages_of(section: SecureAggregation) -> tuple[str, ...]:
     return (*stages, label(Stage.REPORT)) if mixed else stages
 
 
-class Victims(Section):
-    """Which devices a fault strikes."""
+def _read_phases(value: object) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise UnitError(f"{describe_value(value)} where phases belong; write a name, or a list of names")
+    return tuple(str(name) for name in names)
 
-    fraction: PositiveFraction = Field(
-        default=1.0, description="exact share of a round's invited devices, drawn by the seed"
+
+def _write_phases(names: tuple[str, ...]) -> str | list[str]:
+    return names[0] if len(names) == 1 else list(names)
+
+
+Phases = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_read_phases),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]}
+    ),
+    Form("text, or list of text", _write_phases),
+]
+
+# Words of Python that are keys of a scenario; read them by the properties below.
+if TYPE_CHECKING:
+
+    class _ByClass(Section):
+        pass
+
+    class _Lasting(Section):
+        pass
+
+else:
+    _ByClass = create_model(
+        "_ByClass",
+        __base__=Section,
+        **{"class": (Text | None, Field(default=None, description="only devices of this profile"))},
+    )
+    _Lasting = create_model(
+        "_Lasting",
+        __base__=Section,
+        **{
+            "for": (
+                PositiveSeconds | None,
+                Field(default=None, description="how long it lasts, from `at`, or from the stage on"),
+            )
+        },
     )
 
 
-class Vanish(Section):
-    """The device disappears without a word while it downloads, computes, or sends what the stage asks for."""
+class Victims(_ByClass):
+    """Which devices a fault strikes: of the invited ones that all filters admit, an exact share."""
+
+    fraction: PositiveFraction = Field(
+        default=1.0, description="exact share of those that the filters admit, drawn by the seed"
+    )
+    network: Text | None = Field(default=None, description="only devices on this network")
+    region: Text | None = Field(default=None, description="only devices of this region, `region-0` …")
+    devices: tuple[NonNegativeInt, ...] | None = Field(
+        default=None, description="only these, by number", min_length=1
+    )
+    slowest: PositiveFraction | None = Field(
+        default=None, description="only this share of them, those that compute the longest in the round"
+    )
+    fixed: StrictBool = Field(
+        default=False,
+        description="draw once among the whole fleet, so that the same devices are struck in every round",
+    )
+
+    @property
+    def device_class(self) -> str | None:
+        """The device profile, the key ``class``."""
+        found: str | None = getattr(self, "class")
+        return found
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Victims:
+        require(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Problem]:
+        if self.fixed and self.slowest is not None:
+            message = "who is slowest is known only in a round; leave one of 'fixed' and 'slowest' out"
+            yield Problem(("fixed",), message, None, of_key=True)
 
 
-class Fault(Section):
-    """Something that goes wrong in the rounds of a phase."""
+class Fault(_Lasting):
+    """Something that goes wrong. Exactly one of the keys from `vanish` on says what.
+
+    It does so in the rounds of some phases, in a stretch of time, or always; at one stage or at all.
+    """
 
     name: Text = Field(description="names the fault, and its random draws")
-    during: Text | None = Field(default=None, description="name of a phase; by default the whole run")
-    at_stage: Text = Field(description="stage of the round: `download`, `compute`, `masked-input` …")
+    during: Phases | None = Field(
+        default=None, description="phases whose rounds are struck; by default the whole run"
+    )
+    at: Seconds | None = Field(default=None, description="simulated time at which it begins")
+    at_stage: Text | None = Field(
+        default=None, description="stage of the round: `download`, `compute`, `masked-input` …"
+    )
     on: Victims = Field(default=Victims(), description="which devices")
-    vanish: Vanish = Field(description="what happens: the device vanishes")
+    direction: Literal["up", "down", "both"] | None = Field(
+        default=None, description="way that is struck, of faults of links and frames; by default both"
+    )
+    vanish: Vanish | None = Field(default=None, description="devices disappear without a word")
+    slowdown: Slowdown | None = Field(default=None, description="computing takes longer")
+    bandwidth: Bandwidth | None = Field(default=None, description="links carry less")
+    latency: Latency | None = Field(default=None, description="packets take longer")
+    loss: Loss | None = Field(default=None, description="packets are lost")
+    blackout: Blackout | None = Field(default=None, description="links are dead")
+    flapping: Flapping | None = Field(default=None, description="links go on and off")
+    reset: Reset | None = Field(default=None, description="connections are torn down")
+    late: Late | None = Field(default=None, description="frames come later")
+    duplicate: Duplicate | None = Field(default=None, description="frames come twice")
+    reorder: Reorder | None = Field(default=None, description="frames are overtaken")
+    corrupt: Corrupt | None = Field(default=None, description="frames arrive as garbage")
+    battery_drain: BatteryDrain | None = Field(default=None, description="batteries run down")
+    memory_pressure: MemoryPressure | None = Field(default=None, description="other programs use the memory")
+    clock_skew: ClockSkew | None = Field(default=None, description="clocks of devices are wrong")
+    flash_crowd: FlashCrowd | None = Field(default=None, description="devices all come at once")
+    poisoned_updates: PoisonedUpdates | None = Field(default=None, description="updates do harm")
+    coordinator_slow: CoordinatorSlow | None = Field(
+        default=None, description="the coordinator cannot keep up"
+    )
+    coordinator_crash: CoordinatorCrash | None = Field(
+        default=None, description="the coordinator crashes, and comes back"
+    )
+
+    @property
+    def lasts_s(self) -> float | None:
+        """How long it lasts, the key ``for``."""
+        found: float | None = getattr(self, "for")
+        return found
+
+    @property
+    def window_s(self) -> tuple[float, float]:
+        """From when until when it can strike, absolute seconds; everywhere without ``at``."""
+        if self.at is None:
+            return -math.inf, math.inf
+        return self.at, math.inf if self.lasts_s is None else self.at + self.lasts_s
+
+    @property
+    def key(self) -> str:
+        """The key that says what happens."""
+        return next(name for name in KINDS if getattr(self, name) is not None)
+
+    @property
+    def kind(self) -> FaultKind:
+        """What happens."""
+        found: FaultKind = getattr(self, self.key)
+        return found
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Fault:
+        require(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Problem]:
+        written = [name for name in KINDS if getattr(self, name) is not None]
+        if not written:
+            yield Problem((), f"says not what happens; write one of {', '.join(KINDS)}")
+            return
+        for name in written[1:]:
+            message = f"a second thing that happens beside {written[0]}; write a fault for each"
+            yield Problem((name,), message, None, of_key=True)
+        kind = self.kind
+        if self.at is not None and self.during is not None:
+            yield Problem(("at",), "contradicts during; write one of the two", None, of_key=True)
+        if self.lasts_s is not None and self.at is None and not (kind.lasting and self.at_stage is not None):
+            begins = "'at' or 'at_stage'" if kind.lasting else "'at'"
+            yield Problem(("for",), f"says not from when; write {begins}", None, of_key=True)
+        if self.direction is not None and not kind.directed:
+            message = f"{self.key} has no direction; leave it out"
+            yield Problem(("direction",), message, None, of_key=True)
+        if not kind.of_devices and "on" in self.model_fields_set:
+            message = f"{self.key} strikes the coordinator; leave it out"
+            yield Problem(("on",), message, None, of_key=True)
+        yield from kind.problems(self)
+
+
+KINDS: Final[dict[str, type[FaultKind]]] = {
+    name: kind
+    for name, info in Fault.model_fields.items()
+    for kind in (*getattr(info.annotation, "__args__", ()),)
+    if isinstance(kind, type) and issubclass(kind, FaultKind)
+}
+"""Every kind of fault by its key, in the order of the reference."""

@@ -21,6 +21,8 @@ from device_profiles.fields import (
 )
 
 _SHARE_TOLERANCE = 1e-6
+MAX_REGIONS = 255
+"""A device's region is a byte."""
 
 
 if TYPE_CHECKING:
@@ -67,6 +69,11 @@ class Fleet(Section):
         description="time zones that the devices are spread over, a whole hour apart, for availability by "
         "local hour",
     )
+    regions: PositiveInt = Field(
+        default=1,
+        description="regions that the devices are spread over, for faults; an availability with regional"
+        " outages has its own",
+    )
     profiles: tuple[Text, ...] = Field(
         default=(), description="further catalogue files, relative to the file that names them"
     )
@@ -85,6 +92,8 @@ class Fleet(Section):
         yield from _shares("devices", self.devices)
         if self.time_zones > 24:
             yield Problem(("time_zones",), f"{self.time_zones} is more than the earth has; write 24 or less")
+        if self.regions > MAX_REGIONS:
+            yield Problem(("regions",), f"{self.regions} is too many; write {MAX_REGIONS} or less")
         yield from _shares("networks", self.networks)
         if self.mix is None:
             for key, given in (("devices", self.devices), ("networks", self.networks)):

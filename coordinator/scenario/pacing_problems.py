@@ -70,10 +70,23 @@ def _buffered_problems(scenario: Scenario, pacing: Buffered) -> Iterator[Problem
     if rounds.interval > 0:
         message = "there is no pause between the steps of buffered pacing; leave it out"
         yield Problem(("rounds", "interval"), message, None, of_key=True)
+    yield from _fault_problems(scenario)
     clients = _clients(scenario)
     if clients is not None and pacing.concurrency > clients:
         message = f"{pacing.concurrency} devices at work, but the data has {clients} clients"
         yield Problem((*_PLACE, "concurrency"), f"{message}; write {clients} or less")
+
+
+def _fault_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Yield the faults that are about the devices of one round together."""
+    for index, fault in enumerate(scenario.faults):
+        if fault.kind.of_rounds:
+            message = "strikes the devices of a round together, and a buffer has no rounds"
+            path = ("faults", index, fault.key)
+            yield Problem(path, message, "write another fault, or another pacing", of_key=True)
+        if fault.on.slowest is not None:
+            message = "no round says who is slowest in it: a buffer has none; leave it out"
+            yield Problem(("faults", index, "on", "slowest"), message, None, of_key=True)
 
 
 def _partial_work_problems(scenario: Scenario) -> Iterator[Problem]:

@@ -1,18 +1,16 @@
-"""Whether a scenario's secure sums, privacy and faults fit each other, and what is agreed for them."""
+"""Whether a scenario's secure sums and privacy fit each other, and what is agreed for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from coordinator.scenario.errors import Problem, did_you_mean
-from coordinator.scenario.faults_section import stages_of
+from coordinator.scenario.errors import Problem
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.privacy_section import CentralGaussian, DistributedDiscreteGaussian
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
 from coordinator.scenario.selection_section import RandomSelection
 from device_profiles.documents import Path
-from device_profiles.quantities import quoted
 from edge.homomorphic.config import CkksConfig
 from edge.learning.registry import METHODS
 from edge.privacy.noise import share_sd
@@ -132,26 +130,6 @@ def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
             if not isinstance(section, Masking):
                 message = "noise in shares needs a sum under masks"
                 yield Problem((*place, "mode"), message, "write 'mode: secagg-plus'")
-
-
-def fault_problems(scenario: Scenario) -> Iterator[Problem]:
-    """Yield the faults that cannot strike."""
-    phases = [phase.name for phase in scenario.phases]
-    names: set[str] = set()
-    for index, fault in enumerate(scenario.faults):
-        if fault.name in names:
-            yield Problem(("faults", index, "name"), f"a second fault {quoted(fault.name)}; rename one")
-        names.add(fault.name)
-        if fault.during is not None and fault.during not in phases:
-            hint = did_you_mean(fault.during, phases, listed="phases") or "the scenario has no phases"
-            yield Problem(("faults", index, "during"), f"unknown phase {quoted(fault.during)}", hint)
-            continue
-        struck = phases if fault.during is None else [fault.during]
-        sections = dict.fromkeys(scenario.secure_in(phase) for phase in struck or [""])
-        stages = list(dict.fromkeys(stage for section in sections for stage in stages_of(section)))
-        if fault.at_stage not in stages:
-            message = f"no device comes to the stage {quoted(fault.at_stage)} there"
-            yield Problem(("faults", index, "at_stage"), message, f"write one of {', '.join(stages)}")
 
 
 def weight_max(scenario: Scenario, section: Masking | Ckks) -> int:

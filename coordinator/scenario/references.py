@@ -114,6 +114,15 @@ def _tags(scenario: Scenario, known: Catalogue) -> Iterator[Problem]:
     mix = known.fleet(fleet.mix) if fleet.mix in names["fleets"] else None
     devices = fleet.devices or (mix.devices if mix is not None else {})
     networks = fleet.networks or (mix.networks if mix is not None else {})
+    regions = _regions(fleet, known, None if mix is None else mix.availability)
+    for index, fault in enumerate(scenario.faults):
+        wanted = {"class": fault.on.device_class, "network": fault.on.network, "region": fault.on.region}
+        for key, there in (("class", devices), ("network", networks), ("region", regions)):
+            name = wanted[key]
+            if name is not None and there and name not in there:
+                hint = did_you_mean(name, there, listed="in this fleet")
+                message = f"no device of the fleet has {key} {quoted(name)}"
+                yield Problem(("faults", index, "on", key), message, hint)
     for threshold in scenario.thresholds:
         for tag, shares in (("class", devices), ("network", networks)):
             value = dict(threshold.tags).get(tag)
@@ -121,3 +130,20 @@ def _tags(scenario: Scenario, known: Catalogue) -> Iterator[Problem]:
                 hint = did_you_mean(value, shares, listed="in this fleet")
                 path: Path = ("thresholds", threshold.written_key)
                 yield Problem(path, f"no device of the fleet has {tag} {quoted(value)}", hint, of_key=True)
+
+
+def _regions(fleet: Fleet, known: Catalogue, of_mix: str | None) -> tuple[str, ...]:
+    """Return the regions of the fleet; none where its availability is not known."""
+    wanted = of_mix if fleet.availability is None else fleet.availability
+    if wanted is None:
+        return region_names(None, fleet.regions)
+    if isinstance(wanted, AvailabilitySection):
+        return region_names(wanted, fleet.regions)
+    if wanted not in known.names()["availability"]:
+        return ()
+    return region_names(known.availability(wanted), fleet.regions)
+
+
+def region_names(availability: object, regions: int) -> tuple[str, ...]:
+    """Return the names of a fleet's regions: those of its availability where that knows any, else its own."""
+    return tuple(f"region-{number}" for number in range(getattr(availability, "regions", regions)))

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from coordinator.scenario.audit_section import Audit
 from coordinator.scenario.data_section import Data, SyntheticRatings, SyntheticRegression
 from coordinator.scenario.errors import Problem, did_you_mean
+from coordinator.scenario.fault_checks import fault_problems
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.fleet_section import Connection, CoordinatorLink, Fleet
 from coordinator.scenario.inference_section import Inference, inference_problems
@@ -21,7 +22,7 @@ from coordinator.scenario.learning_section import Learning, method_name
 from coordinator.scenario.model import Section, require
 from coordinator.scenario.pacing_problems import pacing_problems
 from coordinator.scenario.privacy_section import Privacy
-from coordinator.scenario.protection import fault_problems, privacy_problems, secure_problems
+from coordinator.scenario.protection import privacy_problems, secure_problems
 from coordinator.scenario.rounds_section import Compute, Evaluation, Limits, Phase, Record, Rounds
 from coordinator.scenario.secure_section import NoSecureAggregation, SecureAggregation
 from coordinator.scenario.thresholds import Threshold, parse_thresholds, written_thresholds

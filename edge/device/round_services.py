@@ -12,6 +12,7 @@ import numpy.typing as npt
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.crypto_costs import CryptoCosts
+from edge.device.round_faults import RoundFaults
 from edge.learning.base import Array, ClientUpdate
 from edge.messages import Model
 from edge.secagg.participant import Participant
@@ -73,6 +74,8 @@ class RoundServices(Protocol):
     compute: ComputeQueue
     kernel: Kernel[ClientUpdate]
     plan: CohortPlan
+    faults: RoundFaults | None
+    """What goes wrong on purpose; None where nothing does."""
 
     @property
     def protect(self) -> Callable[[SimulatedDevice, ClientUpdate], ClientUpdate | Reason] | None:

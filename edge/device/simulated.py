@@ -17,6 +17,7 @@ from edge.device.actor import take_part
 from edge.device.endings import LAST_OF_REPORT, OUTCOME_OF_RECEIPT, event_of_discarded
 from edge.device.inbox import Inbox
 from edge.device.participation import Participation
+from edge.device.round_faults import Ending, RoundFaults
 from edge.device.round_services import RoundServices
 from edge.learning.base import ClientUpdate
 from edge.log import pack_record
@@ -41,6 +42,7 @@ _NOWHERE = Direction.NONE
 _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
 _NONE = Reason.NONE
+_INVITE = Stage.INVITE
 _DOWNLOAD = Stage.DOWNLOAD
 _COMPUTE = Stage.COMPUTE
 _REPORT = Stage.REPORT
@@ -98,6 +100,9 @@ class SimulatedDevice(DeviceLink):
 
     def arrived(self, delivery: Delivery) -> None:
         """Take a frame from the coordinator; the first invitation starts the actor."""
+        faults = self._services.faults
+        if faults is not None and (faults.holds_up(self, delivery) or self._garbled(faults, delivery)):
+            return
         if self.outcome is not None:
             self.log_frame(delivery, _DISCARDED, self.reason or Reason.WRONG_STAGE)
             self._finish_when_quiet()
@@ -112,15 +117,36 @@ class SimulatedDevice(DeviceLink):
 
     def delivered(self, delivery: Delivery) -> None:
         """Learn that a frame of this device has arrived, and pass it on."""
+        faults = self._services.faults
+        if faults is not None and faults.holds_up(self, delivery):
+            return
         if isinstance(delivery.message, LAST_OF_REPORT) and self.outcome is None:
             self.stage = _ACKNOWLEDGE
         self._services.deliver(delivery)
         if self.outcome is not None:
             self._finish_when_quiet()
+        elif self.stage is _ACKNOWLEDGE and self._services.plan.drop_stage[self.slot] == _ACKNOWLEDGE:
+            self._vanish_as_planned()
+
+    def _garbled(self, faults: RoundFaults, delivery: Delivery) -> bool:
+        """Return whether a frame has arrived as garbage: nothing after it on the connection can be read."""
+        if not faults.corrupts(delivery):
+            return False
+        self.log_frame(delivery, _DISCARDED, Reason.GARBAGE)
+        if self.outcome is None:
+            self.vanish(Reason.GARBAGE)
+        else:
+            self._finish_when_quiet()
+        return True
 
     def push(self, message: AnyMessage, frame_bytes: int, payload_bytes: int) -> None:
         """Start sending a frame of the coordinator to this device; returns at once."""
         self.transmit(_DOWN, message, frame_bytes, payload_bytes)
+
+    def invite(self, invitation: Invite, frame_bytes: int, payload_bytes: int) -> None:
+        """Start sending the invitation, unless the device has gone away before."""
+        if not self.over:
+            self.push(invitation, frame_bytes, payload_bytes)
 
     def transmit(
         self,
@@ -140,13 +166,43 @@ class SimulatedDevice(DeviceLink):
         if frame_bytes is None:
             frame_bytes, payload_bytes = measure(message)
         try:
-            return services.network.transmit(
+            delivery = services.network.transmit(
                 self, services.conditions, direction, message, frame_bytes, payload_bytes
             )
         except TransferFailedError:
             self._send_in_vain(direction, message)
             self.vanish(Reason.CONNECTION_LOST)
             return None
+        if services.faults is not None:
+            services.faults.sent(self, delivery)
+        return delivery
+
+    def repeat(self, delivery: Delivery) -> None:
+        """Send a frame once more; a copy that TCP gives up is lost, and changes nothing."""
+        try:
+            self._services.network.repeat(delivery, self._services.conditions)
+        except TransferFailedError:
+            self._send_in_vain(delivery.direction, delivery.message)
+
+    def gave_up(self, delivery: Delivery) -> None:
+        """Lose the connection: TCP has given up on a frame."""
+        if delivery.live:
+            self.break_off(Reason.CONNECTION_LOST)
+
+    def break_off(self, reason: Reason) -> None:
+        """Lose the connection, whether the participation has ended or not."""
+        if self.outcome is None:
+            self.vanish(reason)
+        else:
+            self._cut(reason)
+            self._finish_when_quiet()
+
+    def give_up_invitation(self) -> None:
+        """Forget a device that an invitation has not reached in all the time that a round may take."""
+        if self._invite is None and self.outcome is None:
+            self._end(Outcome.UNREACHABLE, Reason.CONNECTION_LOST)
+            self._cut(Reason.CONNECTION_LOST)
+            self._finish()
 
     def _send_in_vain(self, direction: Direction, message: AnyMessage) -> None:
         """Record a frame to a device that is gone: TCP sends one window and hears nothing more."""
@@ -213,6 +269,8 @@ class SimulatedDevice(DeviceLink):
     def fire(self, when: float) -> None:
         """Receive the invitation: the device is its own timer for it; called by the loop."""
         assert self._invite is not None
+        if self.over:
+            return
         self.loop.now_s = when
         self._begin(self._invite)
 
@@ -223,6 +281,9 @@ class SimulatedDevice(DeviceLink):
         sums = self._services.secure_sum
         patience_s = RECEIPT_PATIENCE * invite.report_within_s + (0.0 if sums is None else sums.patience_s)
         self._patience_s = loop.now_s + patience_s
+        faults = self._services.faults
+        if faults is not None:
+            self._begin_among_faults(faults)
         self._mailbox = Inbox(loop, self)
         self._mailbox.set_deadline(self._deadline_s)
         leaves_s = self._services.plan.leaves_s[self.slot]
@@ -232,8 +293,29 @@ class SimulatedDevice(DeviceLink):
         # needs no name: what it waits for, its mailbox, says whose it is.
         self._task = asyncio.Task(self._live(invite), loop=loop)
 
+    def _begin_among_faults(self, faults: RoundFaults) -> None:
+        now_s = self.loop.now_s
+        skew_s = faults.skew_s(self.slot, now_s)
+        self._deadline_s += skew_s
+        self._patience_s += skew_s
+        for ending in faults.timed.get(self.slot, ()):
+            self.loop.call_at(max(ending.at_s, now_s), self._struck, faults, ending)
+
+    def _struck(self, faults: RoundFaults, ending: Ending) -> None:
+        """Go away because of a fault."""
+        if self.outcome is None:
+            faults.note(ending.fault, self.slot, self.stage, self.loop.now_s)
+            self.vanish(ending.reason)
+
+    async def _gather(self, stage: Stage) -> None:
+        """Wait with what is sent at ``stage`` for the others, where a fault wants them all at once."""
+        faults = self._services.faults
+        if faults is not None and (wait_s := faults.wait_s(self.slot, stage, self.loop.now_s)) > 0.0:
+            await sleep(wait_s)
+
     async def _live(self, invite: Invite) -> None:
         try:
+            await self._gather(Stage.INVITE)
             self._conclude(await take_part(self, invite))
         except _VanishedError:
             return
@@ -297,6 +379,8 @@ class SimulatedDevice(DeviceLink):
 
     def obstacle(self) -> Reason:
         """Say what keeps the device from taking part now, or ``Reason.NONE``."""
+        if self._services.faults is not None:
+            self._services.faults.obstructed(self.slot, self.loop.now_s)
         return self._services.plan.obstacle[self.slot]
 
     def bare(self) -> bool:
@@ -309,11 +393,8 @@ class SimulatedDevice(DeviceLink):
         if delivery is None:
             raise _VanishedError
         kind = type(message)
-        plan = self._services.plan
         if kind is Accept or kind is AcceptBare:
-            self.stage = _DOWNLOAD
-            if plan.drop_stage[self.slot] == _DOWNLOAD:
-                self._vanish_at(delivery.end_s)
+            self._answered(delivery)
         elif kind is Report:
             self.stage = _REPORT
             self._report_leaves(delivery)
@@ -326,17 +407,39 @@ class SimulatedDevice(DeviceLink):
         else:
             self._report_leaves(delivery)
 
+    def _answered(self, delivery: Delivery) -> None:
+        """Await the model, unless the device vanishes with its answer or before the model has come."""
+        planned = self._services.plan.drop_stage[self.slot]
+        if planned == _INVITE:
+            self._vanish_during(delivery)
+            return
+        self.stage = _DOWNLOAD
+        if planned == _DOWNLOAD:
+            self.loop.call_at(delivery.end_s, self._vanish_as_planned)
+
     def _report_leaves(self, delivery: Delivery) -> None:
         """Be patient from now on, unless the device vanishes while this part of its report travels."""
         assert self._mailbox is not None
         self._mailbox.set_deadline(self._patience_s)
-        plan = self._services.plan
-        if plan.drop_stage[self.slot] == self.stage:
-            span_s = delivery.last_byte_s - delivery.first_byte_s
-            self._vanish_at(delivery.first_byte_s + plan.drop_fraction[self.slot] * span_s)
+        if self._services.plan.drop_stage[self.slot] == self.stage:
+            self._vanish_during(delivery)
 
-    def _vanish_at(self, when_s: float) -> None:
-        self.loop.call_at(when_s, self.vanish, Reason.VANISHED)
+    def _vanish_during(self, delivery: Delivery) -> None:
+        span_s = delivery.last_byte_s - delivery.first_byte_s
+        fraction = self._services.plan.drop_fraction[self.slot]
+        self.loop.call_at(delivery.first_byte_s + fraction * span_s, self._vanish_as_planned)
+
+    def _vanish_as_planned(self) -> None:
+        faults = self._services.faults
+        ending = None if faults is None else faults.planned.get(self.slot)
+        if ending is None or faults is None:
+            self.vanish(Reason.VANISHED)
+        else:
+            self._struck(faults, ending)
+
+    def vanish_at(self, when_s: float, reason: Reason) -> None:
+        """Let the device go away at ``when_s``, absolute seconds."""
+        self.loop.call_at(when_s, self.vanish, reason)
 
     def receive(self) -> Awaitable[AnyMessage]:
         """Wait for the next frame; raise ``DeadlineExceededError`` when time is up."""
@@ -354,16 +457,21 @@ class SimulatedDevice(DeviceLink):
         plan = services.plan
         self.stage = _COMPUTE
         shortage = plan.shortage[self.slot]
+        faults = services.faults
         if shortage is not _NONE:
+            if faults is not None:
+                faults.short(self.slot, self.loop.now_s)
             return shortage
         self._compute_start_s = start_s = self.loop.now_s
         self._computing = _COMPUTE
         seconds = plan.compute_s[self.slot]
+        if faults is not None:
+            seconds = faults.compute_s(self.slot, _COMPUTE, start_s, seconds)
         if plan.drop_stage[self.slot] == _COMPUTE:
             before_s = seconds * plan.drop_fraction[self.slot]
             if start_s + before_s < self._deadline_s:
                 await sleep(before_s)
-                self.vanish(Reason.VANISHED)
+                self._vanish_as_planned()
                 raise _VanishedError
         if start_s + seconds > self._deadline_s:
             # It knows that it cannot make it only when the time is up: others may be done by then.
@@ -379,21 +487,33 @@ class SimulatedDevice(DeviceLink):
             # Now, not when the report has arrived: a device cannot know whether it will.
             services.keep(self.device, result.local)
             result = result._replace(local=None)
+        if faults is not None:
+            result = faults.poisoned(self.slot, result, self.loop.now_s)
+            if self._in_clear():
+                await self._gather(_REPORT)
         protect = services.protect
         return result if protect is None else protect(self, result)
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round; None where updates are reported."""
-        services = self._services
-        sums, shielded = services.secure_sum, services.plan.shielded
-        if sums is None or (shielded and shielded[self.slot]):
-            return None
-        return sums.participant(self.device, model)
+        sums = self._services.secure_sum
+        return None if sums is None or self._in_clear() else sums.participant(self.device, model)
+
+    def _in_clear(self) -> bool:
+        """Say whether the device reports its update by itself, where others may sum theirs securely."""
+        shielded = self._services.plan.shielded
+        return self._services.secure_sum is None or (len(shielded) > 0 and shielded[self.slot])
 
     async def prepare(self, answer: Answer) -> None:
         """Take the device's time for what ``answer`` had it compute."""
         self.stage = self._computing = stage = KINDS[answer.message.__class__].stage
         self._compute_start_s = start_s = self.loop.now_s
-        await sleep(self._services.plan.crypto[self.slot].seconds(answer.work))
+        seconds = self._services.plan.crypto[self.slot].seconds(answer.work)
+        faults = self._services.faults
+        if faults is not None:
+            seconds = faults.compute_s(self.slot, stage, start_s, seconds)
+        await sleep(seconds)
         self._computing = None
         self._log_event(_COMPUTED, stage, start_s, _NONE)
+        if faults is not None:
+            await self._gather(stage)

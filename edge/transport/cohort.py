@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ from edge.transport.tcp_model import (
     WIRE_BYTES_PER_PAYLOAD_BYTE,
 )
 from edge.vocabulary import Direction
+
+if TYPE_CHECKING:
+    from edge.transport.disturbances import Disturbances
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -130,6 +134,7 @@ class CohortLinks:
 
     __slots__ = (
         "connected",
+        "disturbances",
         "down_bps",
         "frame_count",
         "frames",
@@ -173,6 +178,8 @@ class CohortLinks:
         """Seconds that opening the connection takes; ``inf`` where TCP gives up."""
         self.frames = _prepare(frames, specs, small_down, small_up, keys)
         self.frame_count = len(self.frames)
+        self.disturbances: Disturbances | None = None
+        """What faults do to these links; None where there are none."""
 
     def _handshakes(
         self,

@@ -16,6 +16,7 @@ serves both.
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 
 import numpy as np
@@ -23,14 +24,8 @@ import numpy.typing as npt
 
 from edge.rng import hashed_bits, stream_key
 from edge.transport.outages import OUTAGES_PER_EPOCH, check_outages, epoch_edges, epoch_of
-from edge.transport.tcp_model import (
-    INITIAL_WINDOW_BYTES,
-    ack_clock_period,
-    data_time,
-    goodput,
-    retransmission_timeout,
-    window_after_idle,
-)
+from edge.transport.pace import Pace, alone, carry
+from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, data_time
 from edge.vocabulary import Direction
 
 FloatArray = npt.NDArray[np.float64]
@@ -202,6 +197,20 @@ class LinkConditions:
         index = bisect.bisect_right(edges_s, t_s)
         return first_down ^ bool(index & 1), min(edges_s[index], end_s)
 
+    def pace(self, slot: int, direction: Direction, t_s: float) -> tuple[float, float]:
+        """Return the factor on the link's mean rate at ``t_s``, 0 when it is down, and until when it holds.
+
+        ``direction`` makes no difference: both fade together.
+        """
+        down, until_s = self.outage_at(slot, t_s)
+        if down:
+            return 0.0, until_s
+        multiplier, changes_s = self.multiplier_until(slot, t_s)
+        return multiplier, min(until_s, changes_s)
+
+    def _pace_of(self, slot: int) -> Pace:
+        return functools.partial(self.pace, slot, Direction.NONE)
+
     def carry_s(self, slot: int, direction: Direction, start_s: float, steady_s: float) -> float:
         """Return the seconds that a transfer takes which takes ``steady_s`` at the link's mean rate.
 
@@ -210,19 +219,7 @@ class LinkConditions:
         """
         if not (self._ever_varies or self._ever_down):
             return steady_s
-        left_s, t_s = steady_s, start_s
-        while True:
-            down, until_s = self.outage_at(slot, t_s)
-            if down:
-                t_s = until_s
-                continue
-            multiplier, changes_s = self.multiplier_until(slot, t_s)
-            until_s = min(until_s, changes_s)
-            needed_s = left_s / multiplier
-            if t_s + needed_s <= until_s:
-                return (t_s - start_s) + needed_s
-            left_s -= (until_s - t_s) * multiplier
-            t_s = until_s
+        return carry(self._pace_of(slot), start_s, steady_s, math.inf)
 
     def alone_time(
         self,
@@ -256,31 +253,8 @@ class LinkConditions:
             seconds, end_window = data_time(payload_bytes, rate_bps * multiplier, rtt_s, window_bytes)
             if start_s + seconds <= until_s:
                 return seconds, end_window
-        left, window, t_s = payload_bytes, window_bytes, start_s
-        silent_s = 0.0
-        while True:
-            down, until_s = self.outage_at(slot, t_s)
-            if down:
-                silent_s += until_s - t_s
-                t_s = until_s
-                continue
-            if silent_s > 0.0:
-                window = window_after_idle(window, silent_s, retransmission_timeout(rtt_s))
-                silent_s = 0.0
-            multiplier, changes_s = self.multiplier_until(slot, t_s)
-            until_s = min(until_s, changes_s)
-            rate_now_bps = rate_bps * multiplier
-            seconds, end_window = data_time(left, rate_now_bps, rtt_s, window)
-            if t_s + seconds <= until_s:
-                return (t_s - start_s) + seconds, end_window
-            bytes_per_s, period_s = goodput(rate_now_bps), ack_clock_period(rate_now_bps, rtt_s)
-            while t_s < until_s and left > window and window / bytes_per_s < period_s:
-                t_s += period_s
-                left -= window
-                window *= 2.0
-            if t_s < until_s:
-                left = max(0.0, left - (until_s - t_s) * bytes_per_s)
-                t_s = until_s
+        pace = self._pace_of(slot)
+        return alone(pace, payload_bytes, rate_bps, rtt_s, start_s, window_bytes, math.inf)
 
     def _load_rates(self, block: int) -> FloatArray:
         rates = rate_multipliers(self._rate_key, self._device_ids, block, self._sigma, self._rho)

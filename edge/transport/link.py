@@ -23,12 +23,13 @@ import numpy.typing as npt
 from edge.clock import VirtualClockLoop
 from edge.message_kinds import AnyMessage
 from edge.transport.cohort import CohortLinks
-from edge.transport.loss import Congestion, lossy_transfer
+from edge.transport.loss import Congestion, TransferFailedError, lossy_transfer
 from edge.transport.tcp_model import (
     HANDSHAKE_RECEIVED_BYTES,
     HANDSHAKE_SENT_BYTES,
     PACKET_BYTES,
     SEGMENT_PAYLOAD_BYTES,
+    SYN_BYTES,
     ack_bytes,
     tcp_ip_bytes,
 )
@@ -42,6 +43,8 @@ TLS_HANDSHAKE_BYTES = 4096
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _DOWN = Direction.DOWN
 _UP = Direction.UP
+_REPEATED = 1 << 20
+"""Added to the number of a frame that is sent again; a device sends fewer frames than this in a round."""
 
 
 class Conditions(Protocol):
@@ -49,6 +52,9 @@ class Conditions(Protocol):
 
     def prepare(self, slots: npt.NDArray[np.int64], t_s: float) -> None:
         """Get ready for transfers of ``slots`` about ``t_s``."""
+
+    def pace(self, slot: int, direction: Direction, t_s: float) -> tuple[float, float]:
+        """Return the factor on the link's mean rate at ``t_s``, 0 if it is down, and until when it holds."""
 
     def carry_s(self, slot: int, direction: Direction, start_s: float, steady_s: float) -> float:
         """Return the seconds that a transfer takes which takes ``steady_s`` at the link's mean rate."""
@@ -100,6 +106,25 @@ class DeviceLink(abc.ABC):
     @abc.abstractmethod
     def delivered(self, delivery: Delivery) -> None:
         """Learn that a frame to the coordinator has arrived there."""
+
+    def hold(self, delivery: Delivery, delay_s: float) -> None:
+        """Let a frame that has come the whole way arrive later."""
+        delivery.live = True
+        self.in_flight.append(delivery)
+        delivery.end_s = self.loop.now_s + delay_s
+        self.loop.push_timer(delivery.end_s, delivery)
+
+    def release(self, delivery: Delivery) -> None:
+        """Let a frame that is held up arrive now."""
+        delivery.end_s = self.loop.now_s
+        self.loop.push_timer(delivery.end_s, delivery)
+
+    def gave_up(self, delivery: Delivery) -> None:
+        """Learn that TCP has given the connection up while a frame waited for a link that is down.
+
+        Only a fault takes a link down for so long; who lets faults strike overrides this.
+        """
+        raise NotImplementedError(f"{self!r} has no way to lose its connection")
 
 
 class Delivery:
@@ -238,9 +263,20 @@ class SimulatedNetwork:
             frame = None
             overhead = tcp_ip_bytes(frame_bytes) + ack_bytes(frame_bytes)
             latency_s = cohort.unforeseen_latency_s(slot, number, direction)
+        disturbances = cohort.disturbances
+        faults = None if disturbances is None else disturbances.of_frame(slot, direction, message, now_s)
         if not link.connected:
             link.connected = True
-            first_byte_s += cohort.handshake_s[slot]
+            if faults is None:
+                first_byte_s += cohort.handshake_s[slot]
+            else:
+                try:
+                    wait_s, syns = faults.connect(first_byte_s, cohort.handshake_s[slot], self.handshakes)
+                except TransferFailedError as error:
+                    self._doom(delivery, first_byte_s, error.after_s)
+                    return delivery
+                first_byte_s += wait_s
+                overhead += syns * SYN_BYTES
             overhead += self.handshake_bytes
         small = frame_bytes <= SEGMENT_PAYLOAD_BYTES
         if not plain:
@@ -252,6 +288,16 @@ class SimulatedNetwork:
             rate_bps = cohort.up_bps[slot] if direction is _UP else cohort.down_bps[slot]
             rtt_s = cohort.rtt_s[slot]
             seconds, _ = conditions.alone_time(slot, direction, frame_bytes, rate_bps, rtt_s, first_byte_s)
+        if faults is not None and faults.meet(first_byte_s, first_byte_s + seconds):
+            latency_s += faults.latency_s(number, first_byte_s)
+            try:
+                seconds = faults.carry(
+                    delivery, conditions, number, first_byte_s, self._congestion, plain=plain
+                )
+            except TransferFailedError as error:
+                self._doom(delivery, first_byte_s, error.after_s)
+                delivery.tcp_ip_bytes = overhead
+                return delivery
         last_byte_s = first_byte_s + seconds
         delivery.start_s = now_s
         delivery.first_byte_s = first_byte_s
@@ -283,6 +329,32 @@ class SimulatedNetwork:
         )
         delivery.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
         return conditions.carry_s(slot, direction, first_byte_s, result.seconds)
+
+    def repeat(self, delivery: Delivery, conditions: Conditions) -> None:
+        """Send a frame once more; the frames that follow keep their numbers, and so their fates.
+
+        Raises ``TransferFailedError`` if TCP gives the transfer up.
+        """
+        link, number = delivery.link, delivery.link.frames_sent
+        frame_bytes = delivery.payload_bytes + delivery.framing_bytes
+        link.frames_sent = number - 1 + _REPEATED
+        try:
+            self.transmit(
+                link, conditions, delivery.direction, delivery.message, frame_bytes, delivery.payload_bytes
+            )
+        finally:
+            link.frames_sent = number
+
+    def _doom(self, delivery: Delivery, first_byte_s: float, after_s: float) -> None:
+        """Let a frame wait on a dead link until TCP gives the connection up."""
+        link = delivery.link
+        delivery.start_s = self._loop.now_s
+        delivery.first_byte_s = first_byte_s
+        delivery.last_byte_s = gives_up_s = first_byte_s + after_s
+        delivery.latency_s = 0.0
+        delivery.tcp_ip_bytes = tcp_ip_bytes(delivery.payload_bytes + delivery.framing_bytes)
+        link.in_flight.append(delivery)
+        self._loop.call_at(gives_up_s, link.gave_up, delivery)
 
     def _occupy(self, delivery: Delivery) -> None:
         """Put a frame on the coordinator's link, unless it was cut while it waited for the radio."""

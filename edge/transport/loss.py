@@ -55,7 +55,19 @@ MAX_BACKOFFS = 15
 
 
 class TransferFailedError(RecfleetError):
-    """The same packet was lost :data:`MAX_BACKOFFS` times over; TCP gives the connection up."""
+    """The same packet was lost :data:`MAX_BACKOFFS` times over; TCP gives the connection up.
+
+    ``after_s`` is how long after the start of the transfer it does, where that is known; else 0.
+    """
+
+    def __init__(self, message: str, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+def silence_limit(rtt_s: float) -> float:
+    """Return how long TCP bears a dead link, seconds: the time-out and its :data:`MAX_BACKOFFS` doublings."""
+    return retransmission_timeout(rtt_s) * float(2 ** (MAX_BACKOFFS + 1) - 1)
 
 
 class LossyResult(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -71,6 +73,12 @@ class TracePlayback:
     def loss(self, slot: int, t_s: float) -> float:
         """Return the probability of losing a packet at ``t_s``."""
         return self._trace.loss_at(t_s + self._offsets_s[slot])
+
+    def pace(self, slot: int, direction: Direction, t_s: float) -> tuple[float, float]:
+        """Return the factor on the trace's mean rate at ``t_s``, and until when it holds."""
+        offset_s = self._offsets_s[slot]
+        rate_bps, until_s = self._trace.step_at(t_s + offset_s, _trace_direction(direction))
+        return rate_bps / self._mean_bps[direction], max(until_s - offset_s, math.nextafter(t_s, math.inf))
 
     def carry_s(self, slot: int, direction: Direction, start_s: float, steady_s: float) -> float:
         """Return the seconds that a transfer takes which takes ``steady_s`` at the trace's mean rate."""

@@ -3,49 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from fault_samples import Everybody, fault, plan_of, strike
 
-from coordinator.faults import faults_by_phase, strike
+from coordinator.faults.base import ORDER as ALL_STAGES
+from coordinator.faults.striking import FaultsOfRun
 from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
 from coordinator.scenario.load import load
-from edge.device.round_services import CohortPlan
-from edge.vocabulary import Reason, Stage, label
+from edge.vocabulary import Stage, label
 
 Ids = npt.NDArray[np.int64]
-
-
-def plan_of(n: int) -> CohortPlan:
-    """Return the plan of a round in which nothing happens to any of ``n`` devices."""
-    return CohortPlan(
-        reachable=np.ones(n, np.bool_),
-        failed_connects=np.zeros(n, np.int64),
-        computes=np.ones(n, np.bool_),
-        obstacle=[Reason.NONE] * n,
-        shortage=[Reason.NONE] * n,
-        compute_s=[1.0] * n,
-        drop_stage=[-1] * n,
-        drop_fraction=[0.0] * n,
-        leaves_s=[float("inf")] * n,
-        bare=[False] * n,
-        crypto=[],
-        shielded=[],
-    )
-
-
-def fault(name: str = "storm", at: Stage = Stage.MASKED_INPUT, share: str = "100%", **more: Any) -> Fault:
-    written = {"name": name, "at_stage": label(at), "on": {"fraction": share}, "vanish": {}, **more}
-    return Fault.model_validate(written)
 
 
 def struck(*faults: Fault, ids: Ids | int = 10, seed: int = 1, number: int = 1) -> dict[int, int]:
     """Return the stage at which each device that was struck vanishes, by id."""
     devices = np.arange(ids, dtype=np.int64) if isinstance(ids, int) else ids
     plan = plan_of(len(devices))
-    strike(faults, plan, seed, devices, number)
+    strike(faults, plan, devices, seed=seed, number=number)
     return {int(device): stage for device, stage in zip(devices, plan.drop_stage, strict=True) if stage >= 0}
 
 
@@ -54,7 +31,7 @@ def test_each_way_is_struck_at_its_own_stages_alone() -> None:
     for at in (Stage.REPORT, Stage.MASKED_INPUT, Stage.UNMASK, Stage.COMPUTE):
         plan = plan_of(10)
         plan.shielded = shielded
-        strike([fault(at=at)], plan, 1, np.arange(10), 1)
+        strike([fault(at=at)], plan, np.arange(10))
         spared = {Stage.REPORT: False, Stage.COMPUTE: None}.get(at, True)
         assert plan.drop_stage == [-1 if way is spared else at for way in shielded]
         assert plan.computes.all() == (at is not Stage.COMPUTE)
@@ -63,7 +40,7 @@ def test_each_way_is_struck_at_its_own_stages_alone() -> None:
 def test_a_stage_of_the_other_way_does_not_save_a_device_that_would_go_later() -> None:
     plan = plan_of(2)
     plan.shielded = [True, False]
-    strike([fault("a", Stage.MASKED_INPUT), fault("b", Stage.REPORT)], plan, 1, np.arange(2), 1)
+    strike([fault("a", Stage.MASKED_INPUT), fault("b", Stage.REPORT)], plan, np.arange(2))
     assert plan.drop_stage == [Stage.REPORT, Stage.MASKED_INPUT]
 
 
@@ -151,25 +128,19 @@ faults:
 def test_a_fault_strikes_in_its_phase_or_in_all_that_have_its_stage(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(SCENARIO)
-    found = faults_by_phase(load(file).scenario)
-    names = {phase: [one.name for one in faults] for phase, faults in found.items()}
+    found = FaultsOfRun(load(file).scenario, Everybody(60))
+    names = {phase: [one.name for one in found.of_phase(phase)] for phase in ("calm", "storm")}
     assert names == {"calm": ["always"], "storm": ["always", "masks", "storm"]}
 
 
-ORDER = (
-    Stage.DOWNLOAD,
-    Stage.COMPUTE,
-    Stage.REPORT,
-    Stage.ADVERTISE_KEYS,
-    Stage.SHARE_KEYS,
-    Stage.MASKED_INPUT,
-    Stage.CONSISTENCY,
-    Stage.UNMASK,
-)
+ORDER = ALL_STAGES[1:-1]
+"""The stages at which a device does, gets or sends something; it comes to all of them after its answer."""
 
 
 def test_the_order_of_a_round_is_not_that_of_the_numbers() -> None:
-    assert {label(stage) for stage in ORDER} == {stage for mode in STAGES_OF_MODE.values() for stage in mode}
+    assert {label(stage) for stage in ALL_STAGES} == {
+        stage for mode in STAGES_OF_MODE.values() for stage in mode
+    }
     assert Stage.ACKNOWLEDGE < Stage.ADVERTISE_KEYS, "appended later, and comes sooner"
 
 
@@ -187,7 +158,7 @@ def test_a_device_that_goes_sooner_anyway_does(planned: Stage, at: Stage) -> Non
     plan = plan_of(2)
     plan.drop_stage[1] = int(planned)
     plan.drop_fraction[1] = 0.25
-    strike([fault(at=at)], plan, 1, np.arange(2, dtype=np.int64), 1)
+    strike([fault(at=at)], plan, np.arange(2, dtype=np.int64))
     order = (*ORDER, Stage.ACKNOWLEDGE)
     sooner = order.index(planned) < order.index(at)
     assert plan.drop_stage == [at, planned if sooner else at]
@@ -200,11 +171,11 @@ def test_a_device_that_goes_sooner_anyway_does(planned: Stage, at: Stage) -> Non
 def test_in_the_same_stage_the_sooner_moment_wins(fraction: float) -> None:
     alone = plan_of(1)
     ids = np.zeros(1, dtype=np.int64)
-    strike([fault()], alone, 1, ids, 1)
+    strike([fault()], alone, ids)
     plan = plan_of(1)
     plan.drop_stage[0] = int(Stage.MASKED_INPUT)
     plan.drop_fraction[0] = fraction
-    strike([fault()], plan, 1, ids, 1)
+    strike([fault()], plan, ids)
     assert plan.drop_stage == [Stage.MASKED_INPUT]
     assert plan.drop_fraction == [min(fraction, alone.drop_fraction[0])]
 
@@ -213,7 +184,7 @@ def test_how_far_into_the_stage_is_a_draw_of_its_own() -> None:
     plans = []
     for share in ("100%", "40%"):
         plan = plan_of(100)
-        strike([fault(share=share)], plan, 1, np.arange(100, dtype=np.int64), 1)
+        strike([fault(share=share)], plan, np.arange(100, dtype=np.int64))
         plans.append(plan)
     everybody, some = plans
     fractions = np.array(everybody.drop_fraction)
@@ -232,7 +203,7 @@ def test_how_far_into_the_stage_is_a_draw_of_its_own() -> None:
 @pytest.mark.parametrize("at", ORDER)
 def test_whoever_vanishes_before_its_computation_ends_computes_nothing(at: Stage) -> None:
     plan = plan_of(20)
-    strike([fault(at=at, share="30%")], plan, 1, np.arange(20, dtype=np.int64), 1)
+    strike([fault(at=at, share="30%")], plan, np.arange(20, dtype=np.int64))
     gone = np.array(plan.drop_stage) >= 0
     assert gone.sum() == 6
     before = at in (Stage.DOWNLOAD, Stage.COMPUTE)
@@ -242,13 +213,13 @@ def test_whoever_vanishes_before_its_computation_ends_computes_nothing(at: Stage
 def test_what_was_not_going_to_be_computed_stays_so() -> None:
     plan = plan_of(4)
     plan.computes[2] = False
-    strike([fault(at=Stage.UNMASK)], plan, 1, np.arange(4, dtype=np.int64), 1)
+    strike([fault(at=Stage.UNMASK)], plan, np.arange(4, dtype=np.int64))
     assert plan.computes.tolist() == [True, True, False, True]
 
 
 def test_nothing_else_of_the_plan_changes() -> None:
     plan = plan_of(10)
-    strike([fault(at=Stage.COMPUTE), fault("b")], plan, 1, np.arange(10, dtype=np.int64), 1)
+    strike([fault(at=Stage.COMPUTE), fault("b")], plan, np.arange(10, dtype=np.int64))
     untouched = plan_of(10)
     assert plan.reachable.tolist() == untouched.reachable.tolist()
     assert plan.failed_connects.tolist() == untouched.failed_connects.tolist()

@@ -9,8 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.metrics.batches import RoundBatches, evaluation_batch, inference_batch, round_batches
-from coordinator.metrics.facts import Cohort, Evaluation, FleetNames, Inferences, RoundFacts
+from coordinator.metrics.batches import (
+    RoundBatches,
+    evaluation_batch,
+    fault_batch,
+    inference_batch,
+    round_batches,
+)
+from coordinator.metrics.facts import Cohort, Evaluation, FaultStrike, FleetNames, Inferences, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from edge.log import EventLog, pack_record
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
@@ -135,12 +141,23 @@ def sample_inference(number: int, phase: str = "calm") -> Any:
     return inference_batch(number, phase, 100.0 * number, found, NAMES)
 
 
+def sample_faults(number: int, phase: str = "calm") -> Any:
+    """A blackout strikes two frames of device 101, a crash the coordinator."""
+    at_s = 100.0 * number
+    strikes = [
+        FaultStrike("tunnel", "blackout", 101, Stage.REPORT, at_s + 1.0, at_s + 2.0, 2),
+        FaultStrike("crash", "coordinator_crash", None, None, at_s + 3.0, at_s + 3.0, 1),
+    ]
+    return fault_batch(number, phase, strikes)
+
+
 def write_run(directory: Path, rounds: int = 3, *, finish: bool = True, events: bool = True) -> str | None:
     """Write a run of ``rounds`` equal rounds; without ``finish`` it is left as a killed process leaves it."""
     directory.mkdir(parents=True, exist_ok=True)
     with RunWriter(directory, record_events=events) as writer:
         writer.write_evaluations(sample_evaluation(0))
         for number in range(1, rounds + 1):
+            writer.write_faults(sample_faults(number))
             writer.write_round(sample_round(number))
             writer.write_evaluations(sample_evaluation(number))
             writer.write_inferences(sample_inference(number))

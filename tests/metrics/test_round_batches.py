@@ -10,6 +10,7 @@ from metrics_samples import (
     facts,
     record,
     sample_evaluation,
+    sample_faults,
     sample_inference,
     sample_round,
     three_device_log,
@@ -140,6 +141,7 @@ def test_every_batch_matches_its_schema_and_has_nulls_only_where_allowed() -> No
         "events": batches.events,
         "evaluations": sample_evaluation(1),
         "inferences": sample_inference(1),
+        "faults": sample_faults(1),
     }
     assert made.keys() == SCHEMAS.keys()
     for table, batch in made.items():

@@ -28,8 +28,15 @@ def test_equal_runs_are_identical(tmp_path: Path) -> None:
     assert len(digests) == 1
     diff = diff_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"))
     assert diff.identical
-    assert diff.rows == {"events": 60, "device_rounds": 9, "evaluations": 8, "inferences": 6, "rounds": 3}
-    whole = "identical (60 events, 9 device rounds, 8 evaluations, 6 inferences, 3 rounds)"
+    assert diff.rows == {
+        "events": 60,
+        "device_rounds": 9,
+        "evaluations": 8,
+        "inferences": 6,
+        "faults": 6,
+        "rounds": 3,
+    }
+    whole = "identical (60 events, 9 device rounds, 8 evaluations, 6 inferences, 6 faults, 3 rounds)"
     assert render_diff(diff) == whole
 
 

@@ -37,6 +37,7 @@ def assert_same(real: RunOutcome, modelled: RunOutcome) -> None:
         "events": [],
         "evaluations": [],
         "inferences": [],
+        "faults": [],
     }
     with np.load(real.directory / "model.npz") as one, np.load(modelled.directory / "model.npz") as other:
         assert one.files == other.files

@@ -1,0 +1,43 @@
+"""Links that carry less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from coordinator.faults.base import LinkFault, Strike
+from coordinator.scenario.errors import Problem
+from device_profiles.fields import BitsPerSecond, PositiveFraction
+from edge.transport.disturbances import LinkEffect
+from edge.vocabulary import Direction
+
+if TYPE_CHECKING:
+    from coordinator.scenario.faults_section import Fault
+
+
+class Bandwidth(LinkFault):
+    """The link is no faster than `up` and `down` say, or carries a share of what it did."""
+
+    up: BitsPerSecond | None = Field(default=None, description="highest rate from the device")
+    down: BitsPerSecond | None = Field(default=None, description="highest rate towards the device")
+    scale: PositiveFraction | None = Field(
+        default=None, description="share of its rate that the link keeps, in the fault's `direction`"
+    )
+
+    def problems(self, fault: Fault) -> Iterator[Problem]:
+        """Yield what contradicts the fault."""
+        if self.up is None and self.down is None and self.scale is None:
+            yield Problem(("bandwidth",), "says nothing; write 'up', 'down' or 'scale' below it")
+        if fault.direction is not None and self.scale is None:
+            message = "'up' and 'down' say which way already; leave it out"
+            yield Problem(("direction",), message, None, of_key=True)
+
+    def strike(self, strike: Strike) -> None:
+        """Lay caps and scale on the links."""
+        for direction, cap_bps in ((Direction.UP, self.up), (Direction.DOWN, self.down)):
+            if cap_bps is not None:
+                strike.lay(LinkEffect(direction=direction, cap_bps=cap_bps))
+        if self.scale is not None:
+            strike.lay(LinkEffect(scale=self.scale))

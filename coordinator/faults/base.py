@@ -1,0 +1,232 @@
+"""What every kind of fault is made of, and what it is given to strike a round with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.metrics.facts import FleetNames
+from coordinator.metrics.schemas import SUM_STAGES
+from coordinator.scenario.errors import Problem
+from coordinator.scenario.model import Section
+from edge.device.round_faults import Ending, RoundFaults
+from edge.device.round_services import CohortPlan
+from edge.rng import hashed_bits, hashed_uniform, stream_key
+from edge.transport.disturbances import LinkEffect
+from edge.vocabulary import Direction, Reason, Stage, Way, label
+
+if TYPE_CHECKING:
+    from coordinator.scenario.faults_section import Fault
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+ORDER: Final = (
+    Stage.INVITE,
+    Stage.DOWNLOAD,
+    Stage.COMPUTE,
+    Stage.REPORT,
+    Stage.ADVERTISE_KEYS,
+    Stage.SHARE_KEYS,
+    Stage.MASKED_INPUT,
+    Stage.CONSISTENCY,
+    Stage.UNMASK,
+    Stage.ACKNOWLEDGE,
+)
+"""The stages as a device comes to them."""
+RANK: Final = {int(stage): rank for rank, stage in enumerate(ORDER)}
+STAGE_OF_LABEL: Final = {label(stage): stage for stage in Stage}
+
+WAY_OF_STAGE: Final = {Stage.REPORT: Way.CLEAR, **dict.fromkeys(SUM_STAGES, Way.SECURE)}
+"""The stages that are those of one way."""
+
+EVERYWHERE: Final = frozenset(ORDER)
+WITH_FRAMES: Final = EVERYWHERE - {Stage.COMPUTE}
+"""The stages in which something is sent."""
+COMPUTING: Final = EVERYWHERE - {Stage.INVITE, Stage.DOWNLOAD, Stage.REPORT, Stage.ACKNOWLEDGE}
+"""The stages in which a device computes."""
+SENDING: Final = EVERYWHERE - {Stage.DOWNLOAD, Stage.COMPUTE, Stage.ACKNOWLEDGE}
+"""The stages in which a device sends something."""
+
+
+class FleetView(Protocol):
+    """What faults ask of a fleet."""
+
+    n: int
+    names: FleetNames
+    device_class: npt.NDArray[np.uint8]
+    network: npt.NDArray[np.uint8]
+    region: npt.NDArray[np.uint8]
+
+    def drain(self, ids: Ids, level: float, now_s: float) -> Floats:
+        """Let the batteries of ``ids`` fall to a level, and return how long each still computes, seconds."""
+
+    def memory_fits(self, ids: Ids, memory_bytes: Ids, factor: float) -> npt.NDArray[np.bool_]:
+        """Return whether the task of each device fits in what ``factor`` leaves of its memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A round as faults find it: who was invited, when, and what the round will be like.
+
+    ``ids`` int64 [n] are the invited devices, ``memory_bytes`` int64 [n] what their tasks need.
+    """
+
+    seed: int
+    fleet: FleetView
+    ids: Ids
+    round_number: int
+    now_s: float
+    plan: CohortPlan
+    memory_bytes: Ids
+
+
+class Strike:
+    """One fault on its way to strike one round.
+
+    Attributes
+    ----------
+    fault, number : the fault, and its place among those of the scenario.
+    setting : the round.
+    slots : int64 [struck], increasing; whom it strikes.
+    faults : takes what it does.
+    """
+
+    __slots__ = ("_keys", "fault", "faults", "number", "setting", "slots")
+
+    def __init__(self, fault: Fault, number: int, setting: Setting, slots: Ids, faults: RoundFaults) -> None:
+        self.fault = fault
+        self.number = number
+        self.setting = setting
+        self.slots = slots
+        self.faults = faults
+        self._keys: list[int] | None = None
+
+    @property
+    def stage(self) -> Stage | None:
+        """The stage that the fault is pinned to."""
+        return None if self.fault.at_stage is None else STAGE_OF_LABEL[self.fault.at_stage]
+
+    @property
+    def direction(self) -> Direction:
+        """The direction that the fault strikes, ``NONE`` for both."""
+        return {"up": Direction.UP, "down": Direction.DOWN}.get(self.fault.direction or "", Direction.NONE)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the fault lasts at the moment at which the round begins."""
+        start_s, end_s = self.fault.window_s
+        return start_s <= self.setting.now_s < end_s
+
+    def each(self) -> Iterator[tuple[int, int]]:
+        """Yield every slot that is struck, with the key of the draws for its device and round."""
+        if self._keys is None:
+            key = stream_key(self.setting.seed, "fault", self.fault.name, "frames")
+            ids = self.setting.ids[self.slots]
+            self._keys = hashed_bits(key, ids, self.setting.round_number).tolist()
+        return zip(self.slots.tolist(), self._keys, strict=True)
+
+    def uniform(self, counter: int) -> Floats:
+        """Return a uniform in (0, 1) for every device that is struck, float64 [struck]."""
+        key = stream_key(self.setting.seed, "fault", self.fault.name)
+        return hashed_uniform(key, self.setting.ids[self.slots], self.setting.round_number, counter)
+
+    def lay(self, effect: LinkEffect) -> None:
+        """Lay an effect on the links that are struck; when and at which stage follows from the fault.
+
+        Pinned to a stage, a fault that lasts some time begins with the first frame of it.
+        """
+        fault, stage = self.fault, self.stage
+        start_s, end_s = fault.window_s
+        laid = replace(effect, fault=self.number, stage=stage, start_s=start_s, end_s=end_s)
+        if stage is not None and fault.at is None and fault.lasts_s is not None:
+            laid = replace(laid, stage=None, opens=stage, start_s=math.inf, end_s=fault.lasts_s)
+        if effect.direction is Direction.NONE:
+            laid.direction = self.direction
+        moments = [0.0] * len(self.slots) if math.isinf(effect.period_s) else self._moments().tolist()
+        for (slot, key), moment in zip(self.each(), moments, strict=True):
+            own = replace(laid, key=key, offset_s=(moment - 1.0) * effect.period_s if moment else 0.0)
+            self.faults.links.setdefault(slot, []).append(own)
+
+    def _moments(self) -> Floats:
+        """Return where in its period each device is at time 0; the same in every round, float64 [struck]."""
+        key = stream_key(self.setting.seed, "fault", self.fault.name, "period")
+        return hashed_uniform(key, self.setting.ids[self.slots])
+
+    def end(self, reason: Reason) -> None:
+        """Let the devices that are struck go away: at the fault's stage, or at its time.
+
+        One that would go away sooner anyway does.
+        """
+        stage = self.stage
+        if stage is not None:
+            self._end_at(stage, reason)
+            return
+        at_s = self.fault.window_s[0]
+        for slot in self.slots.tolist():
+            self.faults.timed.setdefault(slot, []).append(Ending(self.number, reason, at_s))
+
+    def _end_at(self, stage: Stage, reason: Reason) -> None:
+        if not self.begun:
+            return
+        for slot, fraction in zip(self.slots.tolist(), self.uniform(1).tolist(), strict=True):
+            self.end_one(slot, stage, fraction, reason)
+
+    def end_one(self, slot: int, stage: Stage, fraction: float, reason: Reason) -> None:
+        """Let a device go away when it is ``fraction`` into a stage, unless it would sooner anyway.
+
+        One that does not come to the stage is spared: where some report in the clear and others sum securely,
+        these have stages of their own.
+        """
+        plan = self.setting.plan
+        way = WAY_OF_STAGE.get(stage)
+        if plan.shielded and way is not None and plan.shielded[slot] != (way is Way.CLEAR):
+            return
+        planned = plan.drop_stage[slot]
+        when = (RANK[stage], fraction)
+        if planned < 0 or when < (RANK[planned], plan.drop_fraction[slot]):
+            plan.drop_stage[slot] = int(stage)
+            plan.drop_fraction[slot] = fraction
+            self.faults.planned[slot] = Ending(self.number, reason)
+        if RANK[stage] <= RANK[Stage.COMPUTE]:
+            plan.computes[slot] = False
+
+
+class FaultKind(Section):
+    """The settings of a kind of fault, and what it does.
+
+    A section per kind: its docstring says in one sentence what happens; the reference of scenario files shows
+    it.
+    """
+
+    directed: ClassVar[bool] = False
+    """Whether it may strike one direction alone."""
+    stages: ClassVar[frozenset[Stage]] = EVERYWHERE
+    """The stages that it can be pinned to."""
+    of_devices: ClassVar[bool] = True
+    """Whether it strikes devices, and not the coordinator."""
+    of_rounds: ClassVar[bool] = False
+    """Whether it strikes the devices of a round together, and means nothing where there are no rounds."""
+    lasting: ClassVar[bool] = False
+    """Whether it can begin with a stage and last for some time."""
+
+    def problems(self, fault: Fault) -> Iterator[Problem]:
+        """Yield what contradicts the fault, with paths relative to it."""
+        return iter(())
+
+    def strike(self, strike: Strike) -> None:
+        """Note what happens in the round that is struck."""
+        raise NotImplementedError
+
+
+class LinkFault(FaultKind):
+    """A kind that lays an effect on links."""
+
+    directed = True
+    stages = WITH_FRAMES
+    lasting = True

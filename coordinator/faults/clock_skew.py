@@ -1,0 +1,41 @@
+"""Devices whose clocks are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from coordinator.faults.base import FaultKind, Strike
+from coordinator.scenario.errors import Problem
+from device_profiles.fields import PositiveSeconds
+from edge.vocabulary import Stage
+
+if TYPE_CHECKING:
+    from coordinator.scenario.faults_section import Fault
+
+
+class ClockSkew(FaultKind):
+    """The device is wrong about the time: it gives up too early, or works on when the round is over."""
+
+    stages: ClassVar[frozenset[Stage]] = frozenset()
+
+    ahead: PositiveSeconds | None = Field(
+        default=None, description="by how much its clock is ahead: its deadlines come too early"
+    )
+    behind: PositiveSeconds | None = Field(
+        default=None, description="by how much its clock is behind: its deadlines come too late"
+    )
+
+    def problems(self, fault: Fault) -> Iterator[Problem]:
+        """Yield what contradicts the fault."""
+        if (self.ahead is None) == (self.behind is None):
+            yield Problem(("clock_skew",), "is one of the two; write 'ahead' or 'behind' below it")
+
+    def strike(self, strike: Strike) -> None:
+        """Note by how much the devices are wrong."""
+        if strike.begun:
+            later_s = (self.behind or 0.0) - (self.ahead or 0.0)
+            for slot in strike.slots.tolist():
+                strike.faults.skews.setdefault(slot, []).append((strike.number, later_s))

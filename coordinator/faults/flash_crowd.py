@@ -1,0 +1,35 @@
+"""Devices that all come at once."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from coordinator.faults.base import SENDING, STAGE_OF_LABEL, FaultKind, Strike
+from device_profiles.fields import PositiveSeconds
+from edge.device.round_faults import Gathering
+from edge.vocabulary import Stage
+
+
+class FlashCrowd(FaultKind):
+    """The devices all send at one instant: their answers to the invitation, or what `at_stage` asks for.
+
+    Whoever is ready before that instant waits for it. After the answers every model leaves at once, over the
+    coordinator's own link.
+    """
+
+    stages: ClassVar[frozenset[Stage]] = SENDING
+    of_rounds: ClassVar[bool] = True
+
+    after: PositiveSeconds = Field(description="the instant, counted from the beginning of the round")
+
+    def strike(self, strike: Strike) -> None:
+        """Let the devices wait for each other."""
+        if not strike.begun:
+            return
+        fault = strike.fault
+        stage = Stage.INVITE if fault.at_stage is None else STAGE_OF_LABEL[fault.at_stage]
+        gathering = Gathering(strike.number, stage, strike.setting.now_s + self.after)
+        for slot in strike.slots.tolist():
+            strike.faults.gatherings.setdefault(slot, []).append(gathering)

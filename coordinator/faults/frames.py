@@ -1,0 +1,31 @@
+"""What the kinds of faults have in common that strike frame by frame."""
+
+from __future__ import annotations
+
+from coordinator.faults.base import WITH_FRAMES, FaultKind, Strike
+from edge.device.round_faults import FrameEffect, FrameFault
+
+
+class FrameKind(FaultKind):
+    """A kind that strikes frame by frame."""
+
+    directed = True
+    stages = WITH_FRAMES
+
+    def mark(self, strike: Strike, kind: FrameFault, probability: float, seconds: float = 0.0) -> None:
+        """Let ``kind`` befall the frames of the devices that are struck."""
+        start_s, end_s = strike.fault.window_s
+        for slot, key in strike.each():
+            strike.faults.frames.setdefault(slot, []).append(
+                FrameEffect(
+                    fault=strike.number,
+                    kind=kind,
+                    direction=strike.direction,
+                    stage=strike.stage,
+                    start_s=start_s,
+                    end_s=end_s,
+                    probability=probability,
+                    seconds=seconds,
+                    key=key,
+                )
+            )

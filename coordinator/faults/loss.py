@@ -1,0 +1,32 @@
+"""Packets that are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from coordinator.faults.base import LinkFault, Strike
+from coordinator.scenario.errors import Problem
+from device_profiles.fields import PositiveFraction
+from edge.transport.disturbances import LinkEffect
+
+if TYPE_CHECKING:
+    from coordinator.scenario.faults_section import Fault
+
+
+class Loss(LinkFault):
+    """Packets are lost beside those that the link loses anyway; TCP sends them again, and slows down."""
+
+    probability: PositiveFraction = Field(description="of each packet to be lost")
+
+    def problems(self, fault: Fault) -> Iterator[Problem]:
+        """Yield what contradicts the fault."""
+        if self.probability >= 1:
+            message = "loses everything; write 'blackout: {}' for a dead link"
+            yield Problem(("loss", "probability"), message)
+
+    def strike(self, strike: Strike) -> None:
+        """Lay the loss on the links."""
+        strike.lay(LinkEffect(loss=self.probability))

@@ -1,0 +1,50 @@
+"""Connections that are torn down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from coordinator.faults.base import EVERYWHERE, Strike
+from coordinator.faults.frames import FrameKind
+from coordinator.scenario.errors import Problem
+from device_profiles.fields import PositiveFraction
+from edge.device.round_faults import FrameFault
+from edge.vocabulary import Reason, Stage, label
+
+if TYPE_CHECKING:
+    from coordinator.scenario.faults_section import Fault
+
+
+class Reset(FrameKind):
+    """The connection is torn down: the device leaves the round, and the coordinator knows at once.
+
+    What is under way is lost. It happens at a stage, ``at`` a time, or with a probability for each frame.
+    """
+
+    stages = EVERYWHERE
+
+    probability: PositiveFraction | None = Field(
+        default=None, description="of each frame to tear the connection; by default there is one reset"
+    )
+
+    def problems(self, fault: Fault) -> Iterator[Problem]:
+        """Yield what contradicts the fault."""
+        if self.probability is None:
+            if fault.at_stage is None and fault.at is None:
+                message = "says not when; write 'at_stage', 'at', or a probability"
+                yield Problem(("reset",), message, None, of_key=True)
+            if fault.direction is not None:
+                message = "a reset has a direction only with a probability for each frame"
+                yield Problem(("direction",), message, "leave it out", of_key=True)
+        elif fault.at_stage == label(Stage.COMPUTE):
+            yield Problem(("reset", "probability"), "no frame is sent while a device computes; leave it out")
+
+    def strike(self, strike: Strike) -> None:
+        """Let the devices lose their connections."""
+        if self.probability is None:
+            strike.end(Reason.CONNECTION_RESET)
+        else:
+            self.mark(strike, FrameFault.RESET, self.probability)

@@ -1,0 +1,37 @@
+"""Devices that compute more slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from coordinator.faults.base import COMPUTING, FaultKind, Strike
+from coordinator.scenario.errors import Problem
+from device_profiles.fields import PositiveFloat
+from edge.device.round_faults import Slowdown as SlowdownOfDevice
+
+if TYPE_CHECKING:
+    from coordinator.scenario.faults_section import Fault
+
+
+class Slowdown(FaultKind):
+    """Computing takes `factor` times as long: the update, and the cryptography of a secure sum."""
+
+    stages = COMPUTING
+
+    factor: PositiveFloat = Field(description="how many times as long; 1 or more")
+
+    def problems(self, fault: Fault) -> Iterator[Problem]:
+        """Yield what contradicts the fault."""
+        if self.factor < 1:
+            message = f"{self.factor:g} would be faster; write 1 or more"
+            yield Problem(("slowdown", "factor"), message)
+
+    def strike(self, strike: Strike) -> None:
+        """Slow the devices down."""
+        start_s, end_s = strike.fault.window_s
+        effect = SlowdownOfDevice(strike.number, strike.stage, start_s, end_s, self.factor)
+        for slot in strike.slots.tolist():
+            strike.faults.slowdowns.setdefault(slot, []).append(effect)

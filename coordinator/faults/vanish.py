@@ -1,0 +1,34 @@
+"""Devices that disappear without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from coordinator.faults.base import FaultKind, Strike
+from coordinator.scenario.errors import Problem
+from edge.vocabulary import Reason
+
+if TYPE_CHECKING:
+    from coordinator.scenario.faults_section import Fault
+
+
+class Vanish(FaultKind):
+    """The device disappears without a word, at a stage or `at` a time; it cannot be reached `for` as long.
+
+    At a stage it does so while it downloads, computes, or sends what the stage asks for.
+    """
+
+    def problems(self, fault: Fault) -> Iterator[Problem]:
+        """Yield what contradicts the fault."""
+        if fault.at_stage is None and fault.at is None:
+            yield Problem(("vanish",), "says not when; write 'at_stage' or 'at'", None, of_key=True)
+
+    def strike(self, strike: Strike) -> None:
+        """Let the devices go away; who is invited while it lasts cannot be reached."""
+        strike.end(Reason.VANISHED)
+        start_s, end_s = strike.fault.window_s
+        if strike.stage is None and strike.fault.lasts_s is not None:
+            now_s = strike.setting.now_s
+            if start_s <= now_s < end_s:
+                strike.setting.plan.reachable[strike.slots] = False

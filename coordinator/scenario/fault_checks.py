@@ -1,0 +1,62 @@
+"""Whether the faults of a scenario can strike at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from coordinator.faults.base import ORDER
+from coordinator.scenario.data_section import SyntheticRatings, SyntheticRegression
+from coordinator.scenario.errors import Problem, did_you_mean
+from coordinator.scenario.faults_section import Fault, stages_of
+from device_profiles.quantities import quoted
+from edge.vocabulary import label
+
+if TYPE_CHECKING:
+    from coordinator.scenario.schema import Scenario
+
+
+def fault_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Yield the faults that cannot strike."""
+    names: set[str] = set()
+    for index, fault in enumerate(scenario.faults):
+        found = (*_phase_problems(scenario, fault), *_victim_problems(scenario, fault))
+        for problem in found:
+            yield problem._replace(path=("faults", index, *problem.path))
+        if fault.name in names:
+            yield Problem(("faults", index, "name"), f"a second fault {quoted(fault.name)}; rename one")
+        names.add(fault.name)
+
+
+def _phase_problems(scenario: Scenario, fault: Fault) -> Iterator[Problem]:
+    phases = [phase.name for phase in scenario.phases]
+    unknown = False
+    for place, phase in enumerate(fault.during or ()):
+        if phase not in phases:
+            unknown = True
+            hint = did_you_mean(phase, phases, listed="phases") or "the scenario has no phases"
+            path = ("during",) if len(fault.during or ()) == 1 else ("during", place)
+            yield Problem(path, f"unknown phase {quoted(phase)}", hint)
+    if fault.at_stage is None or unknown:
+        return
+    sections = dict.fromkeys(scenario.secure_in(phase) for phase in fault.during or phases or [""])
+    reached = dict.fromkeys(stage for section in sections for stage in stages_of(section))
+    if fault.at_stage not in reached:
+        message = f"no device comes to the stage {quoted(fault.at_stage)} there"
+    elif fault.at_stage not in {label(stage) for stage in fault.kind.stages}:
+        message = f"{fault.key} does not strike the stage {quoted(fault.at_stage)}"
+    else:
+        return
+    fitting = [label(stage) for stage in ORDER if stage in fault.kind.stages and label(stage) in reached]
+    hint = f"write one of {', '.join(fitting)}" if fitting else "leave it out"
+    yield Problem(("at_stage",), message, hint)
+
+
+def _victim_problems(scenario: Scenario, fault: Fault) -> Iterator[Problem]:
+    if fault.on.devices is None or not isinstance(scenario.data, SyntheticRatings | SyntheticRegression):
+        return
+    clients = scenario.data.client_count
+    for place, device in enumerate(fault.on.devices):
+        if device >= clients:
+            message = f"there is no device {device}; the last of {clients} is {clients - 1}"
+            yield Problem(("on", "devices", place), message)
