@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from byte_checks import bytes_of, check_run
 from pacing_helpers import FAST_AND_SLOW, by_round, ideal, ideal_regression, most_at_once
+from random_faults import random_faults
 from run_helpers import SMALL, rows_of, run_text, tables_of
 from test_byte_conservation import random_scenario
 
@@ -268,6 +269,36 @@ def random_buffered_scenario(seed: int) -> str:
         f"  pacing: {pacing}" if line.startswith("  over_select") else line for line in text.splitlines()
     ]
     return "\n".join(lines).replace("  count: ", "  count: 1")
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_bytes_are_conserved_among_faults(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(100 + block * 8, 108 + block * 8):
+        faults = random_faults(random.Random(f"buffered faults {seed}"), of_rounds=False)
+        text = f"{random_buffered_scenario(seed)}\n{faults}"
+        try:
+            with monkeypatch.context() as patch:
+                check_run(tmp_path, text, seed, patch, by_round=False)
+        except Exception as error:
+            error.add_note(f"replay with seed {seed}:\n{text}")
+            raise
+
+
+def test_a_share_of_the_devices_is_struck_though_they_are_asked_one_by_one(tmp_path: Path) -> None:
+    faults = "faults:\n  - {name: some, at_stage: compute, on: {fraction: 30%}, vanish: {}}\n"
+    text = ideal(count="40", cohort="10", pacing=buffered(15), deadline="3 s", more=faults)
+    outcome = run_text(tmp_path, text)
+    rows = rows_of(outcome, "device_rounds")
+    dropped = [row for row in rows if row["outcome"] == "dropped"]
+    # A standard deviation of the share is 0.02 for 500 devices.
+    assert len(rows) > 500
+    assert len(dropped) / len(rows) == pytest.approx(0.3, abs=0.08)
+    struck = rows_of(outcome, "faults")
+    assert sorted((row["round"], row["device"]) for row in struck) == sorted(
+        (row["round"], row["device"]) for row in dropped
+    )
 
 
 @pytest.mark.parametrize("block", range(3))
