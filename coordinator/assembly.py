@@ -27,6 +27,7 @@ from coordinator.scenario.data_section import (
     UserSplit,
 )
 from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.fault_checks import unknown_victims
 from coordinator.scenario.inference_section import Inference
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
@@ -140,6 +141,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         facts |= {"rated_negatives": published.rated_negatives}
     clients = _clients(scenario.data, split, seed)
     _check_cohort(loaded, clients.n_clients)
+    _check_victims(loaded, clients.n_clients)
     if published is None:
         _check_negatives(loaded, ratings)
     facts |= {
@@ -323,6 +325,15 @@ def _check_cohort(loaded: LoadedScenario, clients: int) -> None:
     path = ("rounds", key)
     message = f"{rounds.invited} devices would be invited, but the data has {clients} training clients"
     raise ScenarioError([DocumentError(loaded.document.position(path), path, message, "write less")])
+
+
+def _check_victims(loaded: LoadedScenario, clients: int) -> None:
+    problems = [
+        DocumentError(loaded.document.position(path), path, message, hint)
+        for path, message, hint, _ in unknown_victims(loaded.scenario, clients)
+    ]
+    if problems:
+        raise ScenarioError(problems)
 
 
 def _check_inference(loaded: LoadedScenario, section: Inference, clients: int) -> None:

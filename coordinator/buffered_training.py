@@ -31,6 +31,7 @@ from coordinator.round_records import Ended
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
+from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import StopReason, Training, ended_of
 from coordinator.workload import TrainingKernel
 from edge.learning.base import Aggregate
@@ -91,9 +92,14 @@ class BufferedTraining(Training):
     """Keeps a number of devices at work and applies their reports as the buffer fills."""
 
     def __init__(
-        self, scenario: Scenario, assembly: Assembly, writer: RunWriter, observer: RunObserver
+        self,
+        scenario: Scenario,
+        assembly: Assembly,
+        writer: RunWriter,
+        observer: RunObserver,
+        watch: ThresholdWatch,
     ) -> None:
-        super().__init__(scenario, assembly, writer, observer)
+        super().__init__(scenario, assembly, writer, observer, watch)
         pacing = scenario.rounds.pacing
         assert isinstance(pacing, Buffered)
         self._pacing = pacing

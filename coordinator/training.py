@@ -38,6 +38,7 @@ from coordinator.selection.base import Knowledge
 from coordinator.selection.experience import Experience
 from coordinator.selection.registry import make_selector
 from coordinator.sums.base import SumFacts, aggregate_of, joined, summed_specs
+from coordinator.threshold_watch import ThresholdWatch
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
@@ -58,6 +59,7 @@ class StopReason(enum.StrEnum):
     CONVERGED = "converged"
     TIME_LIMIT = "simulated time limit"
     NOBODY_AVAILABLE = "nobody available"
+    THRESHOLD = "threshold missed"
     DIVERGED = "diverged: the model holds values that are not finite"
 
 
@@ -81,12 +83,19 @@ class Training:
     scenario, assembly : what is run.
     writer : takes the tables.
     observer : is told about rounds and evaluations.
+    watch : knows the thresholds that end a run; ``writer`` tells it what is written.
     """
 
     def __init__(
-        self, scenario: Scenario, assembly: Assembly, writer: RunWriter, observer: RunObserver
+        self,
+        scenario: Scenario,
+        assembly: Assembly,
+        writer: RunWriter,
+        observer: RunObserver,
+        watch: ThresholdWatch,
     ) -> None:
         self._scenario = scenario
+        self._watch = watch
         self._fleet = assembly.fleet
         self._workload = assembly.workload
         self._evaluator = assembly.evaluator
@@ -205,6 +214,8 @@ class Training:
         self._infer(number, now_s)
         if number % self._scenario.evaluation.every == 0 and self._evaluate(number, now_s):
             return StopReason.TARGET
+        if stop is None and self._watch.missed(number, now_s) is not None:
+            return StopReason.THRESHOLD
         return stop
 
     def _save(self) -> Checkpoint | None:

@@ -214,6 +214,8 @@ class FaultKind(Section):
     """Whether it strikes the devices of a round together, and means nothing where there are no rounds."""
     lasting: ClassVar[bool] = False
     """Whether it can begin with a stage and last for some time."""
+    elsewhere: ClassVar[str] = ""
+    """Why it cannot be pinned to stages other than those."""
 
     def problems(self, fault: Fault) -> Iterator[Problem]:
         """Yield what contradicts the fault, with paths relative to it."""
@@ -230,3 +232,4 @@ class LinkFault(FaultKind):
     directed = True
     stages = WITH_FRAMES
     lasting = True
+    elsewhere = "nothing is sent at it"

@@ -25,6 +25,7 @@ class CoordinatorCrash(FaultKind):
     of_devices: ClassVar[bool] = False
     of_rounds: ClassVar[bool] = True
     lasting: ClassVar[bool] = True
+    elsewhere: ClassVar[str] = "no frame of it comes to the coordinator"
 
     def problems(self, fault: Fault) -> Iterator[Problem]:
         """Yield what contradicts the fault."""

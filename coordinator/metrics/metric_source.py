@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.metrics.reader import RunTables
 from edge.vocabulary import Outcome, RoundOutcome, Way, label
 
 Values = npt.NDArray[np.float64]
@@ -97,6 +96,14 @@ _PREFERENCES: Final = {"population": ("seen", "unseen"), "split": ("test", "vali
 """Of rows that differ in one of these, a threshold without the tag means the first that the run has."""
 
 
+class Tables(Protocol):
+    """What :class:`~coordinator.metrics.reader.RunTables` is to the reader of metrics."""
+
+    def read(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        """Return a ``pyarrow.Table`` with the columns wanted, all by default."""
+        ...
+
+
 class TableMetricSource:
     """Gives the observations of a metric, narrowed by tags, in the order of the rounds.
 
@@ -105,7 +112,7 @@ class TableMetricSource:
     run : the tables of a run.
     """
 
-    def __init__(self, run: RunTables) -> None:
+    def __init__(self, run: Tables) -> None:
         self._run = run
 
     def values(self, metric: str, tags: Mapping[str, str]) -> Values:

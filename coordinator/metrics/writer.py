@@ -10,7 +10,7 @@ stream, and a Parquet file is never half written.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -45,12 +45,17 @@ class RunWriter:
     directory : an existing directory without tables.
     record_events : whether to keep the table of events; without it that table has no rows.
 
+    Attributes
+    ----------
+    watch : is given every batch once it has been written, with the name of its table; None for nobody.
+
     Use it as a context manager: leaving it, for whatever reason, closes the streams. :meth:`finish` converts.
     """
 
     def __init__(self, directory: Path, *, record_events: bool = True) -> None:
         self._directory = directory
         self._record_events = record_events
+        self.watch: Callable[[str, Any], None] | None = None
         self._digest = RunDigest()
         self._sinks: dict[str, Any] = {}
         self._streams: dict[str, Any] = {}
@@ -71,6 +76,8 @@ class RunWriter:
         self._streams[table].write_batch(batch)
         self._sinks[table].flush()
         self._digest.tables[table].update(batch)
+        if self.watch is not None:
+            self.watch(table, batch)
 
     def write_round(self, batches: RoundBatches) -> None:
         """Write the rows of a finished round.

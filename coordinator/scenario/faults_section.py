@@ -124,9 +124,7 @@ class Victims(_ByClass):
     )
     network: Text | None = Field(default=None, description="only devices on this network")
     region: Text | None = Field(default=None, description="only devices of this region, `region-0` …")
-    devices: tuple[NonNegativeInt, ...] | None = Field(
-        default=None, description="only these, by number", min_length=1
-    )
+    devices: tuple[NonNegativeInt, ...] | None = Field(default=None, description="only these, by number")
     slowest: PositiveFraction | None = Field(
         default=None, description="only this share of them, those that compute the longest in the round"
     )
@@ -150,6 +148,13 @@ class Victims(_ByClass):
         if self.fixed and self.slowest is not None:
             message = "who is slowest is known only in a round; leave one of 'fixed' and 'slowest' out"
             yield Problem(("fixed",), message, None, of_key=True)
+        if self.devices is not None and not self.devices:
+            yield Problem(("devices",), "names nobody; write numbers such as [0, 7], or leave it out")
+        seen: set[int] = set()
+        for place, device in enumerate(self.devices or ()):
+            if device in seen:
+                yield Problem(("devices", place), f"device {device} a second time; leave it out")
+            seen.add(device)
 
 
 class Fault(_Lasting):

@@ -97,6 +97,29 @@ def load(
             document = with_override(document, number, text)
         except DocumentError as error:
             problems.append(error)
+    return checked(document, files, FilePath(path).stem, problems, references=references)
+
+
+def checked(
+    document: Document,
+    files: dict[str, FilePath],
+    name: str,
+    problems: list[DocumentError],
+    *,
+    references: bool,
+) -> LoadedScenario:
+    """Return the scenario that a merged document holds.
+
+    Parameters
+    ----------
+    document, files, name : as :class:`LoadedScenario` has them.
+    problems : what has been found wrong so far.
+    references : as for :func:`load`.
+
+    Raises
+    ------
+    ScenarioError : with every error, those in ``problems`` among them.
+    """
     try:
         scenario = Scenario.model_validate(document.root)
     except ValidationError as error:
@@ -106,7 +129,7 @@ def load(
         problems += _reference_problems(scenario, document, files)
     if problems:
         raise ScenarioError(_in_order(problems, files))
-    return LoadedScenario(scenario, FilePath(path).stem, files, document)
+    return LoadedScenario(scenario, name, files, document)
 
 
 def _reference_problems(
