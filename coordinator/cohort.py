@@ -49,7 +49,7 @@ _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
 _UPDATES = frozenset((Report, AdvertiseKeys, EncryptedInput))
 """What a device sends first once its update is ready."""
-_ANSWERS = (Reason.NONE, Reason.DEADLINE, Reason.COHORT_FULL)
+_ANSWERS = (Reason.NONE, Reason.DEADLINE, Reason.COHORT_FULL, Reason.STALE)
 """How the coordinator judges an update that answers the invitation, be it too late."""
 Floats = npt.NDArray[np.float64]
 _NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)

@@ -88,6 +88,7 @@ SHORTENED: dict[str, tuple[str, ...]] = {
     "hospital_network": ("data.items=100", "rounds.count=2"),
     "bank_branches": (
         "rounds.count=2",
+        "data.users=2000",
         "data.clients=100",
         "rounds.cohort=80",
         "privacy.accounting=false",
