@@ -13,8 +13,6 @@ import numpy.typing as npt
 from coordinator.report.axes import round_axis, show
 from coordinator.report.blocks import Cell, Lanes, Section, Span, Table
 from coordinator.report.view import RunView
-from device_profiles.quantities import UnitError
-from device_profiles.units import parse_duration_s
 from edge.vocabulary import RoundOutcome, label
 
 Wholes = npt.NDArray[np.int64]
@@ -27,58 +25,79 @@ def _runs(values: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
     yield from ((a, b - 1) for a, b in itertools.pairwise(edges) if b > a)
 
 
+def _stretches(on: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return the first and the last position of each stretch that is on."""
+    return [(first, last) for first, last in _runs(on) if on[first]]
+
+
 @dataclass(frozen=True, slots=True)
 class FaultLane:
-    """A fault over the rounds: its name, bool [rounds] when it was on, and what it is in words."""
+    """A fault over the rounds of a run.
+
+    Attributes
+    ----------
+    name : in the scenario.
+    on : bool [rounds], where it struck.
+    devices : int64 [rounds], how many devices it struck; the coordinator is none.
+    times : int64 [rounds], how often it struck.
+    what : its settings, in words.
+    """
 
     name: str
     on: npt.NDArray[np.bool_]
+    devices: Wholes
+    times: Wholes
     what: str
 
 
-def fault_lanes(view: RunView, phases: list[str | None]) -> list[FaultLane]:
-    """Return the faults of a run, from its scenario: they are on in the rounds that they are meant for.
-
-    Parameters
-    ----------
-    phases : of every round.
-    """
-    faults = view.scenario.get("faults") or []
-    return [
-        FaultLane(str(fault.get("name", "fault")), _when(fault, phases, view), _what(fault))
-        for fault in faults
+def fault_lanes(view: RunView) -> list[FaultLane]:
+    """Return the faults of a run, those of its scenario first, and where the tables say that they struck."""
+    strikes = view.read("faults", ("round", "fault", "device", "count"))
+    rounds = view.rounds.numbers["round"].astype(np.int64)
+    written = {
+        str(fault.get("name")): _what(fault)
+        for fault in view.scenario.get("faults") or ()
         if isinstance(fault, Mapping)
-    ]
+    }
+    names = strikes.names["fault"]
+    # A scenario that was changed or lost afterwards does not hide what the tables say.
+    for name in sorted(set(names) - set(written)):
+        written[name] = ""
+    at = np.searchsorted(rounds, strikes.numbers["round"])
+    lanes = []
+    for name, what in written.items():
+        mine = strikes.equal("fault", name)
+        is_device = mine & ~np.isnan(strikes.numbers["device"].astype(np.float64))
+        pairs = np.unique(np.stack((at[is_device], strikes.numbers["device"][is_device])), axis=1)
+        devices = np.bincount(pairs[0].astype(np.int64), minlength=len(rounds))
+        times = np.bincount(at[mine], strikes.numbers["count"][mine], minlength=len(rounds)).astype(np.int64)
+        lanes.append(FaultLane(name, times > 0, devices, times, what))
+    return lanes
 
 
 def _what(fault: Mapping[str, Any]) -> str:
-    """Return a fault in words: every setting but its name and its phase."""
+    """Return a fault in words: every setting but its name."""
     said = []
     for key, value in fault.items():
-        if key in ("name", "during"):
+        if key == "name":
             continue
-        inner = value if isinstance(value, Mapping) else {"": value}
-        settings = ", ".join(f"{name} {text}".strip() for name, text in inner.items())
+        inner = value if isinstance(value, Mapping) else {"": _words(value)}
+        settings = ", ".join(f"{name} {_words(text)}".strip() for name, text in inner.items())
         said.append(f"{key} {settings}".strip().replace("_", " "))
     return "; ".join(said)
 
 
-def _when(fault: Mapping[str, Any], phases: list[str | None], view: RunView) -> npt.NDArray[np.bool_]:
-    """Return in which rounds a fault was on, bool [rounds]."""
-    numbers = view.rounds.numbers
-    on = np.ones(len(view.rounds), dtype=np.bool_)
-    during = fault.get("during")
-    if during is not None:
-        named = {during} if isinstance(during, str) else set(during)
-        on &= np.array([phase in named for phase in phases], dtype=np.bool_)
-    if isinstance(fault.get("at"), str):
-        try:
-            at_s = parse_duration_s(fault["at"])
-            for_s = parse_duration_s(fault["for"]) if isinstance(fault.get("for"), str) else np.inf
-        except UnitError:
-            return on  # a time in a form of its own: the table says what was written
-        on &= (numbers["end_s"] >= at_s) & (numbers["start_s"] < at_s + for_s)
-    return on
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _struck(lane: FaultLane, first: int, last: int) -> str:
+    """Return how many device rounds of a stretch a fault struck, or how often it struck the coordinator."""
+    devices = int(lane.devices[first : last + 1].sum())
+    times = int(lane.times[first : last + 1].sum())
+    if devices == 0:
+        return f"{times} ×"
+    return f"{devices} device {'round' if devices == 1 else 'rounds'}, {times} ×"
 
 
 def timeline(view: RunView) -> Section | None:
@@ -90,21 +109,12 @@ def timeline(view: RunView) -> Section | None:
     phases = [rounds.label("phase", row) for row in range(n)]
     numbers = rounds.numbers["round"].astype(np.int64)
     abandoned = rounds.equal("outcome", label(RoundOutcome.ABANDONED))
-    faults = fault_lanes(view, phases)
+    faults = fault_lanes(view)
     if len(set(phases)) < 2 and not faults and not abandoned.any():
         return None
 
-    def spans(on: npt.NDArray[np.bool_], style: str, text: str) -> tuple[Span, ...]:
-        return tuple(
-            Span(
-                first / n * 100,
-                (last - first + 1) / n * 100,
-                f"{text}: {_rounds(numbers, first, last)}",
-                style,
-            )
-            for first, last in _runs(on)
-            if on[first]
-        )
+    def span(first: int, last: int, text: str, style: str) -> Span:
+        return Span(first / n * 100, (last - first + 1) / n * 100, text, style)
 
     lanes: list[tuple[str, tuple[Span, ...]]] = []
     rows: list[tuple[Cell, ...]] = []
@@ -113,17 +123,35 @@ def timeline(view: RunView) -> Section | None:
     for at, (first, last) in enumerate(_runs(codes)):
         name = str(phases[first])
         where = _rounds(numbers, first, last)
-        pieces.append(Span(first / n * 100, (last - first + 1) / n * 100, name, f"phase{at % 2}"))
+        pieces.append(span(first, last, name, f"phase{at % 2}"))
         spent_s = float(rounds.numbers["end_s"][last] - rounds.numbers["start_s"][first])
-        rows.append((Cell("phase"), Cell(name), Cell(where), Cell(show(spent_s, "s"))))
+        rows.append((Cell("phase"), Cell(name), Cell(where), Cell(f"took {show(spent_s, 's')}"), Cell("")))
     lanes.append(("phase", tuple(pieces)))
     for fault in faults:
-        lanes.append((fault.name, spans(fault.on, "fault", fault.name)))
-        where = "; ".join(_rounds(numbers, first, last) for first, last in _runs(fault.on) if fault.on[first])
-        rows.append((Cell("fault"), Cell(fault.name), Cell(where or "never"), Cell(fault.what)))
+        stretches = _stretches(fault.on)
+        strikes = tuple(
+            span(
+                first,
+                last,
+                f"{fault.name}: {_rounds(numbers, first, last)}, {_struck(fault, first, last)}",
+                "fault",
+            )
+            for first, last in stretches
+        )
+        lanes.append((fault.name, strikes))
+        where = "; ".join(_rounds(numbers, first, last) for first, last in stretches)
+        figures = f"struck {_struck(fault, 0, n - 1)}" if stretches else ""
+        rows.append(
+            (Cell("fault"), Cell(fault.name), Cell(where or "never"), Cell(figures), Cell(fault.what))
+        )
     if abandoned.any():
-        lanes.append(("abandoned", spans(abandoned, "abandoned", "abandoned")))
-    table = Table("Phases and faults", ("", "name", "rounds", "what"), tuple(rows), text_columns=4)
+        ended = tuple(
+            span(first, last, f"abandoned: {_rounds(numbers, first, last)}", "abandoned")
+            for first, last in _stretches(abandoned)
+        )
+        lanes.append(("abandoned", ended))
+    headers = ("", "name", "rounds", "figures", "settings")
+    table = Table("Phases and faults", headers, tuple(rows), text_columns=len(headers))
     drawn = Lanes(
         "Phases and faults over the rounds",
         f"Lanes over {n} rounds: {len(pieces)} phases, {len(faults)} faults, "
