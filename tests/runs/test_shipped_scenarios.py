@@ -14,6 +14,7 @@ from coordinator.scenario.load import load
 
 NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
 QUICK = (
+    "bank_branches",
     "fedmmf_shielded",
     "fedmmf_synthetic",
     "iot_gateways",
@@ -22,6 +23,8 @@ QUICK = (
     "quickstart",
     "secagg_basic",
     "secagg_vs_plain_vs_ckks",
+    "smart_home_iot",
+    "social_mobile",
     "uk_rural",
 )
 
@@ -46,6 +49,8 @@ def run_shipped(name: str, folder: Path) -> RunOutcome:
 
 def test_all_are_here() -> None:
     assert {
+        "async_buffered",
+        "bank_branches",
         "distributed_dp",
         "fedmmf_high_order",
         "fedmmf_lastfm",
@@ -53,6 +58,7 @@ def test_all_are_here() -> None:
         "fedmmf_shielded",
         "fedmmf_synthetic",
         "fedmmf_two_order",
+        "hospital_network",
         "iot_gateways",
         "linear_regression_10x5",
         "million_dormant",
@@ -66,6 +72,11 @@ def test_all_are_here() -> None:
         "secagg_dropouts",
         "secagg_vs_plain_vs_ckks",
         "uk_rural",
+        "night_charging",
+        "oort_vs_random",
+        "shop_app",
+        "smart_home_iot",
+        "social_mobile",
         "unseen_users",
     } <= set(NAMES)
 
