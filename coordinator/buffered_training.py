@@ -27,12 +27,12 @@ from coordinator.metrics.facts import FaultStrike, RoundFacts
 from coordinator.metrics.writer import RunWriter
 from coordinator.pacing.buffer import Buffer, Doorway, VersionMachine, staleness_weight
 from coordinator.progress import RunObserver
-from coordinator.round_records import Ended
+from coordinator.round_records import Ended, ended_of
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
 from coordinator.threshold_watch import ThresholdWatch
-from coordinator.training import StopReason, Training, ended_of
+from coordinator.training import StopReason, Training
 from coordinator.workload import TrainingKernel
 from edge.learning.base import Aggregate
 from edge.log import Column
@@ -151,14 +151,14 @@ class BufferedTraining(Training):
         free = self._pacing.concurrency - self._at_work
         if free <= 0:
             return
-        drawn = self._selector.draw(free, search.step, search.attempt, now_s, self._not_asked)
+        drawn = self.invitations.of_step(free, search.step, search.attempt, now_s, self._not_asked)
         search.attempt += 1
         if len(drawn):
             search.vain = 0
             self._invite(drawn)
         if len(drawn) < free:
             # Too few for now.
-            search.look_s = now_s + self._wait_s(now_s, search.step, search.vain)
+            search.look_s = now_s + self.invitations.wait_s(now_s, search.step, search.vain)
             search.vain += 1
 
     @property
@@ -173,7 +173,6 @@ class BufferedTraining(Training):
         simulation, step = self._simulation, self._steps[-1]
         self._busy_until_s = simulation.loop.now_s
         self._asked[ids] = True
-        self._selector.invited(ids)
         version = self._versions.get(step.number)
         if version is None:
             version = self._versions[step.number] = self._open_version(ids, step)

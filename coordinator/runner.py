@@ -261,8 +261,8 @@ def _simulate(
             secure_sums=assembly.secure_sums,
             shields=assembly.shields,
             privacy=assembly.privacy,
-            partial_work=training.partial_work,
-            experience=training.experience,
+            partial_work=training.invitations.partial_work,
+            experience=training.invitations.experience,
             crashed=crash,
         )
         story = loop.create_task(training.run(simulation), name="coordinator")

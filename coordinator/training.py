@@ -21,22 +21,15 @@ from coordinator.checkpoint import Checkpoint
 from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
+from coordinator.invitations import SHORTEST_WAIT_S, Invitations
 from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch
 from coordinator.metrics.facts import NO_FAILURE, Evaluation, FaultStrike, RoundFacts
 from coordinator.metrics.writer import RunWriter
-from coordinator.pacing.partial_work import PartialWork
-from coordinator.pacing.tiers import SpeedTiers
-from coordinator.predictions import Predictions
 from coordinator.progress import RunObserver
-from coordinator.round_records import Ended, RoundRecords
+from coordinator.round_records import RoundRecords, ended_of
 from coordinator.rounds import RoundPlan
-from coordinator.scenario.pacing_section import PartialWork as PartialWorkSection
-from coordinator.scenario.pacing_section import Tiers
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.selection.base import Knowledge
-from coordinator.selection.experience import Experience
-from coordinator.selection.registry import make_selector
 from coordinator.sums.base import SumFacts, aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.workload import RatingWorkload
@@ -45,10 +38,6 @@ from edge.learning.base import Aggregate
 from edge.vocabulary import Outcome, RoundOutcome
 
 Ids = npt.NDArray[np.int64]
-
-_SHORTEST_WAIT_S = 1.0
-"""Simulated time between the first two looks for devices while too few are available; it doubles."""
-_LONGEST_WAIT_S = 600.0
 
 
 class StopReason(enum.StrEnum):
@@ -111,38 +100,9 @@ class Training:
         algorithm = assembly.workload.algorithm
         self.state = algorithm.initial_state(scenario.seed)
         """The global parameters."""
-        self.experience = Experience(assembly.fleet.n) if scenario.rounds.learns else None
-        """What has been seen of each device; None where nobody wants to know."""
         model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
-        predictions = Predictions(
-            assembly.fleet, assembly.workload, model_bytes, scenario.connection.handshakes
-        )
-        pacing = scenario.rounds.pacing
-        self.partial_work: PartialWork | None = None
-        """How many local steps devices take; None: all of them."""
-        if isinstance(pacing, PartialWorkSection):
-            planned_s = pacing.margin * scenario.rounds.deadline
-            self.partial_work = PartialWork(assembly.fleet, assembly.workload, predictions, planned_s)
-        self._tiers: SpeedTiers | None = None
-        if isinstance(pacing, Tiers):
-            assert self.experience is not None, "tiers learn"
-            self._tiers = SpeedTiers(
-                self.experience,
-                scenario.seed,
-                tiers=pacing.tiers,
-                profiling=pacing.profiling,
-                every=pacing.every,
-                credit=pacing.credits,
-            )
-        knowledge = Knowledge(
-            scenario.seed,
-            assembly.fleet,
-            self.experience,
-            assembly.workload.examples,
-            predictions.seconds,
-            scenario.rounds.deadline,
-        )
-        self._selector = make_selector(scenario.rounds.selection, knowledge)
+        self.invitations = Invitations(scenario, assembly.fleet, assembly.workload, model_bytes)
+        """Who is invited."""
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
         self._applied = 0
         self._crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
@@ -261,25 +221,18 @@ class Training:
         attempt = 0
         while True:
             await self._until_up(loop)
-            ids = self._draw(number, attempt, loop.now_s)
+            ids = self.invitations.of_round(number, attempt, loop.now_s)
             if ids is not None:
-                self._selector.invited(ids)
                 return ids
             # Too few stay available for a while: look less and less often.
-            wait_s = self._wait_s(loop.now_s, number, attempt)
+            wait_s = self.invitations.wait_s(loop.now_s, number, attempt)
             attempt += 1
             if self._open:
                 # Devices of earlier rounds are still at work; the last one of a round to be done says so.
-                wait_s = min(wait_s, _SHORTEST_WAIT_S)
+                wait_s = min(wait_s, SHORTEST_WAIT_S)
             if loop.now_s + wait_s > give_up_s:
                 return None
             await self._pause(wait_s)
-
-    def _wait_s(self, now_s: float, number: int, attempt: int) -> float:
-        """Return when to look for devices again, seconds from now, after ``attempt`` + 1 looks in vain."""
-        shortest_s = min(_SHORTEST_WAIT_S * 2.0 ** min(attempt, 10), _LONGEST_WAIT_S)
-        chance_s = self._selector.next_chance_s(now_s, number)
-        return min(max(chance_s - now_s, shortest_s), _LONGEST_WAIT_S)
 
     async def _pause(self, seconds: float | None) -> None:
         """Wait until something is done, ``seconds`` at most."""
@@ -287,21 +240,6 @@ class Training:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
-
-    def _draw(self, number: int, attempt: int, now_s: float) -> Ids | None:
-        """Return the devices to invite now; None where there are fewer than a round needs."""
-        rounds = self._scenario.rounds
-        if self._tiers is None:
-            ids = self._selector.draw(rounds.invited, number, attempt, now_s)
-            return ids if len(ids) >= rounds.quorum_reports else None
-        for place, (tier, members) in enumerate(self._tiers.choices(number)):
-            # Every tier that is tried draws anew.
-            nth = attempt * (self._tiers.most + 1) + place
-            ids = self._selector.draw(rounds.invited, number, nth, now_s, members)
-            if len(ids) >= rounds.quorum_reports:
-                self._tiers.spend(tier)
-                return ids
-        return None
 
     async def _round(self, simulation: Simulation, number: int, ids: Ids) -> StopReason | None:
         wall_s = time.perf_counter()
@@ -440,24 +378,6 @@ class Training:
         return target is not None and any(
             _is_target(target.threshold.metric, v) and target.reached(v.value) for v in values
         )
-
-
-def ended_of(cohort: SimulatedCohort) -> Ended:
-    """Return how the devices of a cohort ended, once all of them are done."""
-    n = len(cohort.ids)
-    return Ended(
-        ids=cohort.ids,
-        # By way of bytes: numpy reads the members of an enum one by one, ten times as slowly.
-        outcome=np.frombuffer(bytearray(cohort.outcome), np.int8),
-        stage=np.array(cohort.stage, np.int8),
-        reason=np.frombuffer(bytearray(cohort.reason), np.int8),
-        loss=np.array(cohort.loss),
-        examples=cohort.examples,
-        memory_bytes=cohort.work.memory_bytes,
-        work_share=np.full(n, np.nan) if cohort.work_share is None else cohort.work_share,
-        staleness=np.full(n, np.nan),
-        columns=cohort.log.columns(),
-    )
 
 
 def _facts_of_sum(summed: SumFacts | None) -> dict[str, Any]:
