@@ -17,7 +17,17 @@ LAYERS = ("device_profiles", "edge", "coordinator")
 
 EDGE_LAYERS = (
     {"clock", "rng", "errors", "vocabulary"},
-    {"codec", "messages", "secagg_messages", "ckks_messages", "message_kinds", "log", "mailbox"},
+    {
+        "codec",
+        "messages",
+        "secagg_messages",
+        "ckks_messages",
+        "message_kinds",
+        "log",
+        "mailbox",
+        "session",
+        "session_frames",
+    },
     {"transport", "learning", "data", "evaluation", "masks", "secagg", "homomorphic", "privacy", "serving"},
     {"device"},
 )
@@ -29,6 +39,8 @@ SANS_IO = (
     "edge/device/participation.py",
     "edge/codec.py",
     "edge/messages.py",
+    "edge/session.py",
+    "edge/session_frames.py",
     "edge/secagg_messages.py",
     "edge/secagg/client.py",
     "coordinator/secagg/server.py",
