@@ -19,6 +19,7 @@ from coordinator.privacy import RunPrivacy
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.sums.base import RoundOfSums, SecureSums
+from coordinator.witness import Witness
 from coordinator.workload import Workload
 from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
@@ -73,6 +74,8 @@ class Simulation:
     """Told of a bug: where, and what was raised."""
     crash: Callable[[int, float], None] = lambda _fault, _down_s: None
     """Lets the coordinator crash because of a fault, for so many seconds."""
+    witness: Witness | None = None
+    """Sees what happens, beside the run."""
 
 
 class SimulatedCohort:
@@ -343,6 +346,9 @@ class SimulatedCohort:
             reason = coordinator.garbage_received(device, self.round_number)
         else:
             reason = coordinator.frame_received(device, delivery.message)
+        witness = self._simulation.witness
+        if witness is not None:
+            witness.judged(self.round_number, device.device, delivery.message, reason, self.loop.now_s)
         device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
         if reason is Reason.NONE:
             kind = type(delivery.message)

@@ -25,13 +25,14 @@ from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
 from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch, round_batches
 from coordinator.metrics.facts import NO_FAILURE, Cohort, Evaluation, FaultStrike, RoundFacts
-from coordinator.metrics.writer import RunWriter
+from coordinator.metrics.writer import TableWriter
 from coordinator.progress import RunObserver, round_summary
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection import Selector
 from coordinator.sums.base import SumFacts, aggregate_of
+from coordinator.witness import Witness
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
@@ -78,7 +79,7 @@ class Training:
     """
 
     def __init__(
-        self, scenario: Scenario, assembly: Assembly, writer: RunWriter, observer: RunObserver
+        self, scenario: Scenario, assembly: Assembly, writer: TableWriter, observer: RunObserver
     ) -> None:
         self._scenario = scenario
         self._fleet = assembly.fleet
@@ -241,11 +242,14 @@ class Training:
         if self._privacy is not None:
             epsilon = self._privacy.spend(cohort.sums, completed=completed)
         if completed:
-            aggregate = self._aggregate(active, number)
+            aggregate = self._aggregate(active, number, simulation.witness)
+            before = self.state
             self.state, self._optimizer_state = algorithm.server_update(
                 self.state, self._optimizer_state, aggregate, self._applied
             )
             self._applied += 1
+            if simulation.witness is not None:
+                simulation.witness.applied(number, before, self.state)
             self._checkpoint = self._save()
             if not all(np.isfinite(array).all() for array in self.state.values()):
                 stop = StopReason.DIVERGED
@@ -256,13 +260,15 @@ class Training:
         self._write_finished()
         return stop
 
-    def _aggregate(self, active: ActiveRound, number: int) -> Aggregate:
+    def _aggregate(self, active: ActiveRound, number: int, witness: Witness | None) -> Aggregate:
         """Return the sum of a completed round."""
         machine = active.machine
         if isinstance(machine, SecureRoundMachine):
             aggregate = aggregate_of(machine.aggregation.sums(), self._specs)
         else:
             aggregate = active.accumulator.result()
+        if witness is not None:
+            witness.summed(number, machine, aggregate)
         return aggregate if self._privacy is None else self._privacy.noised(aggregate, number)
 
     def _cohort_done(self, cohort: SimulatedCohort) -> None:

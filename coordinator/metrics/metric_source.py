@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.metrics.reader import RunTables
+from coordinator.metrics.reader import Tables
 from edge.vocabulary import Outcome, RoundOutcome, label
 
 Values = npt.NDArray[np.float64]
@@ -98,7 +98,7 @@ class TableMetricSource:
     run : the tables of a run.
     """
 
-    def __init__(self, run: RunTables) -> None:
+    def __init__(self, run: Tables) -> None:
         self._run = run
 
     def values(self, metric: str, tags: Mapping[str, str]) -> Values:

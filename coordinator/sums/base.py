@@ -8,8 +8,9 @@ They meet in frames alone; that both are here lets the oracle see the inputs.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +108,8 @@ class SecureSums(abc.ABC):
 
     input_bytes: int
     """Length of what a device sends as its input, which is also the memory it takes beside the update."""
+    watch: Callable[[int, int, npt.NDArray[Any]], None] | None = None
+    """Told, beside the protocol, the round, the device, and its encoded input, [L], which changes later."""
 
     @property
     @abc.abstractmethod
