@@ -36,7 +36,7 @@ from coordinator.witness import Witness
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
-from edge.vocabulary import Outcome, RoundOutcome
+from edge.vocabulary import Outcome, RoundOutcome, Stage
 
 Ids = npt.NDArray[np.int64]
 
@@ -291,12 +291,14 @@ class Training:
         # By way of bytes: numpy reads the members of an enum one by one, ten times as slowly.
         outcomes = np.frombuffer(bytearray(cohort.outcome), np.int8)
         reasons = np.frombuffer(bytearray(cohort.reason), np.int8)
+        stages = np.array(cohort.stage, np.int8)
         columns = cohort.log.columns()
         losses = np.array(cohort.loss)
         if outcome is RoundOutcome.ABANDONED:
             given_up = outcomes == Outcome.COMPLETED
             outcomes[given_up] = Outcome.ABANDONED
             reasons[given_up] = active.machine.reason
+            stages[given_up] = Stage.ACKNOWLEDGE
         else:
             # A secure sum can end early for a device and yet be made without it.
             outcomes[outcomes == Outcome.ABANDONED] = Outcome.FAILED
@@ -331,7 +333,7 @@ class Training:
             network=code,
             region=fleet.region[ids],
             outcome=outcomes,
-            stage=np.array(cohort.stage, np.int8),
+            stage=stages,
             reason=reasons,
             energy_compute_j=compute_j,
             energy_radio_j=radio_j,

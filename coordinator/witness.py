@@ -35,7 +35,7 @@ class Witness(Protocol):
     def judged(
         self, round_number: int, device: int, message: AnyMessage, reason: Reason, now_s: float
     ) -> None:
-        """Take note of what the coordinator made of a frame from a device of the round: ``NONE``, it counts."""
+        """Take note of what the coordinator made of a frame from a device of a round; ``NONE``: it counts."""
 
     def encoded(self, round_number: int, device: int, vector: npt.NDArray[Any]) -> None:
         """Take note of a device's input to a secure sum before it is hidden, [L]; it changes afterwards."""

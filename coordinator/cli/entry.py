@@ -45,6 +45,9 @@ VERBS: Final[Mapping[str, Verb]] = {
     "profiles": Verb(
         "coordinator.cli.profiles:profiles", "Devices, networks and fleets, with their sources."
     ),
+    "swarm": Verb(
+        "coordinator.cli.swarm:swarm", "Run random scenarios with random faults and check what must hold."
+    ),
     "diff": Verb("coordinator.cli.runs:diff", "Say whether two runs are identical, or where they part."),
     "export": Verb(
         "coordinator.cli.export:export", "Write the model that the run directory RUN holds as an ONNX file."

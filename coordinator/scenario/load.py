@@ -18,9 +18,9 @@ from coordinator.scenario.references import check_references
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.translate import problems_of
 from device_profiles.catalogue import CatalogueError
-from device_profiles.documents import Document, DocumentError, Path
+from device_profiles.documents import Document, DocumentError, Path, parse_document
 
-__all__ = ["LoadedScenario", "ScenarioError", "dump_resolved", "load", "scenario_hash"]
+__all__ = ["LoadedScenario", "ScenarioError", "dump_resolved", "load", "load_text", "scenario_hash"]
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,38 @@ def load(
         document, files = read_chain(FilePath(path), problems)
     except DocumentError as error:
         raise ScenarioError(_in_order([*problems, error], {})) from None
+    return _checked(document, files, FilePath(path).stem, overrides, problems, references=references)
+
+
+def load_text(text: str, name: str) -> LoadedScenario:
+    """Load a scenario from its text, which extends no other, and check all of it.
+
+    Parameters
+    ----------
+    text : YAML.
+    name : how to call it; files that it names are looked for in the current folder.
+
+    Raises
+    ------
+    ScenarioError : with every error found.
+    """
+    problems: list[DocumentError] = []
+    try:
+        document = parse_document(text, name, problems=problems)
+    except DocumentError as error:
+        raise ScenarioError(_in_order([*problems, error], {})) from None
+    return _checked(document, {}, name, (), problems, references=True)
+
+
+def _checked(
+    document: Document,
+    files: dict[str, FilePath],
+    name: str,
+    overrides: Sequence[str],
+    problems: list[DocumentError],
+    *,
+    references: bool,
+) -> LoadedScenario:
     for number, text in enumerate(overrides, start=1):
         try:
             document = with_override(document, number, text)
@@ -106,7 +138,7 @@ def load(
         problems += _reference_problems(scenario, document, files)
     if problems:
         raise ScenarioError(_in_order(problems, files))
-    return LoadedScenario(scenario, FilePath(path).stem, files, document)
+    return LoadedScenario(scenario, name, files, document)
 
 
 def _reference_problems(
