@@ -17,8 +17,9 @@ _PATIENT_S: Final = 60.0
 """A deadline that healthy devices keep."""
 _SURE_QUORUM: Final = 0.6
 """Share of the wanted reports that healthy devices send in any case."""
-_SLOW_NETWORKS: Final = frozenset({"edge_2g", "lorawan_sf7", "nbiot", "geo_satellite", "3g_slow", "4g_driving",
-                                   "3g_umts_driving"})  # fmt: skip
+_SLOW_NETWORKS: Final = frozenset(
+    {"edge_2g", "lorawan_sf7", "nbiot", "geo_satellite", "3g_slow", "4g_driving", "3g_umts_driving"}
+)
 _SMALL_DEVICES: Final = frozenset({"mcu_esp32c3", "mcu_esp32s3"})
 _HEALTHY_FLEETS: Final = frozenset({"enterprise_wifi", "uk_mobile_2024", "uk_rural_2024", "iot_gateways"})
 
