@@ -323,6 +323,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             retry=loaded.scenario.rounds.retry,
             keep_alive=True,
             faults=FaultsOfRun(loaded.scenario, assembly.fleet),
+            shields={},
             secure_sums={"": None},
             privacy=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),

@@ -151,7 +151,8 @@ class Coordinator:
     ) -> ActiveRound:
         """Invite ``cohort``, collect reports until the round is over, and return it.
 
-        With ``secure`` the updates are summed by its protocol instead of being reported. ``fixed`` never
+        With ``secure`` the updates are summed by its protocol instead of being reported, or beside being
+        reported if the plan is for a mixed round. ``fixed`` never
         changes and is sent only to devices that say they lack it. The round goes on answering stragglers
         until :meth:`forget` is called for it.
         """
@@ -250,7 +251,7 @@ class Coordinator:
             active.answer(channel, _NONE)
             self._notice_end(active)
         elif verdict is _REFUSE:
-            active.answer(channel, reason)
+            _refuse(active, channel, message, reason)
         elif verdict is _NOTE:
             self._notice_end(active)
         return reason
@@ -274,12 +275,26 @@ class Coordinator:
         self, active: ActiveRound, machine: SecureRoundMachine, channel: Channel, message: AnyMessage
     ) -> Reason:
         before = machine.stage
+        if isinstance(message, Report) and machine.awaits_report(channel.device, message):
+            try:
+                active.accumulator.check(message.arrays)
+            except RemoteProtocolError:
+                send = machine.lost(channel.device)
+                active.answer(channel, Reason.GARBAGE)
+                self._go_on(active, machine, before, send)
+                return Reason.GARBAGE
         verdict, reason, send = machine.received(channel.device, message)
         if verdict is _SEND_MODEL:
             active.channels[channel.device] = channel
             active.send_model(channel, message)
+        elif verdict is _AGGREGATE:
+            assert isinstance(message, Report)
+            active.accumulator.add(
+                ClientUpdate(message.arrays, message.weight, message.examples, message.loss)
+            )
+            active.answer(channel, _NONE)
         elif verdict is _REFUSE:
-            active.answer(channel, reason)
+            _refuse(active, channel, message, reason)
         self._go_on(active, machine, before, send)
         return reason
 
@@ -325,4 +340,14 @@ class Coordinator:
         for device in sorted(machine.aggregation.contributors - told):
             channel = active.channels.get(device)
             if channel is not None:
-                active.answer(channel, machine.reason)
+                active.answer(channel, machine.reason_of_sum)
+
+
+def _refuse(active: ActiveRound, channel: Channel, message: AnyMessage, reason: Reason) -> None:
+    """Tell a device that its frame does not count."""
+    if reason is not Reason.STALE:
+        active.answer(channel, reason)
+        return
+    # In the name of the frame's own round: a receipt of this one would end the device's part in it.
+    receipt = Broadcast.of(Acknowledge(message.run_id, message.round_number, reason))
+    channel.push(receipt.message, receipt.frame_bytes, receipt.payload_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,11 +27,19 @@ from coordinator.scenario.data_section import (
     UserSplit,
 )
 from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.fault_checks import unknown_victims
 from coordinator.scenario.inference_section import Inference
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
-from coordinator.scenario.secure_section import Ckks, NoSecureAggregation, SecureAggregation
-from coordinator.sums.base import SecureSums, lengths
+from coordinator.scenario.secure_section import (
+    Ckks,
+    Masking,
+    NoSecureAggregation,
+    SecureAggregation,
+    Shielded,
+)
+from coordinator.shielding import Shield
+from coordinator.sums.base import SecureSums, lengths, summed_specs
 from coordinator.sums.encrypted import EncryptedSums
 from coordinator.sums.masked import MaskedSums
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
@@ -55,7 +63,7 @@ from edge.data.store import RatingStore
 from edge.data.synthetic import generate_ratings
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.tenseal_scheme import TensealScheme
-from edge.learning.base import Problem
+from edge.learning.base import Problem, Recommender
 from edge.learning.registry import create
 from edge.secagg.cryptography import MODELLED, REAL
 
@@ -70,6 +78,8 @@ class Assembly:
     data_facts: dict[str, Any]
     secure_sums: Mapping[str, SecureSums | None] = field(default_factory=dict)
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
+    shields: Mapping[str, Shield] = field(default_factory=dict)
+    """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
     privacy: RunPrivacy | None = None
     catalogue: dict[str, Any] | None = None
     """What the items are called in the data, for ``items.json``; None for data without items."""
@@ -92,6 +102,7 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     assembly = _assemble(loaded)
     workload = assembly.workload
     assembly.secure_sums = _secure_sums(loaded, workload)
+    assembly.shields = _shields(loaded, workload)
     if loaded.scenario.privacy is not None:
         assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients)
     _check_frames(loaded, assembly)
@@ -130,6 +141,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         facts |= {"rated_negatives": published.rated_negatives}
     clients = _clients(scenario.data, split, seed)
     _check_cohort(loaded, clients.n_clients)
+    _check_victims(loaded, clients.n_clients)
     if published is None:
         _check_negatives(loaded, ratings)
     facts |= {
@@ -149,7 +161,8 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
             "features_hash": features.content_hash(),
         }
     problem = rating_problem(split, None if features is None else features.values)
-    workload = RatingWorkload(create(scenario.learning, problem), split, clients, seed)
+    recommender = cast(Recommender, create(scenario.learning, problem))
+    workload = RatingWorkload(recommender, split, clients, seed)
     fleet = build_fleet(loaded, clients.n_clients)
     negatives = None if published is None else published.negatives
     evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed, negatives)
@@ -233,6 +246,30 @@ def _secure_sums(loaded: LoadedScenario, workload: Workload) -> dict[str, Secure
     return {name: made[scenario.secure_in(name)] for name in names}
 
 
+def _shields(loaded: LoadedScenario, workload: Workload) -> dict[str, Shield]:
+    """Return who reports in the clear beside a secure sum, by the name of the phase."""
+    scenario = loaded.scenario
+    made: dict[Shielded, Shield] = {}
+    for place, section in secure_sections(scenario):
+        if not isinstance(section, Masking) or section.shielded is None:
+            continue
+        assert isinstance(workload, RatingWorkload), "the scenario was checked"
+        if np.ptp(workload.split.train.ratings) == 0:
+            path = (*place, "shielded")
+            message = "all ratings of the data are alike: there is nothing to judge a mask by"
+            raise ScenarioError(
+                [DocumentError(loaded.document.position(path), path, message, "leave it out")]
+            )
+        if section.shielded not in made:
+            made[section.shielded] = Shield(workload, section.shielded.build(), scenario.seed)
+    found = {}
+    for name in [phase.name for phase in scenario.phases] or [""]:
+        section = scenario.secure_in(name)
+        if isinstance(section, Masking) and section.shielded is not None:
+            found[name] = made[section.shielded]
+    return found
+
+
 def _sums_of(
     section: SecureAggregation, place: Path, loaded: LoadedScenario, workload: Workload
 ) -> SecureSums | None:
@@ -244,7 +281,7 @@ def _sums_of(
         message = f"a device holds {most} examples, more than the {section.examples_max} planned for"
         hint = f"write {most} or more, or limit data.max_ratings_per_user"
         raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
-    specs = workload.algorithm.upload_spec(np.ones(1, np.int64))
+    specs = summed_specs(workload.algorithm)
     if isinstance(section, Ckks):
         return EncryptedSums(
             ckks_config(loaded.scenario, section, lengths(specs)),
@@ -259,6 +296,7 @@ def _sums_of(
         run_id=loaded.run_id,
         seed=loaded.scenario.seed,
         devices=workload.n_clients,
+        quorum=loaded.scenario.rounds.quorum_reports if section.shielded is not None else 0,
     )
 
 
@@ -287,6 +325,15 @@ def _check_cohort(loaded: LoadedScenario, clients: int) -> None:
     path = ("rounds", key)
     message = f"{rounds.invited} devices would be invited, but the data has {clients} training clients"
     raise ScenarioError([DocumentError(loaded.document.position(path), path, message, "write less")])
+
+
+def _check_victims(loaded: LoadedScenario, clients: int) -> None:
+    problems = [
+        DocumentError(loaded.document.position(path), path, message, hint)
+        for path, message, hint, _ in unknown_victims(loaded.scenario, clients)
+    ]
+    if problems:
+        raise ScenarioError(problems)
 
 
 def _check_inference(loaded: LoadedScenario, section: Inference, clients: int) -> None:

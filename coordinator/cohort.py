@@ -18,6 +18,7 @@ from coordinator.foreseen import foreseen_frames
 from coordinator.privacy import RunPrivacy
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
+from coordinator.shielding import Shield
 from coordinator.sums.base import RoundOfSums, SecureSums
 from coordinator.witness import Witness
 from coordinator.workload import Workload
@@ -25,7 +26,7 @@ from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.simulated import RECEIPT_PATIENCE, SimulatedDevice
-from edge.learning.base import ClientUpdate
+from edge.learning.base import ClientUpdate, together
 from edge.log import WIDTH, Column, EventLog
 from edge.message_kinds import KINDS
 from edge.messages import Invite, Report
@@ -68,6 +69,8 @@ class Simulation:
     """What goes wrong on purpose."""
     secure_sums: Mapping[str, SecureSums | None]
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
+    shields: Mapping[str, Shield]
+    """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
     privacy: RunPrivacy | None
     """What devices do to their updates before anybody sees them; None: nothing."""
     crashed: Callable[[str, BaseException], None]
@@ -117,6 +120,15 @@ class SimulatedCohort:
         if sums is not None:
             self.secure_sum = sums.round(round_number)
             self.work = replace(self.work, memory_bytes=self.work.memory_bytes + sums.input_bytes)
+        self.shield = shield = simulation.shields.get(phase)
+        """Who reports in the clear beside the sum; None: nobody."""
+        shielded = None
+        if shield is not None:
+            shielded = shield.passes(ids)
+            # Whatever comes out, a device does the same work and has room for either way: nothing but the
+            # choice tells the judgement.
+            room_bytes = self.work.memory_bytes + shield.table_bytes
+            self.work = together(shield.work(ids), replace(self.work, memory_bytes=room_bytes))
         self.plan = fleet.plan(
             ids,
             self.loop.now_s,
@@ -124,6 +136,7 @@ class SimulatedCohort:
             self.work,
             self.examples,
             cryptography=sums is not None,
+            shielded=shielded,
         )
         self.faults = simulation.faults.strike(
             phase,
@@ -149,8 +162,14 @@ class SimulatedCohort:
         self.round: ActiveRound | None = None
         self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
-        self.protect = None if simulation.privacy is None else self._protect
+        self.protect: Callable[[SimulatedDevice, ClientUpdate], ClientUpdate | Reason] | None = None
+        if simulation.privacy is not None:
+            self.protect = self._protect
+        elif shield is not None:
+            self.protect = self._lay_out
         """Makes of a device's update what may be seen of it; None where everything may."""
+        self.keep = workload.keep
+        """Puts what a device keeps between rounds into its storage; None: devices keep nothing."""
         self.clipped = np.zeros(len(ids), dtype=np.bool_)
         """Whose update was longer than the privacy of the run allows."""
         self._applied: list[int] = []
@@ -196,12 +215,11 @@ class SimulatedCohort:
         reachable = self.plan.reachable
         arrives = reachable & reaches
         plain = arrives & np.array(frame.plain)
-        disturbed: list[int] = []
+        arrivals: list[float] = arrival_s.tolist()
         if self.faults is not None:
             if self.faults.links:
                 links.disturbances = Disturbances(self.faults.links, self.faults.note)
-            disturbed = sorted({*self.faults.links, *self.faults.frames})
-            plain[disturbed] = False
+            plain[self.faults.meeting_invitations(now_s, arrivals)] = False
         followed = arrives & ~plain
         self._record_invitations(invitation, ~followed, arrives, arrival_s)
         for slot in np.flatnonzero(reachable & ~reaches).tolist():
@@ -213,7 +231,6 @@ class SimulatedCohort:
         assert isinstance(message, Invite)
         self._open = int(np.count_nonzero(arrives)) + 1
         self.compute.foresee(self.kernel, self.ids[arrives & self.plan.computes].tolist())
-        arrivals: list[float] = arrival_s.tolist()
         for slot in np.flatnonzero(plain).tolist():
             device = SimulatedDevice(self, self.devices[slot], slot)
             self._keep(device)
@@ -370,6 +387,11 @@ class SimulatedCohort:
             return Reason.NOT_FINITE
         return protected
 
+    def _lay_out(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
+        """Return the update as it is reported in the clear, or as the sum takes it."""
+        assert self.shield is not None
+        return update if self.plan.shielded[device.slot] else self.shield.summed(update)
+
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:
         """Take note of a bug in an actor: the run cannot go on."""
         self._simulation.crashed(f"in the actor of device {device.device}", error)
@@ -398,7 +420,7 @@ class SimulatedCohort:
         assert self.round is not None
         machine = self.round.machine
         if isinstance(machine, SecureRoundMachine):
-            self._applied = np.flatnonzero(np.isin(self.ids, list(machine.applied))).tolist()
+            self._applied += np.flatnonzero(np.isin(self.ids, list(machine.summed))).tolist()
         for slot in self._applied:
             # Whoever went away before its receipt does not know it, but its report counts.
             self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE

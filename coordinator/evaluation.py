@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from edge.data.store import RatingBatch, RatingStore
 from edge.evaluation.negatives import sample_negatives
 from edge.evaluation.ranking import RankingSums, ranks_among
 from edge.evaluation.rating_errors import RatingErrors
-from edge.learning.base import Recommender, State
+from edge.learning.base import State
 from edge.rng import hashed_bits, stream, stream_key
 
 Ids = npt.NDArray[np.int64]
@@ -124,7 +124,8 @@ class RatingEvaluator:
             users = population.users[part]
             support, query = population.support.gather(users), population.query.gather(users)
             keys = hashed_bits(self._key, users)
-            predicted = algorithm.predict(state, support, query, keys)
+            # Devices go on from what they keep, and keep nothing of this.
+            predicted = algorithm.predict(state, support, query, keys, self._workload.kept_of(users))
             counts = np.diff(query.indptr)
             for sums, (_, _, group) in zip(errors, groupings, strict=True):
                 sums.add(predicted, query.ratings, np.repeat(group[part], counts))
@@ -152,8 +153,8 @@ class RatingEvaluator:
         query: Any,
     ) -> None:
         users = population.users[part]
-        algorithm = cast(Recommender, self._workload.algorithm)
-        scores = algorithm.scores(state, support, hashed_bits(self._key, users))
+        keys, local = hashed_bits(self._key, users), self._workload.kept_of(users)
+        scores = self._workload.algorithm.scores(state, support, keys, local)
         section = self._section.ranking
         assert section is not None
         if section.negatives == "full":

@@ -77,8 +77,9 @@ def read_trained(directory: Path) -> TrainedModel:
     Raises
     ------
     ExportError
-        For a directory without a file that is needed, another method, or a reconstruction by other means than
-        ridge regression, which has no closed form to put into a graph.
+        For a directory without a file that is needed, another method, user factors that persist on
+        devices, or a reconstruction by other means than ridge regression, which has no closed form to put
+        into a graph.
     ScenarioError
         If the scenario in it is none that this version reads.
     """
@@ -95,6 +96,11 @@ def read_trained(directory: Path) -> TrainedModel:
     settings = scenario.learning
     if not isinstance(settings, FedReconSettings | FedMMFSettings):
         raise ExportError(f"{directory}: was learnt by another method than fedrecon and fedmmf")
+    if settings.user_factors == "persistent":
+        raise ExportError(
+            f"{directory}: learning.user_factors is 'persistent': user factors stay on the devices, and a run"
+            " directory holds nothing of any device; an export needs 'reconstructed' ones"
+        )
     ridge = settings.reconstruction
     if not isinstance(ridge, Ridge):
         raise ExportError(

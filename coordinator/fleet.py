@@ -252,10 +252,12 @@ class Fleet:
         examples: Ids,
         *,
         cryptography: bool = False,
+        shielded: npt.NDArray[np.bool_] | None = None,
     ) -> CohortPlan:
         """Return what the round will be like for the devices ``ids`` (int64 [n]), invited at ``now_s``.
 
-        ``cryptography`` asks for what that costs each of them, too.
+        ``cryptography`` asks for what that costs each of them, too; ``shielded`` (bool [n]) says who reports
+        in the clear all the same.
         """
         code = self.device_class[ids]
         n = len(ids)
@@ -282,7 +284,10 @@ class Fleet:
         drop_stage = dropout.stage
         if cryptography:
             # The masked input is what is as long as a report.
-            drop_stage = np.where(drop_stage == Stage.REPORT.value, np.int8(Stage.MASKED_INPUT), drop_stage)
+            masked = drop_stage == Stage.REPORT.value
+            if shielded is not None:
+                masked &= ~shielded
+            drop_stage = np.where(masked, np.int8(Stage.MASKED_INPUT), drop_stage)
         leaves_s = self.availability.until(ids, now_s)
         return CohortPlan(
             reachable=leaves_s > now_s,
@@ -296,6 +301,7 @@ class Fleet:
             leaves_s=leaves_s.tolist(),
             bare=self.bare[ids].tolist(),
             crypto=self.crypto_specs.take(code).rows() if cryptography else [],
+            shielded=[] if shielded is None else shielded.tolist(),
         )
 
     def _failed_connects(self, ids: Ids, round_number: int) -> npt.NDArray[np.int64]:

@@ -86,10 +86,11 @@ class DeviceInference:
             If onnxruntime fails.
         """
         ids = self._sample(round_number)
-        batch = self._workload.split.train.gather(self._workload.clients.users[ids])
+        users = self._workload.clients.users[ids]
+        batch = self._workload.split.train.gather(users)
         keys = hashed_bits(self._client_key, ids, round_number)
         items = item_model(state)
-        models = personal_models(self._algorithm, state, batch, keys)
+        models = personal_models(self._algorithm, state, batch, keys, self._workload.kept_of(users))
         rated = (batch.indptr, batch.items.astype(np.int64))
         parts = []
         absolute, relative = np.empty(len(ids)), np.empty(len(ids))

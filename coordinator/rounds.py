@@ -34,13 +34,17 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """What a round wants: ``target`` reports, at least ``quorum``, within ``deadline_s`` (relative)."""
+    """What a round wants: ``target`` reports, at least ``quorum``, within ``deadline_s`` (relative).
+
+    ``mixed`` says of a round with a secure sum that devices may report in the clear beside it.
+    """
 
     run_id: str
     round_number: int
     target: int
     quorum: int
     deadline_s: float
+    mixed: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.quorum <= self.target:

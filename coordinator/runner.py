@@ -191,6 +191,7 @@ def simulate(
             keep_alive=scenario.connection.keep_alive,
             faults=FaultsOfRun(scenario, assembly.fleet),
             secure_sums=assembly.secure_sums,
+            shields=assembly.shields,
             privacy=assembly.privacy,
             crashed=crash,
             witness=witness,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
 from coordinator.scenario.schema import Scenario
-from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation
+from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation, SecureAggregation
 from edge.homomorphic.config import CkksConfig
 from edge.secagg.config import RealPart, SecAggConfig
 
@@ -38,8 +38,13 @@ def modes(scenario: Scenario) -> dict[str, str]:
     for phase in [phase.name for phase in scenario.phases] or [""]:
         section = scenario.secure_in(phase)
         crypto = "" if isinstance(section, NoSecureAggregation) else f", {section.crypto} cryptography"
-        found[phase or "run"] = section.mode + crypto
+        found[phase or "run"] = section.mode + crypto + _shielded(section)
     return found
+
+
+def _shielded(section: SecureAggregation) -> str:
+    shielded = section.shielded if isinstance(section, Masking) else None
+    return "" if shielded is None else f", shielded devices in the clear ({shielded})"
 
 
 def _masking_lines(config: SecAggConfig, section: Masking) -> Iterator[str]:
@@ -54,6 +59,8 @@ def _masking_lines(config: SecAggConfig, section: Masking) -> Iterator[str]:
         f"({section.corrupt:.0%} corrupt, {section.dropout:.0%} dropping out)"
     )
     yield f"  a sum needs {needed} contributors of {n}; fewer are never revealed"
+    if section.shielded is not None:
+        yield f"  beside it, devices whose mask passes report in the clear: {section.shielded}"
     yield (
         f"  ring of {config.bits} bits: {steps} steps up to the clip of {quantizer.clip:g}, weights up to "
         f"{weight_max}"

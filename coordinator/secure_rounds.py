@@ -4,6 +4,11 @@ It joins two things: who was invited and has accepted, as in :mod:`coordinator.r
 protocol that makes the sum. The first stage of that protocol collects devices until ``target`` are in or the
 deadline passes; from then on every stage has a deadline of its own. The round is completed when there is a
 sum over at least ``quorum`` devices, else it is abandoned and nothing is applied.
+
+In a *mixed* round devices may report in the clear instead, in the first stage. They count towards ``target``
+and ``quorum`` like those in the sum. If there is no sum, its updates are lost, and the round is completed
+with the reports if they are a quorum. A device has one way: whoever took the first step of one is refused on
+the other.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from coordinator.rounds import RoundPlan, Verdict
-from coordinator.secagg.aggregation import SecureAggregation
+from coordinator.secagg.aggregation import MixedAggregation, SecureAggregation
 from coordinator.secagg.outcome import Step
 from edge.errors import LocalProtocolError
 from edge.message_kinds import AnyMessage
@@ -50,14 +55,20 @@ class SecureRoundMachine:
     plan : what the round wants; its deadline is that of the first stage.
     invited : device ids.
     aggregation : makes the sum; knows the same devices and the same target.
+
+    Raises ``LocalProtocolError`` for nobody invited, and for a mixed round whose sum allows no reports.
     """
 
     __slots__ = (
         "_accepted",
         "_first",
+        "_in_sum",
         "_invited",
         "_left",
+        "_mixed",
+        "_reported",
         "aggregation",
+        "clear",
         "closed_by",
         "outcome",
         "plan",
@@ -67,12 +78,21 @@ class SecureRoundMachine:
     def __init__(self, plan: RoundPlan, invited: list[int], aggregation: SecureAggregation) -> None:
         if not invited:
             raise LocalProtocolError("a round needs at least one invited device")
+        if plan.mixed and not isinstance(aggregation, MixedAggregation):
+            raise LocalProtocolError("this sum allows no reports in the clear beside it")
         self.plan = plan
         self.aggregation = aggregation
+        self._mixed = aggregation if plan.mixed and isinstance(aggregation, MixedAggregation) else None
         self._invited = frozenset(invited)
         self._accepted: set[int] = set()
         self._left: set[int] = set()
         """Those that do not, or no longer, take part and either said so themselves or were told."""
+        self._in_sum: set[int] = set()
+        """Those that have begun the protocol of the sum."""
+        self._reported: set[int] = set()
+        """Those that reported in the clear, in time or not."""
+        self.clear: set[int] = set()
+        """Those whose reports in the clear were taken."""
         self._first = aggregation.state
         self.outcome: RoundOutcome | None = None
         self.reason = _NONE
@@ -106,13 +126,30 @@ class SecureRoundMachine:
         return None if error is None else error.reason
 
     @property
-    def applied(self) -> frozenset[int]:
+    def summed(self) -> frozenset[int]:
         """The devices whose updates are in the sum of a completed round."""
+        made = self.outcome is RoundOutcome.COMPLETED and self.failure is None
+        return self.aggregation.contributors if made else frozenset()
+
+    @property
+    def applied(self) -> frozenset[int]:
+        """The devices whose updates a completed round applies: in the sum, or reported in the clear."""
         completed = self.outcome is RoundOutcome.COMPLETED
-        return self.aggregation.contributors if completed else frozenset()
+        return self.summed | self.clear if completed else frozenset()
+
+    @property
+    def reason_of_sum(self) -> Reason:
+        """Why the updates in the sum are not applied; ``NONE`` if they are. Known once the round is over."""
+        return self.reason if self.failure is None else reason_of(self.failure)
+
+    def awaits_report(self, sender: int, message: Report) -> bool:
+        """Say whether a report in the clear would count, if its contents are in order."""
+        return self._judged_report(sender, message) == (Verdict.AGGREGATE, _NONE)
 
     def received(self, sender: int, message: AnyMessage) -> Judgement:
         """Judge a frame that arrived from the device ``sender``."""
+        if isinstance(message, Report):
+            return self._received_report(sender, message)
         plan = self.plan
         if message.round_number != plan.round_number or message.run_id != plan.run_id:
             return Judgement(Verdict.DISCARD, Reason.STALE, [])
@@ -122,10 +159,9 @@ class SecureRoundMachine:
             return self._received_of_sum(sender, message)
         if message.device != sender:
             return Judgement(Verdict.DISCARD, Reason.NOT_INVITED, [])
-        if isinstance(message, Report):
-            return Judgement(Verdict.DISCARD, Reason.WRONG_STAGE, [])
         accepts = isinstance(message, Accept | AcceptBare)
-        if sender in self._left or (accepts and sender in self._accepted):
+        ended = sender in self._left or sender in self._reported
+        if ended or (accepts and sender in self._accepted):
             return Judgement(Verdict.DISCARD, Reason.DUPLICATE, [])
         if not accepts:
             return self._noted(self.lost(sender))
@@ -135,11 +171,45 @@ class SecureRoundMachine:
         self._accepted.add(sender)
         return Judgement(Verdict.SEND_MODEL, _NONE, [])
 
+    def _received_report(self, sender: int, message: Report) -> Judgement:
+        verdict, reason = self._judged_report(sender, message)
+        send: list[tuple[int, AnyMessage]] = []
+        if verdict is Verdict.AGGREGATE:
+            assert self._mixed is not None
+            self.clear.add(sender)
+            before = self.stage
+            send = self._after(before, self._mixed.reported(sender))
+        if verdict is not Verdict.DISCARD:
+            self._reported.add(sender)
+        return Judgement(verdict, reason, send)
+
+    def _judged_report(self, sender: int, message: Report) -> tuple[Verdict, Reason]:
+        """Return what to do with a report in the clear, as :mod:`coordinator.rounds` would with it."""
+        plan = self.plan
+        if message.round_number != plan.round_number or message.run_id != plan.run_id:
+            # An answer would be taken for one to this round's report.
+            return Verdict.DISCARD, Reason.STALE
+        if sender not in self._invited or message.device != sender:
+            return Verdict.DISCARD, Reason.NOT_INVITED
+        if sender in self._reported:
+            return Verdict.DISCARD, Reason.DUPLICATE
+        if self._mixed is None or sender not in self._accepted or sender in self._left:
+            return Verdict.DISCARD, Reason.WRONG_STAGE
+        if sender in self._in_sum:
+            return Verdict.DISCARD, Reason.OTHER_WAY
+        if self.stage is not self._first:
+            return Verdict.REFUSE, self._reason_for_late(sender)
+        return Verdict.AGGREGATE, _NONE
+
     def _received_of_sum(self, sender: int, message: AnyMessage) -> Judgement:
         if sender not in self._accepted:  # it was never given the model
             return Judgement(Verdict.DISCARD, Reason.WRONG_STAGE, [])
+        if sender in self._reported:
+            return Judgement(Verdict.DISCARD, Reason.OTHER_WAY, [])
         before = self.stage
         step = self.aggregation.receive(sender, message)
+        if step.refused is None:
+            self._in_sum.add(sender)
         excluded = step.refused is not None and len(step.send) > 0
         if excluded or (step.refused is None and isinstance(message, Abort)):
             self._left.add(sender)
@@ -156,7 +226,7 @@ class SecureRoundMachine:
             return Judgement(verdict, self._reason_for_late(sender), send)
         if self.over:
             # All that the sum needed was there before, or there is none.
-            reason = self.reason or Reason.COHORT_FULL
+            reason = self.reason_of_sum or Reason.COHORT_FULL
         return Judgement(Verdict.DISCARD, reason, send)
 
     def _noted(self, send: list[tuple[int, AnyMessage]]) -> Judgement:
@@ -172,7 +242,7 @@ class SecureRoundMachine:
 
     def lost(self, device: int) -> list[tuple[int, AnyMessage]]:
         """Note that ``device`` is known to be gone; return what to send."""
-        if device not in self._invited:
+        if device not in self._invited or device in self._reported:
             return []
         self._left.add(device)
         before = self.stage
@@ -201,7 +271,8 @@ class SecureRoundMachine:
         return [*step.send]
 
     def _close(self) -> None:
-        if self.failure is None and len(self.aggregation.contributors) >= self.plan.quorum:
+        summed = len(self.aggregation.contributors) if self.failure is None else 0
+        if summed + len(self.clear) >= self.plan.quorum:
             self.outcome = RoundOutcome.COMPLETED
         else:
             self.outcome = RoundOutcome.ABANDONED

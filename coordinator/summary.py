@@ -55,11 +55,10 @@ class _Rows:
         return np.asarray(self.codes[column] == self.names[column].index(name))
 
     def counts(self, column: str) -> dict[str, int]:
-        """Return how often each label occurs, those that do not left out, by name."""
-        found = np.bincount(self.codes[column], minlength=len(self.names[column]))
-        return {
-            name: int(count) for name, count in sorted(zip(self.names[column], found, strict=True)) if count
-        }
+        """Return how often each label occurs, those that do not left out, by name; rows without one too."""
+        names = self.names[column]
+        found = np.bincount(self.codes[column], minlength=len(names) + 1)[: len(names)]
+        return {name: int(count) for name, count in sorted(zip(names, found, strict=True)) if count}
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> _Rows:
         """Return the chosen rows."""
@@ -76,7 +75,8 @@ def _read(run: RunTables, table: str, names: list[str]) -> _Rows:
     labels: dict[str, tuple[str, ...]] = {}
     for name, column in whole_columns(run.read(table, names)).items():
         if pa.types.is_dictionary(column.type):
-            codes[name] = column.indices.to_numpy()
+            # No label has this code: where there is none, nothing is equal to any.
+            codes[name] = pc.fill_null(column.indices, len(column.dictionary)).to_numpy()
             labels[name] = tuple(column.dictionary.to_pylist())
         else:
             numbers[name] = column.to_numpy(zero_copy_only=False)
@@ -128,6 +128,16 @@ def _group(rows: _Rows) -> dict[str, Any]:
         "wasted_bytes": int(numbers["wasted_bytes"].sum()),
         "mean_energy_j": float(energy_j / count),
         "mean_compute_s": float(numbers["compute_s"].sum() / count),
+    }
+
+
+def _by_way(rows: _Rows) -> dict[str, Any]:
+    """Return the device rounds whose update arrived, by the way it came, with the share of each."""
+    counts = rows.counts("way")
+    whole = sum(counts.values())
+    return {
+        name: {"share": count / whole, **_group(rows.where(rows.equal("way", name)))}
+        for name, count in counts.items()
     }
 
 
@@ -254,8 +264,8 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
     devices = _read(
         run,
         "device_rounds",
-        [*GROUPINGS, "outcome", "latency_s", "down_bytes", "up_bytes", "wasted_bytes", "energy_compute_j",
-         "energy_radio_j", "compute_s", *_stage_columns()],
+        [*GROUPINGS, "outcome", "way", "latency_s", "down_bytes", "up_bytes", "wasted_bytes",
+         "energy_compute_j", "energy_radio_j", "compute_s", *_stage_columns()],
     )  # fmt: skip
     of_rounds = rounds.numbers
     loss = of_rounds["loss"][~np.isnan(of_rounds["loss"])]
@@ -294,6 +304,7 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
             }
             for grouping in GROUPINGS
         },
+        "by_way": _by_way(devices),
         "measured": {
             "wall_s": wall_s,
             "device_rounds_per_s": count / wall_s if wall_s > 0 else None,

@@ -45,6 +45,27 @@ def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
     return table
 
 
+def _ways_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="shielded mix: by way of the update", title_justify="left")
+    table.add_column("way")
+    for heading in ("device rounds", "share", "completed", "p50", "p99", "down", "up", "computing", "energy"):
+        table.add_column(heading, justify="right")
+    for name, group in summary["by_way"].items():
+        table.add_row(
+            name,
+            str(group["device_rounds"]),
+            f"{group['share']:.1%}",
+            f"{group['completed'] / group['device_rounds']:.1%}",
+            _percentile(group["latency_s"], "p50"),
+            _percentile(group["latency_s"], "p99"),
+            format_bytes(group["mean_down_bytes"]),
+            format_bytes(group["mean_up_bytes"]),
+            _duration(group["mean_compute_s"]),
+            f"{group['mean_energy_j']:.3g} J",
+        )
+    return table
+
+
 def _stages_table(summary: Mapping[str, Any]) -> Table:
     table = Table(title="per stage", title_justify="left")
     table.add_column("stage")
@@ -180,6 +201,8 @@ def render(summary: Mapping[str, Any]) -> Group:
     """Return the summary for a terminal: overview, device classes, networks, and what was not completed."""
     parts: list[Table | Text] = [_overview_table(summary)]
     parts.extend(_groups_table(summary, grouping) for grouping in GROUPINGS if summary[f"by_{grouping}"])
+    if any("shielded" in how for how in summary["secure_aggregation"].values()) and summary["by_way"]:
+        parts.append(_ways_table(summary))
     if summary["stages"]:
         parts.append(_stages_table(summary))
     if summary["round_stages_s"]:

@@ -31,7 +31,7 @@ from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection import Selector
-from coordinator.sums.base import SumFacts, aggregate_of
+from coordinator.sums.base import SumFacts, aggregate_of, joined, summed_specs
 from coordinator.witness import Witness
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
@@ -90,7 +90,7 @@ class Training:
         self._fixed = assembly.workload.algorithm.fixed()
         if self._fixed:
             assembly.fleet.bare[:] = True
-        self._specs = assembly.workload.algorithm.upload_spec(np.ones(1, np.int64))
+        self._specs = summed_specs(assembly.workload.algorithm)
         self._writer = writer
         self._observer = observer
         self._selector = Selector(assembly.fleet, scenario.seed, scenario.rounds.selection)
@@ -222,6 +222,7 @@ class Training:
             target=min(rounds.cohort, len(ids)),
             quorum=rounds.quorum_reports,
             deadline_s=rounds.deadline,
+            mixed=phase in simulation.shields,
         )
         kernel = self._workload.training(self.state, number)
         cohort = SimulatedCohort(simulation, ids, number, phase, kernel, self._cohort_done)
@@ -263,8 +264,10 @@ class Training:
     def _aggregate(self, active: ActiveRound, number: int, witness: Witness | None) -> Aggregate:
         """Return the sum of a completed round."""
         machine = active.machine
-        if isinstance(machine, SecureRoundMachine):
+        if isinstance(machine, SecureRoundMachine) and machine.summed:
             aggregate = aggregate_of(machine.aggregation.sums(), self._specs)
+            if machine.clear:
+                aggregate = joined(active.accumulator.result(), aggregate)
         else:
             aggregate = active.accumulator.result()
         if witness is not None:
@@ -299,7 +302,7 @@ class Training:
             outcomes[given_up] = Outcome.ABANDONED
             reasons[given_up] = active.machine.reason
             stages[given_up] = Stage.ACKNOWLEDGE
-        else:
+        elif not (isinstance(active.machine, SecureRoundMachine) and active.machine.failure):
             # A secure sum can end early for a device and yet be made without it.
             outcomes[outcomes == Outcome.ABANDONED] = Outcome.FAILED
         summed = cohort.secure_sum.facts() if cohort.secure_sum is not None else None

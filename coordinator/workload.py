@@ -14,7 +14,7 @@ from edge.data.clients import Clients
 from edge.data.regression import RegressionStore
 from edge.data.split import Split
 from edge.device.compute import Kernel
-from edge.learning.base import Algorithm, ClientUpdate, Problem, State, Work
+from edge.learning.base import Algorithm, Array, ClientUpdate, Problem, Recommender, State, Work
 from edge.rng import hashed_bits, stream_key
 
 Ids = npt.NDArray[np.int64]
@@ -23,8 +23,13 @@ Ids = npt.NDArray[np.int64]
 class Workload(Protocol):
     """The clients' data and what is done with it; one device a client."""
 
-    algorithm: Algorithm[Any]
     n_clients: int
+    keep: Callable[[int, Array], None] | None
+    """Stores what a client's device keeps between rounds; None: devices keep nothing."""
+
+    @property
+    def algorithm(self) -> Algorithm[Any]:
+        """The method."""
 
     def examples(self, clients: Ids) -> Ids:
         """Return how many training examples each client holds, int64 [n]."""
@@ -47,10 +52,13 @@ class _RatingKernel:
         keys = hashed_bits(workload.key, clients, self.round_number)
         if workload.grouped:
             offsets, users = workload.clients.gather(clients)
-            batch = workload.split.train.gather(users)
-            return functools.partial(workload.algorithm.client_update, self.state, batch, keys, offsets)
-        batch = workload.split.train.gather(workload.clients.users[clients])
-        return functools.partial(workload.algorithm.client_update, self.state, batch, keys)
+        else:
+            offsets, users = None, workload.clients.users[clients]
+        batch = workload.split.train.gather(users)
+        update = functools.partial(workload.algorithm.client_update, self.state, batch, keys, offsets)
+        # A device is in one round at a time, and only it changes its rows, once it has this result: however
+        # early or late a batch is computed, the rows of those that will ask for it are the same.
+        return update if workload.kept is None else functools.partial(update, local=workload.kept_of(users))
 
 
 class RatingWorkload:
@@ -62,15 +70,34 @@ class RatingWorkload:
     split : the ratings; devices train on ``split.train``.
     clients : the users of each client.
     seed : the run's seed.
+
+    Attributes
+    ----------
+    kept : float32 [users of the data, ``local_width``], what each user's device keeps between rounds, zeros
+        before it has taken part; None where devices are stateless. A device knows its own rows alone: nothing
+        of this is ever sent, or written to a run directory.
     """
 
-    def __init__(self, algorithm: Algorithm[Any], split: Split, clients: Clients, seed: int) -> None:
+    def __init__(self, algorithm: Recommender, split: Split, clients: Clients, seed: int) -> None:
         self.algorithm = algorithm
         self.split = split
         self.clients = clients
         self.n_clients = clients.n_clients
         self.grouped = bool((clients.counts != 1).any())
         self.key = stream_key(seed, "learning", "client")
+        self.kept: npt.NDArray[np.float32] | None = None
+        self.keep: Callable[[int, Array], None] | None = None
+        if algorithm.local_width:
+            self.kept = np.zeros((split.train.n_users, algorithm.local_width), np.float32)
+            self.keep = self._keep
+
+    def kept_of(self, users: Ids) -> npt.NDArray[np.float32] | None:
+        """Return a copy of what the devices of ``users`` (int64 [n]) keep; None where they keep nothing."""
+        return None if self.kept is None else self.kept[users]
+
+    def _keep(self, client: int, local: Array) -> None:
+        assert self.kept is not None
+        self.kept[self.clients.users_of(client)] = local
 
     def examples(self, clients: Ids) -> Ids:
         """Return how many training ratings each client holds, int64 [n]."""
@@ -82,12 +109,19 @@ class RatingWorkload:
         return np.add.reduceat(indptr[users + 1] - indptr[users], offsets[:-1])
 
     def work(self, clients: Ids) -> Work:
-        """Return what a client update costs each client; a client of several users does them in turn."""
+        """Return what a client update costs each client."""
+        return self.work_of(clients, self.algorithm.work)
+
+    def work_of(self, clients: Ids, task: Callable[[Ids], Work]) -> Work:
+        """Return what a task costs each client, given what it costs users with so many ratings, int64 [n].
+
+        A client of several users does them in turn.
+        """
         if not self.grouped:
-            return self.algorithm.work(self.examples(clients))
+            return task(self.examples(clients))
         offsets, users = self.clients.gather(clients)
         indptr = self.split.train.indptr
-        each = self.algorithm.work(indptr[users + 1] - indptr[users])
+        each = task(indptr[users + 1] - indptr[users])
         starts = offsets[:-1]
 
         steps = np.add.reduceat(each.steps, starts)
@@ -128,6 +162,7 @@ class RegressionWorkload:
         self.algorithm = algorithm
         self.store = store
         self.n_clients = store.n_clients
+        self.keep: Callable[[int, Array], None] | None = None
         self.key = stream_key(seed, "learning", "client")
 
     def examples(self, clients: Ids) -> Ids:

@@ -66,12 +66,14 @@ class _PeriodicRate:
     def bits_until(self, t_s: Floats) -> Floats:
         cycle, phase, step = _locate(self._times, self._period_s, t_s)
         inside = self._bits[step] + self._rates[step] * (phase - self._times[step])
-        # Rounding may carry a step's end past the start of the next; capped, the whole stays monotone.
-        return np.asarray(cycle * self.bits_a_period + np.minimum(inside, self._bits[step + 1]))
+        # Rounding may carry the end of a step or of a period past the start of the next; capped, the whole
+        # stays monotone.
+        total = cycle * self.bits_a_period + np.minimum(inside, self._bits[step + 1])
+        return np.asarray(np.minimum(total, (cycle + 1) * self.bits_a_period))
 
     def bits_until_scalar(self, t_s: float) -> float:
         cycle, inside = self._bits_inside(t_s)
-        return cycle * self.bits_a_period + inside
+        return min(cycle * self.bits_a_period + inside, (cycle + 1) * self.bits_a_period)
 
     def time_for_bits(self, start_s: Floats, bits: Floats) -> Floats:
         cycle, phase, step = _locate(self._times, self._period_s, start_s)

@@ -58,7 +58,7 @@ class Outcome(enum.IntEnum):
     SURPLUS = 6
     """The round had all the reports it wanted before this one; not applied."""
     ABANDONED = 7
-    """The round was given up below its quorum; whatever the device reported was not applied."""
+    """The round, or the secure sum in it, was given up; whatever the device reported was not applied."""
 
 
 class RoundOutcome(enum.IntEnum):
@@ -112,9 +112,11 @@ class Reason(enum.IntEnum):
     """Too few devices were left for secure aggregation to be safe, or to finish."""
     PROTOCOL = 19
     """Somebody broke the protocol of secure aggregation, and it was noticed."""
-    CONNECTION_RESET = 20
+    OTHER_WAY = 20
+    """The device takes part the other way: its update was reported in the clear, or is in a secure sum."""
+    CONNECTION_RESET = 21
     """The connection was torn down, and both ends noticed at once."""
-    COORDINATOR_CRASH = 21
+    COORDINATOR_CRASH = 22
     """The coordinator crashed, and everything under way with it."""
 
 
@@ -177,6 +179,15 @@ class EventKind(enum.IntEnum):
     """The encrypted sum travelled down to a device that can decrypt it."""
     DECRYPTED_SUM = 27
     """The decrypted sum travelled up."""
+
+
+class Way(enum.IntEnum):
+    """How an update comes to the coordinator."""
+
+    CLEAR = 0
+    """As a report that the coordinator reads."""
+    SECURE = 1
+    """Masked or encrypted, so that only a sum can be read."""
 
 
 class Direction(enum.IntEnum):

@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.metrics.facts import FleetNames
+from coordinator.metrics.schemas import SUM_STAGES
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.model import Section
 from edge.device.round_faults import Ending, RoundFaults
 from edge.device.round_services import CohortPlan
 from edge.rng import hashed_bits, hashed_uniform, stream_key
 from edge.transport.disturbances import LinkEffect
-from edge.vocabulary import Direction, Reason, Stage, label
+from edge.vocabulary import Direction, Reason, Stage, Way, label
 
 if TYPE_CHECKING:
     from coordinator.scenario.faults_section import Fault
@@ -40,6 +41,9 @@ ORDER: Final = (
 """The stages as a device comes to them."""
 RANK: Final = {int(stage): rank for rank, stage in enumerate(ORDER)}
 STAGE_OF_LABEL: Final = {label(stage): stage for stage in Stage}
+
+WAY_OF_STAGE: Final = {Stage.REPORT: Way.CLEAR, **dict.fromkeys(SUM_STAGES, Way.SECURE)}
+"""The stages that are those of one way."""
 
 EVERYWHERE: Final = frozenset(ORDER)
 WITH_FRAMES: Final = EVERYWHERE - {Stage.COMPUTE}
@@ -174,8 +178,15 @@ class Strike:
             self.end_one(slot, stage, fraction, reason)
 
     def end_one(self, slot: int, stage: Stage, fraction: float, reason: Reason) -> None:
-        """Let a device go away when it is ``fraction`` into a stage, unless it would sooner anyway."""
+        """Let a device go away when it is ``fraction`` into a stage, unless it would sooner anyway.
+
+        One that does not come to the stage is spared: where some report in the clear and others sum securely,
+        these have stages of their own.
+        """
         plan = self.setting.plan
+        way = WAY_OF_STAGE.get(stage)
+        if plan.shielded and way is not None and plan.shielded[slot] != (way is Way.CLEAR):
+            return
         planned = plan.drop_stage[slot]
         when = (RANK[stage], fraction)
         if planned < 0 or when < (RANK[planned], plan.drop_fraction[slot]):
@@ -201,6 +212,8 @@ class FaultKind(Section):
     """Whether it strikes devices, and not the coordinator."""
     lasting: ClassVar[bool] = False
     """Whether it can begin with a stage and last for some time."""
+    elsewhere: ClassVar[str] = ""
+    """Why it cannot be pinned to stages other than those."""
 
     def problems(self, fault: Fault) -> Iterator[Problem]:
         """Yield what contradicts the fault, with paths relative to it."""
@@ -217,3 +230,4 @@ class LinkFault(FaultKind):
     directed = True
     stages = WITH_FRAMES
     lasting = True
+    elsewhere = "nothing is sent at it"

@@ -18,6 +18,7 @@ class BatteryDrain(FaultKind):
     """
 
     stages: ClassVar[frozenset[Stage]] = frozenset()
+    elsewhere: ClassVar[str] = "a battery falls before the round begins"
 
     level: Fraction = Field(description="share of a full battery that is left, at most")
 

@@ -20,6 +20,7 @@ class ClockSkew(FaultKind):
     """The device is wrong about the time: it gives up too early, or works on when the round is over."""
 
     stages: ClassVar[frozenset[Stage]] = frozenset()
+    elsewhere: ClassVar[str] = "a clock is wrong at all stages"
 
     ahead: PositiveSeconds | None = Field(
         default=None, description="by how much its clock is ahead: its deadlines come too early"
@@ -30,8 +31,11 @@ class ClockSkew(FaultKind):
 
     def problems(self, fault: Fault) -> Iterator[Problem]:
         """Yield what contradicts the fault."""
-        if (self.ahead is None) == (self.behind is None):
-            yield Problem(("clock_skew",), "is one of the two; write 'ahead' or 'behind' below it")
+        if self.ahead is None and self.behind is None:
+            yield Problem(("clock_skew",), "says not how wrong; write 'ahead' or 'behind' below it")
+        elif self.ahead is not None and self.behind is not None:
+            message = "contradicts ahead; write one of the two"
+            yield Problem(("clock_skew", "behind"), message, None, of_key=True)
 
     def strike(self, strike: Strike) -> None:
         """Note by how much the devices are wrong."""

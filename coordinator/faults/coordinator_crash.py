@@ -24,6 +24,7 @@ class CoordinatorCrash(FaultKind):
     stages: ClassVar[frozenset[Stage]] = SENDING
     of_devices: ClassVar[bool] = False
     lasting: ClassVar[bool] = True
+    elsewhere: ClassVar[str] = "no frame of it comes to the coordinator"
 
     def problems(self, fault: Fault) -> Iterator[Problem]:
         """Yield what contradicts the fault."""

@@ -20,6 +20,7 @@ class Flapping(LinkFault):
     """The link goes on and off, each device at moments of its own."""
 
     stages = frozenset()
+    elsewhere = "a link goes on and off whatever is sent"
 
     period: PositiveSeconds = Field(description="from one time that the link comes up to the next")
     up: PositiveFraction = Field(description="share of the period in which the link is up")

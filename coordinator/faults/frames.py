@@ -11,6 +11,7 @@ class FrameKind(FaultKind):
 
     directed = True
     stages = WITH_FRAMES
+    elsewhere = "nothing is sent at it"
 
     def mark(self, strike: Strike, kind: FrameFault, probability: float, seconds: float = 0.0) -> None:
         """Let ``kind`` befall the frames of the devices that are struck."""

@@ -16,6 +16,7 @@ class MemoryPressure(FaultKind):
     """Other programs leave the task less memory; a device on which it does not fit fails."""
 
     stages: ClassVar[frozenset[Stage]] = frozenset()
+    elsewhere: ClassVar[str] = "memory is short when the device computes"
 
     factor: PositiveFraction = Field(description="share of its memory that the device keeps")
 

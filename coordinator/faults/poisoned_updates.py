@@ -22,6 +22,7 @@ class PoisonedUpdates(FaultKind):
     """The device spoils its update before it is clipped, masked or sent."""
 
     stages: ClassVar[frozenset[Stage]] = frozenset()
+    elsewhere: ClassVar[str] = "an update is spoilt when it is computed"
 
     kind: Literal["nan", "huge-norm", "sign-flip"] = Field(
         description="it is not a number, much too large, or points the wrong way"

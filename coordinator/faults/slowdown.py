@@ -20,6 +20,7 @@ class Slowdown(FaultKind):
     """Computing takes `factor` times as long: the update, and the cryptography of a secure sum."""
 
     stages = COMPUTING
+    elsewhere = "devices compute nothing at it"
 
     factor: PositiveFloat = Field(description="how many times as long; 1 or more")
 

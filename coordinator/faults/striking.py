@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from coordinator.faults.base import FleetView, Ids, Setting, Strike
 from coordinator.metrics.facts import FaultStrike
-from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault, Victims
+from coordinator.scenario.faults_section import Fault, Victims, stages_of
 from coordinator.scenario.schema import Scenario
 from edge.device.round_faults import RoundFaults
 from edge.rng import hashed_uniform, stream_key
@@ -86,7 +86,7 @@ def _phase_names(scenario: Scenario) -> Sequence[str]:
 
 
 def _numbers(scenario: Scenario, phase: str) -> tuple[int, ...]:
-    stages = STAGES_OF_MODE[scenario.secure_in(phase).mode]
+    stages = stages_of(scenario.secure_in(phase))
     return tuple(
         number
         for number, fault in enumerate(scenario.faults)

@@ -24,7 +24,7 @@ from coordinator.metrics.facts import (
     RoundFacts,
 )
 from coordinator.metrics.schemas import DIRECTIONS, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS, SUM_STAGES
-from coordinator.metrics.totals import SPLIT_COLUMNS, DeviceTotals, device_totals
+from coordinator.metrics.totals import NO_WAY, SPLIT_COLUMNS, DeviceTotals, device_totals
 from edge.log import Column
 from edge.vocabulary import (
     Direction,
@@ -33,6 +33,7 @@ from edge.vocabulary import (
     Outcome,
     Reason,
     Stage,
+    Way,
     label,
     labels,
 )
@@ -42,6 +43,7 @@ Wholes = npt.NDArray[np.int64]
 _STAGES: Final = pa.array(labels(Stage))
 _REASONS: Final = pa.array(labels(Reason))
 _OUTCOMES: Final = pa.array(labels(Outcome))
+_WAYS: Final = pa.array(labels(Way))
 
 _EVENT_CODES: Final = {
     "kind": (Column.KIND, pa.array(labels(EventKind))),
@@ -248,6 +250,7 @@ def _device_rows(
         "outcome": _labelled(cohort.outcome.astype(np.int8), _OUTCOMES),
         "stage": _labelled(cohort.stage.astype(np.int8), _STAGES, cohort.stage == _NO_STAGE),
         "reason": _labelled(cohort.reason.astype(np.int8), _REASONS),
+        "way": _labelled(totals.way, _WAYS, totals.way == NO_WAY),
         "retries": pa.array(totals.retries.astype(np.int32)),
         **_columns(wholes, _WHOLE_NAMES),
         **_columns(floats, _FLOAT_NAMES),
@@ -261,6 +264,7 @@ def _round_row(
 ) -> dict[str, Any]:
     """Return the row of ``rounds`` without its bytes."""
     outcomes = np.bincount(cohort.outcome, minlength=len(Outcome)).tolist()
+    ways = totals.way[cohort.outcome == Outcome.COMPLETED.value]
     return {
         "round": facts.round_number,
         "phase": facts.phase,
@@ -272,6 +276,8 @@ def _round_row(
         "invited": len(cohort.device),
         "accepted": totals.accepted,
         **dict(zip(_OUTCOME_NAMES, outcomes, strict=True)),
+        "clear_updates": int(np.count_nonzero(ways == Way.CLEAR.value)),
+        "summed_updates": int(np.count_nonzero(ways == Way.SECURE.value)),
         "retries": int(totals.retries.sum()),
         "compute_s": float(totals.compute_s.sum()),
         "wasted_compute_s": wasted_compute_s,

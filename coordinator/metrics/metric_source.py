@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.metrics.reader import Tables
-from edge.vocabulary import Outcome, RoundOutcome, label
+from edge.vocabulary import Outcome, RoundOutcome, Way, label
 
 Values = npt.NDArray[np.float64]
 
@@ -66,6 +66,10 @@ _DEVICE_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Value
         lambda rows: _happened(_equals(rows, "outcome", label(Outcome.DROPPED))),
     ),
     "device.wasted_work": (("outcome", "compute_s"), _wasted),
+    "device.shielded": (
+        ("way",),
+        lambda rows: _happened(pc.equal(rows["way"].drop_null(), label(Way.CLEAR))),
+    ),
     "device.latency": (("latency_s",), lambda rows: _values(rows["latency_s"].drop_null())),
     "device.up_bytes": (("up_bytes",), lambda rows: _values(rows["up_bytes"])),
     "device.down_bytes": (("down_bytes",), lambda rows: _values(rows["down_bytes"])),
@@ -81,6 +85,7 @@ _INFERENCE_METRICS: Final[Mapping[str, str]] = {
 
 _INFERENCE_TAGS: Final = ("phase", "class", "network")
 _DEVICE_TAGS: Final = ("phase", "class", "network", "region")
+_WAY: Final = "way"
 _MODEL: Final = "model."
 _AUDIT: Final = "audit."
 _LOSS: Final = "model.loss"
@@ -106,7 +111,8 @@ class TableMetricSource:
 
         * ``round.…``, ``secagg.…`` and ``privacy.…``: one a round, where it has such a figure. Tag ``phase``.
         * ``device.…``: one a device round, ``device.latency`` only where a report arrived,
-          ``device.wasted_work`` only where the device computed. Tags ``phase class network region``.
+          ``device.wasted_work`` only where the device computed, ``device.shielded`` where an update arrived.
+          Tags ``phase class network region way``.
         * ``inference.…``: one for each device that ran its own model, each time. Tags ``phase class
           network``.
         * ``model.loss`` : one a round with applied reports; with a device tag, the mean local loss of the
@@ -129,7 +135,7 @@ class TableMetricSource:
             return compute(self._rows("rounds", columns, tags, ("phase",), metric))
         if metric in _DEVICE_METRICS:
             columns, compute = _DEVICE_METRICS[metric]
-            return compute(self._rows("device_rounds", columns, tags, _DEVICE_TAGS, metric))
+            return compute(self._rows("device_rounds", columns, tags, (*_DEVICE_TAGS, _WAY), metric))
         if metric in _INFERENCE_METRICS:
             column = _INFERENCE_METRICS[metric]
             return _values(self._rows("inferences", (column,), tags, _INFERENCE_TAGS, metric)[column])

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS, is_measured
 from coordinator.scenario.metric_names import METRICS, RANKING_METRICS, find_metric
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, label
+from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, Way, label
 
 _INTRODUCTION: Final = f"""\
 # What a run leaves
@@ -68,7 +68,7 @@ _TABLES: Final = {
     "faults": "One row per fault, device and stage that it struck in a round; see the section `faults`.",
 }
 
-_VOCABULARY: Final = (Stage, Outcome, RoundOutcome, Reason, EventKind, Direction, Fate)
+_VOCABULARY: Final = (Stage, Outcome, RoundOutcome, Reason, EventKind, Direction, Fate, Way)
 
 
 def _type_name(kind: Any) -> str:

@@ -126,6 +126,9 @@ def _device_round_fields() -> Iterator[pa.Field]:
     yield _field("outcome", ENUM, "", "how its participation ended (`Outcome`)")
     yield _field("stage", ENUM, "", "stage at which it ended; null: it was completed", nullable=True)
     yield _field("reason", ENUM, "", "why it was not completed, `none` if it was (`Reason`)")
+    yield _field(
+        "way", ENUM, "", "how its update came, applied or not (`Way`); null: none arrived", nullable=True
+    )
     for stage in Stage:
         name = label(stage)
         yield _field(
@@ -171,7 +174,7 @@ _OUTCOME_MEANINGS: Final = {
     Outcome.FAILED: "devices that could not do the work or sent something invalid",
     Outcome.UNREACHABLE: "devices that never answered the invitation",
     Outcome.SURPLUS: "devices whose report came after the round had all it wanted",
-    Outcome.ABANDONED: "devices at work, or done, when the round was given up",
+    Outcome.ABANDONED: "devices at work, or done, when the round, or its secure sum, was given up",
 }
 
 
@@ -187,6 +190,8 @@ def _round_fields() -> Iterator[pa.Field]:
     yield _field("accepted", pa.int32(), "devices", "devices that said they would take part")
     for outcome in Outcome:
         yield _field(label(outcome), pa.int32(), "devices", _OUTCOME_MEANINGS[outcome])
+    yield _field("clear_updates", pa.int32(), "devices", "of the completed: updates reported in the clear")
+    yield _field("summed_updates", pa.int32(), "devices", "of the completed: updates in the secure sum")
     yield _field("retries", pa.int32(), "", "transfers tried again")
     yield from _byte_fields()
     yield _field("compute_s", pa.float64(), "s", "simulated computing time of all devices together")

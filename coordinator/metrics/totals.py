@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from coordinator.metrics.facts import Floats
 from edge.log import Column
-from edge.vocabulary import Direction, EventKind, Fate, Stage
+from edge.vocabulary import Direction, EventKind, Fate, Reason, Stage, Way
 
 SPLIT_COLUMNS: Final = (
     Column.PAYLOAD_BYTES,
@@ -36,6 +36,12 @@ _IS_REPORT_STAGE: Final = np.isin(np.arange(_N_STAGES), (Stage.REPORT, Stage.MAS
 """Of every kind and stage, whether a report arrives so: in the clear, masked, or encrypted."""
 
 
+NO_WAY: Final = -1
+"""Stands for the way of an update that never came."""
+_WAY_OF_STAGE: Final = np.full(_N_STAGES, NO_WAY, dtype=np.int8)
+_WAY_OF_STAGE[[Stage.REPORT, Stage.MASKED_INPUT]] = Way.CLEAR, Way.SECURE
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceTotals:
     """Sums over the records of each slot; n invited devices, DOWN before UP."""
@@ -46,6 +52,7 @@ class DeviceTotals:
     stage_bytes: Floats  # [stages, directions, n]
     fate_bytes: Floats  # [fates, n]
     arrival_s: Floats  # [n], NaN: no report arrived
+    way: npt.NDArray[np.int8]  # [n], Way of what arrived; -1: nothing
     compute_s: Floats  # [n]
     transfer_s: Floats  # [n]
     retries: npt.NDArray[np.int64]  # [n]
@@ -107,9 +114,13 @@ def device_totals(columns: Floats, n: int) -> DeviceTotals:
     fate = columns[Column.FATE].astype(np.int64)
     # Plain values: numpy takes a member of an enum for an array first, which costs more than to compare.
     arrived = _IS_REPORT_STAGE[stage] & (direction == Direction.UP.value) & (fate != Fate.LOST.value)
-    arrived &= _IS_REPORT[kind]
+    # One that has chosen its way cannot report the other way, too.
+    arrived &= _IS_REPORT[kind] & (columns[Column.REASON] != Reason.OTHER_WAY.value)
     arrival_s = np.full(n, np.nan)
     np.fmin.at(arrival_s, slot[arrived], end_s[arrived])
+    way_of_update = np.full(n, NO_WAY, dtype=np.int8)
+    # The first to arrive is the one that may count.
+    way_of_update[slot[arrived][::-1]] = _WAY_OF_STAGE[stage[arrived][::-1]]
 
     span_s = end_s - start_s
     kinds = np.bincount(kind * n + slot, minlength=_N_KINDS * n).reshape(_N_KINDS, n)
@@ -120,6 +131,7 @@ def device_totals(columns: Floats, n: int) -> DeviceTotals:
         stage_bytes=stage_bytes[:, Direction.DOWN :],
         fate_bytes=_sums(fate * n + slot, wire, (_N_FATES, n)),
         arrival_s=arrival_s,
+        way=way_of_update,
         compute_s=_sums(slot, np.where(kind == EventKind.COMPUTED.value, span_s, 0.0), (n,)),
         transfer_s=_sums(slot, np.where(direction != Direction.NONE.value, span_s, 0.0), (n,)),
         retries=kinds[EventKind.RETRY],

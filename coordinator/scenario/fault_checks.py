@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from coordinator.faults.base import ORDER
+from coordinator.faults.base import ORDER, STAGE_OF_LABEL
 from coordinator.scenario.data_section import SyntheticRatings, SyntheticRegression
 from coordinator.scenario.errors import Problem, did_you_mean
-from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
+from coordinator.scenario.faults_section import Fault, stages_of
 from device_profiles.quantities import quoted
 from edge.vocabulary import label
 
@@ -20,12 +20,13 @@ def fault_problems(scenario: Scenario) -> Iterator[Problem]:
     """Yield the faults that cannot strike."""
     names: set[str] = set()
     for index, fault in enumerate(scenario.faults):
-        found = (*_phase_problems(scenario, fault), *_victim_problems(scenario, fault))
-        for problem in found:
+        for problem in _phase_problems(scenario, fault):
             yield problem._replace(path=("faults", index, *problem.path))
         if fault.name in names:
             yield Problem(("faults", index, "name"), f"a second fault {quoted(fault.name)}; rename one")
         names.add(fault.name)
+    if isinstance(scenario.data, SyntheticRatings | SyntheticRegression):
+        yield from unknown_victims(scenario, scenario.data.client_count)
 
 
 def _phase_problems(scenario: Scenario, fault: Fault) -> Iterator[Problem]:
@@ -39,24 +40,25 @@ def _phase_problems(scenario: Scenario, fault: Fault) -> Iterator[Problem]:
             yield Problem(path, f"unknown phase {quoted(phase)}", hint)
     if fault.at_stage is None or unknown:
         return
-    modes = dict.fromkeys(scenario.secure_in(phase).mode for phase in fault.during or phases or [""])
-    reached = dict.fromkeys(stage for mode in modes for stage in STAGES_OF_MODE[mode])
+    sections = dict.fromkeys(scenario.secure_in(phase) for phase in fault.during or phases or [""])
+    reached = dict.fromkeys(stage for section in sections for stage in stages_of(section))
     if fault.at_stage not in reached:
         message = f"no device comes to the stage {quoted(fault.at_stage)} there"
     elif fault.at_stage not in {label(stage) for stage in fault.kind.stages}:
-        message = f"{fault.key} does not strike the stage {quoted(fault.at_stage)}"
+        message = f"{fault.key} cannot be pinned to {quoted(fault.at_stage)}: {fault.kind.elsewhere}"
     else:
         return
     fitting = [label(stage) for stage in ORDER if stage in fault.kind.stages and label(stage) in reached]
     hint = f"write one of {', '.join(fitting)}" if fitting else "leave it out"
+    if fault.at_stage not in STAGE_OF_LABEL:
+        hint = did_you_mean(fault.at_stage, fitting) or hint
     yield Problem(("at_stage",), message, hint)
 
 
-def _victim_problems(scenario: Scenario, fault: Fault) -> Iterator[Problem]:
-    if fault.on.devices is None or not isinstance(scenario.data, SyntheticRatings | SyntheticRegression):
-        return
-    clients = scenario.data.client_count
-    for place, device in enumerate(fault.on.devices):
-        if device >= clients:
-            message = f"there is no device {device}; the last of {clients} is {clients - 1}"
-            yield Problem(("on", "devices", place), message)
+def unknown_victims(scenario: Scenario, clients: int) -> Iterator[Problem]:
+    """Yield the devices that a fault names and that a fleet of as many ``clients`` does not have."""
+    for index, fault in enumerate(scenario.faults):
+        for place, device in enumerate(fault.on.devices or ()):
+            if device >= clients:
+                message = f"there is no device {device}; the last of {clients} is {clients - 1}"
+                yield Problem(("faults", index, "on", "devices", place), message)

@@ -30,6 +30,7 @@ from coordinator.faults.slowdown import Slowdown
 from coordinator.faults.vanish import Vanish
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.model import Section, require
+from coordinator.scenario.secure_section import Masking, SecureAggregation
 from device_profiles.fields import (
     Form,
     NonNegativeInt,
@@ -59,6 +60,13 @@ STAGES_OF_MODE: Final = {
     "ckks": _labels(*_EVERY_MODE, Stage.MASKED_INPUT, Stage.UNMASK),
 }
 """The stages at which a device can be struck, by the mode of secure aggregation."""
+
+
+def stages_of(section: SecureAggregation) -> tuple[str, ...]:
+    """Return the stages at which a device can be struck where updates are summed as ``section`` says."""
+    stages = STAGES_OF_MODE[section.mode]
+    mixed = isinstance(section, Masking) and section.shielded is not None
+    return (*stages, label(Stage.REPORT)) if mixed else stages
 
 
 def _read_phases(value: object) -> tuple[str, ...]:
@@ -116,9 +124,7 @@ class Victims(_ByClass):
     )
     network: Text | None = Field(default=None, description="only devices on this network")
     region: Text | None = Field(default=None, description="only devices of this region, `region-0` …")
-    devices: tuple[NonNegativeInt, ...] | None = Field(
-        default=None, description="only these, by number", min_length=1
-    )
+    devices: tuple[NonNegativeInt, ...] | None = Field(default=None, description="only these, by number")
     slowest: PositiveFraction | None = Field(
         default=None, description="only this share of them, those that compute the longest in the round"
     )
@@ -142,6 +148,13 @@ class Victims(_ByClass):
         if self.fixed and self.slowest is not None:
             message = "who is slowest is known only in a round; leave one of 'fixed' and 'slowest' out"
             yield Problem(("fixed",), message, None, of_key=True)
+        if self.devices is not None and not self.devices:
+            yield Problem(("devices",), "names nobody; write numbers such as [0, 7], or leave it out")
+        seen: set[int] = set()
+        for place, device in enumerate(self.devices or ()):
+            if device in seen:
+                yield Problem(("devices", place), f"device {device} a second time; leave it out")
+            seen.add(device)
 
 
 class Fault(_Lasting):

@@ -69,7 +69,7 @@ _WRITERS: Final[dict[MetricKind, Callable[[float], str]]] = {
 
 ROUND_TAGS: Final = ("phase",)
 GROUP_TAGS: Final = ("class", "network", "region")
-DEVICE_TAGS: Final = ("phase", *GROUP_TAGS)
+DEVICE_TAGS: Final = ("phase", *GROUP_TAGS, "way")
 INFERENCE_TAGS: Final = ("phase", "class", "network")
 MODEL_TAGS: Final = ("phase", *GROUP_TAGS, "users")
 USER_GROUPS: Final = ("seen", "unseen")
@@ -148,6 +148,12 @@ METRICS: Final = {
             MetricKind.EVENT,
             DEVICE_TAGS,
             "per device and round that computed: its update was not applied",
+        ),
+        Metric(
+            "device.shielded",
+            MetricKind.EVENT,
+            DEVICE_TAGS,
+            "per device and round whose update arrived: it was reported in the clear, not in a secure sum",
         ),
         Metric(
             "device.latency",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.privacy_section import CentralGaussian, DistributedDiscreteGaussian
-from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation
+from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
 from device_profiles.documents import Path
 from edge.homomorphic.config import CkksConfig
 from edge.learning.registry import METHODS
@@ -53,9 +53,12 @@ def secure_problems(scenario: Scenario) -> Iterator[Problem]:
     """Yield what keeps updates from being summed as the scenario says."""
     sections = list(secure_sections(scenario))
     dense = METHODS[method_name(scenario.learning)].dense(scenario.learning)
-    if not dense and any(section.mode != "off" for _, section in sections):
+    if not dense and any(section.mode != "off" and _shielded(section) is None for _, section in sections):
         message = "a sparse update names the items that a device rated, and cannot be summed securely"
         yield Problem(("learning", "upload"), message, "write 'upload: dense' in learning")
+    for place, section in sections:
+        if _shielded(section) is not None:
+            yield from _shield_problems(scenario, (*place, "shielded"))
     planned = [(place, section) for place, section in sections if isinstance(section, Masking | Ckks)]
     if planned and scenario.rounds.cohort < HONEST_AT_LEAST:
         message = f"a secure sum needs {HONEST_AT_LEAST} devices or more, not {scenario.rounds.cohort}"
@@ -63,6 +66,20 @@ def secure_problems(scenario: Scenario) -> Iterator[Problem]:
         return
     for place, section in planned:
         yield from _plan_problems(scenario, place, section)
+
+
+def _shielded(section: SecureAggregation) -> Shielded | None:
+    return section.shielded if isinstance(section, Masking) else None
+
+
+def _shield_problems(scenario: Scenario, place: Path) -> Iterator[Problem]:
+    """Yield why no device of a scenario may report in the clear beside a sum."""
+    if method_name(scenario.learning) != "fedmmf":
+        message = "judges the masks of fedmmf, and this method has none; leave it out"
+        yield Problem(place, message, None, of_key=True)
+    elif scenario.privacy is not None:
+        message = "a report in the clear would be outside the sum that the noise of 'privacy' protects"
+        yield Problem(place, message, "leave one of them out", of_key=True)
 
 
 def _plan_problems(scenario: Scenario, place: Path, section: Masking | Ckks) -> Iterator[Problem]:

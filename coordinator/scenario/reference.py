@@ -18,6 +18,7 @@ from coordinator.scenario.schema import Scenario
 from coordinator.scenario.thresholds import EVENT_AGGREGATIONS, OPERATORS, VALUE_AGGREGATIONS
 from device_profiles.documents import MAX_DEPTH, MAX_FILE_BYTES, MAX_LINE_CHARACTERS, MAX_NODES
 from device_profiles.fields import Form
+from edge.vocabulary import Way, labels
 
 _EXIT_CODES: Final = {
     ExitCode.HELD: "it worked, and every threshold held",
@@ -89,8 +90,9 @@ each has to hold. Operators: {_words(OPERATORS)}.
 - `{{expect: p99 < 90 s}}` is a longer form of an expectation.
 
 The tags are `phase` (a name under `phases`), `class` (name of the device profile), `network` (name of the
-network profile), `region` (`region-0` and so on, with regional outages) and `users`
-({_words(USER_GROUPS)}: whether a user's device may train).
+network profile), `region` (`region-0` and so on, with regional outages), `users`
+({_words(USER_GROUPS)}: whether a user's device may train) and `way` ({_words(labels(Way))}: how a
+device's update came).
 """
 
 

@@ -30,6 +30,7 @@ from device_profiles.quantities import UnitError, quoted
 from edge.data.published import PUBLISHED_NEGATIVES
 from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
+from edge.vocabulary import Way, labels
 
 FORMAT: Final = 1
 LATER_KEYS: Final = ("baseline", "sweep")
@@ -125,7 +126,7 @@ class Scenario(Section):
         yield from self._client_problems()
         yield from self._learning_problems()
         yield from self._evaluation_problems()
-        yield from self._phase_tag_problems()
+        yield from self._tag_problems()
         yield from secure_problems(self)
         yield from privacy_problems(self)
         yield from fault_problems(self)
@@ -234,14 +235,15 @@ class Scenario(Section):
             )
             yield Problem(("evaluation", "ranking", "negatives"), message)
 
-    def _phase_tag_problems(self) -> Iterator[Problem]:
-        names = [phase.name for phase in self.phases]
+    def _tag_problems(self) -> Iterator[Problem]:
+        known = (("phase", [phase.name for phase in self.phases]), ("way", labels(Way)))
         for threshold in self.thresholds:
-            phase = dict(threshold.tags).get("phase")
-            if phase is not None and phase not in names:
-                hint = did_you_mean(phase, names, listed="phases")
-                key = threshold.written_key
-                yield Problem(("thresholds", key), f"unknown phase {quoted(phase)}", hint, of_key=True)
+            for tag, names in known:
+                value = dict(threshold.tags).get(tag)
+                if value is not None and value not in names:
+                    hint = did_you_mean(value, names, listed=f"{tag}s")
+                    key = threshold.written_key
+                    yield Problem(("thresholds", key), f"unknown {tag} {quoted(value)}", hint, of_key=True)
 
     def secure_in(self, phase: str) -> SecureAggregation:
         """Return how updates are summed in a phase, by its name; ``""`` where there are no phases."""

@@ -9,8 +9,16 @@ from pydantic import Field, model_validator
 
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.model import Section, require
-from device_profiles.fields import Fraction, PositiveFloat, PositiveInt, PositiveSeconds
+from device_profiles.fields import (
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    PositiveSeconds,
+)
 from edge.homomorphic import tenseal_scheme
+from edge.privacy.shielding import IndicatorTest, MaskTest, RecoveryTest
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import CoordinatorState, Mode
@@ -48,6 +56,54 @@ class NoSecureAggregation(Section):
     """Every device reports in the clear."""
 
     mode: Literal["off"] = Field(default="off", description="off: no secure aggregation")
+
+
+class Indicator(Section):
+    """Shielded by the indicator J of Yang et al. 2021, which bounds no attack."""
+
+    test: Literal["indicator"] = Field(description="indicator: by J, the error of a mask on held-out ratings")
+    at_most: NonNegativeFloat = Field(
+        description="largest mean squared error of ratings scaled to 0…1 that passes"
+    )
+    held_out: PositiveFraction = Field(
+        default=0.2, description="a device's own ratings that a second mask is not fitted to, one or more"
+    )
+
+    @model_validator(mode="after")
+    def _leaves_some(self) -> Indicator:
+        require(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Problem]:
+        if self.held_out >= 1:
+            yield Problem(("held_out",), "leaves nothing to fit a mask to; write less, such as '20%'")
+
+    def build(self) -> MaskTest:
+        """Return the test."""
+        return IndicatorTest(self.at_most, self.held_out)
+
+    def __str__(self) -> str:
+        return f"J at most {self.at_most:g}"
+
+
+class Recovery(Section):
+    """Shielded by what the recovery attack gets back of the device's own masked ratings."""
+
+    test: Literal["recovery"] = Field(description="recovery: by the share of ratings that an attack recovers")
+    at_most: Fraction = Field(description="largest share of a device's own ratings that passes")
+    within_stars: PositiveFloat = Field(
+        default=0.5, description="a rating counts as recovered within so many stars"
+    )
+
+    def build(self) -> MaskTest:
+        """Return the test."""
+        return RecoveryTest(self.at_most, self.within_stars)
+
+    def __str__(self) -> str:
+        return f"at most {self.at_most:.6g} recovered within {self.within_stars:g} stars"
+
+
+Shielded = Annotated[Indicator | Recovery, Field(discriminator="test")]
 
 
 class _SecureSum(Section):
@@ -115,6 +171,10 @@ class Masking(_SecureSum):
     threshold: PositiveInt | None = Field(
         default=None, description="shares t that rebuild a secret, with `neighbours`; chosen by default"
     )
+    shielded: Shielded | None = Field(
+        default=None,
+        description="devices whose fedmmf mask passes this test report in the clear; none by default",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Masking:
@@ -144,7 +204,8 @@ class Masking(_SecureSum):
             mode=Mode.ACTIVE if self.mode == "active" else Mode.SEMI_HONEST,
             corrupt=self.corrupt,
             dropout=self.dropout,
-            min_contributors=max(self.min_contributors, quorum),
+            # A quorum is of all updates; those reported in the clear are not in the sum.
+            min_contributors=self.min_contributors if self.shielded else max(self.min_contributors, quorum),
             sparse=self.mode != "secagg",
             parameters=given,
         )

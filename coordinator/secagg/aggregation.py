@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from coordinator.secagg.outcome import Step
 from edge.secagg.errors import SecAggError
@@ -44,3 +44,11 @@ class SecureAggregation(Protocol):
 
     def sums(self) -> Sums:
         """Return the decoded sum; only once the state is ``DONE``."""
+
+
+@runtime_checkable
+class MixedAggregation(SecureAggregation, Protocol):
+    """One beside which devices may report in the clear."""
+
+    def reported(self, device: int) -> Step:
+        """Note that ``device``, whose first message is awaited, reported in the clear instead."""

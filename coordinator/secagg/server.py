@@ -22,8 +22,7 @@ from coordinator.secagg.outcome import SecAggResult, Step, read_sum
 from coordinator.secagg.sealed import SealedStore
 from coordinator.secagg.unmasking import Unmasking
 from edge.errors import LocalProtocolError
-from edge.messages import Arrays
-from edge.secagg.checks import OCTETS, expect_arrays, expect_round, octets, read
+from edge.secagg.checks import OCTETS, expect_arrays, expect_round, read
 from edge.secagg.config import SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
 from edge.secagg.errors import (
@@ -61,7 +60,6 @@ from edge.secagg_messages import (
     SealedShares,
     SecAggMessage,
     SharesDelivery,
-    UnmaskRequest,
     UnmaskShares,
 )
 
@@ -78,6 +76,7 @@ class SecAggServer:
     roster : the public identity of every device of the run; active mode only.
     target : how many are wanted, if fewer than may take part: once as many have advertised keys, the others
         are too late.
+    quorum : how many must contribute, those that report in the clear included: else no sum is revealed.
     crypto : where cryptography is done; the same as on the devices.
 
     Attributes
@@ -85,7 +84,7 @@ class SecAggServer:
     state : the stage whose answers are collected.
     cohort : who advertised keys, and their graph; None before that is known.
     failure : the error that ended the round without a sum, else None.
-    result : the outcome, once the state is ``DONE``.
+    result : the outcome, once the state is ``DONE``; None if everybody reported in the clear.
     dropped : the stage at which each device was lost, refused or too late, by id.
 
     Raises ``LocalProtocolError`` for no devices or one twice, and for a roster that does not fit the mode
@@ -102,6 +101,7 @@ class SecAggServer:
         devices: Iterable[int],
         roster: Mapping[int, bytes] | None = None,
         target: int | None = None,
+        quorum: int = 0,
         crypto: Cryptography = REAL,
     ) -> None:
         listed = list(devices)
@@ -120,6 +120,9 @@ class SecAggServer:
             )
         self._config = config
         self._wanted = wanted
+        self._quorum = quorum
+        self._clear: set[int] = set()
+        """Who takes part in the round without taking part in the sum."""
         self._crypto = crypto
         self._context = RoundContext(run_id, round_number, config.hash, model_hash)
         self._roster: Mapping[int, bytes] = {} if roster is None else roster
@@ -187,9 +190,18 @@ class SecAggServer:
         self._answered[self.state].add(sender)
         return Step(self._advance())
 
+    def reported(self, device: int) -> Step:
+        """Note that ``device`` reported in the clear; ``LocalProtocolError`` unless its keys are awaited."""
+        if self.state is not CoordinatorState.ADVERTISING or device not in self._waiting:
+            raise LocalProtocolError(f"device {device} cannot report in the clear: its keys are not awaited")
+        self._waiting.remove(device)
+        self._clear.add(device)
+        return Step(self._advance())
+
     def lost(self, device: int) -> Step:
         """Note that ``device`` is known to be gone: nothing more is expected from it or sent to it."""
-        if device not in self._invited or device in self.dropped or self.state in COORDINATOR_FINAL:
+        known = device in self.dropped or device in self._clear
+        if device not in self._invited or known or self.state in COORDINATOR_FINAL:
             return Step([])
         self.dropped[device] = self.state
         self._waiting.discard(device)
@@ -259,9 +271,10 @@ class SecAggServer:
         return send
 
     def _stage_over(self) -> bool:
-        if self.state is CoordinatorState.ADVERTISING and len(self._advertised.records) >= self._wanted:
+        wanted = self._wanted - len(self._clear)
+        if self.state is CoordinatorState.ADVERTISING and len(self._advertised.records) >= wanted:
             present = self._answered[self.state] - self.dropped.keys()
-            if len(present) >= self._wanted:
+            if len(present) >= wanted:
                 self.dropped.update(dict.fromkeys(sorted(self._waiting), self.state))
                 self._waiting.clear()
         return not self._waiting or (self._unmasking is not None and self._unmasking.complete)
@@ -269,6 +282,9 @@ class SecAggServer:
     def _next_stage(self) -> list[tuple[int, FromCoordinator]]:
         answered = self._answered[self.state]
         if self.state is CoordinatorState.ADVERTISING:
+            if self._clear and not answered:
+                self._go(CoordinatorEvent.ALL_CLEAR, set())
+                return []
             return self._send_key_lists(answered - self.dropped.keys())
         if self.state is CoordinatorState.SHARING:
             return self._deliver_shares(answered - self.dropped.keys())
@@ -336,25 +352,12 @@ class SecAggServer:
     def _request_shares(
         self, event: CoordinatorEvent, present: set[int]
     ) -> list[tuple[int, FromCoordinator]]:
-        cohort = self._members
-        asked = self._members.flags(present)
-        self._unmasking = Unmasking(cohort, self._context.round_number, self._shared, self._alive, asked)
+        cohort, number = self._members, self._context.round_number
+        asked = cohort.flags(present)
+        self._unmasking = unmasking = Unmasking(cohort, number, self._shared, self._alive, asked)
         self._go(event, present)
-        return [self._unmask_request(at, asked) for at in np.flatnonzero(asked).tolist()]
-
-    def _unmask_request(self, at: int, signed: Flags) -> tuple[int, UnmaskRequest]:
-        cohort = self._members
-        holders = cohort.holders[at]
-        arrays: Arrays = {"dead": cohort.devices[holders[self._shared[holders] & ~self._alive[holders]]]}
-        if self._config.mode is Mode.ACTIVE:
-            signers = cohort.devices[holders[signed[holders] & (holders != at)]]
-            signatures = b"".join(self._signatures[signer] for signer in signers.tolist())
-            arrays["signers"] = signers
-            arrays["signatures"] = octets(signatures).reshape(-1, SIGNATURE_BYTES)
-        device = int(cohort.devices[at])
-        survivors = int(np.count_nonzero(self._alive))
-        run, number = self._context.run_id, self._context.round_number
-        return device, UnmaskRequest(run, number, device, survivors, arrays)
+        signatures = self._signatures if self._config.mode is Mode.ACTIVE else None
+        return [*unmasking.requests(self._context.run_id, asked, signatures)]
 
     def _finish(self) -> None:
         assert self._unmasking is not None
@@ -388,7 +391,7 @@ class SecAggServer:
         return device, Abort(self._context.run_id, self._context.round_number, device, reason)
 
     def _expect_contributors(self, count: int, members: int) -> None:
-        needed = self._config.contributors_needed(members)
+        needed = max(self._config.contributors_needed(members), self._quorum - len(self._clear))
         if count < needed:
             raise TooFewContributorsError(
                 f"{count} devices are left at the stage '{self.state.value}'; {needed} must contribute"

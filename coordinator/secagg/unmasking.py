@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.secagg.cohort import Cohort, Flags
-from edge.secagg.checks import OCTETS, read
+from edge.messages import Arrays
+from edge.secagg.checks import OCTETS, octets, read
 from edge.secagg.errors import TooFewSurvivorsError
-from edge.secagg.keys import check_commitment, check_secret
+from edge.secagg.keys import SIGNATURE_BYTES, check_commitment, check_secret
 from edge.secagg.masks import pair_seed, self_seed
 from edge.secagg.prg import add_all_expanded, make_scratch
 from edge.secagg.ring import RingVector
 from edge.secagg.shamir import SECRET_BYTES, SHARE_BYTES, combine_many, decode
-from edge.secagg_messages import UnmaskShares
+from edge.secagg_messages import UnmaskRequest, UnmaskShares
 
 _MASKS_AT_ONCE = 256
 """Masks removed in one pass over the sum."""
@@ -59,6 +60,24 @@ class Unmasking:
                 f"{self._cohort.around(int(short[0]), holders)} survivors hold shares of device {device}; "
                 f"the threshold is {self._cohort.t}"
             )
+
+    def requests(
+        self, run_id: str, asked: Flags, signatures: Mapping[int, bytes] | None
+    ) -> Iterator[tuple[int, UnmaskRequest]]:
+        """Yield the request for each device that is asked (bool[n]).
+
+        ``signatures`` under the survivors are of those that are asked, by id; None: nobody signs.
+        """
+        cohort, survivors = self._cohort, int(np.count_nonzero(self._alive))
+        for at in np.flatnonzero(asked).tolist():
+            holders, device = cohort.holders[at], int(cohort.devices[at])
+            arrays: Arrays = {"dead": cohort.devices[holders[self._shared[holders] & ~self._alive[holders]]]}
+            if signatures is not None:
+                signers = cohort.devices[holders[asked[holders] & (holders != at)]]
+                signed = b"".join(signatures[signer] for signer in signers.tolist())
+                arrays["signers"] = signers
+                arrays["signatures"] = octets(signed).reshape(-1, SIGNATURE_BYTES)
+            yield device, UnmaskRequest(run_id, self._round_number, device, survivors, arrays)
 
     @property
     def complete(self) -> bool:

@@ -8,6 +8,7 @@ They meet in frames alone; that both are here lets the oracle see the inputs.
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +18,21 @@ import numpy.typing as npt
 
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secagg.aggregation import SecureAggregation
-from edge.learning.base import Aggregate, ArraySpec
+from edge.learning.base import Aggregate, Algorithm, ArraySpec
+from edge.learning.fedmmf import FedMMF
 from edge.messages import Model
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.contribution import EXAMPLES, LOSS
 from edge.secagg.inputs import Sums
 from edge.secagg.participant import Participant
 from edge.secagg.states import CoordinatorState
+
+
+def summed_specs(algorithm: Algorithm[Any]) -> Sequence[ArraySpec]:
+    """Return the arrays of one client's update as a secure sum takes them, whoever the client is."""
+    if isinstance(algorithm, FedMMF):  # what it reports in the clear may be sparse
+        return algorithm.summed_spec()
+    return algorithm.upload_spec(np.ones(1, np.int64))
 
 
 def lengths(specs: Sequence[ArraySpec]) -> Iterator[tuple[str, int]]:
@@ -49,6 +58,19 @@ def aggregate_of(sums: Sums, specs: Sequence[ArraySpec]) -> Aggregate:
     examples = int(sums.counts[EXAMPLES][0]) if EXAMPLES in sums.counts else 0
     loss = float(sums.reals[LOSS][0]) / examples if LOSS in sums.reals and examples > 0 else float("nan")
     return Aggregate(arrays, weight, sums.contributors, examples, loss)
+
+
+def joined(first: Aggregate, second: Aggregate) -> Aggregate:
+    """Return one aggregate over the clients of two, whose arrays have the same names and shapes."""
+    examples = first.examples + second.examples
+    losses = [part.loss * part.examples for part in (first, second) if part.examples > 0]
+    return Aggregate(
+        {name: array + second.sums[name] for name, array in first.sums.items()},
+        first.weight + second.weight,
+        first.clients + second.clients,
+        examples,
+        sum(losses) / examples if examples > 0 else math.nan,
+    )
 
 
 @dataclass(frozen=True, slots=True)

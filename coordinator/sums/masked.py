@@ -35,6 +35,7 @@ class MaskedSums(SecureSums):
     crypto : where cryptography is done.
     run_id, seed : of the run; all secrets follow from the seed.
     devices : how many the fleet has.
+    quorum : how many must contribute together with those that report in the clear; 0 where nobody does.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class MaskedSums(SecureSums):
         run_id: str,
         seed: int,
         devices: int,
+        quorum: int = 0,
     ) -> None:
+        self.quorum = quorum
         self.config = config
         self.deadlines = deadlines
         self.crypto = crypto
@@ -97,6 +100,7 @@ class _RoundOfMaskedSums(RoundOfSums):
             devices=invited,
             roster=sums.roster,
             target=target,
+            quorum=sums.quorum,
             crypto=sums.crypto,
         )
         return self._server

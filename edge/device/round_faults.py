@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,10 @@ class FrameEffect:
     probability: float
     seconds: float
     key: int
+
+    def may_meet(self, stage: Stage, start_s: float, end_s: float) -> bool:
+        """Return whether a frame of a stage that is sent within that time may be struck."""
+        return self.stage in (None, stage) and self.start_s <= end_s and self.end_s > start_s
 
     def strikes(self, direction: Direction, stage: Stage, number: int, now_s: float) -> bool:
         """Return whether frame ``number`` of the device, sent now, is struck."""
@@ -179,6 +184,20 @@ class RoundFaults:
             found.count += 1
 
     # -- frames ----------------------------------------------------------------------------------------
+
+    def meeting_invitations(self, now_s: float, arrival_s: Sequence[float]) -> list[int]:
+        """Return the slots whose invitations, sent from ``now_s`` on, a fault of links or frames may meet.
+
+        ``arrival_s`` says of every slot when its invitation arrives if none does.
+        """
+        return sorted(
+            slot
+            for slot in self.frames.keys() | self.links.keys()
+            if any(
+                effect.may_meet(Stage.INVITE, now_s, arrival_s[slot])
+                for effect in (*self.frames.get(slot, ()), *self.links.get(slot, ()))
+            )
+        )
 
     def sent(self, device: SimulatedDevice, delivery: Delivery) -> None:
         """Decide what becomes of a frame that a device, or the coordinator to it, has just begun to send."""

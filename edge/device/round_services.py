@@ -13,7 +13,7 @@ from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.crypto_costs import CryptoCosts
 from edge.device.round_faults import RoundFaults
-from edge.learning.base import ClientUpdate
+from edge.learning.base import Array, ClientUpdate
 from edge.messages import Model
 from edge.secagg.participant import Participant
 from edge.transport.cohort import CohortLinks
@@ -50,6 +50,8 @@ class CohortPlan:
     """Whether it lacks what never changes and is sent only once."""
     crypto: list[CryptoCosts]
     """What cryptography costs it; empty where updates are reported in the clear."""
+    shielded: list[bool]
+    """Whether it reports in the clear while others sum securely; empty where all have the same way."""
 
 
 class SumOfRound(Protocol):
@@ -83,8 +85,12 @@ class RoundServices(Protocol):
         """
 
     @property
+    def keep(self) -> Callable[[int, Array], None] | None:
+        """Puts what a device, by its id, keeps between rounds into its storage; None: none keeps anything."""
+
+    @property
     def secure_sum(self) -> SumOfRound | None:
-        """How the updates of the round are summed; None where every device reports in the clear."""
+        """How the updates of the round are summed, but for those of shielded devices; None: not securely."""
 
     def record(self, packed: bytes) -> None:
         """Add a packed record to the round's log."""

@@ -483,16 +483,26 @@ class SimulatedDevice(DeviceLink):
         self.loss = result.loss
         self._computing = None
         self._log_event(_COMPUTED, _COMPUTE, start_s, _NONE)
+        if services.keep is not None and result.local is not None:
+            # Now, not when the report has arrived: a device cannot know whether it will.
+            services.keep(self.device, result.local)
+            result = result._replace(local=None)
         if faults is not None:
             result = faults.poisoned(self.slot, result, self.loop.now_s)
-            await self._gather(_REPORT)
+            if self._in_clear():
+                await self._gather(_REPORT)
         protect = services.protect
         return result if protect is None else protect(self, result)
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round; None where updates are reported."""
         sums = self._services.secure_sum
-        return None if sums is None else sums.participant(self.device, model)
+        return None if sums is None or self._in_clear() else sums.participant(self.device, model)
+
+    def _in_clear(self) -> bool:
+        """Say whether the device reports its update by itself, where others may sum theirs securely."""
+        shielded = self._services.plan.shielded
+        return self._services.secure_sum is None or (len(shielded) > 0 and shielded[self.slot])
 
     async def prepare(self, answer: Answer) -> None:
         """Take the device's time for what ``answer`` had it compute."""

@@ -2,8 +2,8 @@
 
 A method is a handful of pure functions of arrays. The device side works on many clients at once: a batch
 holds the local data of ``n`` clients one after another, without padding, and what comes back for a client is
-bitwise the same whichever other clients were in the batch. Local parameters (user factors) are made inside
-these functions and never leave them; only a :class:`ClientUpdate` does.
+bitwise the same whichever other clients were in the batch. Local parameters (user factors) never leave the
+device: they are made inside these functions and thrown away, or kept on the device for its next round.
 
 The coordinator side sees sums: an :class:`Accumulator` adds contributions up in the order they arrive, and
 ``server_update`` only ever sees the :class:`Aggregate`.
@@ -101,6 +101,23 @@ class Work:
     memory_bytes: npt.NDArray[np.int64]
 
 
+def together(first: Work, second: Work) -> Work:
+    """Return the work of two tasks done one after the other, as the mean of their steps."""
+    steps = first.steps + second.steps
+
+    def mean(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        whole = one * first.steps[:, None] + other * second.steps[:, None]
+        return np.asarray(whole / steps[:, None])
+
+    return Work(
+        flops=mean(first.flops, second.flops),
+        moved_bytes=mean(first.moved_bytes, second.moved_bytes),
+        ops=mean(first.ops, second.ops),
+        steps=steps,
+        memory_bytes=np.maximum(first.memory_bytes, second.memory_bytes),
+    )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArraySpec:
     """One array of an upload: name, dtype, trailing shape, and its number of rows per client, int64 [n]."""
@@ -121,12 +138,17 @@ class ClientUpdate(NamedTuple):
     ``arrays`` are its contribution to the sum, **already multiplied by its weight**, so that adding up is
     all that is left to do, in the clear or under masks; ``weight`` is its contribution to the divisor.
     ``loss`` is the mean training loss before the update, over ``examples`` examples.
+
+    ``local`` is no part of the upload: it is what the device keeps until it takes part again, [users of the
+    client, :attr:`Recommender.local_width`], None where it keeps nothing. The device takes it out as soon as
+    it has finished computing.
     """
 
     arrays: dict[str, Array]
     weight: float
     examples: int
     loss: float
+    local: Array | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,7 +157,8 @@ class UpdateBatch:
 
     ``stacked`` arrays have one leading entry per client; ``ragged`` arrays hold the rows of all clients one
     after another, cut by ``offsets`` int64 [n + 1]. ``weights`` float64 [n], ``examples`` int64 [n],
-    ``losses`` float64 [n].
+    ``losses`` float64 [n]. ``local`` [users, :attr:`Recommender.local_width`] is what the devices keep, one
+    user after another, cut by ``local_offsets`` int64 [n + 1]; None where they keep nothing.
     """
 
     stacked: Mapping[str, Array]
@@ -144,6 +167,8 @@ class UpdateBatch:
     weights: npt.NDArray[np.float64]
     examples: npt.NDArray[np.int64]
     losses: npt.NDArray[np.float64]
+    local: Array | None = None
+    local_offsets: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -155,7 +180,11 @@ class UpdateBatch:
         for name, array in self.stacked.items():
             arrays[name] = array[index]
         return ClientUpdate(
-            arrays, float(self.weights[index]), int(self.examples[index]), float(self.losses[index])
+            arrays,
+            float(self.weights[index]),
+            int(self.examples[index]),
+            float(self.losses[index]),
+            self._kept(index),
         )
 
     def __iter__(self) -> Iterator[ClientUpdate]:
@@ -168,7 +197,12 @@ class UpdateBatch:
             arrays = {name: array[start:end] for name, array in ragged}
             for name, array in stacked:
                 arrays[name] = array[index]
-            yield ClientUpdate(arrays, weight, examples, loss)
+            yield ClientUpdate(arrays, weight, examples, loss, self._kept(index))
+
+    def _kept(self, index: int) -> Array | None:
+        if self.local is None or self.local_offsets is None:
+            return None
+        return self.local[int(self.local_offsets[index]) : int(self.local_offsets[index + 1])]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -314,10 +348,46 @@ class Algorithm(Protocol[BatchT_contra]):
 
 
 class Recommender(Algorithm[RatingBatch], Protocol):
-    """A method that can rank a catalogue for a user."""
+    """A method that learns from ratings, can rank a catalogue for a user, and may keep something on devices.
+
+    Wherever ``local`` appears, it is what the devices kept of each user of the batch, [users,
+    ``local_width``]: rows of zeros for those that have never taken part. None is zeros for all.
+    """
+
+    local_width: int
+    """Numbers that a device keeps of each of its users between rounds; 0: devices are stateless."""
+
+    def client_update(
+        self,
+        state: State,
+        batch: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        clients: npt.NDArray[np.int64] | None = None,
+        local: Array | None = None,
+    ) -> UpdateBatch:
+        """Compute the updates of the clients in a batch; see :meth:`Algorithm.client_update`.
+
+        What the devices keep from now on is in the updates; ``local`` is not written to.
+        """
+        ...
+
+    def predict(
+        self,
+        state: State,
+        support: RatingBatch,
+        query: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> Array:
+        """Personalise on the support data and predict the query data; see :meth:`Algorithm.predict`."""
+        ...
 
     def scores(
-        self, state: State, support: RatingBatch, client_keys: npt.NDArray[np.uint64]
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
     ) -> npt.NDArray[np.float32]:
         """Personalise on the support data and score every item, float32 [n, n_items]."""
         ...

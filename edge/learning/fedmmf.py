@@ -4,9 +4,9 @@ Source: Yang et al. 2021, "Practical and Secure Federated Recommendation with Pe
 device fits a private model f_u on its own ratings and the public features of their items, the mask; the
 factorisation is trained on what the mask leaves, r_ui − f_u(i), and a rating is predicted as
 p_u·q_i + b_i + b_u + f_u(i). The mask never leaves the device. The factorisation here is FedRecon's: user
-factors are reconstructed every round (:mod:`edge.learning.fedrecon`).
+factors are reconstructed every round, or kept on the device (:mod:`edge.learning.fedrecon`).
 
-A mask depends on a user's own ratings alone, so a device that keeps nothing between rounds fits the same one
+A mask depends on a user's own ratings alone, and no device keeps its own between rounds: it fits the same one
 every time, and is charged for it every time. Here the fits of ratings seen before are remembered.
 
 What an upload reveals is what FedRecon's reveals, of residuals in place of ratings. A mask is no protection
@@ -28,12 +28,14 @@ from edge.learning.base import (
     Aggregate,
     Array,
     ArraySpec,
+    ClientUpdate,
     OptimizerState,
     Problem,
     RatingBatch,
     State,
     UpdateBatch,
     Work,
+    together,
 )
 from edge.learning.fedrecon import FedRecon, FedReconSettings, ReconstructionSettings
 from edge.masks.base import MaskParameters
@@ -69,6 +71,8 @@ class FedMMF:
         self.mask = create(settings.mask)
         self.features: npt.NDArray[np.float32] = problem.features
         self.mean = problem.rating_mean
+        self.local_width = self.residual.local_width
+        """Numbers that a device keeps of each of its users: the factorisation's."""
         self._masks = MaskMemo(self.mask, self.features, self.mean)
 
     def initial_state(self, seed: int) -> State:
@@ -89,11 +93,19 @@ class FedMMF:
 
     def work(self, examples: npt.NDArray[np.int64]) -> Work:
         """Return the cost of fitting the mask and of the factorisation's round."""
-        return _together(self.mask.work(examples, self.features.shape[1]), self.residual.work(examples))
+        return together(self.mask.work(examples, self.features.shape[1]), self.residual.work(examples))
 
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
         """Return the factorisation's."""
         return self.residual.upload_spec(examples)
+
+    def summed_spec(self) -> Sequence[ArraySpec]:
+        """Return the factorisation's."""
+        return self.residual.summed_spec()
+
+    def summed(self, update: ClientUpdate) -> ClientUpdate:
+        """Return the factorisation's."""
+        return self.residual.summed(update)
 
     def client_update(
         self,
@@ -101,9 +113,10 @@ class FedMMF:
         batch: RatingBatch,
         client_keys: npt.NDArray[np.uint64],
         clients: npt.NDArray[np.int64] | None = None,
+        local: Array | None = None,
     ) -> UpdateBatch:
         """Mask every user's ratings and update the factorisation on the rest."""
-        return self.residual.client_update(state, self.masked(batch), client_keys, clients)
+        return self.residual.client_update(state, self.masked(batch), client_keys, clients, local)
 
     def masked(self, batch: RatingBatch) -> RatingBatch:
         """Return the ratings of a batch less what each user's own mask says of them."""
@@ -121,10 +134,14 @@ class FedMMF:
         return self.mask.predict(self.masks(batch), self.features, indptr, items)
 
     def reconstruct(
-        self, state: State, support: RatingBatch, client_keys: npt.NDArray[np.uint64]
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
     ) -> npt.NDArray[Any]:
         """Return the factorisation's local parameters, fitted to what the masks leave of ``support``."""
-        return self.residual.reconstruct(state, self.masked(support), client_keys)
+        return self.residual.reconstruct(state, self.masked(support), client_keys, local)
 
     def accumulator(self, state: State) -> Accumulator:
         """Return the factorisation's."""
@@ -146,33 +163,21 @@ class FedMMF:
         support: RatingBatch,
         query: RatingBatch,
         client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
     ) -> Array:
         """Fit masks and user factors to ``support`` and predict the ``query`` ratings, [N of query]."""
-        rest = self.residual.predict(state, self.masked(support), query, client_keys)
+        rest = self.residual.predict(state, self.masked(support), query, client_keys, local)
         predictions: Array = rest + self.mask_of(support, query.indptr, query.items)
         return predictions
 
     def scores(
-        self, state: State, support: RatingBatch, client_keys: npt.NDArray[np.uint64]
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
     ) -> npt.NDArray[np.float32]:
         """Fit masks and user factors to ``support`` and predict every item, float32 [n, items]."""
-        scores = self.residual.scores(state, self.masked(support), client_keys)
+        scores = self.residual.scores(state, self.masked(support), client_keys, local)
         scores += self.mask.catalogue(self.masks(support), self.features)
         return scores
-
-
-def _together(first: Work, second: Work) -> Work:
-    """Return the work of two tasks done one after the other, as the mean of their steps."""
-    steps = first.steps + second.steps
-
-    def mean(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        whole = one * first.steps[:, None] + other * second.steps[:, None]
-        return np.asarray(whole / steps[:, None])
-
-    return Work(
-        flops=mean(first.flops, second.flops),
-        moved_bytes=mean(first.moved_bytes, second.moved_bytes),
-        ops=mean(first.ops, second.ops),
-        steps=steps,
-        memory_bytes=np.maximum(first.memory_bytes, second.memory_bytes),
-    )

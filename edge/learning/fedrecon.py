@@ -4,6 +4,9 @@ Source: Singhal et al., "Federated Reconstruction: Partially Local Federated Lea
 algorithm 1, applied to r̂_ui = μ + b_i + b_u + p_u·q_i. Global: item factors q and item biases b_i. Local,
 made anew every round and never uploaded: user factors p_u and user bias b_u.
 
+With ``user_factors: persistent`` a device keeps p_u and b_u and takes its steps from there, as in federated
+factorisation with state on the devices: Chai et al., "Secure Federated Matrix Factorization" (2019).
+
 A round on a device: split the ratings into support and query (or use all for both); from zero, fit p_u and
 b_u to the support with the items frozen, by ridge regression (b_u solved jointly) or gradient steps; with p_u
 and b_u frozen, take gradient steps on the items of the query; upload how the item rows changed.
@@ -23,7 +26,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, StrictBool
 from edge.learning import fedrecon_kernels as kernels
@@ -71,6 +74,10 @@ class ReconstructionSettings(BaseModel):
     support_fraction: PositiveFraction = Field(
         default=0.5, description="part of a user's ratings that goes into support, with split: support-query"
     )
+    user_factors: Literal["reconstructed", "persistent"] = Field(
+        default="reconstructed",
+        description="fit user factors from zero every round, or keep them on the device and go on from there",
+    )
     client: LocalDescent = Field(
         default=GradientSteps(method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.02),
         description="a device's steps on the items: gradient-steps or mini-batches",
@@ -87,6 +94,24 @@ class ReconstructionSettings(BaseModel):
     learning_rate: PositiveFloat = Field(default=0.02, description="server learning rate")
     schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
 
+    @field_validator("user_factors")
+    @classmethod
+    def _persists(cls, value: str, info: ValidationInfo) -> str:
+        if value != "persistent":
+            return value
+        if isinstance(info.data.get("reconstruction"), Ridge):
+            raise ValueError(
+                "'persistent' factors go on from where they were, but 'ridge' ends in the same place wherever"
+                " it starts; write 'reconstruction: {method: gradient-steps, steps: 1}' in learning, or"
+                " 'user_factors: reconstructed'"
+            )
+        if info.data.get("split") == "support-query":
+            raise ValueError(
+                "'persistent' factors were fitted in earlier rounds to what is the query now; write"
+                " 'split: none' in learning, or 'user_factors: reconstructed'"
+            )
+        return value
+
 
 class FedReconSettings(ReconstructionSettings):
     """Settings of FedRecon matrix factorisation."""
@@ -101,7 +126,7 @@ class FedReconSettings(ReconstructionSettings):
 class _DenseUpdateBatch(UpdateBatch):
     """Keeps the rows sparse and lays a client's table out when asked for it: no n × items buffer."""
 
-    n_items: int
+    n_items: int = dataclasses.field(kw_only=True)
 
     def client(self, index: int) -> ClientUpdate:
         """Return the update of the client at ``index``; its table is a new array."""
@@ -111,10 +136,15 @@ class _DenseUpdateBatch(UpdateBatch):
         return map(self._laid_out, UpdateBatch.__iter__(self))
 
     def _laid_out(self, sparse: ClientUpdate) -> ClientUpdate:
-        rows = sparse.arrays[ROWS]
-        table = np.zeros((self.n_items, rows.shape[1]), rows.dtype)
-        table[sparse.arrays[ITEMS]] = rows
-        return sparse._replace(arrays={ROWS: table})
+        return _laid_out(sparse, self.n_items)
+
+
+def _laid_out(sparse: ClientUpdate, n_items: int) -> ClientUpdate:
+    """Return a sparse update as one of the whole table, a new array."""
+    rows = sparse.arrays[ROWS]
+    table = np.zeros((n_items, rows.shape[1]), rows.dtype)
+    table[sparse.arrays[ITEMS]] = rows
+    return sparse._replace(arrays={ROWS: table})
 
 
 class FedRecon:
@@ -134,6 +164,10 @@ class FedRecon:
         self.item_dtype = np.dtype(np.uint16 if self.n_items < 65_536 else np.int32)
         self.width = settings.factors + settings.item_bias
         self._rating_mean = problem.rating_mean if settings.subtract_mean else 0.0
+        self.local_width = (
+            settings.factors + settings.user_bias if settings.user_factors == "persistent" else 0
+        )
+        """Numbers that a device keeps of each of its users: p_u and b_u, or nothing."""
 
     def initial_state(self, seed: int) -> State:
         """Return item factors ~ N(0, ``initial_scale``²), biases 0 and the rating mean."""
@@ -166,13 +200,24 @@ class FedRecon:
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
         """Return the arrays uploaded by users with this many ratings."""
         if self.settings.upload == "dense":
-            rows = np.full(len(examples), self.n_items, dtype=np.int64)
-            return (ArraySpec(ROWS, self.dtype, (self.width,), rows),)
+            return self._table_spec(len(examples))
         rows = np.minimum(self._query_counts(examples), self.n_items)
         return (
             ArraySpec(ITEMS, self.item_dtype, (), rows),
             ArraySpec(ROWS, self.dtype, (self.width,), rows),
         )
+
+    def _table_spec(self, n: int) -> Sequence[ArraySpec]:
+        rows = np.full(n, self.n_items, dtype=np.int64)
+        return (ArraySpec(ROWS, self.dtype, (self.width,), rows),)
+
+    def summed_spec(self) -> Sequence[ArraySpec]:
+        """Return the arrays of one client's update as a secure sum takes it: the whole table."""
+        return self._table_spec(1)
+
+    def summed(self, update: ClientUpdate) -> ClientUpdate:
+        """Return a client's update as a secure sum takes it, whatever is uploaded in the clear."""
+        return update if self.settings.upload == "dense" else _laid_out(update, self.n_items)
 
     def client_update(
         self,
@@ -180,10 +225,11 @@ class FedRecon:
         batch: RatingBatch,
         client_keys: npt.NDArray[np.uint64],
         clients: npt.NDArray[np.int64] | None = None,
+        local: Array | None = None,
     ) -> UpdateBatch:
         """Reconstruct every user and compute how its query ratings change the items.
 
-        See :meth:`edge.learning.base.Algorithm.client_update`. A client of several users uploads the sum of
+        See :meth:`edge.learning.base.Recommender.client_update`. A client of several users uploads the sum of
         its users' deltas: weighted by their query ratings, or their mean with uniform weights.
         """
         s = self.settings
@@ -202,14 +248,17 @@ class FedRecon:
         rates = kernels.step_rates(query.indptr, keys, s.client, self.dtype)
         rows = np.empty((len(query.items), self.width), self.dtype)
         losses: npt.NDArray[Any] = np.zeros(users)
+        kept = np.empty((users, self.local_width), self.dtype) if self.local_width else None
         for first, end in kernels.blocks(batch.indptr):
-            design, local = self._reconstruct(table, support, first, end, keys)
+            design, fitted = self._reconstruct(table, support, first, end, keys, local)
+            if kept is not None:
+                kept[first:end] = kernels.unknowns_of(table, fitted)
             if query is not support:
                 design = kernels.gather(table, query, first, end)
             part = slice(int(query.indptr[first]), int(query.indptr[end]))
             error = kernels.item_steps(
                 design,
-                local,
+                fitted,
                 s.factors,
                 counts=counts[first:end],
                 rates=rates[:, part],
@@ -238,6 +287,9 @@ class FedRecon:
             "examples": counts,
             "losses": 0.5 * losses / np.maximum(counts, 1),
         }
+        if kept is not None:
+            fields["local"] = kept
+            fields["local_offsets"] = np.arange(users + 1) if clients is None else clients
         if s.upload == "dense":
             return _DenseUpdateBatch(**fields, n_items=self.n_items)
         return UpdateBatch(**fields)
@@ -278,51 +330,69 @@ class FedRecon:
         support: RatingBatch,
         query: RatingBatch,
         client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
     ) -> Array:
         """Reconstruct users from all of ``support`` and predict their ``query`` ratings, [N of query]."""
         table = self._table(state)
         counts = np.diff(query.indptr)
         predictions = np.empty(int(query.indptr[-1]), self.dtype)
         for first, end in kernels.blocks(support.indptr):
-            _, local = self._reconstruct(table, support, first, end, client_keys)
+            _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
             part = slice(int(query.indptr[first]), int(query.indptr[end]))
-            predictions[part] = kernels.predict_rows(table, local, query.items[part], counts[first:end])
+            predictions[part] = kernels.predict_rows(table, fitted, query.items[part], counts[first:end])
         return predictions
 
     def scores(
-        self, state: State, support: RatingBatch, client_keys: npt.NDArray[np.uint64]
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
     ) -> npt.NDArray[np.float32]:
         """Reconstruct users from all of ``support`` and predict every item, float32 [n, items]."""
         table = self._table(state)
         scores = np.empty((len(support.indptr) - 1, self.n_items), np.float32)
         for first, end in kernels.blocks(support.indptr):
-            _, local = self._reconstruct(table, support, first, end, client_keys)
-            scores[first:end] = kernels.score_catalogue(table, local)
+            _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
+            scores[first:end] = kernels.score_catalogue(table, fitted)
         return scores
 
     def reconstruct(
-        self, state: State, support: RatingBatch, client_keys: npt.NDArray[np.uint64]
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
     ) -> npt.NDArray[Any]:
-        """Reconstruct users from all of ``support`` and return their local parameters.
+        """Reconstruct users from all of ``support``, from what they keep, and return their local parameters.
 
         They are [n, k + 1]: user factors, then the user bias; [n, k] without user biases.
         """
-        table, k = self._table(state), self.settings.factors
-        users = np.empty((len(support.indptr) - 1, k + self.settings.user_bias), self.dtype)
+        table, s = self._table(state), self.settings
+        users = np.empty((len(support.indptr) - 1, s.factors + s.user_bias), self.dtype)
         for first, end in kernels.blocks(support.indptr):
-            _, local = self._reconstruct(table, support, first, end, client_keys)
-            users[first:end, :k] = local[:, :k]
-            users[first:end, k:] = local[:, k + 1 :]
+            _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
+            users[first:end] = kernels.unknowns_of(table, fitted)
         return users
 
     def _reconstruct(
-        self, table: kernels.Table, support: RatingBatch, first: int, end: int, keys: npt.NDArray[np.uint64]
+        self,
+        table: kernels.Table,
+        support: RatingBatch,
+        first: int,
+        end: int,
+        keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
     ) -> tuple[Array, Array]:
-        """Return the gathered support rows of users ``first`` … ``end - 1`` and what was fitted to them."""
+        """Return the gathered support rows of users ``first`` … ``end - 1`` and what was fitted to them.
+
+        ``local`` [users, ``local_width``] is where each user starts; None: at zero.
+        """
         design = kernels.gather(table, support, first, end)
         indptr = support.indptr[first : end + 1] - support.indptr[first]
+        start = None if local is None else local[first:end]
         return design, kernels.reconstruct(
-            table, design, indptr, keys[first:end], self.settings.reconstruction
+            table, design, indptr, keys[first:end], self.settings.reconstruction, start
         )
 
     def _table(self, state: State) -> kernels.Table:

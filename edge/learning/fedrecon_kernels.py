@@ -127,6 +127,7 @@ def reconstruct(
     indptr: npt.NDArray[np.int64],
     keys: npt.NDArray[np.uint64],
     method: Ridge | UserSteps | MiniBatches,
+    start: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
     """Fit users' local parameters to their support ratings, item parameters frozen.
 
@@ -136,7 +137,9 @@ def reconstruct(
     design : [N, width] from :func:`gather`.
     indptr : int64 [n + 1], offsets into ``design``.
     keys : uint64 [n].
-    method : how to fit; every method starts from zero.
+    method : how to fit.
+    start : [n, width - 1], each user's ``[p, b_u]`` (or ``[p]``) that steps begin with, zeros when None;
+        ridge has no beginning.
 
     Returns
     -------
@@ -146,7 +149,7 @@ def reconstruct(
     dtype = design.dtype
     width = design.shape[1]
     unknowns = np.delete(np.arange(width), k)
-    weights = np.zeros((users, len(unknowns)), dtype)
+    weights = np.zeros((users, len(unknowns)), dtype) if start is None else np.array(start, dtype, order="C")
     if isinstance(method, MiniBatches):
         x = design[:, unknowns]
         rate = np.full(len(unknowns), method.learning_rate, dtype)
@@ -191,6 +194,11 @@ def reconstruct(
     local[:, unknowns] = weights
     local[:, k] = -1.0
     return local
+
+
+def unknowns_of(table: Table, local: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return ``[p, b_u]`` (or ``[p]``) of what :func:`reconstruct` gave, [n, width - 1]."""
+    return np.delete(local, table.factors, axis=1)
 
 
 def _penalty(

@@ -32,6 +32,7 @@ def fedrecon_work(
     ridge: one Gram matrix (N·w² flops, symmetric, w = k + 2 columns) and one solve (⅔d³ + 2d²);
     gradient steps: one Gram matrix and 2d² a step; mini-batches: 4d a row and epoch, five operators a batch.
     The item steps: one product per row for the error (2w) and one for the delta (2(k + 1)), each epoch.
+    User factors that persist cost the memory of one more row; steps from them cost what steps from zero do.
     """
     n = len(examples)
     k = settings.factors
@@ -87,5 +88,7 @@ def fedrecon_work(
     memory = model + _FLOAT_BYTES * (
         gathered * (width + 2) + query_rows * width + gram_numbers * 2 + upload_rows * (k + 2)
     )
+    if settings.user_factors == "persistent":
+        memory += unknowns * _FLOAT_BYTES
     per_step = steps[:, None]
     return Work(flops / per_step, moved / per_step, ops / per_step, steps, np.ceil(memory).astype(np.int64))

@@ -69,6 +69,7 @@ class CoordinatorEvent(enum.Enum):
     """What moves the coordinator on; a stage ends when all have answered, or at its deadline."""
 
     KEYS_COLLECTED = "enough keys / KeyList"
+    ALL_CLEAR = "enough reports in the clear, no keys"
     SHARES_COLLECTED = "enough shares / SharesDelivery"
     INPUTS_COLLECTED = "enough inputs / UnmaskRequest"
     INPUTS_COLLECTED_TO_CHECK = "enough inputs / ConsistencyCheck"
@@ -108,6 +109,7 @@ _TO_READY = (
 )
 _TO_MASKING = (
     (CoordinatorState.ADVERTISING, CoordinatorEvent.KEYS_COLLECTED, CoordinatorState.SHARING),
+    (CoordinatorState.ADVERTISING, CoordinatorEvent.ALL_CLEAR, CoordinatorState.DONE),
     (CoordinatorState.SHARING, CoordinatorEvent.SHARES_COLLECTED, CoordinatorState.MASKING),
 )
 

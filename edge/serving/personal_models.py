@@ -67,7 +67,11 @@ def reads_features(algorithm: FedRecon | FedMMF) -> bool:
 
 
 def personal_models(
-    algorithm: FedRecon | FedMMF, state: State, batch: RatingBatch, keys: npt.NDArray[np.uint64]
+    algorithm: FedRecon | FedMMF,
+    state: State,
+    batch: RatingBatch,
+    keys: npt.NDArray[np.uint64],
+    kept: npt.NDArray[np.float32] | None = None,
 ) -> PersonalModels:
     """Return what devices of one user each make of their own ratings, by the method's own reconstruction.
 
@@ -76,8 +80,9 @@ def personal_models(
     algorithm, state : the method and its global parameters.
     batch : the ratings of the n users.
     keys : uint64 [n], for a reconstruction that draws at random.
+    kept : float32 [n, ``local_width``], what the devices go on from; None where they keep nothing.
     """
-    local = algorithm.reconstruct(state, batch, keys)
+    local = algorithm.reconstruct(state, batch, keys, kept)
     k = state[FACTORS].shape[1]
     bias = local[:, k] if local.shape[1] > k else np.zeros(len(local), local.dtype)
     users = UserModels(np.ascontiguousarray(local[:, :k]), bias)

@@ -83,6 +83,12 @@ class LinkEffect:
         until_s = max(min(until_s, self.end_s), math.nextafter(t_s, math.inf))
         return (1.0 if up else 0.0), math.inf, until_s
 
+    def may_meet(self, stage: Stage, start_s: float, end_s: float) -> bool:
+        """Return whether a frame of a stage that is under way within that time may meet the effect."""
+        if self.opens is not None:
+            return self.opens is stage
+        return self.stage in (None, stage) and self.start_s <= end_s and self.end_s > start_s
+
     def active(self, t_s: float) -> bool:
         """Return whether the effect is there at ``t_s``."""
         return self.start_s <= t_s < self.end_s

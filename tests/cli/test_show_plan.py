@@ -47,6 +47,23 @@ def shown_of(file: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> li
     return [line.removeprefix("# ") for line in comments]
 
 
+def test_a_quorum_is_no_number_of_contributors_where_some_report_in_the_clear(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.yaml"
+    text = SCENARIO.replace("ratings_per_user: 20", "ratings_per_user: 20, features: {kind: synthetic}")
+    text = text.replace("algorithm: fedrecon", "algorithm: fedmmf, mask: {kind: zero-order}")
+    text = text.replace("cohort: 100", "cohort: 100, quorum: 80%").replace(", upload: dense", "")
+    shielded = "{test: recovery, at_most: 40%}"
+    section = f"{{mode: secagg-plus, min_contributors: 20, shielded: {shielded}}}"
+    file.write_text(f"{text}secure_aggregation: {section}\n", encoding="utf-8")
+    lines = shown_of(file, tmp_path, capsys)
+    assert lines[2:4] == [
+        "  a sum needs 20 contributors of 100; fewer are never revealed",
+        "  beside it, devices whose mask passes report in the clear: at most 0.4 recovered within 0.5 stars",
+    ]
+
+
 def test_in_the_clear_there_is_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(tmp_path, capsys) == []
     assert shown(tmp_path, capsys, "secure_aggregation: {mode: off}") == []

@@ -95,6 +95,15 @@ def test_the_integral_never_falls(played: RateTrace, times: list[float]) -> None
     assert np.all(np.diff(bits) >= 0)
 
 
+def test_the_integral_does_not_fall_from_one_period_to_the_next() -> None:
+    # 61 periods and all but the last instant of another rounded to more than 62 periods.
+    played = trace(times_s=[0.0], down_bps=[907531.0], up_bps=[1.0], rtt_s=[0.1], loss=[0.0], period_s=3.701)
+    around = np.array([229.462, 229.46200000000002])
+    first, second = played.bits_until(around, "down").tolist()
+    assert first <= second
+    assert [played.bits_until(t, "down") for t in around.tolist()] == [first, second]
+
+
 @given(traces(), st.lists(st.tuples(st.floats(0, 1e5), st.floats(0, 1e12)), min_size=1, max_size=30))
 def test_arrays_and_floats_agree_bit_for_bit(played: RateTrace, pairs: list[tuple[float, float]]) -> None:
     starts, bits = np.array(pairs).T

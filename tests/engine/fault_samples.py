@@ -55,6 +55,7 @@ def plan_of(n: int) -> CohortPlan:
         leaves_s=[float("inf")] * n,
         bare=[False] * n,
         crypto=[],
+        shielded=[],
     )
 
 

@@ -21,12 +21,14 @@ from coordinator.secure_rounds import SecureRoundMachine
 from edge.codec import decode, encode
 from edge.device.actor import take_part
 from edge.device.participation import Participation
+from edge.errors import RemoteProtocolError
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.participant import CkksParticipant
+from edge.learning.accumulators import DenseAccumulator
 from edge.learning.base import ClientUpdate
 from edge.mailbox import DeadlineExceededError
-from edge.messages import Acknowledge, Invite, Model
+from edge.messages import Acknowledge, Invite, Model, Report
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
@@ -78,8 +80,14 @@ class Masked:
     """Double masking, with an oracle that sees the inputs."""
 
     def __init__(
-        self, mode: Mode = Mode.SEMI_HONEST, crypto: Cryptography = REAL, seed: int = 0, **changes: Any
+        self,
+        mode: Mode = Mode.SEMI_HONEST,
+        crypto: Cryptography = REAL,
+        seed: int = 0,
+        quorum: int = 0,
+        **changes: Any,
     ) -> None:
+        self.quorum = quorum
         settings: dict[str, Any] = {"parts": PARTS, "n_max": 10, "weight_max": 3, "sparse": False}
         self.config = SecAggConfig(mode=mode, **(settings | changes))
         self.crypto = crypto
@@ -97,6 +105,7 @@ class Masked:
             devices=devices,
             roster=self.roster,
             target=target,
+            quorum=self.quorum,
             crypto=self.crypto,
         )
         return self.aggregation
@@ -169,6 +178,8 @@ class Device:
         self.device = device
         self.protocol = protocol
         self.declines = Reason.NONE
+        self.shielded = False
+        """Whether it reports in the clear."""
         self.result: ClientUpdate | Reason = update_of(device)
         self.mutate: Mutate | None = None
         self.sent: list[Any] = []
@@ -235,7 +246,9 @@ class Device:
     async def train(self, model: Model) -> ClientUpdate | Reason:
         return self.result
 
-    def participant(self, model: Model) -> Participant:
+    def participant(self, model: Model) -> Participant | None:
+        if self.shielded:
+            return None
         self.part = self.protocol.participant(self.device)
         return self.part
 
@@ -265,12 +278,19 @@ class Round:
         *,
         target: int | None = None,
         quorum: int = 1,
+        shielded: Collection[int] | None = None,
     ) -> None:
+        """``shielded`` report in the clear; None: the round is not mixed."""
         ids = list(range(devices)) if isinstance(devices, int) else list(devices)
         self.protocol = protocol
         wanted = len(ids) if target is None else target
         aggregation = protocol.server(ids, wanted)
-        self.machine = SecureRoundMachine(RoundPlan(RUN, ROUND, wanted, quorum, 60.0), ids, aggregation)
+        self.plan = RoundPlan(RUN, ROUND, wanted, quorum, 60.0, mixed=shielded is not None)
+        self.machine = SecureRoundMachine(self.plan, ids, aggregation)
+        self.accumulator = DenseAccumulator({"factors": (np.dtype(np.float32), (4,))})
+        """The sum of the reports in the clear."""
+        self.frames: list[tuple[int, bytes]] = []
+        """Every frame that arrived at the coordinator or was sent by it."""
         self.up: list[tuple[int, bytes]] = []
         """Frames on their way to the coordinator, each with its sender."""
         self.down: list[tuple[int, bytes]] = [(device, encode(INVITE)) for device in ids]
@@ -278,6 +298,8 @@ class Round:
         self.held: list[tuple[int, bytes]] = []
         """Frames that are slow, each with its sender."""
         self.devices = {device: Device(device, protocol, self.up) for device in ids}
+        for device in shielded or ():
+            self.devices[device].shielded = True
         self.judged: list[Judged] = []
         self.given_model: set[int] = set()
         self.answered: set[int] = set()
@@ -289,7 +311,17 @@ class Round:
     def arrive(self, sender: int, frame: bytes) -> Judged:
         """Let a frame arrive at the coordinator."""
         message = decode(frame)
+        self.frames.append((sender, frame))
         was_over = self.machine.over
+        if isinstance(message, Report) and self.machine.awaits_report(sender, message):
+            try:
+                self.accumulator.check(message.arrays)
+            except RemoteProtocolError:
+                send = self.machine.lost(sender)
+                self.acknowledge(sender, Reason.GARBAGE)
+                self.post(send, was_over)
+                self.judged.append(Judged(sender, Report, Verdict.DISCARD, Reason.GARBAGE))
+                return self.judged[-1]
         verdict, reason, send = self.machine.received(sender, message)
         judged = Judged(sender, type(message), verdict, reason)
         self.judged.append(judged)
@@ -299,6 +331,10 @@ class Round:
         elif verdict is Verdict.REFUSE:
             assert reason is not Reason.NONE, "a refusal has a reason"
             self.acknowledge(sender, reason)
+        elif verdict is Verdict.AGGREGATE:
+            assert isinstance(message, Report)
+            self.accumulator.add(ClientUpdate(message.arrays, message.weight, message.examples, message.loss))
+            self.acknowledge(sender, Reason.NONE)
         self.post(send, was_over)
         return judged
 
@@ -307,6 +343,7 @@ class Round:
 
     def post(self, send: Sequence[tuple[int, Any]], was_over: bool) -> None:
         for device, message in send:
+            self.frames.append((device, encode(message)))
             if device in self.given_model:
                 self.down.append((device, encode(message)))
                 if isinstance(message, Abort):
@@ -314,7 +351,7 @@ class Round:
         if self.machine.over and not was_over:
             told = {device for device, _ in send}
             for device in sorted(self.machine.aggregation.contributors - told):
-                self.acknowledge(device, self.machine.reason)
+                self.acknowledge(device, self.machine.reason_of_sum)
 
     def acknowledge(self, device: int, reason: Reason) -> None:
         self.answered.add(device)
@@ -372,17 +409,22 @@ class Round:
         applied = machine.applied
         assert applied <= self.given_model
         if machine.outcome is RoundOutcome.COMPLETED:
-            assert machine.failure is None
+            assert machine.failure is None or self.plan.mixed
             assert machine.reason is Reason.NONE
             assert len(applied) >= machine.plan.quorum
-            self.protocol.check_sum(applied)
+            assert applied == machine.summed | machine.clear
+            assert not machine.summed & machine.clear
+            if machine.summed or not self.plan.mixed:
+                self.protocol.check_sum(machine.summed)
         else:
             assert machine.outcome is RoundOutcome.ABANDONED
             assert machine.reason in (Reason.QUORUM, Reason.THRESHOLD, Reason.PROTOCOL)
             assert not applied
         for device in self.devices.values():
             if device.ended is not None and device.ended.receipt is Reason.NONE:
-                assert device.device in applied, "nobody is told that it counts who does not"
+                # A report in the clear is acknowledged at once, whatever becomes of the round.
+                told = applied | machine.clear
+                assert device.device in told, "nobody is told that it counts who does not"
             if device.device in applied:
                 assert device.ended is None or device.ended.receipt in (Reason.NONE, None)
 

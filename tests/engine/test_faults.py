@@ -26,6 +26,24 @@ def struck(*faults: Fault, ids: Ids | int = 10, seed: int = 1, number: int = 1) 
     return {int(device): stage for device, stage in zip(devices, plan.drop_stage, strict=True) if stage >= 0}
 
 
+def test_each_way_is_struck_at_its_own_stages_alone() -> None:
+    shielded = [device % 2 == 0 for device in range(10)]
+    for at in (Stage.REPORT, Stage.MASKED_INPUT, Stage.UNMASK, Stage.COMPUTE):
+        plan = plan_of(10)
+        plan.shielded = shielded
+        strike([fault(at=at)], plan, np.arange(10))
+        spared = {Stage.REPORT: False, Stage.COMPUTE: None}.get(at, True)
+        assert plan.drop_stage == [-1 if way is spared else at for way in shielded]
+        assert plan.computes.all() == (at is not Stage.COMPUTE)
+
+
+def test_a_stage_of_the_other_way_does_not_save_a_device_that_would_go_later() -> None:
+    plan = plan_of(2)
+    plan.shielded = [True, False]
+    strike([fault("a", Stage.MASKED_INPUT), fault("b", Stage.REPORT)], plan, np.arange(2))
+    assert plan.drop_stage == [Stage.REPORT, Stage.MASKED_INPUT]
+
+
 # -- whom ------------------------------------------------------------------------------------------------
 
 

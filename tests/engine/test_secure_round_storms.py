@@ -32,13 +32,23 @@ class Storm:
         ids = sorted(chance.sample(range(16), n))
         target = chance.choice((n, chance.randint(2, n)))
         least = chance.randint(2, 3)
+        quorum = chance.randint(1, target)
+        shielded: list[int] | None = None
         protocol: Masked | Encrypted
         if chance.random() < 0.25:
             protocol = Encrypted(min_contributors=least)
         else:
             mode = chance.choice((Mode.SEMI_HONEST, Mode.SEMI_HONEST, Mode.ACTIVE))
-            protocol = Masked(mode, seed=seed, corrupt=chance.choice((0.0, 0.1)), min_contributors=least)
-        self.round = Round(protocol, ids, target=target, quorum=chance.randint(1, target))
+            if chance.random() < 0.5:
+                shielded = [device for device in ids if chance.random() < 0.4]
+            protocol = Masked(
+                mode,
+                seed=seed,
+                corrupt=chance.choice((0.0, 0.1)),
+                min_contributors=least,
+                quorum=0 if shielded is None else quorum,
+            )
+        self.round = Round(protocol, ids, target=target, quorum=quorum, shielded=shielded)
         self.gone: set[int] = set()
         """Devices that hear and say nothing any more, or that the coordinator takes for lost."""
         self.losses = 0
@@ -117,8 +127,8 @@ class Storm:
             said_no = any(isinstance(sent, Decline | Failure) for sent in device.sent)
             assert (device.verdict is None) == said_no, "everybody else has been told"
             if not self.losses:
-                assert (device.verdict is Reason.NONE) == (number in machine.applied)
-        if not self.weather - {"duplicates", "stale"}:
+                assert (device.verdict is Reason.NONE) == (number in machine.applied | machine.clear)
+        if not self.weather - {"duplicates", "stale"} and not round_.plan.mixed:
             assert completed == (machine.plan.target >= protocol.config.min_contributors)
             assert len(machine.applied) in (0, machine.plan.target)
 

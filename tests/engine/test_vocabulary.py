@@ -6,10 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, label, labels
+from edge.vocabulary import (
+    Direction,
+    EventKind,
+    Fate,
+    Outcome,
+    Reason,
+    RoundOutcome,
+    Stage,
+    Way,
+    label,
+    labels,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
-ENUMS = (Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage)
+ENUMS = (Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, Way)
 
 
 def used_names() -> set[tuple[str, str]]:

@@ -74,7 +74,10 @@ def assert_same_update(left: UpdateBatch, i: int, right: UpdateBatch, j: int) ->
     for name in one.arrays:
         assert one.arrays[name].dtype == other.arrays[name].dtype
         assert one.arrays[name].tobytes() == other.arrays[name].tobytes(), name
-    assert one[1:] == other[1:]
+    assert one[1:4] == other[1:4]
+    assert (one.local is None) == (other.local is None)
+    if one.local is not None and other.local is not None:
+        assert one.local.tobytes() == other.local.tobytes()
 
 
 def add_all(accumulator: Accumulator, updates: Iterable[ClientUpdate]) -> None:

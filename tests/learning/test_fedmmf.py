@@ -69,6 +69,24 @@ def test_behind_a_mask_that_only_knows_the_mean_it_is_fedrecon() -> None:
         assert first.loss == pytest.approx(second.loss, rel=1e-5)
 
 
+def test_a_secure_sum_takes_whole_tables_whatever_is_reported() -> None:
+    sparse, dense = method(upload="sparse"), method(upload="dense")
+    batch, keys = ratings(6), np.arange(6, dtype=np.uint64)
+    state = sparse.initial_state(1)
+    for one, other in zip(
+        sparse.client_update(state, batch, keys), dense.client_update(state, batch, keys), strict=True
+    ):
+        summed = sparse.summed(one)
+        assert summed.arrays.keys() == {"item_rows"}
+        np.testing.assert_array_equal(summed.arrays["item_rows"], other.arrays["item_rows"])
+        assert summed[1:] == one[1:] == other[1:]
+        assert dense.summed(other) is other
+    (spec,), (uploaded,) = sparse.summed_spec(), dense.upload_spec(np.array([3]))
+    assert (spec.name, spec.dtype, spec.row_shape, spec.rows.tolist()) == (
+        uploaded.name, uploaded.dtype, uploaded.row_shape, uploaded.rows.tolist(),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: str(mask["kind"]))
 def test_a_prediction_is_mask_and_factorisation_together(mask: dict[str, Any]) -> None:
     fedmmf = method(mask)

@@ -50,6 +50,7 @@ def test_device_rounds_of_a_known_log() -> None:
     assert devices["acknowledge_start_s"] == [9.0, None, None]
     # The lost first attempt of the third device is no arrival; its duplicate is none of the first device's.
     assert devices["latency_s"] == [9.0, None, 21.0]
+    assert devices["way"] == ["clear", None, "clear"]
     assert devices["compute_s"] == [3.0, 1.0, 10.0]
     # Slot 0: 10 s from first to last, of which 3 s computed, 1+1+2+1+0.5+1 s transferred.
     assert devices["wait_s"] == [0.5, 0.0, 1.0]
@@ -88,8 +89,25 @@ def test_round_of_a_known_log() -> None:
         14,
         11,
     )
+    assert (row["clear_updates"], row["summed_updates"]) == (1, 0)
     assert row["loss"] is None
     assert row["retries"] == 1
+
+
+def test_the_way_is_that_of_the_first_update_to_arrive() -> None:
+    log = EventLog()
+    up, other = Direction.UP, Reason.OTHER_WAY
+    masked, report = EventKind.MASKED_INPUT, EventKind.REPORT
+    record(log, 0, masked, Stage.MASKED_INPUT, up, span_s=(1, 2))
+    record(log, 0, report, Stage.REPORT, up, span_s=(2, 3), fate=Fate.DISCARDED, reason=Reason.WRONG_STAGE)
+    record(log, 1, report, Stage.REPORT, up, span_s=(1, 2), fate=Fate.DISCARDED, reason=other)
+    record(log, 1, masked, Stage.MASKED_INPUT, up, span_s=(2, 3))
+    record(log, 2, report, Stage.REPORT, up, span_s=(1, 2), fate=Fate.LOST)
+    cohort = three_devices(outcome=np.zeros(3, np.int8))
+    batches = round_batches(facts(1), cohort, NAMES, log.columns())
+    assert batches.device_rounds["way"].to_pylist() == ["secure", "secure", None]
+    assert batches.device_rounds["latency_s"].to_pylist() == [1.0, 2.0, None]
+    assert (batches.row["clear_updates"], batches.row["summed_updates"]) == (0, 2)
 
 
 def test_events_keep_every_record_in_order() -> None:

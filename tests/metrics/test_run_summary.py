@@ -70,6 +70,10 @@ def test_summary_of_a_known_run(tmp_path: Path) -> None:
     assert budget["mean_up_bytes"] == (110 + 943) / 2
     assert list(summary["by_network"]) == ["3g", "wifi"]
     assert summary["by_network"]["3g"]["latency_s"] is None
+    assert summary["by_way"].keys() == {"clear"}
+    clear = summary["by_way"]["clear"]
+    assert (clear["device_rounds"], clear["share"], clear["completed"], clear["late"]) == (6, 1.0, 3, 3)
+    assert clear["mean_up_bytes"] == (1270 + 943) / 2
     rmse, hit_rate = summary["accuracy"]
     assert (rmse["first"], rmse["last"], rmse["best"], rmse["best_round"]) == (1.5, 1.2, 1.1, 1)
     assert (hit_rate["best"], hit_rate["best_round"]) == (0.4, 1)

@@ -9,10 +9,10 @@ WINDOW_BYTES = 14_480
 SEGMENT_BYTES, PACKET_BYTES = 1448, 1500
 
 
-def leaving_s(frame_bytes: int, rate_bps: float) -> float:
+def leaving_s(frame_bytes: int, rate_bps: float, rtt_s: float = RTT_S) -> float:
     """Return the time from the first to the last byte leaving: slow start, then the link's rate."""
     goodput = rate_bps / 8 * SEGMENT_BYTES / PACKET_BYTES
-    period_s = RTT_S + (12_000 + 480) / rate_bps
+    period_s = rtt_s + (12_000 + 480) / rate_bps
     window, left, seconds = WINDOW_BYTES, frame_bytes, 0.0
     while left > window and window / goodput < period_s:
         seconds += period_s

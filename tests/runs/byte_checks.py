@@ -77,8 +77,9 @@ def _check_frames(events: list[dict[str, Any]], sent: Sent) -> None:
     """Every frame that was sent is told of once: whole if it arrived, else no more than it has."""
     lost: Counter[tuple[int, int, str]] = Counter()
     left = Counter(sent)
-    for event in events:
-        # The first invitations and handshakes are recorded for a whole cohort at once.
+    # The first invitations and handshakes are recorded for a whole cohort at once. Invitations come last
+    # here: other frames may be as long as they are.
+    for event in sorted(events, key=lambda event: bool(event["kind"] == "invited")):
         if event["direction"] == "none" or event["kind"] == "handshake":
             continue
         payload = event["payload_bytes"]

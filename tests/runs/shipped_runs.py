@@ -55,7 +55,9 @@ SHORTENED: dict[str, tuple[str, ...]] = {
         "rounds.cohort=60",
         "rounds.quorum=20",
     ),
+    "persistent_factors": ("rounds.count=4", "evaluation.every=2"),
     "fedmmf_synthetic": ("rounds.count=2", "rounds.cohort=20"),
+    "fedmmf_shielded": ("rounds.count=2", "rounds.cohort=20"),
     "on_device_inference": ("rounds.count=2", "rounds.cohort=20", "inference={every: 1, devices: 20}"),
     "secagg_basic": ("rounds.count=2", "rounds.cohort=20"),
     "secagg_dropouts": (

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from byte_checks import bytes_of, check_run
+from random_faults import random_faults
 from run_helpers import run_text, tables_of
 
 from edge.codec import encode
@@ -82,6 +83,23 @@ def test_bytes_are_conserved_over_a_swarm(
         except Exception as error:
             error.add_note(f"replay with random_scenario({seed})")
             raise
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_bytes_are_conserved_among_faults(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(1000 + block * 10, 1010 + block * 10):
+        text = random_scenario(seed) + random_faults(random.Random(f"faults {seed}"))
+        try:
+            with monkeypatch.context() as patch:
+                tables = check_run(tmp_path, text, seed, patch)
+        except Exception as error:
+            error.add_note(f"replay with\n{text}")
+            raise
+        for row in tables.read("faults").to_pylist():
+            assert row["count"] >= 1
+            assert row["first_s"] <= row["last_s"]
 
 
 def test_an_invitation_has_its_exact_size_in_the_log(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_batches_and_hash_seeds_change_nothing(tmp_path: Path) -> None:
 
 
 def test_workers_change_nothing(tmp_path: Path) -> None:
-    names = ["quickstart"]
+    names = ["quickstart", "persistent_factors"]
     run_apart(
         names,
         Variant(tmp_path / "alone", hash_seed=1),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from byte_checks import bytes_of, check_run
+from random_faults import random_faults
 from secure_helpers import STAGES
 
 AVAILABILITY = [
@@ -24,8 +25,11 @@ NETWORKS = [
 MECHANISMS = ["central-gaussian", "local-gaussian", "distributed-discrete-gaussian"]
 
 
-def random_secure_scenario(seed: int) -> str:
-    """Return a small scenario of phases that sum in different ways, with faults at any of their stages."""
+def random_secure_scenario(seed: int, *, all_kinds: bool = False) -> str:
+    """Return a small scenario of phases that sum in different ways, with faults at any of their stages.
+
+    Devices vanish, or with ``all_kinds`` anything goes wrong.
+    """
     generator = random.Random(f"secure {seed}")
     users = generator.randint(20, 120)
     cohort = generator.randint(2, max(2, users // 2))
@@ -60,6 +64,13 @@ def random_secure_scenario(seed: int) -> str:
         f"on: {{fraction: {generator.choice([5, 20, 60])}%}}}}\n"
         for number in range(generator.randint(0, 3))
     )
+    if all_kinds:
+        sending = {
+            stage: None for mode, _ in sections for stage in STAGES.get(mode, ()) if stage != "compute"
+        }
+        faults = random_faults(random.Random(f"faults {seed}"), ["invite", *sending, "acknowledge"])
+    elif faults:
+        faults = f"faults:\n{faults}"
     privacy = f"{{mechanism: {mechanism}, clip_norm: 0.5, noise_multiplier: 1, accounting: false}}"
     return f"""
 format: 1
@@ -79,13 +90,13 @@ rounds:
   deadline: {generator.choice(["3 s", "12 s", "60 s"])}
 phases:
 {phases}{"privacy: " + privacy if private else ""}
-{"faults:" if faults else ""}
-{faults}evaluation: {{every: 100, final: false}}
+{faults}
+evaluation: {{every: 100, final: false}}
 """
 
 
 def check_scenarios(
-    seeds: range, folder: Path, monkeypatch: pytest.MonkeyPatch
+    seeds: range, folder: Path, monkeypatch: pytest.MonkeyPatch, *, all_kinds: bool = False
 ) -> tuple[Counter[str], Counter[str], Counter[str]]:
     """Check a run of each seed; count how rounds ended, why sums failed, and kinds of events."""
     ended: Counter[str] = Counter()
@@ -94,7 +105,8 @@ def check_scenarios(
     for seed in seeds:
         try:
             with monkeypatch.context() as patch:
-                tables = check_run(folder, random_secure_scenario(seed), seed, patch)
+                text = random_secure_scenario(seed, all_kinds=all_kinds)
+                tables = check_run(folder, text, seed, patch)
             for row in tables.read("rounds").to_pylist():
                 ended[row["outcome"]] += 1
                 failed[row["secagg_failure"]] += 1
@@ -105,9 +117,18 @@ def check_scenarios(
             kinds.update(tables.read("events")["kind"].to_pylist())
             assert bytes_of(tables) > 0
         except Exception as error:
-            error.add_note(f"replay with random_secure_scenario({seed})")
+            error.add_note(f"replay with random_secure_scenario({seed}, {all_kinds=})")
             raise
     return ended, failed, kinds
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_bytes_are_conserved_among_faults_of_all_kinds(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds = range(1000 + block * 5, 1005 + block * 5)
+    ended, _, _ = check_scenarios(seeds, tmp_path, monkeypatch, all_kinds=True)
+    assert ended["completed"] + ended["abandoned"] >= len(seeds)
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -14,9 +14,11 @@ from coordinator.scenario.load import load
 
 NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
 QUICK = (
+    "fedmmf_shielded",
     "fedmmf_synthetic",
     "iot_gateways",
     "on_device_inference",
+    "persistent_factors",
     "quickstart",
     "secagg_basic",
     "secagg_vs_plain_vs_ckks",
@@ -48,6 +50,7 @@ def test_all_are_here() -> None:
         "fedmmf_high_order",
         "fedmmf_lastfm",
         "fedmmf_one_order",
+        "fedmmf_shielded",
         "fedmmf_synthetic",
         "fedmmf_two_order",
         "iot_gateways",
@@ -56,6 +59,7 @@ def test_all_are_here() -> None:
         "movielens_100k",
         "movielens_1m",
         "on_device_inference",
+        "persistent_factors",
         "quickstart",
         "secagg_active",
         "secagg_basic",

@@ -243,7 +243,60 @@ FAULTS = [
          of_fault(55, "on.profile", "unknown key")),
 ]  # fmt: skip
 
-CASES = [*SUMS, *PRIVACY, *FAULTS]
+
+def shielded(test: str, *added: str, mode: str = "secagg-plus") -> str:
+    """Return a scenario of fedmmf whose shielded devices report in the clear, with lines behind it."""
+    masked = {
+        "  ratings_per_user: 30": ("  ratings_per_user: 30", "  features: {kind: synthetic}"),
+        "  algorithm: fedrecon": ("  algorithm: fedmmf", "  mask: {kind: zero-order}"),
+    }
+    lines = [one for line in BASE for one in masked.get(line, (line,))]
+    return "\n".join((*lines, f"secure_aggregation: {{mode: {mode}, shielded: {{{test}}}}}", *added)) + "\n"
+
+
+RECOVERY = "test: recovery, at_most: 50%"
+OTHERS = "phases: [{name: a, rounds: 20}, {name: b, rounds: 1, secure_aggregation: {mode: secagg}}]"
+OF_SHIELD = f"{SECTION}.shielded"
+SHIELDED = [
+    case("masks of another method", summed(f"mode: secagg, shielded: {{{RECOVERY}}}"),
+         at(36, OF_SHIELD, "judges the masks of fedmmf, and this method has none; leave it out")),
+    case("reports outside the noise",
+         shielded(RECOVERY, SHARES),
+         at(41, OF_SHIELD,
+            "a report in the clear would be outside the sum that the noise of 'privacy' protects",
+            line=FIRST + 2), hint="leave one of them out"),
+    case("reports beside ciphertexts", shielded(RECOVERY, mode="ckks, crypto: modelled"),
+         at(52, OF_SHIELD, "unknown key", line=FIRST + 2)),
+    case("reports beside reports", shielded(RECOVERY, mode="off"),
+         at(33, OF_SHIELD, "unknown key", line=FIRST + 2), hint="known keys: mode"),
+    case("a test that is none", shielded("test: indicater, at_most: 1"),
+         at(58, f"{OF_SHIELD}.test", "'indicater' is not one of: indicator, recovery", line=FIRST + 2),
+         hint="did you mean 'indicator'?"),
+    case("a test without a limit", shielded("test: indicator"),
+         at(41, f"{OF_SHIELD}.at_most", "missing; write 'at_most: ...'", line=FIRST + 2)),
+    case("more than all recovered", shielded("test: recovery, at_most: 2"),
+         at(77, f"{OF_SHIELD}.at_most", "'2' is more than the whole", line=FIRST + 2)),
+    case("an indicator below zero", shielded("test: indicator, at_most: -1"),
+         at(78, f"{OF_SHIELD}.at_most", "'-1' is too small; write 0 or more", line=FIRST + 2)),
+    case("everything held out", shielded("test: indicator, at_most: 1, held_out: 100%"),
+         at(91, f"{OF_SHIELD}.held_out", "leaves nothing to fit a mask to; write less, such as '20%'",
+            line=FIRST + 2)),
+    case("stars of the indicator", shielded("test: indicator, at_most: 1, within_stars: 1"),
+         at(81, f"{OF_SHIELD}.within_stars", "unknown key", line=FIRST + 2)),
+    case("a sparse sum beside a mixed one",
+         shielded(RECOVERY, OTHERS)
+         .replace("  upload: dense", "  upload: sparse").replace("  count: 20", "  max_wait: 1 h"),
+         at(11, "learning.upload", "a sparse update names the items that a device rated", line=15)),
+    case("a fault at a stage of reports where all are summed",
+         with_sections(MASKED, "faults: [{name: a, at_stage: report, vanish: {}}]"),
+         of_fault(30, "at_stage", "no device comes to the stage 'report' there")),
+    case("a way that is none",
+         shielded(RECOVERY).replace("round.completed: [rate", "device.completed{way=cleer}: [rate"),
+         at(3, 'thresholds."device.completed{way=cleer}"', "unknown way 'cleer'", line=FIRST + 1),
+         hint="did you mean 'clear'?"),
+]  # fmt: skip
+
+CASES = [*SUMS, *PRIVACY, *FAULTS, *SHIELDED]
 
 
 @pytest.fixture(autouse=True)

@@ -57,6 +57,20 @@ def test_they_score_as_the_method_does(mask: str | None, bias: bool) -> None:
     assert not models.users.factors[1].any()
 
 
+@pytest.mark.parametrize("mask", [None, "one-order"])
+def test_devices_that_keep_their_factors_serve_from_them(mask: str | None) -> None:
+    steps = {"method": "gradient-steps", "steps": 1}
+    algorithm = method(mask, user_factors="persistent", reconstruction=steps)
+    state, keys = algorithm.initial_state(3), np.arange(4, dtype=np.uint64)
+    kept = np.random.default_rng(4).normal(size=(4, algorithm.local_width)).astype(np.float32)
+    models = personal_models(algorithm, state, batch(), keys, kept)
+    expected = algorithm.scores(state, batch(), keys, kept)
+    found = recommender_scores(item_model(state), models.users, models.masks)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    fresh = personal_models(algorithm, state, batch(), keys).users
+    assert np.abs(fresh.factors - models.users.factors).max() > 0.1
+
+
 def test_blocks_are_the_whole_in_pieces() -> None:
     algorithm = method("two-order")
     models = personal_models(algorithm, algorithm.initial_state(0), batch(), np.zeros(4, np.uint64))
