@@ -47,7 +47,7 @@ def document(seed: int, index: int) -> Document:
         "title": f"swarm {seed}, scenario {index}",
         "seed": draws("seed").whole(0, 2**31 - 1),
     }
-    algorithm = draws("algorithm").weighted({"fedrecon": 5, "linear-regression": 3, "fedmmf": 1})
+    algorithm = draws("algorithm").weighted({"fedrecon": 5, "linear-regression": 3, "fedmmf": 2})
     secure = _secure(draws("secure"))
     regression = algorithm == "linear-regression"
     privacy = None if regression else _privacy(draws("privacy"), secure)
@@ -56,9 +56,14 @@ def document(seed: int, index: int) -> Document:
     made["data"] = _regression(draws("data"), devices) if regression else _ratings(draws("data"), devices)
     if algorithm == "fedmmf":
         made["data"]["features"] = {"kind": "synthetic"}
+        if secure is not None and secure["mode"] != "ckks" and privacy is None:
+            secure |= _shielded(draws("shielded"))
     made["fleet"] = fleet = _fleet(draws("fleet"))
     made |= _links(draws("links"))
-    hidden = secure is not None or (privacy is not None and privacy["mechanism"] != "central-gaussian")
+    shielded = secure is not None and "shielded" in secure
+    hidden = (secure is not None and not shielded) or (
+        privacy is not None and privacy["mechanism"] != "central-gaussian"
+    )
     made["learning"] = _learning(draws("learning"), algorithm, dense=hidden, uniform=privacy is not None)
     made["rounds"] = _rounds(draws("rounds"), devices, least=3 if secure is not None else 1)
     made |= _phases(draws("phases"), made["rounds"], secure, varied=_may_vary(privacy))
@@ -190,6 +195,14 @@ def _learning(draws: Draws, algorithm: str, *, dense: bool, uniform: bool) -> Do
         made["weighting"] = "uniform"
     if draws.chance(0.2):
         made["item_bias"] = "false"
+    if algorithm == "fedrecon" and draws.chance(0.2):
+        made["reconstruction"] = {
+            "method": "gradient-steps",
+            "steps": draws.whole(1, 3),
+            "learning_rate": 0.1,
+        }
+        if draws.chance(0.5):
+            made["user_factors"] = "persistent"
     return made
 
 
@@ -232,6 +245,15 @@ def _secure(draws: Draws) -> Document | None:
         chosen = draws.some(stages, draws.whole(1, 4))
         made["stage_deadlines"] = {stage: f"{draws.between(0.2, 120):.4g} s" for stage in chosen}
     return made
+
+
+def _shielded(draws: Draws) -> Document:
+    """Return which masks let their devices report in the clear beside the sum."""
+    if draws.chance(0.4):
+        return {}
+    if draws.chance(0.5):
+        return {"shielded": {"test": "indicator", "at_most": draws.between(0.01, 2)}}
+    return {"shielded": {"test": "recovery", "at_most": f"{draws.whole(5, 95)}%"}}
 
 
 def _privacy(draws: Draws, secure: Document | None) -> Document | None:

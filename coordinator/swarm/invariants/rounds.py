@@ -43,7 +43,7 @@ def applied_once(trial: Trial) -> Iterator[str]:
             yield f"an update of round {one.named_round} was accepted in round {one.round_number}"
         if key not in invited:
             yield f"an update of device {one.device} was accepted in round {one.round_number}, uninvited"
-        latest_s = _latest_s(trial, row)
+        latest_s = _latest_s(trial, row, clear=one.report is not None)
         if one.time_s > latest_s + _BITS:
             yield (
                 f"an update of device {one.device} was accepted at {one.time_s:.3f} s; in round "
@@ -57,11 +57,10 @@ def applied_once(trial: Trial) -> Iterator[str]:
             yield f"round {number} was abandoned with {row[label(Outcome.COMPLETED)]} completed devices"
 
 
-def _latest_s(trial: Trial, row: dict[str, Any]) -> float:
+def _latest_s(trial: Trial, row: dict[str, Any], *, clear: bool) -> float:
     """Return until when a round may take updates: its deadline or its end, or the end of the stage."""
     scenario = trial.loaded.scenario
-    section = scenario.secure_in(row["phase"])
-    if isinstance(section, NoSecureAggregation):
+    if clear:
         return float(min(row["start_s"] + scenario.rounds.deadline, row["end_s"]))
     spent_s = 0.0
     for stage in SUM_STAGES:
