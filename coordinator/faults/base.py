@@ -212,6 +212,12 @@ class FaultKind(Section):
     """Whether it strikes devices, and not the coordinator."""
     lasting: ClassVar[bool] = False
     """Whether it can begin with a stage and last for some time."""
+
+    @property
+    def momentary(self) -> bool:
+        """Whether it happens once, at the time that it is given, and strikes no round that begins later."""
+        return False
+
     elsewhere: ClassVar[str] = ""
     """Why it cannot be pinned to stages other than those."""
 

@@ -42,6 +42,11 @@ class Reset(FrameKind):
         elif fault.at_stage == label(Stage.COMPUTE):
             yield Problem(("reset", "probability"), "no frame is sent while a device computes; leave it out")
 
+    @property
+    def momentary(self) -> bool:
+        """Whether there is one reset."""
+        return self.probability is None
+
     def strike(self, strike: Strike) -> None:
         """Let the devices lose their connections."""
         if self.probability is None:

@@ -210,7 +210,9 @@ class Fault(_Lasting):
         """From when until when it can strike, absolute seconds; everywhere without ``at``."""
         if self.at is None:
             return -math.inf, math.inf
-        return self.at, math.inf if self.lasts_s is None else self.at + self.lasts_s
+        if self.lasts_s is not None:
+            return self.at, self.at + self.lasts_s
+        return self.at, self.at if self.at_stage is None and self.kind.momentary else math.inf
 
     @property
     def key(self) -> str:

@@ -12,10 +12,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from coordinator.scenario.faults_section import STAGES_OF_MODE
 from coordinator.scenario.schema import FORMAT
 from coordinator.swarm.draws import Draws
 from coordinator.swarm.storms import STORM, Stormy, fault
 from device_profiles import catalogue
+from edge.vocabulary import Stage, label
 
 Document = dict[str, Any]
 """A scenario as the mapping that its file holds."""
@@ -71,9 +73,10 @@ def document(seed: int, index: int) -> Document:
         made["privacy"] = privacy
     made["evaluation"] = _evaluation(draws("evaluation"), regression=regression)
     classes, networks = _profiles(fleet)
-    modes = [phase.get("secure_aggregation", made.get("secure_aggregation", {})) for phase in made["phases"]]
+    sums = made["phases"][0].get("secure_aggregation", made.get("secure_aggregation", {}))
+    reports = (label(Stage.REPORT),) if "shielded" in sums else ()
     storm = Stormy(
-        modes=(modes[0].get("mode", "off"),),
+        stages=STAGES_OF_MODE[sums.get("mode", "off")] + reports,
         lasts_s=_storm_s(made),
         devices=devices,
         regions=8 if fleet.get("availability") == "regional_outage" else int(fleet.get("regions", 1)),

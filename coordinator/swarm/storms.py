@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator.scenario.faults_section import KINDS, STAGES_OF_MODE
+from coordinator.scenario.faults_section import KINDS
 from coordinator.swarm.draws import Draws
 from edge.vocabulary import Stage, label
 
@@ -19,12 +19,12 @@ STORM: Final = "storm"
 
 @dataclass(frozen=True, slots=True)
 class Stormy:
-    """What faults may strike: the modes of secure aggregation in the storm, its length, and the fleet.
+    """What faults may strike: the stages that a device comes to in the storm, its length, and the fleet.
 
     ``lasts_s`` is a time, in seconds, at which the storm is still going on, whatever happens in it.
     """
 
-    modes: tuple[str, ...]
+    stages: tuple[str, ...]
     lasts_s: float
     devices: int
     regions: int
@@ -102,11 +102,7 @@ def fault(draws: Draws, name: str, storm: Stormy) -> Fault:
     kind = KINDS[key]
     settings = _SETTINGS[key](draws)
     made: Fault = {"name": name}
-    stages = [
-        stage
-        for stage in dict.fromkeys(stage for mode in storm.modes for stage in STAGES_OF_MODE[mode])
-        if stage in {label(one) for one in kind.stages}
-    ]
+    stages = [stage for stage in storm.stages if stage in {label(one) for one in kind.stages}]
     moment = key in ("vanish", "coordinator_crash")
     if key == "reset" and draws.chance(0.5):
         settings, moment = {}, True
@@ -117,7 +113,7 @@ def fault(draws: Draws, name: str, storm: Stormy) -> Fault:
     if timed:
         at_s = draws.between(0.01, storm.lasts_s)
         made["at"] = _seconds(at_s)
-        if not moment or key == "coordinator_crash" or (key == "vanish" and draws.chance(0.5)):
+        if key != "reset" or settings:
             made["for"] = _seconds(max(0.01, draws.between(0.01, 1) * (storm.lasts_s - at_s)))
     else:
         made["during"] = STORM

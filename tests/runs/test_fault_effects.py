@@ -439,6 +439,14 @@ def test_outside_its_time_a_fault_changes_nothing(kind: str, tmp_path: Path) -> 
     assert {name for columns in differing_columns(before, after).values() for name in columns} == set()
 
 
+def test_a_reset_at_a_time_happens_once(tmp_path: Path) -> None:
+    found = run(tmp_path, "reset: {}, at: 0.05 s", base=SMALL)
+    reset = [row for row in found.devices if row["reason"] == "connection-reset"]
+    assert {row["round"] for row in reset} == {1}
+    assert len(found.rounds) > 1
+    assert all(row["dropped"] == 0 for row in found.rounds if row["round"] > 1)
+
+
 @pytest.mark.parametrize("kind", [*ELSEWHERE[:6], "loss: {probability: 30%}", "reset: {probability: 50%}"])
 def test_devices_that_are_not_struck_do_not_notice(kind: str, tmp_path: Path) -> None:
     when = ", at: 0.05 s, for: 10 s" if kind.startswith("vanish") else ""

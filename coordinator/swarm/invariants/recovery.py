@@ -54,10 +54,7 @@ def ends_s(fault: Fault) -> float:
         return 0.0
     if fault.at is None or fault.battery_drain is not None:
         return math.inf  # an empty battery is one until midnight
-    momentary = fault.vanish is not None or (fault.reset is not None and fault.reset.probability is None)
-    if fault.lasts_s is None:
-        return fault.at if momentary else math.inf
-    return fault.at + fault.lasts_s
+    return fault.window_s[1]
 
 
 def is_healthy(scenario: Scenario) -> bool:
