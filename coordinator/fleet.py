@@ -199,13 +199,11 @@ class Fleet:
         Returns how long each computes on what is left, seconds, float64 [n]; ``inf`` on mains power.
         """
         code = self.device_class[ids]
-        full_j = self.battery_j[code]
-        left_j = np.minimum(
-            full_j - self._drained_j(ids, now_s), np.where(np.isinf(full_j), full_j, full_j * level)
-        )
-        on_battery = np.isfinite(full_j)
-        drained = ids[on_battery]
-        self._spent_j[drained] = (full_j - left_j)[on_battery]
+        on_battery = np.isfinite(self.battery_j[code])
+        drained, full_j = ids[on_battery], self.battery_j[code[on_battery]]
+        left_j = np.full(len(ids), np.inf)
+        left_j[on_battery] = np.minimum(full_j - self._drained_j(drained, now_s), full_j * level)
+        self._spent_j[drained] = full_j - left_j[on_battery]
         self._spent_on[drained] = int(now_s // DAY_S)
         return np.asarray(np.maximum(left_j, 0.0) / self.active_power_w[code])
 

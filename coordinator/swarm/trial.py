@@ -6,12 +6,11 @@ import contextlib
 import hashlib
 import signal
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
-
-import numpy as np
 
 from coordinator.assembly import assemble
 from coordinator.metrics.facts import Evaluation
@@ -86,7 +85,9 @@ def run_trial(text: str, name: str) -> Trial:
     stop: StopReason | None = None
     error: Exception | None = None
     try:
-        with _limit(), np.errstate(all="ignore"):
+        with _limit(), warnings.catch_warnings():
+            # Nobody reads the warnings of ten thousand runs; one is a bug like any other.
+            warnings.simplefilter("error")
             stop = simulate(loaded, assembly, training, InlineExecutor(), record)
     except Exception as caught:
         error = caught

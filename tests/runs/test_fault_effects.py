@@ -439,6 +439,13 @@ def test_outside_its_time_a_fault_changes_nothing(kind: str, tmp_path: Path) -> 
     assert {name for columns in differing_columns(before, after).values() for name in columns} == set()
 
 
+def test_mains_power_cannot_be_drained(tmp_path: Path) -> None:
+    base = SMALL.replace("global_android_2024", "iot_gateways")
+    calm, drained = run(tmp_path, base=base), run(tmp_path, "battery_drain: {level: 0%}", base=base)
+    assert drained.faults == []
+    assert not any(differing_columns(calm.outcome, drained.outcome).values())
+
+
 def test_a_reset_at_a_time_happens_once(tmp_path: Path) -> None:
     found = run(tmp_path, "reset: {}, at: 0.05 s", base=SMALL)
     reset = [row for row in found.devices if row["reason"] == "connection-reset"]
