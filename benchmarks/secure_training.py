@@ -20,7 +20,7 @@ from coordinator.progress import RoundSummary
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 from coordinator.summary import summarise
-from coordinator.summary_tables import render
+from coordinator.summary_tables import render, render_details
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "movielens_100k.yaml"
 SAME_COHORTS = ("learning.upload=dense", "rounds.interval=3 min")
@@ -62,7 +62,7 @@ def main() -> None:
         secure, secure_summary = train(Path(folder, "secure"), [*common, SECURE])
     console = Console(width=170)
     for summary in (plain_summary, secure_summary):
-        console.print(render(summary))
+        console.print(render(summary), render_details(summary))
     print(f"RMSE in the clear {plain[-1]:.7f}, summed securely {secure[-1]:.7f}")
     print(f"largest difference of {len(plain)} evaluations: {np.abs(plain - secure).max():.1e}; wanted 1e-4")
 

@@ -15,6 +15,6 @@ class ExitCode(enum.IntEnum):
     INVALID_SCENARIO = 2
     """The scenario, or something it refers to, is wrong; nothing was run."""
     THRESHOLD_MISSED = 3
-    """The run finished and at least one threshold did not hold."""
+    """At least one threshold did not hold, in the run or in its baseline."""
     INTERRUPTED = 4
     """Stopped by the user or the system before it finished."""

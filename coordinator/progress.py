@@ -89,6 +89,22 @@ def _evaluated(values: Sequence[Evaluation]) -> str:
     )
 
 
+class SilentProgress:
+    """Says nothing."""
+
+    def on_start(self, name: str, rounds: int | None) -> None:
+        """Say nothing."""
+
+    def on_round(self, summary: RoundSummary) -> None:
+        """Say nothing."""
+
+    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+        """Say nothing."""
+
+    def on_end(self, status: str) -> None:
+        """Say nothing."""
+
+
 class PlainProgress:
     """A line per round, at most one a second; the first, the last and every abandoned round always.
 

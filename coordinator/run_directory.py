@@ -38,8 +38,14 @@ Status = Literal["running", "finished", "interrupted", "failed"]
 MANIFEST: Final = "manifest.json"
 RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
 SUMMARY: Final = "summary.json"
+REPORT: Final = "report.html"
 MODEL: Final = "model.npz"
 ITEMS: Final = "items.json"
+VERDICTS: Final = "verdicts.json"
+BASELINE: Final = "baseline"
+"""The run without faults, a whole run directory inside that of the run."""
+SWEEP_TABLE: Final = "sweep.json"
+"""In a directory of runs: the table of the sweep that did them."""
 PARTIAL_SUFFIX: Final = ".partial"
 
 _HASH_DIGITS: Final = 8
@@ -82,6 +88,21 @@ def host_facts() -> dict[str, Any]:
         "processors": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
     }
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, unless they exist.
+
+    Raises
+    ------
+    RunDirectoryError : it cannot be made, or nothing can be written to it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirectoryError(f"{folder}: cannot be made ({error.strerror}); give another --out") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise RunDirectoryError(f"{folder}: cannot be written to; give another --out, or change its mode")
 
 
 def write_atomically(path: Path, contents: bytes) -> None:
@@ -147,7 +168,13 @@ class RunDirectory:
         self._manifest = manifest
 
     @classmethod
-    def create(cls, target: Path, resolved_scenario: str, manifest: Mapping[str, Any]) -> RunDirectory:
+    def create(
+        cls,
+        target: Path,
+        resolved_scenario: str,
+        manifest: Mapping[str, Any],
+        kept: Mapping[str, Path] | None = None,
+    ) -> RunDirectory:
         """Create the directory, with scenario and manifest in it, in one step.
 
         Parameters
@@ -156,18 +183,21 @@ class RunDirectory:
         resolved_scenario : YAML text of the scenario with all defaults.
         manifest : what the caller knows: ``seed``, ``scenario_hash``, ``split_hash`` …; the schema version,
             the host's facts and the status are added.
+        kept : directories to be copied into the new one, by their names there; they may lie in the run that
+            this one replaces.
 
         Raises
         ------
         RunDirectoryError
-            When ``target`` is something else than a run, or a living process is writing this run.
+            When ``target`` is something else than a run or cannot be written, or a living process is writing
+            this run.
         """
         if target.exists() and not _is_run(target) and not (target.is_dir() and not any(target.iterdir())):
             raise RunDirectoryError(
                 f"{target}: is not a run directory (it has no {MANIFEST}) and is not replaced; "
                 "remove it, or give another --out"
             )
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         partial = target.with_name(target.name + PARTIAL_SUFFIX)
         whole = {
             "schema_version": SCHEMA_VERSION,
@@ -186,6 +216,8 @@ class RunDirectory:
         try:
             write_atomically(fresh / RESOLVED_SCENARIO, resolved_scenario.encode())
             write_json(fresh / MANIFEST, whole)
+            for name, source in (kept or {}).items():
+                shutil.copytree(source, fresh / name)
             _clear(partial, target)
             fresh.rename(partial)
         except BaseException:

@@ -10,12 +10,13 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
+from coordinator.baseline import BaselineMissedError, baseline_of, earlier_baseline
 from coordinator.cohort import Simulation
 from coordinator.exit_codes import ExitCode
 from coordinator.faults.striking import FaultsOfRun
@@ -25,32 +26,46 @@ from coordinator.metrics.reader import open_run
 from coordinator.metrics.trace import TRACE, write_trace
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver
-from coordinator.run_directory import ITEMS, RunDirectory, Status
+from coordinator.report.page import write_report
+from coordinator.report.view import RunView
+from coordinator.run_directory import BASELINE, ITEMS, SUMMARY, VERDICTS, RunDirectory, Status
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
 from coordinator.secure_plan import modes
 from coordinator.summary import summarise
+from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import StopReason, Training
+from coordinator.verdicts import verdict_records
 from coordinator.witness import Witness, WitnessedNetwork
 from edge import clock
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Executor, InlineExecutor, PooledExecutor
 from edge.transport.link import SimulatedNetwork
 
+Verdicts: TypeAlias = tuple[ThresholdResult, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
     """How a run ended, and where its results are.
 
-    ``reason`` says why it stopped before its last round; None when it did not.
+    Attributes
+    ----------
+    status : ``finished``, ``interrupted``, or ``failed`` when its baseline missed its own thresholds.
+    directory : the run directory.
+    verdicts : on the thresholds; none of a run that is not finished.
+    reason : why it stopped before its last round; None when it did not.
+    exit_code : for scripts.
+    baseline_verdicts : on the thresholds that the baseline has to hold; none without a baseline.
     """
 
     status: str
     directory: Path
-    verdicts: tuple[ThresholdResult, ...]
+    verdicts: Verdicts
     reason: str | None
     exit_code: ExitCode
+    baseline_verdicts: Verdicts = ()
 
 
 def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver) -> RunOutcome:
@@ -61,6 +76,9 @@ def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver)
     loaded : the scenario.
     target : the path that the finished run shall have.
     observer : is told what happens.
+
+    A scenario with a baseline runs that first, or takes the one that an earlier run has left. If it misses
+    its own thresholds the run ends there, and its exit code is that of a missed threshold.
 
     A ``KeyboardInterrupt`` ends the run with what has been finished; its directory stays readable. Any other
     error passes through, after the directory has been marked as failed.
@@ -89,16 +107,33 @@ def run_assembled(
     status: Status = "failed"
     reason: str | None = None
     digest: str | None = None
-    with RunDirectory.create(target, loaded.resolved, manifest) as directory:
-        prepared_s = time.perf_counter()
+    verdicts: Verdicts = ()
+    of_baseline: Verdicts = ()
+    watch: ThresholdWatch | None = None
+    training: Training | None = None
+    baseline: TableMetricSource | None = None
+    calm = None if scenario.baseline is None else baseline_of(loaded)
+    found = None if calm is None else earlier_baseline(target, calm, assembly.data_facts)
+    kept = {} if found is None else {BASELINE: found}
+    with RunDirectory.create(target, loaded.resolved, manifest, kept) as directory:
+        # Before the baseline, so that a run that is killed during it can be read, too.
         with RunWriter(directory.path, record_events=scenario.record.events == "all") as writer:
-            observer.on_start(loaded.name, scenario.round_count)
-            training = Training(loaded.scenario, assembly, writer, observer)
+            prepared_s = time.perf_counter()
             try:
+                if calm is not None:
+                    of_baseline = _run_baseline(calm, directory.path / BASELINE, observer)
+                    baseline = TableMetricSource(open_run(directory.path / BASELINE))
+                    prepared_s = time.perf_counter()
+                watch = ThresholdWatch(scenario.thresholds, baseline)
+                writer.watch = watch.take
+                observer.on_start(loaded.name, scenario.round_count)
+                training = Training(scenario, assembly, writer, observer, watch)
                 with quiet_collector(), _executor(scenario.compute.workers) as executor:
                     stop = simulate(loaded, assembly, training, executor)
                 status = "finished"
-                reason = None if stop is StopReason.LAST_ROUND else str(stop)
+                reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch)
+            except BaselineMissedError as missed:
+                of_baseline, reason = missed.verdicts, str(missed)
             except KeyboardInterrupt:
                 status, reason = "interrupted", "interrupted by the user"
             except BaseException:
@@ -106,7 +141,8 @@ def run_assembled(
                 directory.finish("failed")
                 observer.on_end("failed")
                 raise
-            directory.write_model(dict(training.state))
+            if training is not None:
+                directory.write_model(dict(training.state))
             if assembly.catalogue is not None:
                 directory.write_json(ITEMS, assembly.catalogue)
             if status == "finished":
@@ -114,23 +150,71 @@ def run_assembled(
         trained_s = time.perf_counter()
         tables = open_run(directory.path)
         write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
-        directory.write_json("summary.json", summarise(tables, status))
-        verdicts = evaluate(scenario.thresholds, TableMetricSource(tables)) if status == "finished" else ()
-        path = directory.finish(
-            status,
-            digest=digest,
-            stopped_by=reason,
-            thresholds=[str(verdict) for verdict in verdicts],
-            measured={
-                "assemble_s": assembly.wall_s,
-                "run_s": trained_s - prepared_s,
-                "write_s": time.perf_counter() - trained_s,
-                "peak_rss_bytes": peak_rss_bytes(),
-            },
+        summary = summarise(tables, status)
+        directory.write_json(SUMMARY, summary)
+        if status == "finished":
+            verdicts = _judged(evaluate(scenario.thresholds, TableMetricSource(tables), baseline), watch)
+            directory.write_json(VERDICTS, {"thresholds": verdict_records(verdicts)})
+        measured = {
+            "assemble_s": assembly.wall_s,
+            "run_s": trained_s - prepared_s,
+            "peak_rss_bytes": peak_rss_bytes(),
+        }
+        facts = {
+            "digest": digest,
+            "stopped_by": reason,
+            "thresholds": [str(verdict) for verdict in verdicts],
+            "measured": measured,
+        }
+        write_report(
+            RunView(
+                tables,
+                target.name,
+                target.name,
+                summary,
+                {**tables.manifest, **facts},
+                verdict_records(verdicts),
+            )
         )
+        measured["write_s"] = time.perf_counter() - trained_s
+        path = directory.finish(status, **facts)
     observer.on_end(status)
-    code = exit_code(verdicts) if status == "finished" else ExitCode.INTERRUPTED
-    return RunOutcome(status, path, verdicts, reason, code)
+    code = ExitCode.INTERRUPTED if status == "interrupted" else exit_code((*of_baseline, *verdicts))
+    return RunOutcome(status, path, verdicts, reason, code, of_baseline)
+
+
+def _run_baseline(calm: LoadedScenario, target: Path, observer: RunObserver) -> Verdicts:
+    """Run a baseline that is not there yet; return the verdicts on what it has to hold.
+
+    Raises
+    ------
+    BaselineMissedError : it does not hold.
+    """
+    if target.exists():
+        return evaluate(calm.scenario.thresholds, TableMetricSource(open_run(target)))
+    outcome = run_scenario(calm, target=target, observer=observer)
+    if outcome.status == "interrupted":
+        raise KeyboardInterrupt
+    if outcome.exit_code is not ExitCode.HELD:
+        raise BaselineMissedError(outcome.verdicts)
+    return outcome.verdicts
+
+
+def _why(stop: StopReason, watch: ThresholdWatch) -> str:
+    ended_by = watch.ended_by
+    return str(stop) if ended_by is None else f"{stop}: {ended_by.threshold} ({ended_by.reason})"
+
+
+def _judged(verdicts: Verdicts, watch: ThresholdWatch | None) -> Verdicts:
+    """Return the verdicts with that on which a run was ended in its place.
+
+    What devices did afterwards may have turned it, and a promise that ended the run is not held.
+    """
+    ended_by = None if watch is None else watch.ended_by
+    if ended_by is None:
+        return verdicts
+    final = replace(ended_by, reason=f"{ended_by.reason}, and ended the run")
+    return tuple(final if verdict.threshold == ended_by.threshold else verdict for verdict in verdicts)
 
 
 def simulate(

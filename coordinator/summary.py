@@ -6,26 +6,33 @@ those of thresholds do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.metrics.digest import whole_columns
+from coordinator.analysis.critical_path import ARRIVAL, DEADLINE, STEPS, CriticalPath, critical_path, held_up
+from coordinator.analysis.fairness import accuracy_by_class, participation
+from coordinator.analysis.learning_curves import (
+    AUDIT_PREFIX,
+    TRAINING_LOSS,
+    Curve,
+    learning_curves,
+    time_to_accuracy,
+)
+from coordinator.analysis.rows import Rows, read_rows
+from coordinator.analysis.waste import waste_by_outcome
 from coordinator.metrics.reader import RunTables
 from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, SUM_STAGES, is_measured
 from coordinator.run_directory import run_status
-from coordinator.scenario.metric_names import RANKING_METRICS
 from edge.vocabulary import Fate, Outcome, RoundOutcome, Stage, label
 
 PERCENTILES: Final = (50, 95, 99)
 _STAGE_BYTES: Final = tuple(f"{direction}_bytes" for direction in DIRECTIONS)
 GROUPINGS: Final = ("class", "network")
-_HIGHER_IS_BETTER: Final = frozenset((*RANKING_METRICS, "accuracy"))
 _BYTE_COLUMNS: Final = (
     *(f"{direction}_bytes" for direction in DIRECTIONS),
     *(f"{direction}_{split}_bytes" for direction in DIRECTIONS for split in SPLITS),
@@ -35,52 +42,6 @@ _BYTE_COLUMNS: Final = (
 
 
 _MEASURED_INFERENCE: Final = tuple(field.name for field in SCHEMAS["inferences"] if is_measured(field))
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Columns of a table: numbers as they are, labels as codes, which compare far faster than text."""
-
-    numbers: Mapping[str, npt.NDArray[Any]]
-    codes: Mapping[str, npt.NDArray[np.integer]]
-    names: Mapping[str, tuple[str, ...]]
-
-    def __len__(self) -> int:
-        return len(next(iter(self.numbers.values())))
-
-    def equal(self, column: str, name: str) -> npt.NDArray[np.bool_]:
-        """Return where a column of labels has this one, bool [n]."""
-        if name not in self.names[column]:
-            return np.zeros(len(self), dtype=np.bool_)
-        return np.asarray(self.codes[column] == self.names[column].index(name))
-
-    def counts(self, column: str) -> dict[str, int]:
-        """Return how often each label occurs, those that do not left out, by name; rows without one too."""
-        names = self.names[column]
-        found = np.bincount(self.codes[column], minlength=len(names) + 1)[: len(names)]
-        return {name: int(count) for name, count in sorted(zip(names, found, strict=True)) if count}
-
-    def where(self, chosen: npt.NDArray[np.bool_]) -> _Rows:
-        """Return the chosen rows."""
-        return _Rows(
-            {name: values[chosen] for name, values in self.numbers.items()},
-            {name: codes[chosen] for name, codes in self.codes.items()},
-            self.names,
-        )
-
-
-def _read(run: RunTables, table: str, names: list[str]) -> _Rows:
-    numbers: dict[str, npt.NDArray[Any]] = {}
-    codes: dict[str, npt.NDArray[np.integer]] = {}
-    labels: dict[str, tuple[str, ...]] = {}
-    for name, column in whole_columns(run.read(table, names)).items():
-        if pa.types.is_dictionary(column.type):
-            # No label has this code: where there is none, nothing is equal to any.
-            codes[name] = pc.fill_null(column.indices, len(column.dictionary)).to_numpy()
-            labels[name] = tuple(column.dictionary.to_pylist())
-        else:
-            numbers[name] = column.to_numpy(zero_copy_only=False)
-    return _Rows(numbers, codes, labels)
 
 
 def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
@@ -95,17 +56,12 @@ def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
     }
 
 
-def higher_is_better(metric: str) -> bool:
-    """Return whether more of a metric is better: so it is of rankings and hits, not of errors and losses."""
-    return metric.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER
-
-
-def _outcomes(rows: _Rows) -> dict[str, int]:
+def _outcomes(rows: Rows) -> dict[str, int]:
     counts = rows.counts("outcome")
     return {label(kind): counts.get(label(kind), 0) for kind in Outcome}
 
 
-def _rounds(rounds: _Rows) -> dict[str, Any]:
+def _rounds(rounds: Rows) -> dict[str, Any]:
     abandoned = rounds.where(rounds.equal("outcome", label(RoundOutcome.ABANDONED)))
     return {
         "finished": len(rounds),
@@ -116,7 +72,7 @@ def _rounds(rounds: _Rows) -> dict[str, Any]:
     }
 
 
-def _group(rows: _Rows) -> dict[str, Any]:
+def _group(rows: Rows) -> dict[str, Any]:
     numbers, count = rows.numbers, len(rows)
     energy_j = numbers["energy_compute_j"].sum() + numbers["energy_radio_j"].sum()
     return {
@@ -131,7 +87,7 @@ def _group(rows: _Rows) -> dict[str, Any]:
     }
 
 
-def _by_way(rows: _Rows) -> dict[str, Any]:
+def _by_way(rows: Rows) -> dict[str, Any]:
     """Return the device rounds whose update arrived, by the way it came, with the share of each."""
     counts = rows.counts("way")
     whole = sum(counts.values())
@@ -145,7 +101,7 @@ def _stage_columns() -> list[str]:
     return [f"{label(stage)}_{what}" for stage in Stage for what in ("start_s", "end_s", *_STAGE_BYTES)]
 
 
-def _stages(rows: _Rows) -> dict[str, Any]:
+def _stages(rows: Rows) -> dict[str, Any]:
     """Return seconds and bytes of every stage that a device came to."""
     numbers, found = rows.numbers, {}
     for stage in Stage:
@@ -170,7 +126,7 @@ def _epsilon(values: npt.NDArray[np.float64]) -> float | str | None:
     return float(known[-1]) if np.isfinite(known[-1]) else "infinite"
 
 
-def _round_stages(rounds: _Rows) -> dict[str, Any]:
+def _round_stages(rounds: Rows) -> dict[str, Any]:
     """Return how long rounds stayed in each stage of a secure sum, seconds."""
     found = {label(stage): percentiles(rounds.numbers[f"{label(stage)}_s"]) for stage in SUM_STAGES}
     return {name: seconds for name, seconds in found.items() if seconds is not None}
@@ -188,41 +144,81 @@ def _dropouts(run: RunTables) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (-row["count"], row["outcome"], row["stage"] or "", row["reason"]))
 
 
-def _accuracy(run: RunTables) -> list[dict[str, Any]]:
-    rows = run.read("evaluations").to_pylist()
-    series: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        audit = row["metric"].startswith("audit.")
-        if row["tag"] == "all" and row["value"] is not None and not audit:
-            series.setdefault((row["metric"], row["split"], row["population"]), []).append(row)
-    found = []
-    for (metric, split, population), values in series.items():
-        choose = max if higher_is_better(metric) else min
-        best = choose(values, key=lambda row: row["value"])
-        found.append(
+def _accuracy(run: RunTables, curves: Sequence[Curve]) -> list[dict[str, Any]]:
+    """Return first, last and best value of every metric, and when it had come how far towards its best."""
+    rows = run.read("evaluations", ["metric", "split", "population", "tag", "value", "users"])
+    rows = rows.filter(pc.and_(pc.equal(rows["tag"], "all"), pc.is_valid(rows["value"])))
+    users = {(row["metric"], row["split"], row["population"]): row["users"] for row in rows.to_pylist()}
+    return [
+        {
+            "metric": curve.metric,
+            "split": curve.split,
+            "population": curve.population,
+            "first": float(curve.value[0]),
+            "last": float(curve.value[-1]),
+            "best": float(curve.value[curve.best]),
+            "best_round": int(curve.round[curve.best]),
+            "users": users[curve.metric, curve.split, curve.population],
+            "reached": time_to_accuracy(curve),
+        }
+        for curve in curves
+        if curve.metric != TRAINING_LOSS
+    ]
+
+
+def _held_up(run: RunTables) -> dict[str, Any]:
+    """Return what held rounds up; see :mod:`coordinator.analysis.critical_path`."""
+    path = critical_path(run)
+    seconds = path.seconds.sum(axis=0)
+    return {
+        "rounds_ended_by_deadline": int(np.count_nonzero(path.by_deadline[path.last_segments()])),
+        "barriers": len(path.by_deadline),
+        "barriers_ended_by_deadline": int(np.count_nonzero(path.by_deadline)),
+        "seconds_by_stage": {name: float(s) for name, s in zip(STEPS, seconds, strict=True) if s > 0},
+        "by_class_and_stage": [
             {
-                "metric": metric,
-                "split": split,
-                "population": population,
-                "first": values[0]["value"],
-                "last": values[-1]["value"],
-                "best": best["value"],
-                "best_round": best["round"],
-                "users": values[-1]["users"],
+                "class": row.device_class,
+                "stage": row.step,
+                "ended_by": row.ended_by,
+                "seconds": row.seconds,
+                "share": row.share,
             }
-        )
-    return found
+            for row in held_up(path)
+        ],
+        "by_round": _held_up_by_round(path),
+    }
+
+
+def _held_up_by_round(path: CriticalPath) -> list[dict[str, Any]]:
+    """Return the segment that took longest of every round: who, in which stage most, and for how long."""
+    segments = path.longest_segments()
+    steps = path.seconds[segments].argmax(axis=1)
+    columns = {
+        "round": path.rounds,
+        "duration_s": path.durations_s,
+        "seconds": path.seconds[segments, steps],
+        "missing": path.missing[segments],
+    }
+    return [
+        {
+            **{name: column[at].item() for name, column in columns.items()},
+            "device": None if path.by_deadline[segment] else int(path.device[segment]),
+            "stage": STEPS[steps[at]],
+            "ended_by": DEADLINE if path.by_deadline[segment] else ARRIVAL,
+        }
+        for at, segment in enumerate(segments.tolist())
+    ]
 
 
 def _audits(run: RunTables) -> dict[str, float]:
     """Return the figures of the audits by name."""
     rows = run.read("evaluations").to_pylist()
-    return {row["metric"]: row["value"] for row in rows if row["metric"].startswith("audit.")}
+    return {row["metric"]: row["value"] for row in rows if row["metric"].startswith(AUDIT_PREFIX)}
 
 
 def _inferences(run: RunTables) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return what devices' own models took, by class, and what was measured of them; empty and None: none."""
-    rows = _read(
+    rows = read_rows(
         run,
         "inferences",
         ["class", "latency_s", "energy_j", "model_bytes", "memory_bytes", *_MEASURED_INFERENCE],
@@ -254,14 +250,14 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
     Units are those of the names: seconds, bytes, joules. What was measured on this host is under
     ``measured``; the rest is equal for equal runs.
     """
-    rounds = _read(
+    rounds = read_rows(
         run,
         "rounds",
         ["outcome", "reason", "duration_s", "end_s", "invited", "loss", "energy_j", "compute_s",
          "wasted_compute_s", "retries", "wall_s", "host_rss_bytes", *_BYTE_COLUMNS,
          "epsilon", *(f"{label(stage)}_s" for stage in SUM_STAGES)],
     )  # fmt: skip
-    devices = _read(
+    devices = read_rows(
         run,
         "device_rounds",
         [*GROUPINGS, "outcome", "way", "latency_s", "down_bytes", "up_bytes", "wasted_bytes",
@@ -272,6 +268,7 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
     count = len(devices)
     inference_by_class, measured_inference = _inferences(run)
     wall_s = float(of_rounds["wall_s"].sum())
+    curves = learning_curves(run)
     return {
         "schema_version": SCHEMA_VERSION,
         "status": run_status(run.directory, run.manifest) if status is None else status,
@@ -288,7 +285,8 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
         "retries": int(of_rounds["retries"].sum()),
         "epsilon": _epsilon(of_rounds["epsilon"]),
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
-        "accuracy": _accuracy(run),
+        "accuracy": _accuracy(run, curves),
+        "accuracy_by_class": accuracy_by_class(run),
         "audit": _audits(run),
         "inference_by_class": inference_by_class,
         "round_stages_s": _round_stages(rounds),
@@ -297,6 +295,9 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
             name: _stages(devices.where(devices.equal("class", name))) for name in devices.counts("class")
         },
         "not_completed": _dropouts(run),
+        "held_up": _held_up(run),
+        "waste_by_outcome": waste_by_outcome(run),
+        "participation": asdict(participation(run)),
         **{
             f"by_{grouping}": {
                 name: _group(devices.where(devices.equal(grouping, name)))

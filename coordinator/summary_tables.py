@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.metrics.schemas import SUM_STAGES
+from coordinator.analysis.critical_path import DEADLINE
+from coordinator.metrics.schemas import DIRECTIONS, STAGE_ORDER
 from coordinator.summary import GROUPINGS, PERCENTILES
 from device_profiles.units import format_bytes, format_duration
-from edge.vocabulary import Stage, label
+from edge.vocabulary import label
 
-_IN_ORDER: Final = (*(stage for stage in Stage if stage < Stage.ACKNOWLEDGE), *SUM_STAGES, Stage.ACKNOWLEDGE)
-"""The stages as a device comes to them."""
+_BLAMED: Final = 3
+"""How many stages, and how many classes, are named."""
 
 
 def _duration(seconds: float | None) -> str:
@@ -73,7 +75,7 @@ def _stages_table(summary: Mapping[str, Any]) -> Table:
     of_round = ("round p50", "round p95") if summed else ()
     for heading in ("device rounds", "p50", "p95", "p99", "down", "up", *of_round):
         table.add_column(heading, justify="right")
-    order = [label(stage) for stage in _IN_ORDER if label(stage) in summary["stages"]]
+    order = [label(stage) for stage in STAGE_ORDER if label(stage) in summary["stages"]]
     for name in order:
         stage = summary["stages"][name]
         of_rounds = summary["round_stages_s"].get(name)
@@ -92,7 +94,7 @@ def _class_stages_table(summary: Mapping[str, Any]) -> Table:
     """Return p50 of the seconds and the bytes, both ways together, of each class of devices in each stage."""
     table = Table(title="per device class and stage: p50, bytes", title_justify="left")
     table.add_column("class")
-    order = [label(stage) for stage in _IN_ORDER if label(stage) in summary["stages"]]
+    order = [label(stage) for stage in STAGE_ORDER if label(stage) in summary["stages"]]
     for name in order:
         table.add_column(name, justify="right")
     for name, stages in summary["stages_by_class"].items():
@@ -121,15 +123,15 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
     table.add_row("simulated time", _duration(summary["simulated_s"]))
     outcomes = ", ".join(f"{name} {count}" for name, count in summary["outcomes"].items() if count)
     table.add_row("device rounds", f"{summary['device_rounds']}: {outcomes}" if outcomes else "none")
-    table.add_row("bytes down, up", f"{format_bytes(sizes['down'])}, {format_bytes(sizes['up'])}")
-    table.add_row(
-        "of these",
-        f"lost {format_bytes(sizes['lost'])}, discarded {format_bytes(sizes['discarded'])}, "
-        f"wasted {format_bytes(sizes['wasted'])}",
-    )
+    ways = ", ".join(f"{way} {format_bytes(sizes[way])}" for way in DIRECTIONS)
+    fates = ", ".join(f"{fate} {format_bytes(sizes[fate])}" for fate in ("lost", "discarded", "wasted"))
+    table.add_row("bytes", f"{ways}; {fates}")
+    phases: dict[str, list[str]] = {}
     for phase, how in summary["secure_aggregation"].items():
+        phases.setdefault(how, []).append(phase)
+    for how, where in phases.items():
         if how != "off":
-            table.add_row("secure sums" if phase == "run" else f"secure sums, {phase}", how)
+            table.add_row("secure sums" if len(phases) == 1 else f"secure sums, {', '.join(where)}", how)
     epsilon = summary["epsilon"]
     if epsilon is not None:
         shown = epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}"
@@ -141,12 +143,64 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
         table.add_row(
             f"{row['metric']} ({row['split']}, {row['population']} users)",
             f"first {row['first']:.5g}, last {row['last']:.5g}, best {row['best']:.5g} "
-            f"in round {row['best_round']}",
+            f"in round {row['best_round']}{_most_of_the_way(row)}",
         )
+    for name, said in (*_inference_rows(summary), *_blame_rows(summary), *_fairness_rows(summary)):
+        table.add_row(name, said)
     speed = measured["device_rounds_per_s"]
     per_second = "" if speed is None else f" ({speed:,.0f} device rounds/s)"
     table.add_row("wall time", f"{_duration(measured['wall_s'])}{per_second}")
     return table
+
+
+def _most_of_the_way(accuracy: Mapping[str, Any]) -> str:
+    """Return when a metric had come nine tenths of its way from first to best."""
+    for reached in accuracy["reached"]:
+        if reached["fraction"] == 0.9:
+            time_s, size = format_duration(reached["time_s"]), format_bytes(reached["bytes"])
+            return f"; 90% in {time_s}, {size}"
+    return ""
+
+
+def _inference_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how often devices ran their own models, and how long the slowest class took."""
+    found = summary["inference_by_class"]
+    if found:
+        calls = sum(group["inferences"] for group in found.values())
+        slowest = max(found, key=lambda name: float(found[name]["latency_s"]["p50"]))
+        p50_s = found[slowest]["latency_s"]["p50"]
+        yield "on-device inference", f"{calls} calls; slowest class {slowest}, p50 {format_duration(p50_s)}"
+
+
+def _blame_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what held rounds up most: stages and classes, with their shares of the time of all rounds."""
+    found = summary["held_up"]
+    rows = found["by_class_and_stage"]
+    for name, column in (("held up in", "stage"), ("held up by", "class")):
+        shares: Counter[str] = Counter()
+        for row in rows:
+            shares[row[column]] += row["share"]
+        if shares:
+            yield name, ", ".join(f"{what} {share:.0%}" for what, share in shares.most_common(_BLAMED))
+    if found["barriers_ended_by_deadline"]:
+        missing = [row for row in rows if row["ended_by"] == DEADLINE]
+        share = sum(row["share"] for row in missing)
+        what = "rounds or stages of sums"
+        yield "deadlines", f"ended {found['barriers_ended_by_deadline']} {what} and {share:.0%} of the time"
+
+
+def _fairness_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how evenly devices and classes took part."""
+    found = summary["participation"]
+    if found["jain_devices"] is None:
+        return
+    shares = {name: found["completed"][name] / count for name, count in found["invited"].items()}
+    least = min(shares, key=lambda name: shares[name])
+    yield (
+        "fairness (Jain index)",
+        f"{found['jain_devices']:.3f} over devices, {found['jain_classes']:.3f} over classes; "
+        f"least {least}, {shares[least]:.0%} completed",
+    )
 
 
 def _audit_table(summary: Mapping[str, Any]) -> Table:
@@ -197,9 +251,14 @@ def _endings_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
-def render(summary: Mapping[str, Any]) -> Group:
-    """Return the summary for a terminal: overview, device classes, networks, and what was not completed."""
-    parts: list[Table | Text] = [_overview_table(summary)]
+def render(summary: Mapping[str, Any]) -> Table:
+    """Return the most important figures of a run for a terminal, in about twenty lines."""
+    return _overview_table(summary)
+
+
+def render_details(summary: Mapping[str, Any]) -> Group:
+    """Return the tables behind the figures: by device class, network and stage, audits, and endings."""
+    parts: list[Table | Text] = []
     parts.extend(_groups_table(summary, grouping) for grouping in GROUPINGS if summary[f"by_{grouping}"])
     if any("shielded" in how for how in summary["secure_aggregation"].values()) and summary["by_way"]:
         parts.append(_ways_table(summary))

@@ -32,6 +32,7 @@ from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection import Selector
 from coordinator.sums.base import SumFacts, aggregate_of, joined, summed_specs
+from coordinator.threshold_watch import ThresholdWatch
 from coordinator.witness import Witness
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
@@ -53,6 +54,7 @@ class StopReason(enum.StrEnum):
     CONVERGED = "converged"
     TIME_LIMIT = "simulated time limit"
     NOBODY_AVAILABLE = "nobody available"
+    THRESHOLD = "threshold missed"
     DIVERGED = "diverged: the model holds values that are not finite"
 
 
@@ -76,12 +78,19 @@ class Training:
     scenario, assembly : what is run.
     writer : takes the tables.
     observer : is told about rounds and evaluations.
+    watch : knows the thresholds that end a run; ``writer`` tells it what is written.
     """
 
     def __init__(
-        self, scenario: Scenario, assembly: Assembly, writer: TableWriter, observer: RunObserver
+        self,
+        scenario: Scenario,
+        assembly: Assembly,
+        writer: TableWriter,
+        observer: RunObserver,
+        watch: ThresholdWatch,
     ) -> None:
         self._scenario = scenario
+        self._watch = watch
         self._fleet = assembly.fleet
         self._workload = assembly.workload
         self._evaluator = assembly.evaluator
@@ -156,6 +165,8 @@ class Training:
                 return StopReason.TARGET
             if stop is not None:
                 return stop
+            if self._watch.missed(number, loop.now_s) is not None:
+                return StopReason.THRESHOLD
             if rounds.interval > 0:
                 await asyncio.sleep(rounds.interval)
         return StopReason.LAST_ROUND

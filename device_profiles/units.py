@@ -169,7 +169,11 @@ def format_rate(rate_bps: float) -> str:
 def _prefixed(value: float, unit: str, prefixes: tuple[tuple[float, str], ...]) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {unit}"
-    size, prefix = next((pair for pair in prefixes if abs(value) >= pair[0]), prefixes[-1])
+    at = next((at for at, (size, _) in enumerate(prefixes) if abs(value) >= size), len(prefixes) - 1)
+    # What rounds to the next larger unit is written in it: 999.8 ms is '1 s'.
+    if at > 0 and float(_significant(value / prefixes[at][0])) * prefixes[at][0] >= prefixes[at - 1][0]:
+        at -= 1
+    size, prefix = prefixes[at]
     return f"{_significant(value / size)} {prefix}{unit}"
 
 

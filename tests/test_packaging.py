@@ -18,7 +18,12 @@ from coordinator.doctor import requirements
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("edge", "coordinator", "device_profiles")
-PROVIDED_BY = {"ruamel": "ruamel.yaml", "pydantic_core": "pydantic", "dp_accounting": "dp-accounting"}
+PROVIDED_BY = {
+    "ruamel": "ruamel.yaml",
+    "pydantic_core": "pydantic",
+    "markupsafe": "jinja2",
+    "dp_accounting": "dp-accounting",
+}
 """The distribution to depend on, where it is not called like what is imported."""
 OPTIONAL = ("dp", "export")
 """Extras whose packages are imported by the product, inside the functions that need them."""

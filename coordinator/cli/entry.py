@@ -45,10 +45,17 @@ VERBS: Final[Mapping[str, Verb]] = {
     "profiles": Verb(
         "coordinator.cli.profiles:profiles", "Devices, networks and fleets, with their sources."
     ),
+    "sweep": Verb(
+        "coordinator.cli.sweep:sweep", "Run every cell of a scenario's sweep, and print one table."
+    ),
+    "compare": Verb("coordinator.cli.compare:compare", "Compare the figures of runs, with intervals."),
     "swarm": Verb(
         "coordinator.cli.swarm:swarm", "Run random scenarios with random faults and check what must hold."
     ),
     "diff": Verb("coordinator.cli.runs:diff", "Say whether two runs are identical, or where they part."),
+    "report": Verb(
+        "coordinator.cli.report:report", "Write a report of one or several runs as one HTML file."
+    ),
     "export": Verb(
         "coordinator.cli.export:export", "Write the model that the run directory RUN holds as an ONNX file."
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 setting_option = click.option(
@@ -12,3 +14,31 @@ setting_option = click.option(
     help="Change one setting of the scenario, such as rounds.cohort=50; may be repeated.",
 )
 """``--set a.b=c``, passed on as the tuple ``settings``."""
+
+
+def _in_a_folder(context: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:
+    """Refuse a file that could not be written before a long run, not after it."""
+    if file is not None and not file.parent.is_dir():
+        raise click.BadParameter(f"there is no folder '{file.parent}'; make it first")
+    return file
+
+
+json_option = click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    callback=_in_a_folder,
+    metavar="FILE",
+    help="Write the result as JSON, too.",
+)
+"""``--json FILE``, passed on as ``json_file``."""
+
+junit_option = click.option(
+    "--junit",
+    "junit_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    callback=_in_a_folder,
+    metavar="FILE",
+    help="Write the verdicts on thresholds as JUnit XML, too, for CI systems.",
+)
+"""``--junit FILE``, passed on as ``junit_file``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from coordinator.exit_codes import ExitCode
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.json_schema import json_schema
 from coordinator.scenario.load import load
+from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.secure_plan import plan_lines
 
 _FILE = click.Path(path_type=Path)
@@ -25,12 +27,13 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...]) -> int:
     """Check scenario files and show every error.
 
     Each error is shown as file:line:column, the path of the key, and what to write instead. Profiles and
-    files that a scenario names are looked up, too. Exits with 2 if anything is wrong.
+    files that a scenario names are looked up, too, and every cell of a sweep is checked. Exits with 2 if
+    anything is wrong.
     """
     code = ExitCode.HELD
     for path in files:
         try:
-            load(path, settings)
+            load_cells(load(path, settings))
         except ScenarioError as error:
             click.echo(str(error), err=True)
             code = ExitCode.INVALID_SCENARIO
@@ -48,12 +51,22 @@ def show(file: Path, settings: tuple[str, ...]) -> None:
 
     What it extends is merged into it, and every value has its unit. The output is a scenario that asks for
     the same run. Whether the files that it names exist is not checked. With secure aggregation, what it comes
-    to (graph, threshold, ring) follows as comments.
+    to (graph, threshold, ring) follows as comments, and so do the cells of a sweep.
     """
     loaded = load(file, settings, references=False)
     click.echo(loaded.resolved, nl=False)
-    for line in plan_lines(loaded.scenario):
+    cells = load_cells(loaded, references=False)
+    for line in (*plan_lines(loaded.scenario), *_cell_lines(cells)):
         click.echo(f"# {line}")
+
+
+def _cell_lines(cells: Sequence[Cell]) -> Iterator[str]:
+    if cells:
+        repeat = len(cells[0].runs)
+        each = f"{repeat} run each" if repeat == 1 else f"{repeat} runs each"
+        yield f"sweep: {len(cells)} cells, {each}: {len(cells) * repeat} runs"
+    for cell in cells:
+        yield f"  cell {cell.number}: {cell.label}"
 
 
 @click.command

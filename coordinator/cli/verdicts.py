@@ -7,20 +7,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from coordinator.scenario.threshold_evaluation import ThresholdResult
-
-
-def _shown(result: ThresholdResult, value: float | None) -> str:
-    if value is None:
-        return "–"
-    # A count has no unit, whatever the metric counts.
-    return f"{value:g}" if result.threshold.aggregation == "count" else result.threshold.kind.show(value)
-
-
-def _margin(result: ThresholdResult) -> str:
-    if result.margin is None:
-        return "–"
-    sign = "-" if result.margin < 0 else "+"
-    return sign + _shown(result, abs(result.margin))
+from coordinator.scenario.thresholds import BASELINE
+from coordinator.verdicts import shown, shown_margin
 
 
 def _verdict(result: ThresholdResult) -> str:
@@ -30,24 +18,32 @@ def _verdict(result: ThresholdResult) -> str:
     return "MISSED" if result.margin is not None else f"MISSED: {result.reason}"
 
 
-def verdict_table(results: Sequence[ThresholdResult]) -> Table:
+def verdict_table(results: Sequence[ThresholdResult], of: str = "thresholds") -> Table:
     """Return a table with a row per threshold.
 
-    The margin is the distance from the limit, positive on the side that holds.
+    The margin is the distance from the limit, positive on the side that holds. The figure of the baseline is
+    shown where a threshold compares with it.
+
+    Parameters
+    ----------
+    results : the verdicts.
+    of : what they are about, for the title.
     """
     missed = sum(not result.held for result in results)
-    title = f"thresholds: {missed} of {len(results)} missed" if missed else "thresholds: all held"
+    title = f"{of}: {missed} of {len(results)} missed" if missed else f"{of}: all held"
+    compared = any(result.threshold.limit.relative_to == BASELINE for result in results)
     table = Table(title=title, title_justify="left")
     table.add_column("threshold", overflow="fold")
-    for heading in ("value", "limit", "margin"):
+    for heading in ("value", "limit", *(("baseline",) if compared else ()), "margin"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
     for result in results:
         table.add_row(
             str(result.threshold),
-            _shown(result, result.value),
-            _shown(result, result.limit),
-            _margin(result),
+            shown(result, result.value),
+            shown(result, result.limit),
+            *((shown(result, result.baseline),) if compared else ()),
+            shown_margin(result),
             _verdict(result),
             style=None if result.held else "bold red",
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.metrics.reader import Tables
 from edge.vocabulary import Outcome, RoundOutcome, Way, label
 
 Values = npt.NDArray[np.float64]
@@ -93,6 +92,14 @@ _USERS: Final = "users"
 
 _PREFERENCES: Final = {"population": ("seen", "unseen"), "split": ("test", "validation", "train")}
 """Of rows that differ in one of these, a threshold without the tag means the first that the run has."""
+
+
+class Tables(Protocol):
+    """What :class:`~coordinator.metrics.reader.RunTables` is to the reader of metrics."""
+
+    def read(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        """Return a ``pyarrow.Table`` with the columns wanted, all by default."""
+        ...
 
 
 class TableMetricSource:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +19,6 @@ from edge.errors import RecfleetError
 
 class RunFormatError(RecfleetError):
     """A directory that is not a run, or a run of a version that this one cannot read."""
-
-
-class Tables(Protocol):
-    """The tables of one run, wherever they are."""
-
-    def read(self, table: str, columns: Sequence[str] | None = None) -> Any:
-        """Return a ``pyarrow.Table``; see :meth:`RunTables.read`."""
-        ...
 
 
 class RunTables:

@@ -38,6 +38,9 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `inferences.parquet` | a row per device that ran its own model; none without a section `inference` |
 | `faults.parquet` | a row per fault, device and stage of a round that it struck |
 | `summary.json` | the figures that the command prints |
+| `verdicts.json` | of a finished run: the verdict on each threshold, figures in base units |
+| `baseline/` | with `baseline` in the scenario: the run without faults, a run directory of its own |
+| `report.html` | the report: charts and tables of the run in one file that needs no network |
 | `trace.json.gz` | rounds and a sample of devices over simulated time; open it in ui.perfetto.dev |
 | `model.npz` | the final global model, by array name |
 | `items.json` | with ratings: the id of each item in the data, or null if generated; the range of ratings |
@@ -57,6 +60,43 @@ delivered plus what was lost plus what was discarded. Columns marked *measured* 
 host, its clock, memory or runtimes; they differ from run to run, or from host to host. In the files,
 the metadata of a column hold its unit and meaning, and those of a table the schema version, now
 {SCHEMA_VERSION}.
+"""
+
+_SUMMARY: Final = """\
+## Figures of `summary.json` and the report
+
+All of them follow from the tables. The report marks each figure with its name (`data-metric`) and its
+unrounded value (`data-value`).
+
+**What held rounds up** (`held_up`). A round is a series of barriers: in the clear one, until its end; with a
+secure sum one per stage. What lies between two of them, a *segment*, is ended by an **arrival**, the answer
+of the device one of whose stages ended at that moment, or by a **deadline** (or another window of time), when
+there was none. The seconds of a segment ended by an arrival are those of its device: per stage how long it
+was in it, the rest is `waiting`. The seconds of a segment ended by a deadline are shared equally by the
+devices that were missing, each at the stage where it was stuck: where it vanished, never answered, or was
+still at work. Devices that declined or failed are not waited for. So the seconds of all device classes and
+stages add up to the duration of all rounds; `share` is the part of that sum. The class `–` stands for
+seconds for which no device was to blame.
+
+| figure | meaning |
+| --- | --- |
+| `held_up.by_class_and_stage` | seconds and share by device class, stage, and what ended the segment |
+| `held_up.seconds_by_stage` | the same by stage alone |
+| `held_up.by_round` | of every round the segment that took longest: the device that ended it, or null and \
+how many were missing at a deadline; the stage that took most of it, and its seconds |
+| `held_up.rounds_ended_by_deadline` | rounds whose last segment a deadline ended |
+| `held_up.barriers`, `held_up.barriers_ended_by_deadline` | all segments, and those a deadline ended |
+| `waste_by_outcome` | bytes, computing time and energy, and what was wasted, by how device rounds ended |
+| `participation.devices` | devices invited at least once |
+| `participation.invited`, `participation.completed` | device rounds, and completed ones, by device class |
+| `participation.jain_devices` | Jain index (Σx)² / (n Σx²) of the completed rounds of each of these devices |
+| `participation.jain_classes` | Jain index of the share of its invitations that each class completed |
+| `accuracy[].reached` | round, simulated seconds and bytes of the first evaluation at or beyond 50, \
+90 and 99 % of the way from the first value to the best; empty when the first is the best |
+| `accuracy_by_class` | last value of each metric by device class; `spread`: the largest minus the smallest |
+
+A Jain index is 1 when all have the same and 1/n when one has all. Between evaluations nothing is
+interpolated, so times to accuracy are late by up to the interval of evaluations.
 """
 
 _TABLES: Final = {
@@ -145,6 +185,7 @@ def reference() -> str:
     lines = [_INTRODUCTION]
     for name in SCHEMAS:
         lines.extend(_table(name))
+    lines.append(_SUMMARY)
     lines.append("## Vocabulary\n")
     for vocabulary in _VOCABULARY:
         lines.extend(_vocabulary(vocabulary))

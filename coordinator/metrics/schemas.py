@@ -35,6 +35,13 @@ SUM_STAGES: Final = (
 )
 """The stages of a secure sum, in order."""
 
+STAGE_ORDER: Final = (
+    *(stage for stage in Stage if stage < Stage.ACKNOWLEDGE),
+    *SUM_STAGES,
+    Stage.ACKNOWLEDGE,
+)
+"""All stages, as a device comes to them."""
+
 ENUM: Final = pa.dictionary(pa.int8(), pa.string())
 """Type of a column of labels of a vocabulary."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -44,10 +44,15 @@ class TableWriter(abc.ABC):
     Parameters
     ----------
     record_events : whether to keep the table of events; without it that table has no rows.
+
+    Attributes
+    ----------
+    watch : is given every batch once it has been written, with the name of its table; None for nobody.
     """
 
     def __init__(self, *, record_events: bool = True) -> None:
         self._record_events = record_events
+        self.watch: Callable[[str, Any], None] | None = None
         self._digest = RunDigest()
 
     @abc.abstractmethod
@@ -57,6 +62,8 @@ class TableWriter(abc.ABC):
     def _write(self, table: str, batch: Any) -> None:
         self._keep(table, batch)
         self._digest.tables[table].update(batch)
+        if self.watch is not None:
+            self.watch(table, batch)
 
     def write_round(self, batches: RoundBatches) -> None:
         """Write the rows of a finished round.

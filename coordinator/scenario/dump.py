@@ -18,7 +18,7 @@ from device_profiles.fields import Form
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./%+=<>*@{}()-]*(?: [A-Za-z0-9_./%+=<>*@{}()-]+)*")
 _UNQUOTED: Final = re.compile(r"[A-Za-z0-9_./%+=<>*@() -]+")
 _WORDS: Final = frozenset({"null", "yes", "no", "on", "off", "y", "n", "true", "false"})
-_NOT_HASHED: Final = ("title", "description", "compute")
+_NOT_HASHED: Final = ("title", "description", "compute", "sweep")
 """What a scenario says that cannot change a result."""
 
 
@@ -55,7 +55,7 @@ def dump_resolved(scenario: Scenario) -> str:
 def scenario_hash(scenario: Scenario) -> str:
     """Return 64 hexadecimal digits that name what the scenario asks for.
 
-    Title, description and the section ``compute`` cannot change a result and do not count.
+    Title, description and the sections ``compute`` and ``sweep`` cannot change a result and do not count.
     """
     content = {key: value for key, value in resolved(scenario).items() if key not in _NOT_HASHED}
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
@@ -107,7 +107,7 @@ def _entry(head: str, value: Node, indent: str) -> Iterator[str]:
         for item in value:
             yield from _entry(f"{indent}  -", item, indent + "  ")
     elif isinstance(value, list):
-        yield f"{head} [{', '.join(_scalar(str(item)) for item in value)}]"
+        yield f"{head} [{', '.join('null' if item is None else _scalar(str(item)) for item in value)}]"
     elif isinstance(value, dict):
         yield f"{head} {{}}"
     else:

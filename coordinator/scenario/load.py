@@ -92,7 +92,12 @@ def load(
         document, files = read_chain(FilePath(path), problems)
     except DocumentError as error:
         raise ScenarioError(_in_order([*problems, error], {})) from None
-    return _checked(document, files, FilePath(path).stem, overrides, problems, references=references)
+    for number, text in enumerate(overrides, start=1):
+        try:
+            document = with_override(document, number, text)
+        except DocumentError as error:
+            problems.append(error)
+    return checked(document, files, FilePath(path).stem, problems, references=references)
 
 
 def load_text(text: str, name: str) -> LoadedScenario:
@@ -112,23 +117,29 @@ def load_text(text: str, name: str) -> LoadedScenario:
         document = parse_document(text, name, problems=problems)
     except DocumentError as error:
         raise ScenarioError(_in_order([*problems, error], {})) from None
-    return _checked(document, {}, name, (), problems, references=True)
+    return checked(document, {}, name, problems, references=True)
 
 
-def _checked(
+def checked(
     document: Document,
     files: dict[str, FilePath],
     name: str,
-    overrides: Sequence[str],
     problems: list[DocumentError],
     *,
     references: bool,
 ) -> LoadedScenario:
-    for number, text in enumerate(overrides, start=1):
-        try:
-            document = with_override(document, number, text)
-        except DocumentError as error:
-            problems.append(error)
+    """Return the scenario that a merged document holds.
+
+    Parameters
+    ----------
+    document, files, name : as :class:`LoadedScenario` has them.
+    problems : what has been found wrong so far.
+    references : as for :func:`load`.
+
+    Raises
+    ------
+    ScenarioError : with every error, those in ``problems`` among them.
+    """
     try:
         scenario = Scenario.model_validate(document.root)
     except ValidationError as error:

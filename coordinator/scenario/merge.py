@@ -17,6 +17,9 @@ Mapping: TypeAlias = dict[str, Node]
 COMMAND_LINE: Final = "--set"
 """The file name in positions of values from the command line; the line is the number of the option."""
 
+_WITH_NULLS: Final = ("sweep", "cells")
+"""In what stands here null is a value: that of a setting which removes something in one cell."""
+
 _SEGMENT: Final = re.compile(r'\.?(?:"((?:[^"\\]|\\.)*)"|([^."\[\]\s=]+))|\[([0-9]{1,6})\]')
 
 
@@ -64,7 +67,7 @@ def _copied(source: Document, node: Node, path: Path, result: Document) -> Node:
     if isinstance(node, dict):
         copy: dict[str, Node] = {}
         for key, value in node.items():
-            if value is not None:
+            if value is not None or path[:2] == _WITH_NULLS:
                 _note(source, (*path, key), result)
                 copy[key] = _copied(source, value, (*path, key), result)
         return copy
@@ -100,9 +103,42 @@ def with_override(document: Document, number: int, text: str) -> Document:
     DocumentError : malformed, or a path that leads through something that is no mapping or list.
     """
     path, start = _parse_path(number, text)
-    key_position = Position(COMMAND_LINE, number, 1)
     position = Position(COMMAND_LINE, number, start + 1)
     value = _parse_value(text[start:], path, position)
+    return _with_value(document, path, value, (Position(COMMAND_LINE, number, 1), position))
+
+
+def with_setting(document: Document, path: Path, value: Node, place: Path) -> Document:
+    """Return a document with a value laid over it that is written elsewhere in it.
+
+    Parameters
+    ----------
+    document : what the setting is laid over.
+    path : of the setting.
+    value : what to put there; None removes.
+    place : path of the value in the document; errors about it are shown there.
+
+    Raises
+    ------
+    DocumentError : a path that leads through something that is no mapping or list.
+    """
+    # In a list of values the key is that of the list.
+    key_place = place if place in document.keys else place[:-1]
+    positions = (document.position(key_place, of_key=True), document.position(place))
+    result = _with_value(document, path, value, positions)
+    for known, placed in ((document.keys, result.keys), (document.values, result.values)):
+        for written, position in known.items():
+            inner = (*path, *written[len(place) :])
+            if len(inner) > len(path) and written[: len(place)] == place and inner in placed:
+                placed[inner] = position
+    return result
+
+
+def _with_value(
+    document: Document, path: Path, value: Node, positions: tuple[Position, Position]
+) -> Document:
+    """Return a document with ``value`` at ``path``; ``positions`` are of its key and of itself."""
+    key_position, position = positions
     result = without_nulls(document)
     node: Node = result.root
     for index, part in enumerate(path[:-1]):
@@ -117,6 +153,22 @@ def with_override(document: Document, number: int, text: str) -> Document:
 
 def _parse_path(number: int, text: str) -> tuple[Path, int]:
     """Return the path before the first ``=`` that is not in quotes, and where the value starts."""
+    path, at = _leading_path(text)
+    at += len(text[at:]) - len(text[at:].lstrip(" "))
+    if not path or at >= len(text) or text[at] != "=":
+        message = f"{quoted(text)} is not a setting; write it like 'rounds.cohort=50'"
+        raise DocumentError(Position(COMMAND_LINE, number, at + 1), (), message)
+    return path, at + 1
+
+
+def parse_setting_path(text: str) -> Path | None:
+    """Return the path that a text such as ``phases[0].rounds`` names, or None if it is none."""
+    path, end = _leading_path(text)
+    return path if path and end == len(text) else None
+
+
+def _leading_path(text: str) -> tuple[Path, int]:
+    """Return the path with which a text begins, and where it ends."""
     path: list[str | int] = []
     at = 0
     while at < len(text) and text[at] not in "= ":
@@ -129,11 +181,7 @@ def _parse_path(number: int, text: str) -> tuple[Path, int]:
         else:
             path.append(bare if name is None else re.sub(r"\\(.)", r"\1", name))
         at = match.end()
-    at += len(text[at:]) - len(text[at:].lstrip(" "))
-    if not path or at >= len(text) or text[at] != "=":
-        message = f"{quoted(text)} is not a setting; write it like 'rounds.cohort=50'"
-        raise DocumentError(Position(COMMAND_LINE, number, at + 1), (), message)
-    return tuple(path), at + 1
+    return tuple(path), at
 
 
 def _parse_value(text: str, path: Path, position: Position) -> Node:

@@ -78,12 +78,16 @@ USER_GROUPS: Final = ("seen", "unseen")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: its name, what its values are, the tags that narrow it, and what one observation is."""
+    """A metric: its name, what its values are, the tags that narrow it, and what one observation is.
+
+    ``measured`` says that it was measured on this host, and so differs between identical runs.
+    """
 
     name: str
     kind: MetricKind
     tags: tuple[str, ...]
     description: str
+    measured: bool = False
 
 
 METRICS: Final = {
@@ -193,6 +197,7 @@ METRICS: Final = {
             MetricKind.NUMBER,
             INFERENCE_TAGS,
             "per device and inference: largest relative error of onnxruntime's scores, measured on this host",
+            measured=True,
         ),
         Metric(
             "model.loss",

@@ -15,6 +15,7 @@ from coordinator.scenario.extends import MAX_CHAIN
 from coordinator.scenario.metric_names import METRICS, MODEL_TAGS, RANKING_METRICS, USER_GROUPS
 from coordinator.scenario.model import Choice, Shape, field_order, field_shape, item_shape, words_of
 from coordinator.scenario.schema import Scenario
+from coordinator.scenario.sweep_section import MAX_RUNS
 from coordinator.scenario.thresholds import EVENT_AGGREGATIONS, OPERATORS, VALUE_AGGREGATIONS
 from device_profiles.documents import MAX_DEPTH, MAX_FILE_BYTES, MAX_LINE_CHARACTERS, MAX_NODES
 from device_profiles.fields import Form
@@ -24,7 +25,7 @@ _EXIT_CODES: Final = {
     ExitCode.HELD: "it worked, and every threshold held",
     ExitCode.INTERNAL_ERROR: "internal error",
     ExitCode.INVALID_SCENARIO: "the scenario, or something it refers to, is wrong; nothing was run",
-    ExitCode.THRESHOLD_MISSED: "the run finished and at least one threshold did not hold",
+    ExitCode.THRESHOLD_MISSED: "at least one threshold did not hold, in the run or in its baseline",
     ExitCode.INTERRUPTED: "stopped before it finished",
 }
 
@@ -83,16 +84,54 @@ each has to hold. Operators: {_words(OPERATORS)}.
   `count` is the number of observations.
 - A percentile interpolates linearly between the two closest ranks: with n sorted values, `pN` is the value at
   rank (n − 1)·N/100, counted from 0 (definition 7 of Hyndman and Fan, 1996).
-- A limit has the metric's unit, or is a multiple of another aggregate of the same metric and tags:
-  `0.9 * first`, `150% * med`.
+- A limit has the metric's unit, or is a multiple of another aggregate of the same metric and tags: `0.9 *
+  first`, `150% * med`. With `baseline` in the scenario it can be a multiple of the same aggregate of the
+  same metric and tags in the run without faults: `p95 <= 1.10 * baseline`, `last >= baseline`.
 - Without any observation, a threshold does not hold, unless it asks for a `count`. A value that is not a
   number (NaN) does not hold either.
-- `{{expect: p99 < 90 s}}` is a longer form of an expectation.
+- `{{expect: p99 < 90 s, abort: true, after: 2 rounds}}` is the long form of an expectation. With `abort:
+  true` it is checked after every round, on the rounds so far, once `after` (rounds, or simulated time such
+  as `10 min`; from the first round if left out) has passed; if it is missed the run ends there, with
+  everything written so far and the exit code of a missed threshold. A round is looked at once the last of
+  its devices is done, which can be during the next round. What has not been observed yet ends nothing.
 
 The tags are `phase` (a name under `phases`), `class` (name of the device profile), `network` (name of the
 network profile), `region` (`region-0` and so on, with regional outages), `users`
 ({_words(USER_GROUPS)}: whether a user's device may train) and `way` ({_words(labels(Way))}: how a
 device's update came).
+"""
+
+_BASELINE = """\
+## Baseline
+
+`baseline: same-seed-without-faults` runs the scenario without its `faults` first, with the same seed, into
+`baseline/` inside the run directory. One that lies there already is used again if it is the same: scenario,
+data and version. It has to hold the thresholds that do not compare with it and are not tagged with a phase
+that a fault is aimed at (`during`); if it does not, the run ends there, with the exit code of a missed
+threshold.
+"""
+
+_SWEEP = f"""\
+## Sweep
+
+    sweep:
+      rounds.over_select: [100%, 130%]
+      rounds.deadline: [30 s, 45 s, 90 s]
+      cells:
+        - {{learning.algorithm: fedrecon, learning.factors: 8}}
+        - {{learning.algorithm: fedrecon, learning.factors: 32}}
+      repeat: 5
+
+- A key is the path of a setting, as `--set` takes it; its value is the list of values to try. Every
+  combination is a cell; the last key varies fastest. A mapping merges with what the scenario has, a list
+  replaces, `null` removes.
+- `cells` lists settings that vary together, and combines with the other keys like one of them. Alone it is
+  a plain list of cells.
+- `repeat` runs each cell so often, with the seeds seed, seed + 1, … of the scenario (default 1). `seed`
+  itself cannot be varied. A sweep has at most {MAX_RUNS} runs.
+- `recfleet sweep` runs it, `recfleet run` leaves it alone and runs the scenario as it is written. `recfleet
+  validate` and `recfleet show` check every cell; an error stands at the value that causes it, or names the
+  cell.
 """
 
 
@@ -101,7 +140,7 @@ def render() -> str:
     parts = [_INTRODUCTION, "## The keys of a scenario\n", _table(Shape(Scenario), Scenario)]
     for name in Scenario.model_fields:
         parts += _chapters(name, field_shape(Scenario, name), 2)
-    parts += [_THRESHOLDS, *_metrics(), _exit_codes()]
+    parts += [_THRESHOLDS, *_metrics(), _BASELINE, _SWEEP, _exit_codes()]
     return "\n".join(parts)
 
 

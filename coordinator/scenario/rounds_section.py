@@ -139,7 +139,10 @@ def _read_target(value: object) -> Target:
         problem = error.problems[0]
         hint = f" ({problem.suggestion})" if problem.suggestion else ""
         raise UnitError(f"{problem.message}{hint}") from None
-    return Target(parse_expectation(metric, tags, f"last {match.group(2)} {match.group(3)}"))
+    threshold = parse_expectation(metric, tags, f"last {match.group(2)} {match.group(3)}")
+    if threshold.limit.relative_to is not None:
+        raise UnitError(f"{quoted(match.group(3))} is no figure to reach; write a number, such as '0.92'")
+    return Target(threshold)
 
 
 TargetText = Annotated[

@@ -7,7 +7,7 @@ from these models.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -24,7 +24,8 @@ from coordinator.scenario.privacy_section import Privacy
 from coordinator.scenario.protection import privacy_problems, secure_problems
 from coordinator.scenario.rounds_section import Compute, Evaluation, Limits, Phase, Record, Rounds
 from coordinator.scenario.secure_section import NoSecureAggregation, SecureAggregation
-from coordinator.scenario.thresholds import Threshold, parse_thresholds, written_thresholds
+from coordinator.scenario.sweep_section import SweepSection
+from coordinator.scenario.thresholds import BASELINE, Threshold, parse_thresholds, written_thresholds
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
 from edge.data.published import PUBLISHED_NEGATIVES
@@ -33,8 +34,6 @@ from edge.learning.registry import METHODS
 from edge.vocabulary import Way, labels
 
 FORMAT: Final = 1
-LATER_KEYS: Final = ("baseline", "sweep")
-"""Keys of the scenario format that this version does not know yet; the error says so."""
 
 
 def _read_format(value: object) -> int:
@@ -58,7 +57,11 @@ _EXPECTATIONS: Final[dict[str, Any]] = {
                     {"type": "string"},
                     {
                         "type": "object",
-                        "properties": {"expect": {"type": "string"}},
+                        "properties": {
+                            "expect": {"type": "string"},
+                            "abort": {"enum": [True, False, "true", "false"]},
+                            "after": {"type": "string"},
+                        },
                         "required": ["expect"],
                         "additionalProperties": False,
                     },
@@ -103,6 +106,13 @@ class Scenario(Section):
         default=None, description="noise that hides a single user, and how much; none by default"
     )
     faults: tuple[Fault, ...] = Field(default=(), description="what goes wrong on purpose, and when")
+    baseline: Literal["same-seed-without-faults"] | None = Field(
+        default=None, description="run the scenario without its faults first, for thresholds to compare with"
+    )
+    sweep: SweepSection | None = Field(
+        default=None,
+        description="settings that `recfleet sweep` varies; `recfleet run` leaves them as they are",
+    )
     evaluation: Evaluation = Field(default=Evaluation(), description="when and on whom the model is measured")
     audit: Audit | None = Field(
         default=None, description="attacks on the masks of fedmmf, tried beside the run; none by default"
@@ -127,6 +137,7 @@ class Scenario(Section):
         yield from self._learning_problems()
         yield from self._evaluation_problems()
         yield from self._tag_problems()
+        yield from self._baseline_problems()
         yield from secure_problems(self)
         yield from privacy_problems(self)
         yield from fault_problems(self)
@@ -244,6 +255,13 @@ class Scenario(Section):
                     hint = did_you_mean(value, names, listed=f"{tag}s")
                     key = threshold.written_key
                     yield Problem(("thresholds", key), f"unknown {tag} {quoted(value)}", hint, of_key=True)
+
+    def _baseline_problems(self) -> Iterator[Problem]:
+        for threshold in self.thresholds:
+            if threshold.limit.relative_to == BASELINE and self.baseline is None:
+                message = "compares with a baseline, and the scenario asks for none"
+                hint = "write 'baseline: same-seed-without-faults', or compare with a value"
+                yield Problem(("thresholds", *threshold.written_path), message, hint)
 
     def secure_in(self, phase: str) -> SecureAggregation:
         """Return how updates are summed in a phase, by its name; ``""`` where there are no phases."""

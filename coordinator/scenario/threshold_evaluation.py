@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from coordinator.exit_codes import ExitCode
 from coordinator.scenario.metric_names import MetricKind
-from coordinator.scenario.thresholds import Threshold, percentile_of
+from coordinator.scenario.thresholds import BASELINE, Threshold, percentile_of
 
 Values = npt.NDArray[np.float64]
 
@@ -48,6 +48,8 @@ class ThresholdResult:
         the distance. None as above.
     observations : number of values that were aggregated.
     reason : why it did not hold, or None when it did.
+    baseline : for a limit relative to the baseline, the same aggregate in the run without faults; None for
+        any other limit, and when the metric was never observed there.
     """
 
     threshold: Threshold
@@ -57,6 +59,7 @@ class ThresholdResult:
     margin: float | None
     observations: int
     reason: str | None
+    baseline: float | None = None
 
     def __str__(self) -> str:
         verdict = "held" if self.held else "MISSED"
@@ -82,7 +85,7 @@ def aggregate(values: Values, aggregation: str) -> float:
     """
     percentage = percentile_of(aggregation)
     if percentage is not None:
-        return float(np.percentile(values, percentage, method="linear"))
+        return percentile(values, percentage)
     match aggregation:
         case "count":
             return float(values.size)
@@ -100,42 +103,110 @@ def aggregate(values: Values, aggregation: str) -> float:
     raise ValueError(f"unknown aggregation {aggregation!r}")
 
 
-def evaluate_one(threshold: Threshold, values: Values) -> ThresholdResult:
-    """Return the verdict on one threshold, given the observations of its metric, float64 [n] in time order.
+def percentile(values: Values, percentage: float, *, ordered: bool = False) -> float:
+    """Return a percentile of float64 [n], n ≥ 1, as :func:`aggregate` defines it; NaN if any value is.
+
+    Parameters
+    ----------
+    percentage : 0 to 100.
+    ordered : the values are sorted, NaN last, and only two of them have to be looked at.
+    """
+    rank = (values.size - 1) * (percentage / 100)
+    low = math.floor(rank)
+    high, part = min(low + 1, values.size - 1), rank - low
+    if not ordered:
+        # The last place too: there a NaN is found.
+        values = np.partition(values, (low, high, values.size - 1))
+    if math.isnan(values[-1]):
+        return math.nan
+    below, above = float(values[low]), float(values[high])
+    if part == 0 or below == above:
+        return below
+    if math.isinf(below) or math.isinf(above):
+        return below * (1 - part) + above * part  # of infinities no difference is taken
+    # From the nearer of the two, so that part = 1 would be exactly ``above`` (as numpy does it).
+    return below + (above - below) * part if part < 0.5 else above - (above - below) * (1 - part)
+
+
+def counted(threshold: Threshold, values: Values) -> Values:
+    """Return the observations that a threshold is about: ``count`` counts events that happened."""
+    return values[values != 0] if threshold.kind is MetricKind.EVENT and _counts(threshold) else values
+
+
+def _counts(threshold: Threshold) -> bool:
+    return threshold.aggregation == "count"
+
+
+def baseline_figure(threshold: Threshold, baseline: MetricSource | None) -> float | None:
+    """Return what a threshold's limit is a multiple of, from the run without faults.
+
+    None for a threshold that does not compare with it, and without data.
+    """
+    if baseline is None or threshold.limit.relative_to != BASELINE:
+        return None
+    values = counted(threshold, baseline.values(threshold.metric, dict(threshold.tags)))
+    if values.size == 0 and not _counts(threshold):
+        return None
+    return aggregate(values, threshold.aggregation)
+
+
+def evaluate_one(threshold: Threshold, values: Values, baseline: float | None = None) -> ThresholdResult:
+    """Return the verdict on one threshold.
+
+    Parameters
+    ----------
+    threshold : the promise.
+    values : the observations of its metric, float64 [n] in time order.
+    baseline : the figure of :func:`baseline_figure`, for a limit relative to the baseline.
 
     No observations is no evidence, so every aggregation but ``count`` is then not held. Neither is one over a
     value that is not a number.
     """
-    if threshold.kind is MetricKind.EVENT and threshold.aggregation == "count":
-        values = values[values != 0]
-    size = int(values.size)
+    values = counted(threshold, values)
+    return judge(threshold, int(values.size), lambda name: aggregate(values, name), baseline)
+
+
+def judge(
+    threshold: Threshold, size: int, figure: Callable[[str], float], baseline: float | None
+) -> ThresholdResult:
+    """Return the verdict on one threshold, given its ``size`` observations by their aggregates.
+
+    Parameters
+    ----------
+    threshold : the promise.
+    size : number of observations that :func:`counted` leaves.
+    figure : returns an aggregate of them by its name.
+    baseline : as for :func:`evaluate_one`.
+    """
     limit = threshold.limit
-    if size == 0 and (threshold.aggregation != "count" or limit.relative_to not in (None, "count")):
-        return ThresholdResult(
-            threshold, False, None, None, None, 0, "no data: the metric was never observed"
-        )
-    value = aggregate(values, threshold.aggregation)
+    of_baseline = limit.relative_to == BASELINE
+    if size == 0 and not (_counts(threshold) and limit.relative_to in (None, "count", BASELINE)):
+        reason = "no data: the metric was never observed"
+        return ThresholdResult(threshold, False, None, None, None, 0, reason, baseline)
+    value = figure(threshold.aggregation)
+    if of_baseline and baseline is None:
+        reason = "no data: the metric was never observed in the baseline"
+        return ThresholdResult(threshold, False, value, None, None, size, reason)
     bound = limit.value
-    if limit.relative_to is not None:
-        bound = limit.value * aggregate(values, limit.relative_to)
+    if of_baseline and baseline is not None:
+        bound = limit.value * baseline
+    elif limit.relative_to is not None:
+        bound = limit.value * figure(limit.relative_to)
     if math.isnan(value) or math.isnan(bound):
-        return ThresholdResult(
-            threshold, False, value, bound, None, size, "the metric was not a number (NaN) at least once"
-        )
+        reason = "the metric was not a number (NaN) at least once"
+        return ThresholdResult(threshold, False, value, bound, None, size, reason, baseline)
     held = _COMPARE[threshold.operator](value, bound)
     difference = value - bound
     # inf − inf: equal, so no distance.
     distance = 0.0 if value == bound else difference
     margin = {"<": -distance, ">": distance, "=": -abs(distance)}[threshold.operator[0]]
-    reason = None if held else _why(threshold, value, bound)
-    return ThresholdResult(threshold, held, value, bound, margin, size, reason)
+    why = None if held else _why(threshold, value, bound)
+    return ThresholdResult(threshold, held, value, bound, margin, size, why, baseline)
 
 
 def _why(threshold: Threshold, value: float, bound: float) -> str:
-    if threshold.aggregation == "count":
-        return f"it was {value:g}"
-    shown, shown_bound = threshold.kind.show(value), threshold.kind.show(bound)
-    if shown == shown_bound:
+    shown, shown_bound = show(threshold, value), show(threshold, bound)
+    if shown == shown_bound and not _counts(threshold):
         # Rounded alike, yet on the wrong side: show every digit.
         shown = f"{shown} (exactly {value!r})"
     if threshold.limit.relative_to is not None:
@@ -143,10 +214,24 @@ def _why(threshold: Threshold, value: float, bound: float) -> str:
     return f"it was {shown}"
 
 
-def evaluate(thresholds: Iterable[Threshold], source: MetricSource) -> tuple[ThresholdResult, ...]:
-    """Return the verdict on every threshold, in their order."""
+def show(threshold: Threshold, value: float) -> str:
+    """Return a figure of a threshold for people; a count has no unit, whatever the metric counts."""
+    return f"{value:g}" if _counts(threshold) else threshold.kind.show(value)
+
+
+def evaluate(
+    thresholds: Iterable[Threshold], source: MetricSource, baseline: MetricSource | None = None
+) -> tuple[ThresholdResult, ...]:
+    """Return the verdict on every threshold, in their order.
+
+    ``baseline`` holds the same metrics of the run without faults, where a threshold compares with it.
+    """
     return tuple(
-        evaluate_one(threshold, source.values(threshold.metric, dict(threshold.tags)))
+        evaluate_one(
+            threshold,
+            source.values(threshold.metric, dict(threshold.tags)),
+            baseline_figure(threshold, baseline),
+        )
         for threshold in thresholds
     )
 

@@ -1,7 +1,9 @@
 """Thresholds: promises about a run, written as ``metric{tag=value}: [aggregation operator limit]``.
 
-The form follows k6's thresholds. An expectation is text such as ``p95 < 20 s``, ``rate >= 99%`` or
-``last <= 0.9 * first``; several expectations of one metric are a list, and each of them has to hold.
+The form follows k6's thresholds. An expectation is text such as ``p95 < 20 s``, ``rate >= 99%``,
+``last <= 0.9 * first`` or ``p95 < 2 * baseline``; several expectations of one metric are a list, and each of
+them has to hold. The long form ``{expect: p99 < 90 s, abort: true, after: 2 rounds}`` ends a run that misses
+it.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
-from coordinator.scenario.metric_names import GROUP_TAGS, MetricKind, find_metric, metric_examples
+from coordinator.scenario.metric_names import GROUP_TAGS, Metric, MetricKind, find_metric, metric_examples
 from device_profiles.documents import Path
-from device_profiles.quantities import UnitError, quoted
+from device_profiles.quantities import DURATION, UnitError, quoted
 from device_profiles.units import parse_number, parse_ratio
 
 OPERATORS: Final = ("<=", ">=", "==", "<", ">")
@@ -26,15 +28,38 @@ _KEY: Final = re.compile(r"([^{}\s]+)\s*(?:\{([^{}]*)\})?")
 _EXPECTATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9_.]*)\s*(<=|>=|==|<|>)\s*(\S.*)")
 _RELATIVE: Final = re.compile(r"(?:(\S+)\s*\*\s*)?([A-Za-z][A-Za-z0-9_.]*)")
 _PERCENTILE: Final = re.compile(r"p([0-9]{1,3}(?:\.[0-9]{1,6})?)")
-_NOT_YET: Final = "is not supported in this version"
+_ROUNDS: Final = re.compile(r"([0-9]{1,9})\s+rounds?")
+_LONG_FORM: Final = ("expect", "abort", "after")
+
+BASELINE: Final = "baseline"
+"""On the right-hand side: the same metric, tags and aggregate of the run without faults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The right-hand side: ``value`` in base units, or that many times the aggregate ``relative_to``."""
+    """The right-hand side: ``value`` in base units, or that many times the aggregate ``relative_to``.
+
+    ``relative_to`` is an aggregation of the same run, or ``baseline``.
+    """
 
     value: float
     relative_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """A missed threshold ends the run, once so many rounds and so much simulated time have passed.
+
+    Attributes
+    ----------
+    after_rounds : rounds that must have been run.
+    after_s : simulated seconds that must have passed.
+    text : both as written, for example ``2 rounds``; None where nothing was.
+    """
+
+    after_rounds: int = 0
+    after_s: float = 0.0
+    text: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +74,8 @@ class Threshold:
     operator : one of ``< <= > >= ==``.
     limit : what the aggregate is compared with.
     text : the expectation as written.
-    written_key : the key it was written under, where an error about it belongs.
+    abort : when missing it ends the run; None where it never does.
+    written_path : where it was written, below ``thresholds``: a key, and in a list an index.
     """
 
     metric: str
@@ -58,15 +84,30 @@ class Threshold:
     operator: str
     limit: Limit
     text: str
-    written_key: str = field(default="", compare=False)
+    abort: Abort | None = None
+    written_path: Path = field(default=(), compare=False)
+
+    @property
+    def written_key(self) -> str:
+        """The key it was written under, where an error about its metric belongs."""
+        return str(self.written_path[0])
 
     @property
     def kind(self) -> MetricKind:
         """What the values of the metric are."""
+        return self._known.kind
+
+    @property
+    def measured(self) -> bool:
+        """Whether the metric is measured on this host, and so differs between identical runs."""
+        return self._known.measured
+
+    @property
+    def _known(self) -> Metric:
         metric = find_metric(self.metric)
         if metric is None:
             raise LookupError(f"unknown metric {self.metric!r}")
-        return metric.kind
+        return metric
 
     @property
     def key(self) -> str:
@@ -115,11 +156,17 @@ def parse_thresholds(written: object) -> tuple[Threshold, ...]:
         except FieldProblemsError as error:
             problems += [problem._replace(path=(key,), of_key=True) for problem in error.problems]
             continue
-        for path, expectation in _expectations(key, expectations, problems):
+        for path, expectation, abort in _expectations(key, expectations, problems):
             try:
-                found.append(replace(parse_expectation(metric, tags, expectation), written_key=str(key)))
+                threshold = parse_expectation(metric, tags, expectation)
             except ValueError as error:
                 problems.append(Problem(path, str(error)))
+                continue
+            if abort is not None and threshold.measured:
+                message = f"{metric} is measured on this host, and how a run goes on must not depend on it"
+                problems.append(Problem(path, f"{message}; leave 'abort' out"))
+            else:
+                found.append(replace(threshold, abort=abort, written_path=path))
     if problems:
         raise FieldProblemsError(problems)
     return tuple(found)
@@ -157,10 +204,12 @@ def parse_metric(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     return metric.name, tuple(sorted(tags.items()))
 
 
-def _expectations(key: str, written: object, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
+def _expectations(
+    key: str, written: object, problems: list[Problem]
+) -> Iterator[tuple[Path, str, Abort | None]]:
     """Yield every expectation of a metric with its path; what is none of them goes to ``problems``."""
     if isinstance(written, str):
-        yield (key,), written
+        yield (key,), written, None
         return
     if not isinstance(written, list) or not written:
         problems.append(Problem((key,), "expectations are a list; write '[p95 < 20 s]' or '[rate >= 99%]'"))
@@ -170,26 +219,52 @@ def _expectations(key: str, written: object, problems: list[Problem]) -> Iterato
         if isinstance(entry, dict):
             yield from _from_mapping(path, entry, problems)
         elif isinstance(entry, str):
-            yield path, entry
+            yield path, entry, None
         else:
             problems.append(Problem(path, "an expectation is text; write one such as 'p95 < 20 s'"))
 
 
 def _from_mapping(
     path: Path, entry: Mapping[str, object], problems: list[Problem]
-) -> Iterator[tuple[Path, str]]:
-    """Yield the expectation of the long form ``{expect: p99 < 90 s}``."""
+) -> Iterator[tuple[Path, str, Abort | None]]:
+    """Yield the expectation of the long form ``{expect: p99 < 90 s, abort: true, after: 2 rounds}``."""
     for name in entry:
-        if name in ("abort", "after"):
-            problems.append(Problem((*path, name), f"stopping a run at a threshold {_NOT_YET}", of_key=True))
-        elif name != "expect":
-            hint = did_you_mean(name, ["expect"], listed="known keys")
+        if name not in _LONG_FORM:
+            hint = did_you_mean(name, _LONG_FORM, listed="known keys")
             problems.append(Problem((*path, name), "unknown key", hint, of_key=True))
+    abort: Abort | None = None
+    try:
+        abort = _parse_abort(entry)
+    except FieldProblemsError as error:
+        problems += [problem._replace(path=(*path, *problem.path)) for problem in error.problems]
     expectation = entry.get("expect")
     if isinstance(expectation, str):
-        yield (*path, "expect"), expectation
+        yield (*path, "expect"), expectation, abort
     else:
         problems.append(Problem((*path, "expect"), "missing; write 'expect: p99 < 90 s'"))
+
+
+def _parse_abort(entry: Mapping[str, object]) -> Abort | None:
+    """Return when an expectation in its long form ends the run; raise FieldProblemsError."""
+    written = entry.get("abort", False)
+    wanted = written if isinstance(written, bool) else {"true": True, "false": False}.get(str(written))
+    if wanted is None:
+        message = f"{quoted(str(written))} is not a truth value; write 'true' or 'false'"
+        raise FieldProblemsError([Problem(("abort",), message)])
+    if "after" not in entry:
+        return Abort() if wanted else None
+    if not wanted:
+        message = "says when a missed threshold ends the run; write 'abort: true' beside it"
+        raise FieldProblemsError([Problem(("after",), message, None, of_key=True)])
+    text = str(entry["after"]).strip()
+    rounds = _ROUNDS.fullmatch(text)
+    if rounds is not None:
+        return Abort(after_rounds=int(rounds.group(1)), text=text)
+    try:
+        return Abort(after_s=DURATION.parse(text), text=text)
+    except UnitError:
+        message = f"{quoted(text)} is neither rounds nor simulated time; write '2 rounds' or '10 min'"
+        raise FieldProblemsError([Problem(("after",), message)]) from None
 
 
 def parse_expectation(metric: str, tags: tuple[tuple[str, str], ...], text: str) -> Threshold:
@@ -227,18 +302,22 @@ def _parse_limit(text: str, aggregation: str, kind: MetricKind) -> Limit:
     relative = _RELATIVE.fullmatch(text)
     if relative is not None:
         factor, reference = relative.groups()
-        if reference == "baseline":
-            raise ValueError(f"comparison with a baseline {_NOT_YET}; compare with a value or with 'first'")
-        _check_aggregation(reference, kind)
+        if reference != BASELINE:
+            _check_aggregation(reference, kind)
         return Limit(1.0 if factor is None else parse_ratio(factor), reference)
     if aggregation == "count":
         return Limit(float(parse_number(text)))
     return Limit(kind.parse_limit(text))
 
 
-def written_thresholds(thresholds: tuple[Threshold, ...]) -> dict[str, list[str]]:
+def written_thresholds(thresholds: tuple[Threshold, ...]) -> dict[str, list[str | dict[str, str]]]:
     """Return the mapping that :func:`parse_thresholds` reads back to ``thresholds``."""
-    written: dict[str, list[str]] = {}
+    written: dict[str, list[str | dict[str, str]]] = {}
     for threshold in thresholds:
-        written.setdefault(threshold.key, []).append(threshold.text)
+        entry: str | dict[str, str] = threshold.text
+        if threshold.abort is not None:
+            entry = {"expect": threshold.text, "abort": "true"}
+            if threshold.abort.text is not None:
+                entry["after"] = threshold.abort.text
+        written.setdefault(threshold.key, []).append(entry)
     return written

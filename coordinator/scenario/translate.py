@@ -9,7 +9,6 @@ from pydantic_core import ErrorDetails
 
 from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
 from coordinator.scenario.model import TEXT_TAG, Choice, Shape, field_shape, item_shape, words_of
-from coordinator.scenario.schema import LATER_KEYS
 from device_profiles.documents import Path
 from device_profiles.fields import describe_value
 
@@ -77,8 +76,6 @@ def _problems(detail: ErrorDetails, path: Path, shape: Shape, parent: Shape) -> 
 
 def _unknown_key(path: Path, parent: Shape) -> Problem:
     key = str(path[-1])
-    if len(path) == 1 and key in LATER_KEYS:
-        return Problem(path, "unknown key: not supported in this version; leave it out", None, of_key=True)
     known = list(parent.section.model_fields) if parent.section is not None else []
     if len(path) == 1:
         known.append("extends")

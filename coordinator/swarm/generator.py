@@ -215,7 +215,7 @@ def _rounds(draws: Draws, devices: int, *, least: int) -> Document:
     most = devices / cohort
     if most > 1 and draws.chance(0.5):
         # Rounded down: more devices than there are must not be invited.
-        made["over_select"] = f"{int(100 * draws.between(1.0, min(most, 3.0)))}%"
+        made["over_select"] = f"{int(100 * min(draws.between(1.0, 3.0), most))}%"
     if draws.chance(0.7):
         made["quorum"] = draws.whole(1, cohort) if draws.chance(0.5) else f"{draws.whole(5, 100)}%"
     if draws.chance(0.4):

@@ -21,6 +21,7 @@ from coordinator.runner import simulate
 from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.sums.base import SecureSums
 from coordinator.swarm.record import FrozenError, Record
+from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import StopReason, Training
 from edge.device.compute import InlineExecutor
 from edge.learning.base import State
@@ -80,7 +81,8 @@ def run_trial(text: str, name: str) -> Trial:
     loaded = load_text(text, name)
     assembly = assemble(loaded)
     tables, record = TablesInMemory(), Record()
-    training = Training(loaded.scenario, assembly, tables, Unobserved())
+    watch = ThresholdWatch((), None)
+    training = Training(loaded.scenario, assembly, tables, Unobserved(), watch)
     first = {name: array.copy() for name, array in training.state.items()}
     stop: StopReason | None = None
     error: Exception | None = None

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.metrics.digest import whole_columns
-from coordinator.metrics.reader import Tables
+from coordinator.metrics.metric_source import Tables
 
 Columns = dict[str, list[Any]]
 """Columns by name, as plain values: labels as text, None where null."""

@@ -36,6 +36,26 @@ def test_a_run_that_keeps_its_promises(
     assert tables.complete
     assert tables.read("rounds").num_rows == 3
     assert tables.read("device_rounds").num_rows == 60
+    assert f"report: {directory / 'report.html'}" in shown.out.splitlines()
+    assert (in_folder / directory / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_summary_is_short_and_the_details_come_on_demand(
+    scenario: Path, in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert execute(["run", str(scenario)]) == 0
+    short = capsys.readouterr().out.splitlines()
+    assert len(short) <= 30
+    for said in ("held up in", "held up by", "fairness (Jain index)", "training loss"):
+        assert any(said in line for line in short)
+    assert not [line for line in short if "per device class" in line]
+    assert execute(["run", str(scenario), "--details"]) == 0
+    long = capsys.readouterr().out
+    assert "per device class" in long
+    assert "per stage" in long
+    assert execute(["run", str(scenario), "--details", "--quiet"]) == 2
+    assert "leave one out" in capsys.readouterr().err
 
 
 def test_a_missed_promise_exits_with_3_and_says_by_how_much(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from rich.console import Console
 from coordinator.cli.verdicts import verdict_table
 from coordinator.scenario.threshold_evaluation import evaluate_one
 from coordinator.scenario.thresholds import parse_thresholds
+from coordinator.verdicts import verdict_record
 
 
 def row_of(metric: str, expectation: str, observations: list[float]) -> list[str]:
@@ -39,6 +41,15 @@ def test_a_row_shows_value_limit_margin_and_verdict(
     assert row_of(metric, expectation, observations) == expected
 
 
+def test_a_promise_relative_to_the_baseline_shows_the_figure_of_the_baseline() -> None:
+    (threshold,) = parse_thresholds({"round.duration": "max <= 1.5 * baseline"})
+    table = verdict_table([evaluate_one(threshold, np.array([4.0, 5.0]), 4.0)])
+    written = io.StringIO()
+    Console(file=written, width=200).print(table)
+    (line,) = [line for line in written.getvalue().splitlines() if "baseline" in line and "1.5" in line]
+    assert [cell.strip() for cell in line.strip("│").split("│")][1:] == ["5 s", "6 s", "4 s", "+1 s", "held"]
+
+
 def test_a_promise_about_what_was_never_observed_is_missed_for_that_reason() -> None:
     cells = row_of("round.duration", "max < 20 s", [])
     assert cells == ["–", "–", "–", "MISSED: no data: the metric was never observed"]
@@ -47,3 +58,24 @@ def test_a_promise_about_what_was_never_observed_is_missed_for_that_reason() -> 
 def test_a_promise_about_what_is_no_number_is_missed_for_that_reason() -> None:
     cells = row_of("model.rmse", "last < 1", [math.nan])
     assert cells[2:] == ["–", "MISSED: the metric was not a number (NaN) at least once"]
+
+
+@pytest.mark.parametrize(
+    ("values", "figures", "texts"),
+    [
+        ([1.0, 3.0], (3.0, 2.0, -1.0), ("3 s", "2 s", "-1 s")),
+        ([1.0], (1.0, 2.0, 1.0), ("1 s", "2 s", "+1 s")),
+        ([], (None, None, None), ("–", "–", "–")),
+        ([math.nan], (None, 2.0, None), ("nan s", "2 s", "–")),
+    ],
+)
+def test_a_verdict_is_kept_for_reports(
+    values: list[float], figures: tuple[float | None, ...], texts: tuple[str, ...]
+) -> None:
+    (threshold,) = parse_thresholds({"round.duration": ["max < 2 s"]})
+    kept = verdict_record(evaluate_one(threshold, np.array(values)))
+    assert json.loads(json.dumps(kept, allow_nan=False)) == kept
+    assert (kept["value"], kept["limit"], kept["margin"]) == figures
+    assert tuple(kept["shown"].values()) == texts
+    assert (kept["threshold"], kept["observations"]) == ("round.duration: max < 2 s", len(values))
+    assert (kept["reason"] is None) == kept["held"] == (values == [1.0])

@@ -9,12 +9,13 @@ import pytest
 from metrics_samples import sample_evaluation, sample_inference, sample_round, write_run
 from rich.console import Console
 
+from coordinator.analysis.learning_curves import higher_is_better
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.reference import member_meanings, reference
 from coordinator.metrics.writer import RunWriter
-from coordinator.summary import higher_is_better, percentiles, summarise
-from coordinator.summary_tables import render
+from coordinator.summary import percentiles, summarise
+from coordinator.summary_tables import render, render_details
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +114,7 @@ def test_a_run_without_rounds_has_a_summary(tmp_path: Path) -> None:
 
 def _shown(summary: dict[str, object]) -> str:
     console = Console(file=io.StringIO(), width=140)
-    console.print(render(summary))
+    console.print(render(summary), render_details(summary))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -124,6 +125,9 @@ def test_the_terminal_shows_the_figures(tmp_path: Path) -> None:
     for expected in (
         "run finished",
         "3 completed, 0 abandoned",
+        "compute 50%, report 50%",
+        "ended 3 rounds or stages of sums and 100% of the time",
+        "0.333 over devices, 0.500 over classes; least budget, 0% completed",
         "completed 3, late 3, dropped 3",
         "rmse (test, seen users)",
         "per device class",

@@ -16,7 +16,7 @@ from coordinator.metrics.batches import round_batches
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.writer import RunWriter
 from coordinator.summary import summarise
-from coordinator.summary_tables import render
+from coordinator.summary_tables import render_details
 from edge.log import EventLog
 from edge.vocabulary import Direction, EventKind, Stage
 
@@ -104,7 +104,7 @@ def test_how_long_rounds_stayed_in_each_stage(tmp_path: Path) -> None:
 def tables_of(summary: Mapping[str, Any]) -> dict[str, list[list[str]]]:
     """Return the cells of what a terminal shows, by the title of each table."""
     console = Console(file=io.StringIO(), width=200)
-    console.print(render(summary))
+    console.print(render_details(summary))
     assert isinstance(console.file, io.StringIO)
     found: dict[str, list[list[str]]] = {}
     title = ""

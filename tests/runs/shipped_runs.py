@@ -55,6 +55,7 @@ SHORTENED: dict[str, tuple[str, ...]] = {
         "rounds.cohort=60",
         "rounds.quorum=20",
     ),
+    "dropout_sweep": ("phases[0].rounds=1", "phases[1].rounds=2", "phases[2].rounds=1"),
     "persistent_factors": ("rounds.count=4", "evaluation.every=2"),
     "fedmmf_synthetic": ("rounds.count=2", "rounds.cohort=20"),
     "fedmmf_shielded": ("rounds.count=2", "rounds.cohort=20"),

@@ -15,11 +15,14 @@ from coordinator.scenario.threshold_evaluation import (
     ThresholdResult,
     Values,
     aggregate,
+    baseline_figure,
     evaluate,
     evaluate_one,
     exit_code,
+    percentile,
 )
-from coordinator.scenario.thresholds import Limit, Threshold, parse_thresholds, written_thresholds
+from coordinator.scenario.thresholds import Abort, Limit, Threshold, parse_thresholds, written_thresholds
+from coordinator.threshold_watch import RunningFigures
 
 
 def one(metric: str, expectation: str) -> Threshold:
@@ -94,8 +97,121 @@ def test_refusals_say_what_to_write(written: object, message: str) -> None:
 
 
 def test_what_is_written_reads_back() -> None:
-    written = {"round.completed": ["rate >= 99%", "count > 3"], "round.duration{phase=a}": ["p95 < 20 s"]}
+    written = {
+        "round.completed": ["rate >= 99%", "count > 3"],
+        "round.duration{phase=a}": ["p95 < 20 s", {"expect": "max < 90 s", "abort": "true"}],
+        "device.latency": [{"expect": "p99 < 2 * baseline", "abort": "true", "after": "2 rounds"}],
+    }
     assert written_thresholds(parse_thresholds(written)) == written
+
+
+@pytest.mark.parametrize(
+    ("written", "abort"),
+    [
+        ({"abort": "true"}, Abort()),
+        ({"abort": "true", "after": "2 rounds"}, Abort(after_rounds=2)),
+        ({"abort": "true", "after": "1 round"}, Abort(after_rounds=1)),
+        ({"abort": "true", "after": "10 min"}, Abort(after_s=600.0)),
+        ({"abort": "false"}, None),
+        ({}, None),
+    ],
+)
+def test_when_a_missed_threshold_ends_the_run(written: dict[str, str], abort: Abort | None) -> None:
+    (threshold,) = parse_thresholds({"round.duration": [{"expect": "max < 1 s", **written}]})
+    assert threshold.abort == abort
+
+
+@pytest.mark.parametrize(
+    ("expectation", "values", "baseline", "held", "limit", "reason"),
+    [
+        ("p95 <= 1.10 * baseline", (2.0, 4.2), 4.0, True, 4.4, None),
+        ("p95 <= 110% * baseline", (5.0,), 4.0, False, 4.4, "it was 5 s, the limit 4.4 s"),
+        ("max < baseline", (4.0,), 4.0, False, 4.0, "it was 4 s (exactly 4.0), the limit 4 s"),
+        (
+            "max < baseline",
+            (4.0,),
+            None,
+            False,
+            None,
+            "no data: the metric was never observed in the baseline",
+        ),
+        ("max < baseline", (), 4.0, False, None, "no data: the metric was never observed"),
+        ("count <= baseline", (), 2.0, True, 2.0, None),
+    ],
+)
+def test_a_limit_relative_to_the_baseline(
+    expectation: str,
+    values: tuple[float, ...],
+    baseline: float | None,
+    held: bool,
+    limit: float | None,
+    reason: str | None,
+) -> None:
+    result = evaluate_one(one("round.duration", expectation), np.array(values), baseline)
+    assert (result.held, result.reason, result.baseline) == (held, reason, baseline)
+    assert result.limit == pytest.approx(limit)
+
+
+class _Source:
+    """A metric source that has the same observations of everything."""
+
+    def __init__(self, *values: float) -> None:
+        self._values = np.array(values, dtype=np.float64)
+
+    def values(self, metric: str, tags: Mapping[str, str]) -> Values:
+        """Return them."""
+        return self._values
+
+
+@pytest.mark.parametrize(
+    ("metric", "expectation", "values", "figure"),
+    [
+        ("round.duration", "p50 < 2 * baseline", (1.0, 3.0, 9.0), 3.0),
+        ("round.duration", "max < 2 * baseline", (1.0, 3.0, 9.0), 9.0),
+        ("round.completed", "rate >= baseline", (1.0, 0.0, 0.0, 0.0), 0.25),
+        ("device.dropped", "count <= 2 * baseline", (1.0, 0.0, 1.0), 2.0),
+        ("device.dropped", "count <= 2 * baseline", (), 0.0),
+        ("round.duration", "max < baseline", (), None),
+        ("round.duration", "max < 2 s", (1.0,), None),
+    ],
+)
+def test_the_figure_of_the_baseline_is_the_same_aggregate(
+    metric: str, expectation: str, values: tuple[float, ...], figure: float | None
+) -> None:
+    assert baseline_figure(one(metric, expectation), _Source(*values)) == figure
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 1e6) | st.just(math.inf), max_size=8), min_size=1, max_size=12),
+    st.sampled_from(["p0", "p37.5", "med", "p95", "p100", "min", "max", "first", "last", "count", "mean"]),
+)
+def test_running_figures_equal_those_of_the_whole_series(
+    batches: list[list[float]], aggregation: str
+) -> None:
+    running = RunningFigures(percentiles=True)
+    seen: list[float] = []
+    for batch in batches:
+        running.add(np.array(batch))
+        seen += batch
+        if seen:
+            whole = aggregate(np.array(seen), aggregation)
+            close = 1e-12 if aggregation == "mean" else 0.0
+            assert running.figure(aggregation) == pytest.approx(whole, rel=close, abs=0.0)
+    assert running.size == len(seen)
+
+
+def test_a_value_that_is_no_number_spoils_the_running_figures() -> None:
+    running = RunningFigures(percentiles=True)
+    for batch in ([2.0, math.nan], [1.0], [3.0]):
+        running.add(np.array(batch))
+    assert all(math.isnan(running.figure(name)) for name in ("p50", "max", "min", "mean"))
+    assert running.figure("last") == 3.0
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60), st.floats(0, 100))
+def test_percentiles_are_those_of_numpy(values: list[float], percentage: float) -> None:
+    expected = float(np.percentile(np.array(values), percentage))
+    assert percentile(np.array(values), percentage) == pytest.approx(expected, rel=1e-12, abs=1e-300)
 
 
 @pytest.mark.parametrize(

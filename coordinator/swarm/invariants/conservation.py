@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple, cast
 
-from coordinator.metrics.reader import Tables
+from coordinator.metrics.metric_source import Tables
 from coordinator.metrics.schemas import DIRECTIONS, SPLITS
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import columns, rows

@@ -8,7 +8,13 @@ from coordinator.swarm.invariants.base import Invariant, Violation
 from coordinator.swarm.invariants.conservation import conserved_bytes, exact_frames
 from coordinator.swarm.invariants.figures import consistent_figures, spent_privacy
 from coordinator.swarm.invariants.recovery import recovers
-from coordinator.swarm.invariants.rounds import applied_once, comes_to_an_end, timely_rounds
+from coordinator.swarm.invariants.rounds import (
+    applied_once,
+    comes_to_an_end,
+    honest_receipts,
+    one_round_at_a_time,
+    timely_rounds,
+)
 from coordinator.swarm.invariants.sums import exact_sums, one_move
 from coordinator.swarm.trial import Trial
 
@@ -19,6 +25,8 @@ INVARIANTS: Final = (
     Invariant("conserved-bytes", conserved_bytes),
     Invariant("exact-frames", exact_frames),
     Invariant("applied-once", applied_once),
+    Invariant("honest-receipts", honest_receipts),
+    Invariant("one-round-at-a-time", one_round_at_a_time),
     Invariant("timely-rounds", timely_rounds),
     Invariant("recovers", recovers),
     Invariant("consistent-figures", consistent_figures),

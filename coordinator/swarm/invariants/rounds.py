@@ -5,15 +5,17 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from coordinator.metrics.schemas import SUM_STAGES
 from coordinator.scenario.secure_section import Ckks, NoSecureAggregation
 from coordinator.secure_rounds import STAGE_OF_STATE
 from coordinator.swarm.trial import Trial
-from coordinator.swarm.views import rows
+from coordinator.swarm.views import columns, rows
 from coordinator.training import StopReason
-from edge.vocabulary import Outcome, Reason, RoundOutcome, Stage, label
+from edge.device.simulated import SimulatedDevice
+from edge.messages import Acknowledge
+from edge.vocabulary import Fate, Outcome, Reason, RoundOutcome, Stage, label
 
 _STATE_OF_STAGE = {stage: state for state, stage in STAGE_OF_STATE.items()}
 _BITS = 1e-6
@@ -119,3 +121,49 @@ def comes_to_an_end(trial: Trial) -> Iterator[str]:
     count = trial.tables.rows("rounds")
     if trial.stop is StopReason.LAST_ROUND and scenario.round_count not in (None, count):
         yield f"the run ended with its last round after {count} of {scenario.round_count} rounds"
+
+
+def honest_receipts(trial: Trial) -> Iterator[str]:
+    """Check that whoever is told that its update counts has given one, which counts if the round does."""
+    outcomes = {
+        (row["round"], row["device"]): row["outcome"]
+        for row in rows(trial.tables, "device_rounds", "round", "device", "outcome")
+    }
+    completed = {
+        row["round"]
+        for row in rows(trial.tables, "rounds", "round", "outcome")
+        if row["outcome"] == label(RoundOutcome.COMPLETED)
+    }
+    accepted = {(one.round_number, one.device) for one in trial.record.inputs if one.reason is Reason.NONE}
+    for delivery in trial.record.deliveries:
+        message = delivery.message
+        if not isinstance(message, Acknowledge) or message.reason != Reason.NONE:
+            continue
+        key = (message.round_number, cast(SimulatedDevice, delivery.link).device)
+        if key not in accepted:
+            yield f"device {key[1]} was told that its update counts in round {key[0]}; none was accepted"
+        elif key[0] in completed and outcomes[key] != label(Outcome.COMPLETED):
+            yield f"device {key[1]} was told that its update counts in round {key[0]}; it is {outcomes[key]}"
+
+
+def one_round_at_a_time(trial: Trial) -> Iterator[str]:
+    """Check that no device is at work for a round before it is done with the one before."""
+    busy_until: dict[int, tuple[float, int]] = {}
+    spans: dict[tuple[int, int], list[float]] = {}
+    names = ("round", "device", "slot", "time_s", "start_s", "fate")
+    for number, device, slot, time_s, start_s, fate in zip(
+        *columns(trial.tables, "events", *names).values(), strict=True
+    ):
+        # A frame that is sent in vain finds nobody at work.
+        if slot < 0 or fate == label(Fate.LOST):
+            continue
+        span = spans.setdefault((number, device), [start_s, time_s])
+        span[0], span[1] = min(span[0], start_s), max(span[1], time_s)
+    for (number, device), (start_s, end_s) in sorted(spans.items()):
+        until_s, before = busy_until.get(device, (0.0, 0))
+        if start_s < until_s - _BITS:
+            yield (
+                f"device {device} begins with round {number} at {start_s:.3f} s, "
+                f"and is at work for round {before} until {until_s:.3f} s"
+            )
+        busy_until[device] = max((until_s, before), (end_s, number))

@@ -1,0 +1,130 @@
+"""Reports as HTML: one file without references to anything outside of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from markupsafe import Markup, escape
+
+from coordinator.metrics.reader import open_run
+from coordinator.report.blocks import Section
+from coordinator.report.chosen import chosen_runs
+from coordinator.report.sections import SECTIONS
+from coordinator.report.sections.comparison import COMPARISONS
+from coordinator.report.view import RunView, view_of
+from coordinator.run_directory import REPORT, write_atomically
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_ENDED: Final = {
+    "killed": "This run was killed. The report covers the {} rounds that it had finished.",
+    "running": "This run is still going on. The report covers the {} rounds that it has finished.",
+    "interrupted": "This run was interrupted. The report covers the {} rounds that it had finished.",
+    "failed": "This run failed. The report covers the {} rounds that it had finished.",
+    "unknown": "This directory has no manifest, so how the run ended is unknown. It has {} finished rounds.",
+}
+_BREAKS: Final = re.compile(r"(?<=\.)(?=[a-z])|(?=\{)|(?<=,)")
+
+
+def _script_json(value: object) -> Markup:
+    """Return JSON that may stand in a script element: nothing in it ends the element."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _breakable(text: str) -> Markup:
+    """Return text that a narrow column may break within the path of a metric and around its tags."""
+    return Markup(_BREAKS.sub("<wbr>", escape(text)))
+
+
+def _asset(name: str) -> Markup:
+    """Return a file of the package as it stands; only our own style sheet and script are."""
+    return Markup((Path(__file__).parent / "templates" / name).read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    # Not above: commands that write no report start without it.
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+
+    environment = Environment(
+        loader=PackageLoader("coordinator.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["script_json"] = _script_json
+    environment.filters["breakable"] = _breakable
+    environment.globals["asset"] = _asset
+    return environment
+
+
+def _facts(view: RunView) -> Iterator[tuple[str, str]]:
+    manifest = view.manifest
+    yield "run", view.name
+    for key in ("scenario", "seed", "digest"):
+        if manifest.get(key) is not None:
+            yield key, str(manifest[key])
+    data = manifest.get("data") or {}
+    if data.get("clients") is not None:
+        yield "clients", f"{data['clients']:,}"
+    version = (manifest.get("host") or {}).get("recfleet")
+    if version is not None:
+        yield "recfleet", str(version)
+
+
+def _ending(view: RunView) -> str | None:
+    status = view.summary["status"]
+    rounds = view.summary["rounds"]["finished"]
+    said = _ENDED.get(status)
+    stopped = view.manifest.get("stopped_by")
+    if said is None:
+        return f"It ended early: {stopped}." if stopped else None
+    return said.format(rounds)
+
+
+def _page(title: str, lead: str, endings: Sequence[str], facts: Any, sections: Sequence[Section]) -> str:
+    template = _environment().get_template("page.html")
+    return template.render(title=title, lead=lead, endings=endings, facts=facts, sections=sections)
+
+
+def report_of_run(view: RunView) -> str:
+    """Return the report of one run as HTML; sections with nothing to say are left out."""
+    sections = [section for make in SECTIONS if (section := make(view)) is not None]
+    ending = _ending(view)
+    lead = str(view.scenario.get("description") or "").strip()
+    return _page(view.title, lead, [ending] if ending else [], list(_facts(view)), sections)
+
+
+def report_of_runs(views: Sequence[RunView]) -> str:
+    """Return the report of several runs, on top of each other, as HTML."""
+    sections = [section for make in COMPARISONS if (section := make(views)) is not None]
+    endings = [f"{view.name}: {said}" for view in views if (said := _ending(view)) is not None]
+    facts = [
+        (view.name, ", ".join(f"{key} {value}" for key, value in _facts(view) if key != "run"))
+        for view in views
+    ]
+    return _page(f"{len(views)} runs compared", "", endings, facts, sections)
+
+
+def report_of(paths: Sequence[Path]) -> str:
+    """Return the report of one or more runs as HTML; a directory that holds runs stands for all of them.
+
+    Raises
+    ------
+    RunFormatError : a directory that holds no run, or one of another version.
+    """
+    views = [view_of(open_run(chosen.directory), chosen.name, chosen.group) for chosen in chosen_runs(paths)]
+    return report_of_run(views[0]) if len(views) == 1 else report_of_runs(views)
+
+
+def write_report(view: RunView) -> None:
+    """Write ``report.html`` into the directory of a run."""
+    write_atomically(view.run.directory / REPORT, report_of_run(view).encode())

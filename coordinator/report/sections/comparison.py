@@ -1,0 +1,135 @@
+"""Several runs beside and on top of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from coordinator.analysis.critical_path import STEPS
+from coordinator.analysis.learning_curves import Curve
+from coordinator.report.axes import show
+from coordinator.report.blocks import Block, Cell, Section, Table
+from coordinator.report.charts import stacked_bars
+from coordinator.report.sections.durations import STEP_PARTS
+from coordinator.report.sections.key_figures import figures, shown
+from coordinator.report.sections.latency import cdf_plot
+from coordinator.report.sections.learning import curve_plots, reached_table
+from coordinator.report.sections.verdicts import figure
+from coordinator.report.view import RunView
+
+
+def _groups(views: Sequence[RunView]) -> dict[str, str]:
+    return {view.name: view.group for view in views}
+
+
+def _verdicts(views: Sequence[RunView]) -> Section | None:
+    by_run = [{row["threshold"]: row for row in view.verdicts} for view in views]
+    names = list(dict.fromkeys(name for rows in by_run for name in rows))
+    if not names:
+        return None
+
+    def cell(row: Mapping[str, Any] | None, name: str, run: str) -> Cell:
+        if row is None:
+            return Cell("–")
+        held = bool(row["held"])
+        text = f"{'✓' if held else '✗'} {row['shown']['value']} ({row['shown']['margin']})"
+        return Cell(
+            text, figure(row["value"]), f"{run}:threshold[{name}].value", mood="good" if held else "bad"
+        )
+
+    rows = tuple(
+        (
+            Cell(name),
+            *(cell(rows.get(name), name, view.name) for rows, view in zip(by_run, views, strict=True)),
+        )
+        for name in names
+    )
+    missed = sum(not row["held"] for rows in by_run for row in rows.values())
+    title = f"{missed} verdicts missed" if missed else "All thresholds held"
+    caption = "Value and margin of every threshold; the margin is positive on the side that holds."
+    headers = ("threshold", *(view.name for view in views))
+    return Section("verdicts", title, (Table(caption, headers, rows),), wide=True)
+
+
+def _figures(views: Sequence[RunView]) -> Section:
+    by_run = [{path: (name, value, unit) for name, path, value, unit in figures(v.summary)} for v in views]
+    paths = list(dict.fromkeys(path for found in by_run for path in found))
+    rows = []
+    for path in paths:
+        name = next(found[path][0] for found in by_run if path in found)
+        cells = [
+            Cell(shown(found[path][1], found[path][2]), found[path][1], f"{view.name}:{path}")
+            if path in found
+            else Cell("–")
+            for found, view in zip(by_run, views, strict=True)
+        ]
+        rows.append((Cell(name), *cells))
+    table = Table("Key figures of the runs", ("figure", *(view.name for view in views)), tuple(rows))
+    return Section("figures", "Comparison", (table,), wide=True)
+
+
+def _learning(views: Sequence[RunView]) -> Section | None:
+    by_metric: dict[str, list[tuple[str, Curve]]] = {}
+    for view in views:
+        for curve in view.curves:
+            by_metric.setdefault(curve.name, []).append((view.name, curve))
+    blocks: list[Block] = []
+    for metric, curves in by_metric.items():
+        blocks += curve_plots(metric, curves, _groups(views))
+        table = reached_table(curves)
+        if table is not None:
+            blocks.append(
+                Table(f"{metric}. {table.caption}", ("run", *table.headers[1:]), table.rows, wide=True)
+            )
+    return Section("learning", "Learning", tuple(blocks)) if blocks else None
+
+
+def _durations(views: Sequence[RunView]) -> Section | None:
+    known = [view for view in views if len(view.rounds)]
+    if not known:
+        return None
+    series = [(view.name, view.rounds.numbers["duration_s"], len(view.rounds)) for view in known]
+    plot = cdf_plot("Round durations", "round duration", series, _groups(views))
+    seconds = [view.path.seconds.sum(axis=0) / len(view.rounds) for view in known]
+    used = np.flatnonzero(np.sum(seconds, axis=0) > 0)
+    bars = stacked_bars(
+        "Mean round, by stage of the critical path",
+        "Bars of the mean duration of a round, by stage of the critical path.",
+        [
+            (view.name, row.tolist(), show(float(row.sum()), "s"))
+            for view, row in zip(known, seconds, strict=True)
+        ],
+        STEP_PARTS,
+        [[show(value, "s") for value in row.tolist()] for row in seconds],
+        Table(
+            "Mean seconds per round on the critical path, by stage",
+            ("run", *(STEPS[step] for step in used)),
+            tuple(
+                (Cell(view.name), *(Cell(show(float(row[step]), "s"), float(row[step])) for step in used))
+                for view, row in zip(known, seconds, strict=True)
+            ),
+        ),
+    )
+    return Section("durations", "Rounds", (*((plot,) if plot else ()), bars))
+
+
+def _latency(views: Sequence[RunView]) -> Section | None:
+    series = []
+    for view in views:
+        values = view.read("device_rounds", ["latency_s"]).numbers["latency_s"]
+        if len(values):
+            series.append((view.name, values[~np.isnan(values)], len(values)))
+    plot = cdf_plot("Report latency", "report latency", series, _groups(views))
+    return None if plot is None else Section("latency", "Report latency", (plot,), wide=True)
+
+
+COMPARISONS: Final[tuple[Callable[[Sequence[RunView]], Section | None], ...]] = (
+    _verdicts,
+    _figures,
+    _learning,
+    _durations,
+    _latency,
+)
+"""The sections of the report of several runs, in their order."""

@@ -1,0 +1,77 @@
+"""What was spent of differential privacy, and what audits found."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coordinator.report.axes import duration_axis, from_zero, number_axis, show
+from coordinator.report.blocks import Block, Cell, Note, Section, Table
+from coordinator.report.charts import Line, line_plot, thin
+from coordinator.report.view import RunView
+
+
+def privacy(view: RunView) -> Section | None:
+    """Return epsilon over time, what was clipped, the modes of secure sums, and the audits."""
+    blocks: list[Block] = []
+    numbers = view.rounds.numbers
+    epsilon = numbers["epsilon"]
+    known = np.flatnonzero(np.isfinite(epsilon))
+    if len(known):
+        kept = known[thin(len(known))]
+        time_s, spent = numbers["end_s"][kept], epsilon[kept]
+        scales = from_zero(float(time_s.max())), from_zero(float(spent.max()))
+        tips = [
+            f"epsilon {value:.4g} after round {number}, {show(at, 's')}"
+            for value, number, at in zip(
+                spent.tolist(), numbers["round"][kept].tolist(), time_s.tolist(), strict=True
+            )
+        ]
+        table = Table(
+            "Epsilon spent",
+            ("after round", "simulated time", "epsilon"),
+            tuple(
+                (
+                    Cell(f"{numbers['round'][row]}"),
+                    Cell(show(float(numbers["end_s"][row]), "s")),
+                    Cell(f"{epsilon[row]:.4g}", float(epsilon[row])),
+                )
+                for row in known[thin(len(known), 50)].tolist()
+            ),
+        )
+        blocks.append(
+            line_plot(
+                "Epsilon spent on each user",
+                f"Line chart of epsilon against simulated time, up to {spent[-1]:.4g}.",
+                [Line("epsilon", time_s, spent, tips)],
+                scales,
+                (duration_axis(scales[0], "simulated time"), number_axis(scales[1], "epsilon")),
+                table,
+            )
+        )
+    elif np.isinf(epsilon).any():
+        blocks.append(Note("Epsilon is infinite: the noise of this run promises nothing.", "bad"))
+    sums = {phase: how for phase, how in view.summary["secure_aggregation"].items() if how != "off"}
+    if sums:
+        rows = tuple(
+            (Cell("whole run" if phase == "run" else phase), Cell(how)) for phase, how in sums.items()
+        )
+        blocks.append(Table("Secure sums", ("phase", "mode"), rows, text_columns=2))
+    ways = view.summary["by_way"]
+    if any("shielded" in how for how in sums.values()) and ways:
+        shares = tuple(
+            (
+                Cell(name),
+                Cell(f"{way['device_rounds']:,}", way["device_rounds"], f"way[{name}].device_rounds"),
+                Cell(f"{way['share']:.1%}", way["share"], f"way[{name}].share"),
+            )
+            for name, way in ways.items()
+        )
+        blocks.append(Table("Updates by the way they came", ("way", "device rounds", "share"), shares))
+    audits = view.summary["audit"]
+    if audits:
+        rows = tuple(
+            (Cell(name), Cell("–" if value is None else f"{value:.4g}", value, name))
+            for name, value in audits.items()
+        )
+        blocks.append(Table("Audits: what an attacker recovers", ("figure", "value"), rows))
+    return Section("privacy", "Privacy", tuple(blocks)) if blocks else None

@@ -1,0 +1,1 @@
+"""Sweeps: many runs of one scenario in parallel processes, and one table of their figures."""

@@ -1,0 +1,169 @@
+"""The table of a sweep: a row per cell, for people, as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from coordinator.figures import Figure, show_estimate
+from coordinator.intervals import CONFIDENCE, Estimate, estimate
+from coordinator.scenario.sweep import Cell
+from coordinator.sweeps.workers import Result
+from coordinator.verdicts import json_number
+from coordinator.wide_tables import Column, fitting_tables
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A cell and the results of its runs, by seed; a run that was never begun has none."""
+
+    cell: Cell
+    results: Mapping[int, Result]
+
+    @property
+    def finished(self) -> dict[int, Mapping[str, Figure]]:
+        """The figures of the runs that finished, by seed."""
+        return {
+            seed: result.figures
+            for seed, result in sorted(self.results.items())
+            if result.figures is not None
+        }
+
+    @property
+    def held(self) -> int:
+        """Runs in which every threshold held."""
+        return sum(result.status == "held" for result in self.results.values())
+
+    def estimates(self) -> dict[str, tuple[str, Estimate]]:
+        """Return the unit of each figure, its mean over the finished runs and its interval."""
+        values: dict[str, list[Figure]] = {}
+        for figures in self.finished.values():
+            for name, figure in figures.items():
+                values.setdefault(name, []).append(figure)
+        return {
+            name: (known[0].unit, estimate([figure.value for figure in known]))
+            for name, known in values.items()
+        }
+
+    def thresholds(self) -> list[dict[str, Any]]:
+        """Return each threshold with the number of finished runs in which it held."""
+        held: dict[str, list[bool]] = {}
+        for _, result in sorted(self.results.items()):
+            for record in result.verdicts:
+                held.setdefault(record["threshold"], []).append(record["held"])
+        return [{"threshold": name, "held": sum(each), "of": len(each)} for name, each in held.items()]
+
+
+def _names(results: Sequence[CellResult]) -> list[str]:
+    """Return the names of all figures, in the order in which cells have them."""
+    return list(dict.fromkeys(name for result in results for name in result.estimates()))
+
+
+def _paths(results: Sequence[CellResult]) -> list[str]:
+    return list(dict.fromkeys(name for result in results for name, _ in result.cell.settings))
+
+
+def json_estimate(found: Estimate) -> dict[str, Any]:
+    """Return an estimate as JSON types; ``half_width`` is null where one run allows no interval."""
+    return {"mean": json_number(found.mean), "half_width": json_number(found.half_width), "n": found.n}
+
+
+def json_table(name: str, repeat: int, results: Sequence[CellResult], target: Path) -> dict[str, Any]:
+    """Return the contents of ``sweep.json``; they do not depend on how many processes did the runs."""
+    return {
+        "scenario": name,
+        "confidence": CONFIDENCE,
+        "repeat": repeat,
+        "cells": [_json_cell(result, target) for result in results],
+    }
+
+
+def _json_cell(result: CellResult, target: Path) -> dict[str, Any]:
+    values: dict[str, dict[str, Any]] = {}
+    for seed, figures in result.finished.items():
+        for name, figure in figures.items():
+            values.setdefault(name, {})[str(seed)] = json_number(figure.value)
+    return {
+        "cell": result.cell.number,
+        "settings": dict(result.cell.settings),
+        "held": result.held,
+        "finished": len(result.finished),
+        "runs": [
+            _json_run(loaded.scenario.seed, result.results.get(loaded.scenario.seed), target)
+            for loaded in result.cell.runs
+        ],
+        "thresholds": result.thresholds(),
+        "figures": {
+            name: {"unit": unit, **json_estimate(found), "values": values[name]}
+            for name, (unit, found) in result.estimates().items()
+        },
+    }
+
+
+def _json_run(seed: int, result: Result | None, target: Path) -> dict[str, Any]:
+    if result is None:
+        return {"seed": seed, "status": "not run", "directory": None, "error": None}
+    directory = None if result.directory is None else os.path.relpath(result.directory, target)
+    return {"seed": seed, "status": result.status, "directory": directory, "error": result.error}
+
+
+def csv_text(results: Sequence[CellResult]) -> str:
+    """Return the contents of ``sweep.csv``: per figure the columns mean, half width and n, in base units."""
+    names, paths = _names(results), _paths(results)
+    written = io.StringIO()
+    rows = csv.writer(written, lineterminator="\n")
+    of_figures = [f"{name} {what}" for name in names for what in ("mean", "half_width", "n")]
+    rows.writerow(["cell", *paths, "runs", "finished", "held", *of_figures])
+    for result in results:
+        settings, found = dict(result.cell.settings), result.estimates()
+        counts = (len(result.cell.runs), len(result.finished), result.held)
+        row: list[Any] = [result.cell.number, *(settings.get(path, "") for path in paths), *counts]
+        for name in names:
+            row += _csv_estimate(found[name][1]) if name in found else ["", "", 0]
+        rows.writerow(row)
+    return written.getvalue()
+
+
+def _csv_estimate(found: Estimate) -> Iterable[Any]:
+    return [repr(found.mean), "" if found.half_width is None else repr(found.half_width), found.n]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def sweep_tables(results: Sequence[CellResult], width: int) -> list[Table]:
+    """Return the table for a terminal, its columns on several tables where it is wider than that.
+
+    Parameters
+    ----------
+    results : of the cells, each a row.
+    width : columns of the terminal.
+    """
+    paths = _paths(results)
+    runs = sum(len(result.results) for result in results)
+    fixed: list[Column] = [("cell", [str(result.cell.number) for result in results])]
+    fixed += [(path, [dict(result.cell.settings).get(path, "") for result in results]) for path in paths]
+    fixed.append(("held", [f"{result.held} of {len(result.cell.runs)}" for result in results]))
+    found = [result.estimates() for result in results]
+    figures: list[list[Column]] = [
+        # One word a line: a column as wide as its whole heading wastes the terminal.
+        [
+            (
+                name.replace(" ", "\n"),
+                [show_estimate(each[name][1], each[name][0]) if name in each else "–" for each in found],
+            )
+        ]
+        for name in _names(results)
+    ]
+    counts = f"{_counted(len(results), 'cell')}, {_counted(runs, 'run')}"
+    title = f"{counts}: mean ± {CONFIDENCE:.0%} interval"
+    styles = [None if result.held == len(result.cell.runs) else "bold red" for result in results]
+    return fitting_tables(title, fixed, figures, width, styles)

@@ -1,0 +1,281 @@
+"""Worker processes that do one run at a time, and the process that hands runs out to them.
+
+A worker lives for many runs, since importing everything takes about as long as a short run. It does not
+outlive its parent, in whatever way that ends, so a sweep that is killed can be resumed at once.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Literal
+
+from coordinator.assembly import assemble
+from coordinator.baseline import is_run_of
+from coordinator.figures import Figure, run_figures
+from coordinator.metrics.facts import Evaluation
+from coordinator.metrics.reader import open_run
+from coordinator.progress import RoundSummary, RunObserver, SilentProgress
+from coordinator.runner import run_assembled
+from coordinator.scenario.load import LoadedScenario
+from coordinator.verdicts import read_verdicts
+from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
+from edge.errors import DeadlockError, LocalProtocolError, RecfleetError
+
+RunStatus = Literal["held", "missed", "failed", "refused", "interrupted"]
+
+READY: Final = "ready"
+"""The first message of a worker: from now on it can be interrupted."""
+_REFUSALS: Final = (RecfleetError, ProfileError, TraceError, UnknownProfileError)
+_PATIENCE_S: Final = 10.0
+"""How long a worker that has been asked to end is waited for before it is killed."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to do: the scenario, and where its finished directory shall lie."""
+
+    loaded: LoadedScenario
+    target: Path
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a run.
+
+    Attributes
+    ----------
+    status : ``held`` or ``missed`` when it finished; ``failed`` by a bug or a dead process; ``refused`` for
+        an error that the scenario or its data are to blame for; ``interrupted``.
+    directory : where it lies; None when nothing is known to lie anywhere.
+    kept : it was there already, finished.
+    verdicts : records of the verdicts on its thresholds.
+    figures : of a finished run, by name.
+    error : why it did not finish, in one line; None for a finished run.
+    trace : the traceback of a bug; None otherwise.
+    """
+
+    status: RunStatus
+    directory: Path | None = None
+    kept: bool = False
+    verdicts: tuple[dict[str, Any], ...] = ()
+    figures: dict[str, Figure] | None = None
+    error: str | None = None
+    trace: str | None = None
+
+
+class InterruptibleProgress(SilentProgress):
+    """Says nothing, and ends a run in order once :meth:`interrupt` has been called.
+
+    Only between rounds and evaluations: a ``KeyboardInterrupt`` out of a signal handler may strike anywhere,
+    and where it strikes a finaliser it is lost.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Take note of a signal; a handler for :func:`signal.signal`."""
+        self._asked = True
+
+    def on_start(self, name: str, rounds: int | None) -> None:
+        """Raise ``KeyboardInterrupt`` if the run shall end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def on_round(self, summary: RoundSummary) -> None:
+        """Raise ``KeyboardInterrupt`` if the run shall end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+        """Raise ``KeyboardInterrupt`` if the run shall end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
+def perform(task: Task, progress: RunObserver) -> Result:
+    """Do a run, or take the finished one that lies there already."""
+    try:
+        return _perform(task, progress)
+    except KeyboardInterrupt:
+        return Result("interrupted", error="interrupted by the user")
+    except Exception as error:
+        first_line = str(error).partition("\n")[0] or type(error).__name__
+        if isinstance(error, _REFUSALS) and not isinstance(error, LocalProtocolError | DeadlockError):
+            return Result("refused", error=first_line)
+        trace = "".join(traceback.format_exception(error))
+        return Result("failed", error=f"{type(error).__name__}: {first_line}", trace=trace)
+
+
+def _perform(task: Task, progress: RunObserver) -> Result:
+    assembly = assemble(task.loaded)
+    kept = is_run_of(task.target, task.loaded, assembly.data_facts)
+    directory = task.target
+    if not kept:
+        outcome = run_assembled(task.loaded, assembly, target=task.target, observer=progress)
+        directory = outcome.directory
+        if outcome.status == "interrupted":
+            return Result("interrupted", directory, error=outcome.reason)
+        if outcome.status != "finished":
+            # Its baseline missed its own thresholds.
+            return Result("missed", directory, error=outcome.reason)
+    verdicts = tuple(read_verdicts(directory))
+    figures = run_figures(open_run(directory), verdicts)
+    held = all(record["held"] for record in verdicts)
+    return Result("held" if held else "missed", directory, kept, verdicts, figures)
+
+
+def serve(requests: Connection) -> None:
+    """Do the runs that arrive until the other end is closed; the main function of a worker."""
+    # Ctrl-C in a terminal reaches every process of its group: only the parent shall pass it on, once.
+    os.setsid()
+    progress = InterruptibleProgress()
+    signal.signal(signal.SIGINT, progress.interrupt)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        requests.send(READY)
+        while True:
+            requests.send(perform(requests.recv(), progress))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+class _Worker:
+    """A worker process and the task that it is at."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=serve, args=(theirs,), daemon=False)
+        with _signals_ignored():
+            self.process.start()
+        theirs.close()
+        self.task: int | None = None
+        self.dead = False
+
+    def begin(self, number: int, task: Task) -> bool:
+        """Hand it a task; return False when it has died while it was idle."""
+        try:
+            self.pipe.send(task)
+        except (BrokenPipeError, ConnectionResetError):
+            self.dead = True
+            return False
+        self.task = number
+        return True
+
+    def receive(self) -> Result | None:
+        """Return the result that it sent, or how it died; None when it is ready for its first task.
+
+        Raises
+        ------
+        RuntimeError : it died before it was ready; the next one would, too.
+        """
+        try:
+            received = self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self.dead = True
+            self.process.join()
+            code = self.process.exitcode
+            how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+            if self.task is None:
+                raise RuntimeError(f"a worker process could not be started ({how})") from None
+            return Result("failed", error=f"the process of the run died ({how})")
+        return None if received == READY else received
+
+    def interrupt(self) -> None:
+        """Ask it to end its run in order."""
+        if self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGINT)
+
+    def end(self) -> None:
+        self.pipe.close()
+        self.process.join(_PATIENCE_S)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+@contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """Let a process be born deaf to Ctrl-C, until it has a group of its own."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def run_all(tasks: Sequence[Task], jobs: int, on_result: Callable[[int, Result], None]) -> bool:
+    """Do all runs in up to ``jobs`` processes at a time.
+
+    Parameters
+    ----------
+    tasks : in the order in which they are begun.
+    jobs : worker processes, 1 or more.
+    on_result : is told the index of each task with its result, in the order in which they end.
+
+    Returns
+    -------
+    Whether a ``KeyboardInterrupt`` ended it; what was running has then been ended in order and reported.
+    """
+    waiting = deque(range(len(tasks)))
+    workers: list[_Worker] = []
+    interrupted = False
+    try:
+        while waiting or any(worker.task is not None for worker in workers):
+            try:
+                while len(workers) < min(jobs, len(waiting)):
+                    workers.append(_Worker())
+                _collect(workers, tasks, waiting, on_result)
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                waiting.clear()
+                for worker in workers:
+                    worker.interrupt()
+    finally:
+        for worker in workers:
+            worker.end()
+    return interrupted
+
+
+def _collect(
+    workers: list[_Worker],
+    tasks: Sequence[Task],
+    waiting: deque[int],
+    on_result: Callable[[int, Result], None],
+) -> None:
+    """Wait for messages, report results, and give their workers the next tasks; the dead are let go."""
+    ready = connection.wait([worker.pipe for worker in workers])
+    for worker in [worker for worker in workers if worker.pipe in ready]:
+        received, number = worker.receive(), worker.task
+        worker.task = None
+        if received is not None:
+            assert number is not None
+            on_result(number, received)
+        if waiting and not worker.dead and worker.begin(waiting[0], tasks[waiting[0]]):
+            waiting.popleft()
+        if worker.dead:
+            workers.remove(worker)
+            worker.end()

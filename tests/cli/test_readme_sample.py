@@ -1,0 +1,44 @@
+"""The output that the README shows is what the command prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from coordinator.cli.entry import execute
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = re.compile(r"<!-- sample: recfleet (?P<command>.*?) -->\n```text\n(?P<output>.*?)```", re.DOTALL)
+
+
+def without_measured(text: str) -> list[str]:
+    """Return lines without what differs from computer to computer."""
+    return [re.sub(r"(│ wall time\s+│).*│", r"\1", line.rstrip()) for line in text.splitlines()]
+
+
+def test_the_readme_shows_what_the_command_prints(
+    in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SAMPLE.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found is not None
+    (in_folder / "scenarios").symlink_to(ROOT / "scenarios")
+    monkeypatch.setenv("COLUMNS", "122")
+    assert execute(found["command"].split()) == 0
+    printed = capsys.readouterr().out
+    assert without_measured(printed) == without_measured(found["output"]), (
+        f"run `COLUMNS=122 recfleet {found['command']}` and copy its output to README.md"
+    )
+    assert len(printed.splitlines()) <= 30
+
+
+def test_commands_of_the_readme_name_runs_that_it_has_made() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = [
+        line for block in re.findall(r"```sh\n(.*?)```", readme, re.DOTALL) for line in block.splitlines()
+    ]
+    named = {run for line in lines for run in re.findall(r"runs/[\w-]+", line)}
+    made = set(re.findall(r"--out (runs/[\w-]+)", readme))
+    assert "runs/first" in named
+    assert named <= made

@@ -1,0 +1,260 @@
+"""The report as text: figures, escaping, self-containedness, and runs that are not whole."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+from metrics_samples import sample_evaluation, sample_round, write_run
+from report_reading import Page, figures_of_tables
+
+from coordinator.cli.entry import execute
+from coordinator.metrics.facts import Evaluation
+from coordinator.metrics.reader import open_run
+from coordinator.metrics.writer import RunWriter
+from coordinator.report.page import report_of
+from coordinator.verdicts import read_verdicts
+
+
+@pytest.fixture(scope="module")
+def text(finished: Path) -> str:
+    return (finished / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def test_the_report_reads_as_html_with_all_sections(page: Page) -> None:
+    assert page.headings == [
+        "1 of 3 thresholds missed",
+        "Key figures",
+        "Learning",
+        "Rounds",
+        "What held rounds up",
+        "Slowest devices",
+        "Report latency",
+        "Bytes",
+        "How device rounds ended",
+        "Timeline",
+        "Participation and fairness",
+        "Host",
+    ]
+    assert len(set(page.ids)) == len(page.ids)
+    assert {link for link in page.links if link.startswith("#")} <= {f"#{name}" for name in page.ids}
+
+
+def test_every_figure_equals_the_tables(page: Page, finished: Path) -> None:
+    expected = figures_of_tables(finished)
+    assert {name: page.figures.get(name) for name in expected} == pytest.approx(expected, rel=1e-12)
+    durations = open_run(finished).read("rounds", ["duration_s"])["duration_s"].to_pylist()
+    held_up = [value for name, value in page.figures.items() if name.startswith("held_up[")]
+    assert sum(held_up) == pytest.approx(sum(durations))
+
+
+def test_verdicts_are_those_of_the_run(page: Page, finished: Path) -> None:
+    verdicts = read_verdicts(finished)
+    assert [verdict["held"] for verdict in verdicts] == [True, False, True]
+    for verdict in verdicts:
+        key = f"threshold[{verdict['threshold']}]"
+        assert page.figures[f"{key}.held"] == verdict["held"]
+        assert page.figures[f"{key}.margin"] == verdict["margin"]
+    worst = max(open_run(finished).read("rounds", ["duration_s"])["duration_s"].to_pylist())
+    assert page.figures["threshold[round.duration: max < 2 s].value"] == worst
+
+
+def test_nothing_is_fetched_from_anywhere(text: str, page: Page) -> None:
+    assert re.findall(r"https?:", text) == []
+    assert re.findall(r"url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket", text) == []
+    assert [link for link in page.links if not link.startswith(("#", "data:"))] == []
+    sources = [name for _, found in page.attributes for name in ("src", "srcset", "data") if name in found]
+    assert sources == []
+    assert "default-src 'none'" in text
+
+
+def test_what_strangers_wrote_is_text(text: str, page: Page) -> None:
+    assert page.texts["h1"] == ['<script>alert(1)</script> & "quotes" </title>']
+    assert "<img src=x onerror=alert(2)>" in page.texts["p"]
+    assert "img" not in page.tags
+    assert page.tags.count("b") == 0
+    assert "</script><b>gone" in page.texts["div"]
+    # The script of the page, and the points of each chart.
+    assert page.tags.count("script") == 1 + text.count('<script type="application/json">')
+    assert "<b>" not in text
+
+
+def test_charts_can_be_read_without_seeing_them(page: Page) -> None:
+    images = [found for _, found in page.attributes if found.get("role") == "img"]
+    assert len(images) >= 10
+    assert all(found.get("aria-label") for found in images)
+    assert page.tags.count("figure") == page.tags.count("figcaption") == page.tags.count("details")
+    assert page.tags.count("table") == page.tags.count("caption")
+    assert page.tags.count("h1") == 1
+
+
+def test_the_verb_writes_the_same_report_again(
+    finished: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["report", str(finished), "-o", str(tmp_path / "again.html")]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'again.html'}: 1 run, ")
+    assert (tmp_path / "again.html").read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("manifest", ['{"status": "running"}', '{"status": "interrupted"}', None])
+def test_a_run_without_an_end_has_a_report_that_says_so(tmp_path: Path, manifest: str | None) -> None:
+    write_run(tmp_path / "run", rounds=2, finish=False)
+    if manifest is not None:
+        (tmp_path / "run" / "manifest.json").write_text(manifest, encoding="utf-8")
+    page = Page(report_of([tmp_path / "run"]))
+    said = " ".join(page.texts["p"])
+    assert ("killed", "interrupted", "unknown")[
+        ['{"status": "running"}', '{"status": "interrupted"}', None].index(manifest)
+    ] in said
+    assert re.search(r"\b2 (finished )?rounds\b", said)
+    assert page.figures["rounds.completed"] == 2
+    assert not [name for name in page.figures if name.startswith("threshold[")]
+
+
+def test_a_run_killed_at_once_has_a_report(tmp_path: Path) -> None:
+    with RunWriter(tmp_path):
+        pass
+    page = Page(report_of([tmp_path]))
+    assert page.headings == ["Key figures", "Host"]
+    assert page.figures["device_rounds"] == 0
+
+
+def test_sections_without_anything_to_say_are_left_out(tmp_path: Path) -> None:
+    with RunWriter(tmp_path) as writer:
+        writer.write_round(sample_round(1))
+        writer.finish()
+    headings = Page(report_of([tmp_path])).headings
+    assert "Privacy" not in headings
+    assert "Timeline" not in headings
+    assert "Learning" in headings  # of the training loss alone
+    assert "On-device inference" not in headings
+    assert not [heading for heading in headings if "threshold" in heading]
+
+
+def test_inference_shows_what_was_simulated_and_what_was_measured(tmp_path: Path) -> None:
+    write_run(tmp_path, rounds=2)
+    page = Page(report_of([tmp_path]))
+    assert "On-device inference" in page.headings
+    rows = open_run(tmp_path).read("inferences", ["class", "latency_s", "host_latency_s"]).to_pydict()
+    for name in set(rows["class"]):
+        mine = [s for s, of in zip(rows["latency_s"], rows["class"], strict=True) if of == name]
+        assert page.figures[f"inference[{name}].inferences"] == len(mine)
+        assert page.figures[f"inference[{name}].latency_s.p50"] == pytest.approx(statistics.median(mine))
+    largest = max(rows["host_latency_s"])
+    assert page.figures["measured.inference.host_latency_s.max"] == pytest.approx(largest)
+
+
+def test_privacy_shows_epsilon_and_audits(tmp_path: Path) -> None:
+    with RunWriter(tmp_path) as writer:
+        for number in (1, 2, 3):
+            writer.write_round(sample_round(number, epsilon=0.5 * number))
+        audits = [Evaluation("audit.recovery@0.5", 0.875, 3), Evaluation("audit.indicator", math.nan, 3)]
+        writer.write_evaluations(sample_evaluation(3, audits))
+        writer.finish()
+    (tmp_path / "manifest.json").write_text(
+        '{"secure_aggregation": {"run": "secagg, shielded"}}', encoding="utf-8"
+    )
+    page = Page(report_of([tmp_path]))
+    assert "Privacy" in page.headings
+    assert page.figures["audit.recovery@0.5"] == 0.875
+    assert "Epsilon spent on each user" in page.texts["figcaption"]
+    assert "secagg, shielded" in page.texts["td"]
+    # Of the three devices of each round two were heard, both in the clear.
+    assert "Updates by the way they came" in page.texts["span"]
+    assert page.figures["way[clear].device_rounds"] == 6
+    assert page.figures["way[clear].share"] == 1.0
+
+
+def test_an_infinite_epsilon_is_said_in_words(tmp_path: Path) -> None:
+    with RunWriter(tmp_path) as writer:
+        writer.write_round(sample_round(1, epsilon=math.inf))
+        writer.finish()
+    assert "Epsilon is infinite" in report_of([tmp_path])
+
+
+def test_several_runs_are_compared(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "other", rounds=3)
+    output = tmp_path / "both.html"
+    assert execute(["report", str(finished), str(tmp_path / "other"), "-o", str(output)]) == 0
+    assert "2 runs" in capsys.readouterr().out
+    text = output.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.headings == ["1 verdicts missed", "Comparison", "Learning", "Rounds", "Report latency"]
+    assert page.figures[f"{finished.name}:rounds.completed"] == 6
+    assert page.figures["other:rounds.completed"] == 3
+    expected = figures_of_tables(finished)
+    assert page.figures[f"{finished.name}:bytes.down"] == expected["bytes.down"]
+    assert page.texts["li"].count("other") >= 4
+    assert re.findall(r"https?:", text) == []
+
+
+def test_runs_of_equal_names_are_told_apart_by_their_paths(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        write_run(tmp_path / folder / "run", rounds=1)
+    page = Page(report_of([tmp_path / "a" / "run", tmp_path / "b" / "run"]))
+    assert page.figures[f"{tmp_path / 'a' / 'run'}:rounds.completed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["report"], "Missing argument"),
+        (["report", "nowhere"], "no such directory"),
+        (["report", "."], "not a run directory"),
+    ],
+)
+def test_what_cannot_be_reported_exits_with_2(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert execute(arguments) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_broken_files_of_a_run_are_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "run", rounds=1)
+    (tmp_path / "run" / "verdicts.json").write_text("{", encoding="utf-8")
+    assert execute(["report", str(tmp_path / "run")]) == 2
+    assert "verdicts.json: not the verdicts of a run" in capsys.readouterr().err
+    (tmp_path / "run" / "verdicts.json").unlink()
+    (tmp_path / "run" / "scenario.resolved.yaml").write_text("faults: [", encoding="utf-8")
+    assert execute(["report", str(tmp_path / "run")]) == 2
+    assert "scenario.resolved.yaml:1" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["report", str(finished), "-o", str(tmp_path / "no" / "such.html")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_many_rounds_are_drawn_in_bins(tmp_path: Path) -> None:
+    write_run(tmp_path / "short", rounds=10)
+    with RunWriter(tmp_path, record_events=False) as writer:
+        for number in range(1, 1002):
+            writer.write_round(sample_round(number))
+        writer.finish()
+    text = report_of([tmp_path])
+    page = Page(text)
+    assert "Seconds on the critical path by stage; rounds, mean of every 3" in page.texts["span"]
+    assert "1–3" in page.texts["th"]
+    assert len(text) < 500_000
