@@ -150,15 +150,15 @@ def one_round_at_a_time(trial: Trial) -> Iterator[str]:
     """Check that no device is at work for a round before it is done with the one before."""
     busy_until: dict[int, tuple[float, int]] = {}
     spans: dict[tuple[int, int], list[float]] = {}
-    names = ("round", "device", "slot", "time_s", "start_s", "fate")
-    for number, device, slot, time_s, start_s, fate in zip(
+    names = ("round", "device", "slot", "end_s", "start_s", "fate")
+    for number, device, slot, end_s, start_s, fate in zip(
         *columns(trial.tables, "events", *names).values(), strict=True
     ):
         # A frame that is sent in vain finds nobody at work.
         if slot < 0 or fate == label(Fate.LOST):
             continue
-        span = spans.setdefault((number, device), [start_s, time_s])
-        span[0], span[1] = min(span[0], start_s), max(span[1], time_s)
+        span = spans.setdefault((number, device), [start_s, end_s])
+        span[0], span[1] = min(span[0], start_s), max(span[1], end_s)
     for (number, device), (start_s, end_s) in sorted(spans.items()):
         until_s, before = busy_until.get(device, (0.0, 0))
         if start_s < until_s - _BITS:
