@@ -1,40 +1,44 @@
-"""What a coordinator has kept when it comes back after a crash."""
+"""What a coordinator finds on its disk when it comes back after a crash."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 
+from coordinator.run_directory import npz_bytes, write_atomically
 from edge.learning.base import Array, OptimizerState, State
 
+CHECKPOINT: Final = "checkpoint.npz"
+"""The file in the directory of a run whose coordinator may crash."""
 _STATE = "state/"
 _OPTIMIZER = "optimizer/"
 _APPLIED = "applied"
 
 
-@dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The model after the last round that was applied, as bytes that nothing else shares."""
+    """The model after the last round that was applied, in a file that is whole at any moment.
 
-    content: bytes
+    Parameters
+    ----------
+    path : where it lies; what is there is kept until something is saved.
+    """
 
-    @classmethod
-    def of(cls, state: State, optimizer_state: OptimizerState, applied: int) -> Checkpoint:
-        """Return the checkpoint of a model after ``applied`` rounds."""
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def save(self, state: State, optimizer_state: OptimizerState, applied: int) -> None:
+        """Keep a model after ``applied`` rounds in place of what was kept before."""
         named: dict[str, Array] = {_APPLIED: np.array(applied)}
         for prefix, arrays in ((_STATE, state), (_OPTIMIZER, optimizer_state)):
             named.update((prefix + name, array) for name, array in arrays.items())
-        file = io.BytesIO()
-        np.savez(file, **named)  # type: ignore[arg-type]  # names are never those of its own arguments
-        return cls(file.getvalue())
+        write_atomically(self._path, npz_bytes(named))
 
     def restore(self) -> tuple[State, OptimizerState, int]:
         """Return what was kept: the model, the state of its optimizer, and how many rounds were applied."""
-        with np.load(io.BytesIO(self.content), allow_pickle=False) as file:
-            named: Mapping[str, Array] = {name: file[name] for name in file.files}
+        with np.load(self._path, allow_pickle=False) as file:
+            named = {name: file[name] for name in file.files}
         found = {
             prefix: {name.removeprefix(prefix): a for name, a in named.items() if name.startswith(prefix)}
             for prefix in (_STATE, _OPTIMIZER)

@@ -86,12 +86,14 @@ class RatingEvaluator:
         if len(seen):
             device = np.full(split.train.n_users, -1, dtype=np.int64)
             device[clients.users] = np.repeat(np.arange(clients.n_clients), clients.counts)
-            groupings = (
+            groupings = [
                 ("all", ("all",), np.zeros(len(seen), dtype=np.int64)),
                 ("class", fleet.names.classes, fleet.device_class[device[seen]].astype(np.int64)),
                 ("network", fleet.names.networks, fleet.network[device[seen]].astype(np.int64)),
-            )
-            yield _Population("seen", part, seen, split.train, query, groupings)
+            ]
+            if len(fleet.names.regions) > 1:
+                groupings.append(("region", fleet.names.regions, fleet.region[device[seen]].astype(np.int64)))
+            yield _Population("seen", part, seen, split.train, query, tuple(groupings))
         never = split.unseen_users if part == "test" else split.validation_users
         unseen = self._sampled(never[query.counts[never] > 0], "unseen")
         if len(unseen):

@@ -127,7 +127,7 @@ def run_assembled(
                 watch = ThresholdWatch(scenario.thresholds, baseline)
                 writer.watch = watch.take
                 observer.on_start(loaded.name, scenario.round_count)
-                training = Training(scenario, assembly, writer, observer, watch)
+                training = Training(scenario, assembly, writer, observer, watch, directory.path)
                 with quiet_collector(), _executor(scenario.compute.workers) as executor:
                     stop = simulate(loaded, assembly, training, executor)
                 status = "finished"

@@ -10,6 +10,7 @@ import math
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from coordinator.actor import ActiveRound
 from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
-from coordinator.checkpoint import Checkpoint
+from coordinator.checkpoint import CHECKPOINT, Checkpoint
 from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.energy import device_energy
 from coordinator.faults.striking import strikes_of
@@ -79,6 +80,7 @@ class Training:
     writer : takes the tables.
     observer : is told about rounds and evaluations.
     watch : knows the thresholds that end a run; ``writer`` tells it what is written.
+    directory : takes the checkpoint of a coordinator that may crash.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Training:
         writer: TableWriter,
         observer: RunObserver,
         watch: ThresholdWatch,
+        directory: Path,
     ) -> None:
         self._scenario = scenario
         self._watch = watch
@@ -108,9 +111,10 @@ class Training:
         """The global parameters."""
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
         self._applied = 0
-        self._crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
-        self._checkpoint = self._save()
+        crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
+        self._checkpoint = Checkpoint(directory / CHECKPOINT) if crashing else None
         """What is left after a crash; kept only where there may be one."""
+        self._save()
         self._down_until_s = -math.inf
         self._crashes: dict[int, list[FaultStrike]] = {}
         """Crashes of the coordinator, by the round that was under way, or was next."""
@@ -171,10 +175,9 @@ class Training:
                 await asyncio.sleep(rounds.interval)
         return StopReason.LAST_ROUND
 
-    def _save(self) -> Checkpoint | None:
-        if not self._crashing:
-            return None
-        return Checkpoint.of(self.state, self._optimizer_state, self._applied)
+    def _save(self) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.save(self.state, self._optimizer_state, self._applied)
 
     def _crash(self, simulation: Simulation, fault: int, down_s: float) -> None:
         """Let the coordinator crash: what is under way is lost, and what it knew but for its checkpoint."""
@@ -262,7 +265,7 @@ class Training:
             self._applied += 1
             if simulation.witness is not None:
                 simulation.witness.applied(number, before, self.state)
-            self._checkpoint = self._save()
+            self._save()
             if not all(np.isfinite(array).all() for array in self.state.values()):
                 stop = StopReason.DIVERGED
             elif algorithm.converged(aggregate) is not None:

@@ -210,6 +210,8 @@ class FaultKind(Section):
     """The stages that it can be pinned to."""
     of_devices: ClassVar[bool] = True
     """Whether it strikes devices, and not the coordinator."""
+    of_links: ClassVar[bool] = False
+    """Whether it befalls links, and may do so beside others in one fault."""
     lasting: ClassVar[bool] = False
     """Whether it can begin with a stage and last for some time."""
 
@@ -235,5 +237,6 @@ class LinkFault(FaultKind):
 
     directed = True
     stages = WITH_FRAMES
+    of_links = True
     lasting = True
     elsewhere = "nothing is sent at it"

@@ -64,7 +64,9 @@ class FaultsOfRun:
                 found = RoundFaults()
             slots = victims(fault, setting, self._fixed.get(number))
             if len(slots) or not fault.kind.of_devices:
-                fault.kind.strike(Strike(fault, number, setting, slots, found))
+                strike = Strike(fault, number, setting, slots, found)
+                for kind in fault.kinds:
+                    kind.strike(strike)
         return found
 
 
@@ -75,9 +77,8 @@ def strikes_of(faults: Sequence[Fault], found: RoundFaults, ids: Ids) -> list[Fa
     made = []
     for number, device, stage in rows:
         fault, struck = faults[number], found.struck[number, slot_of[device], stage]
-        made.append(
-            FaultStrike(fault.name, fault.key, device, stage, struck.first_s, struck.last_s, struck.count)
-        )
+        kind = "+".join(fault.keys)
+        made.append(FaultStrike(fault.name, kind, device, stage, struck.first_s, struck.last_s, struck.count))
     return made
 
 

@@ -43,6 +43,7 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `report.html` | the report: charts and tables of the run in one file that needs no network |
 | `trace.json.gz` | rounds and a sample of devices over simulated time; open it in ui.perfetto.dev |
 | `model.npz` | the final global model, by array name |
+| `checkpoint.npz` | where the coordinator may crash: what it goes on from, model and optimizer |
 | `items.json` | with ratings: the id of each item in the data, or null if generated; the range of ratings |
 
 While it is written the directory is called `….partial`; it takes its name when the run is finished, in

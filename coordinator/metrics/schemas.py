@@ -351,7 +351,9 @@ FAULTS: Final = _schema(
         _field("round", pa.int32(), "", "number of the round"),
         _field("phase", NAME, "", "phase of the scenario"),
         _field("fault", NAME, "", "name of the fault in the scenario"),
-        _field("kind", NAME, "", "the key that says what it does: `vanish`, `slowdown` …"),
+        _field(
+            "kind", NAME, "", "the key that says what it does, `vanish`, `slowdown` …; several joined by `+`"
+        ),
         _field("device", pa.int64(), "", "the device's id; null: the coordinator was struck", nullable=True),
         _field("stage", ENUM, "", "stage at which it was struck; null: at none", nullable=True),
         _field("first_s", pa.float64(), "s", "simulated time at which it was struck first"),

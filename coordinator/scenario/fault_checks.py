@@ -42,13 +42,16 @@ def _phase_problems(scenario: Scenario, fault: Fault) -> Iterator[Problem]:
         return
     sections = dict.fromkeys(scenario.secure_in(phase) for phase in fault.during or phases or [""])
     reached = dict.fromkeys(stage for section in sections for stage in stages_of(section))
+    kinds = list(zip(fault.keys, fault.kinds, strict=True))
     if fault.at_stage not in reached:
         message = f"no device comes to the stage {quoted(fault.at_stage)} there"
-    elif fault.at_stage not in {label(stage) for stage in fault.kind.stages}:
-        message = f"{fault.key} cannot be pinned to {quoted(fault.at_stage)}: {fault.kind.elsewhere}"
     else:
-        return
-    fitting = [label(stage) for stage in ORDER if stage in fault.kind.stages and label(stage) in reached]
+        free = [key for key, kind in kinds if fault.at_stage not in map(label, kind.stages)]
+        if not free:
+            return
+        message = f"{free[0]} cannot be pinned to {quoted(fault.at_stage)}: {dict(kinds)[free[0]].elsewhere}"
+    common = frozenset.intersection(*(kind.stages for _, kind in kinds))
+    fitting = [label(stage) for stage in ORDER if stage in common and label(stage) in reached]
     hint = f"write one of {', '.join(fitting)}" if fitting else "leave it out"
     if fault.at_stage not in STAGE_OF_LABEL:
         hint = did_you_mean(fault.at_stage, fitting) or hint

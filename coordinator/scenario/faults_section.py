@@ -158,7 +158,7 @@ class Victims(_ByClass):
 
 
 class Fault(_Lasting):
-    """Something that goes wrong. Exactly one of the keys from `vanish` on says what.
+    """Something that goes wrong. One of the keys from `vanish` on says what; those of links go together.
 
     It does so in the rounds of some phases, in a stretch of time, or always; at one stage or at all.
     """
@@ -216,14 +216,23 @@ class Fault(_Lasting):
 
     @property
     def key(self) -> str:
-        """The key that says what happens."""
-        return next(name for name in KINDS if getattr(self, name) is not None)
+        """The key that says what happens; the first of several."""
+        return self.keys[0]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys that say what happens."""
+        return tuple(name for name in KINDS if getattr(self, name) is not None)
 
     @property
     def kind(self) -> FaultKind:
-        """What happens."""
-        found: FaultKind = getattr(self, self.key)
-        return found
+        """What happens; the first of several things that befall links."""
+        return self.kinds[0]
+
+    @property
+    def kinds(self) -> tuple[FaultKind, ...]:
+        """All that happens: one thing, or several that befall the same links."""
+        return tuple(getattr(self, name) for name in self.keys)
 
     @model_validator(mode="after")
     def _consistent(self) -> Fault:
@@ -231,13 +240,14 @@ class Fault(_Lasting):
         return self
 
     def _problems(self) -> Iterator[Problem]:
-        written = [name for name in KINDS if getattr(self, name) is not None]
-        if not written:
+        if not self.keys:
             yield Problem((), f"says not what happens; write one of {', '.join(KINDS)}")
             return
-        for name in written[1:]:
-            message = f"a second thing that happens beside {written[0]}; write a fault for each"
-            yield Problem((name,), message, None, of_key=True)
+        first, *others = self.keys
+        for name in others:
+            if not (KINDS[first].of_links and KINDS[name].of_links):
+                message = f"a second thing that happens beside {first}; write a fault for each"
+                yield Problem((name,), message, None, of_key=True)
         kind = self.kind
         if self.at is not None and self.during is not None:
             yield Problem(("at",), "contradicts during; write one of the two", None, of_key=True)
@@ -250,7 +260,8 @@ class Fault(_Lasting):
         if not kind.of_devices and "on" in self.model_fields_set:
             message = f"{self.key} strikes the coordinator; leave it out"
             yield Problem(("on",), message, None, of_key=True)
-        yield from kind.problems(self)
+        for kind in self.kinds:
+            yield from kind.problems(self)
 
 
 KINDS: Final[dict[str, type[FaultKind]]] = {

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import signal
+import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -81,18 +83,21 @@ def run_trial(text: str, name: str) -> Trial:
     loaded = load_text(text, name)
     assembly = assemble(loaded)
     tables, record = TablesInMemory(), Record()
-    watch = ThresholdWatch((), None)
-    training = Training(loaded.scenario, assembly, tables, Unobserved(), watch)
-    first = {name: array.copy() for name, array in training.state.items()}
-    stop: StopReason | None = None
-    error: Exception | None = None
-    try:
-        with _limit(), warnings.catch_warnings():
-            # Nobody reads the warnings of ten thousand runs; one is a bug like any other.
-            warnings.simplefilter("error")
-            stop = simulate(loaded, assembly, training, InlineExecutor(), record)
-    except Exception as caught:
-        error = caught
+    # For the checkpoint of a coordinator that crashes; the run leaves nothing else on disk.
+    with tempfile.TemporaryDirectory(prefix="recfleet-swarm-") as folder:
+        # Thresholds are no promises of the swarm: a scenario that misses one is no bug.
+        watch = ThresholdWatch((), None)
+        training = Training(loaded.scenario, assembly, tables, Unobserved(), watch, Path(folder))
+        first = {name: array.copy() for name, array in training.state.items()}
+        stop: StopReason | None = None
+        error: Exception | None = None
+        try:
+            with _limit(), warnings.catch_warnings():
+                # Nobody reads the warnings of ten thousand runs; one is a bug like any other.
+                warnings.simplefilter("error")
+                stop = simulate(loaded, assembly, training, InlineExecutor(), record)
+        except Exception as caught:
+            error = caught
     return Trial(
         loaded=loaded,
         tables=tables,

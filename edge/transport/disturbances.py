@@ -122,8 +122,11 @@ class FrameFaults:
             and effect.end_s > first_byte_s
             and (effect.delay_s > 0.0 or id(effect) in reaching)
         ]
+        struck: dict[int, float] = {}
         for effect in met:
-            self._note(effect.fault, self._slot, self._stage, max(first_byte_s, effect.start_s))
+            struck.setdefault(effect.fault, max(first_byte_s, effect.start_s))
+        for fault, struck_s in struck.items():
+            self._note(fault, self._slot, self._stage, struck_s)
         return len(met) > 0
 
     def pace(self, conditions: Conditions, rate_bps: float) -> Pace:

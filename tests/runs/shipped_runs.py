@@ -75,6 +75,33 @@ SHORTENED: dict[str, tuple[str, ...]] = {
         "phases[1].rounds=1",
         "phases[2].rounds=1",
     ),
+    "stragglers": (
+        "data.users=120",
+        "rounds.cohort=30",
+        "rounds.quorum=20",
+        "phases[0].rounds=1",
+        "phases[1].rounds=2",
+        "phases[2].rounds=1",
+    ),
+    "secagg_dropout_storm": (
+        "phases=[{name: calm, rounds: 1}, {name: drizzle, rounds: 1}, {name: storm, rounds: 1},"
+        " {name: flood, rounds: 1}, {name: silence, rounds: 1}, {name: after, rounds: 1}]",
+    ),
+    "regional_outage": ("data.users=150", "rounds.cohort=30", "rounds.quorum=20", "rounds.interval=40 s"),
+    "flash_crowd": (
+        "data.users=100",
+        "rounds.cohort=30",
+        "phases=[{name: calm, rounds: 1}, {name: crowd, rounds: 1}, {name: slow, rounds: 1},"
+        " {name: after, rounds: 1}]",
+    ),
+    "subway": ("rounds.cohort=30", "rounds.quorum=20", "phases[0].rounds=1", "phases[1].rounds=3"),
+    "battery_savers": ("rounds.cohort=30", "rounds.quorum=20", "phases[0].rounds=1", "phases[1].rounds=3"),
+    "coordinator_crash": ("rounds.cohort=20", "phases[2].rounds=2"),
+    "poisoned_updates": (
+        "rounds.cohort=30",
+        "phases=[{name: honest, rounds: 1}, {name: not-a-number, rounds: 1}, {name: huge, rounds: 1},"
+        " {name: wrong-way, rounds: 1}, {name: healing, rounds: 1}]",
+    ),
     "distributed_dp": ("data.users=500", "rounds.cohort=60", "rounds.count=2", "privacy.accounting=false"),
 }
 """What makes every scenario that needs no download quick."""

@@ -127,6 +127,16 @@ def test_latency_delays_each_way_and_the_acknowledgements(
     assert late.device["report_end_s"] - late.device["report_start_s"] == pytest.approx(took_s, rel=1e-9)
 
 
+def test_what_befalls_a_link_goes_together(tmp_path: Path, calm: Run) -> None:
+    both = run(tmp_path, "bandwidth: {up: 100 kbit/s}, latency: {mean: 300 ms}, at_stage: report")
+    took_s = leaving_s(calm.frame_bytes("report"), 100e3, RTT_S + 0.6) + small_round_trip_s(UP_BPS) / 2 + 0.3
+    device = both.device
+    assert device["report_end_s"] - device["report_start_s"] == pytest.approx(took_s, rel=1e-9)
+    assert [(row["kind"], row["stage"], row["count"]) for row in both.faults] == [
+        ("bandwidth+latency", "report", 1)
+    ]
+
+
 def test_jitter_has_its_mean(tmp_path: Path) -> None:
     fault = "faults: [{name: it, latency: {mean: 1 s, jitter: 500 ms}, direction: up, at_stage: invite}]\n"
     base = SMALL.replace("count: 3, cohort: 20", "count: 20, cohort: 100")

@@ -14,14 +14,21 @@ from coordinator.scenario.load import load
 
 NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
 QUICK = (
+    "battery_savers",
+    "coordinator_crash",
     "fedmmf_shielded",
     "fedmmf_synthetic",
+    "flash_crowd",
     "iot_gateways",
     "on_device_inference",
     "persistent_factors",
+    "poisoned_updates",
     "quickstart",
+    "regional_outage",
     "secagg_basic",
     "secagg_vs_plain_vs_ckks",
+    "stragglers",
+    "subway",
     "uk_rural",
 )
 
@@ -46,6 +53,8 @@ def run_shipped(name: str, folder: Path) -> RunOutcome:
 
 def test_all_are_here() -> None:
     assert {
+        "battery_savers",
+        "coordinator_crash",
         "distributed_dp",
         "fedmmf_high_order",
         "fedmmf_lastfm",
@@ -53,6 +62,7 @@ def test_all_are_here() -> None:
         "fedmmf_shielded",
         "fedmmf_synthetic",
         "fedmmf_two_order",
+        "flash_crowd",
         "iot_gateways",
         "linear_regression_10x5",
         "million_dormant",
@@ -60,11 +70,16 @@ def test_all_are_here() -> None:
         "movielens_1m",
         "on_device_inference",
         "persistent_factors",
+        "poisoned_updates",
         "quickstart",
+        "regional_outage",
         "secagg_active",
         "secagg_basic",
+        "secagg_dropout_storm",
         "secagg_dropouts",
         "secagg_vs_plain_vs_ckks",
+        "stragglers",
+        "subway",
         "uk_rural",
         "unseen_users",
     } <= set(NAMES)
@@ -106,6 +121,30 @@ def test_the_others_keep_their_promises(name: str, tmp_path: Path) -> None:
     outcome = run_shipped(name, tmp_path)
     assert [str(verdict) for verdict in outcome.verdicts if not verdict.held] == []
     assert (outcome.status, outcome.exit_code) == ("finished", ExitCode.HELD)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "missed"),
+    [
+        ("stragglers", "rounds.over_select=100%", "round.duration{phase=slowdown}: p95 < 2 s"),
+        ("regional_outage", "rounds.over_select=100%", "round.completed: rate == 100%"),
+        ("subway", "rounds.over_select=110%", "round.duration{phase=rush-hour}: p95 < 5 s"),
+        ("battery_savers", "rounds.over_select=100%", "round.duration{phase=cold}: p95 < 3 s"),
+        ("poisoned_updates", "privacy=null", "model.rmse: last <= 1.03 * baseline"),
+    ],
+)
+def test_what_keeps_a_promise_among_faults_is_needed(
+    name: str, setting: str, missed: str, tmp_path: Path
+) -> None:
+    file = SCENARIOS / f"{name}.yaml"
+    assert missed in [str(threshold) for threshold in load(file).scenario.thresholds]
+    metric, promise = missed.split(": ")
+    # This promise alone: the baseline has to hold the others, and would not.
+    loaded = load(file, [setting, "thresholds=null", f'thresholds={{"{metric}": ["{promise}"]}}'])
+    outcome = run_scenario(loaded, target=tmp_path / name, observer=Silent())
+    (verdict,) = outcome.verdicts
+    assert (str(verdict.threshold), verdict.held) == (missed, False)
+    assert verdict.value is not None
 
 
 def test_the_quickstart_shows_drops_and_over_selection(tmp_path: Path) -> None:
