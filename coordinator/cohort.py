@@ -220,6 +220,9 @@ class SimulatedCohort:
             if self.faults.links:
                 links.disturbances = Disturbances(self.faults.links, self.faults.note)
             plain[self.faults.meeting_invitations(now_s, arrivals)] = False
+        if simulation.faults.crashing:
+            # A crash breaks off the invitations that are on their way.
+            plain[:] = False
         followed = arrives & ~plain
         self._record_invitations(invitation, ~followed, arrives, arrival_s)
         for slot in np.flatnonzero(reachable & ~reaches).tolist():

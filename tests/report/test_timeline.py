@@ -47,6 +47,9 @@ def lanes_of(directory: Path) -> Lanes:
                 for stage in ((Stage.COMPUTE, Stage.REPORT) if name == "both" else (Stage.COMPUTE,))
             ]
             writer.write_faults(fault_batch(number, phase, strikes))
+        # The coordinator can crash once more while the last devices come to their end.
+        after = FaultStrike("too late", "coordinator_crash", None, None, 600.0, 600.0, 1)
+        writer.write_faults(fault_batch(6, "after", [after]))
         writer.finish()
     (directory / "scenario.resolved.yaml").write_text(SCENARIO, encoding="utf-8")
     section = timeline(view_of(open_run(directory), "run"))
@@ -65,6 +68,7 @@ def lanes_of(directory: Path) -> Lanes:
         ("idle", []),
         ("crash", [(20, 20)]),
         ("forgotten", [(60, 20)]),
+        ("too late", []),
         ("abandoned", [(60, 20)]),
     ],
 )
@@ -95,6 +99,7 @@ def test_the_table_says_what_the_faults_are_and_did(tmp_path: Path) -> None:
     assert rows["idle"] == ("never", "", "at 1 h; vanish")
     assert rows["crash"] == ("round 2", "struck 1 ×", "at 210 s; coordinator crash after 2 s")
     assert rows["forgotten"] == ("round 4", "struck 1 device round, 1 ×", "")
+    assert rows["too late"] == ("after the last round", "", "")
     assert rows["storm"] == ("rounds 3–4", "took 2 min", "")
 
 

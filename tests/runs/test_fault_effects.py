@@ -449,6 +449,17 @@ def test_outside_its_time_a_fault_changes_nothing(kind: str, tmp_path: Path) -> 
     assert {name for columns in differing_columns(before, after).values() for name in columns} == set()
 
 
+def test_a_crash_breaks_off_an_invitation_on_its_way(calm: Run, tmp_path: Path) -> None:
+    arrives_s = next(row["end_s"] for row in calm.events if row["kind"] == "invited")
+    crash_s = round(arrives_s / 2, 6)
+    found = run(tmp_path, f"coordinator_crash: {{}}, at: {crash_s} s, for: 1 s")
+    row = found.device
+    assert (row["outcome"], row["stage"], row["reason"]) == ("dropped", "invite", "coordinator-crash")
+    (invited,) = (row for row in found.events if row["kind"] == "invited" and row["round"] == 1)
+    assert (invited["fate"], invited["end_s"]) == ("lost", pytest.approx(crash_s))
+    assert row["delivered_bytes"] == 0
+
+
 def test_mains_power_cannot_be_drained(tmp_path: Path) -> None:
     base = SMALL.replace("global_android_2024", "iot_gateways")
     calm, drained = run(tmp_path, base=base), run(tmp_path, "battery_drain: {level: 0%}", base=base)

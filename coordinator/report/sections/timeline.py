@@ -41,6 +41,7 @@ class FaultLane:
     devices : int64 [rounds], how many devices it struck; the coordinator is none.
     times : int64 [rounds], how often it struck.
     what : its settings, in words.
+    late : whether it struck after the last round, too, as a crash of the coordinator can.
     """
 
     name: str
@@ -48,6 +49,7 @@ class FaultLane:
     devices: Wholes
     times: Wholes
     what: str
+    late: bool
 
 
 def fault_lanes(view: RunView) -> list[FaultLane]:
@@ -66,12 +68,13 @@ def fault_lanes(view: RunView) -> list[FaultLane]:
     at = np.searchsorted(rounds, strikes.numbers["round"])
     lanes = []
     for name, what in written.items():
-        mine = strikes.equal("fault", name)
+        struck = strikes.equal("fault", name)
+        mine = struck & (at < len(rounds))
         is_device = mine & ~np.isnan(strikes.numbers["device"].astype(np.float64))
         pairs = np.unique(np.stack((at[is_device], strikes.numbers["device"][is_device])), axis=1)
         devices = np.bincount(pairs[0].astype(np.int64), minlength=len(rounds))
         times = np.bincount(at[mine], strikes.numbers["count"][mine], minlength=len(rounds)).astype(np.int64)
-        lanes.append(FaultLane(name, times > 0, devices, times, what))
+        lanes.append(FaultLane(name, times > 0, devices, times, what, bool((struck & ~mine).any())))
     return lanes
 
 
@@ -142,7 +145,13 @@ def timeline(view: RunView) -> Section | None:
         where = "; ".join(_rounds(numbers, first, last) for first, last in stretches)
         figures = f"struck {_struck(fault, 0, n - 1)}" if stretches else ""
         rows.append(
-            (Cell("fault"), Cell(fault.name), Cell(where or "never"), Cell(figures), Cell(fault.what))
+            (
+                Cell("fault"),
+                Cell(fault.name),
+                Cell(where or ("after the last round" if fault.late else "never")),
+                Cell(figures),
+                Cell(fault.what),
+            )
         )
     if abandoned.any():
         ended = tuple(
