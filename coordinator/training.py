@@ -259,9 +259,10 @@ class Training:
         if completed:
             aggregate = self._aggregate(active, number, simulation.witness)
             before = self.state
-            self.state, self._optimizer_state = algorithm.server_update(
-                self.state, self._optimizer_state, aggregate, self._applied
-            )
+            with np.errstate(over="ignore", invalid="ignore"):  # a model that diverges ends the run, by name
+                self.state, self._optimizer_state = algorithm.server_update(
+                    self.state, self._optimizer_state, aggregate, self._applied
+                )
             self._applied += 1
             if simulation.witness is not None:
                 simulation.witness.applied(number, before, self.state)
@@ -386,7 +387,8 @@ class Training:
     def _evaluate(self, number: int, now_s: float) -> bool:
         """Evaluate the model after round ``number``; return whether the scenario's target is reached."""
         self._evaluated_at = number
-        values = self._evaluator.evaluate(self.state)
+        with np.errstate(over="ignore", invalid="ignore"):  # what a model that has run away is worth
+            values = self._evaluator.evaluate(self.state)
         phase = self._scenario.phase_at(max(number - 1, 0), now_s)
         self._writer.write_evaluations(evaluation_batch(number, phase, now_s, values))
         self._observer.on_evaluation(number, values)
