@@ -187,6 +187,7 @@ class Training:
         strike = FaultStrike(section.name, section.key, None, None, now_s, now_s, 1)
         self._crashes.setdefault(self._rounds_run + 1, []).append(strike)
         simulation.coordinator.crash()
+        simulation.fleet.connected[:] = False
         for _, cohort in sorted(self._cohorts.items()):
             cohort.crash()
         assert self._checkpoint is not None

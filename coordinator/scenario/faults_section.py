@@ -257,7 +257,7 @@ class Fault(_Lasting):
         if self.direction is not None and not kind.directed:
             message = f"{self.key} has no direction; leave it out"
             yield Problem(("direction",), message, None, of_key=True)
-        if not kind.of_devices and "on" in self.model_fields_set:
+        if not kind.of_devices and self.on != Victims():
             message = f"{self.key} strikes the coordinator; leave it out"
             yield Problem(("on",), message, None, of_key=True)
         for kind in self.kinds:

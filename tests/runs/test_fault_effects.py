@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from by_hand import DOWN_BPS, RTT_S, UP_BPS, leaving_s, small_round_trip_s
 from run_helpers import SMALL, rows_of, run_text
-from secure_helpers import differing_columns
+from secure_helpers import differing_columns, secure
 from test_hand_computed_round import SCENARIO, hand_computed_compute_s
 
 from coordinator.runner import RunOutcome
+from coordinator.scenario.errors import ScenarioError
 
 Rows = list[dict[str, Any]]
 SYN_BYTES = 60
@@ -365,6 +366,22 @@ def test_an_update_that_is_no_number_is_refused(tmp_path: Path, calm: Run) -> No
     assert not bad.weights["weights"].any()
 
 
+def test_poison_in_a_secure_sum(tmp_path: Path) -> None:
+    base = secure("mode: secagg", data="source: synthetic-ratings, users: 12, items: 40, ratings_per_user: 9")
+    healthy = run(tmp_path, base=base)
+    refused = run(tmp_path, "poisoned_updates: {kind: nan}, on: {devices: [3, 7]}", base=base)
+    assert {row["device"]: row["reason"] for row in refused.devices if row["outcome"] == "failed"} == {
+        3: "not-finite",
+        7: "not-finite",
+    }
+    assert (refused.rounds[0]["completed"], refused.rounds[0]["secagg_sum_error"]) == (10, 0)
+    # A huge update is in the sum, exactly, as far as the clip of each element lets it be.
+    huge = run(tmp_path, "poisoned_updates: {kind: huge-norm}, on: {devices: [3]}", base=base)
+    assert (huge.rounds[0]["completed"], huge.rounds[0]["secagg_sum_error"]) == (12, 0)
+    assert healthy.rounds[0]["clipped_fraction"] == 0.0
+    assert 0.0 < huge.rounds[0]["clipped_fraction"] <= 1 / 12
+
+
 # -- the coordinator ---------------------------------------------------------------------------------------
 
 
@@ -403,12 +420,19 @@ def test_a_crash_loses_the_round_and_nothing_else(stage: str, tmp_path: Path, ca
 
 
 def test_a_crash_between_rounds_delays_the_next(tmp_path: Path, calm: Run) -> None:
-    base = SCENARIO.replace("rounds: {", "rounds: {interval: 10 s, ")
+    base = SCENARIO.replace("rounds: {", "rounds: {interval: 10 s, ") + "connection: {keep_alive: true}\n"
     at_s = calm.rounds[0]["end_s"] + 5
     crashed = run(tmp_path, f"coordinator_crash: {{}}, at: {at_s!r} s, for: 30 s", rounds=2, base=base)
     assert [row["outcome"] for row in crashed.rounds] == ["completed", "completed"]
     assert crashed.rounds[1]["start_s"] == pytest.approx(at_s + 30, rel=1e-12)
     assert [row["round"] for row in crashed.faults] == [2]
+    # Idle connections are gone, too: they are opened again.
+    calmer = run(tmp_path, rounds=2, base=base)
+    opened = [
+        [row["tcp_ip_bytes"] for row in found.events if row["kind"] == "invited"]
+        for found in (crashed, calmer)
+    ]
+    assert opened[0][1] == opened[0][0] == opened[1][0] > opened[1][1]
 
 
 def test_a_crash_at_a_stage_of_every_round_of_a_phase(tmp_path: Path) -> None:
@@ -425,6 +449,21 @@ def test_a_crash_after_the_last_round_is_told_of(tmp_path: Path, calm: Run) -> N
     crashed = run(tmp_path, f"coordinator_crash: {{}}, at: {at_s!r} s, for: 30 s")
     assert [(row["round"], row["first_s"]) for row in crashed.faults] == [(2, at_s)]
     assert crashed.device["outcome"] == "completed"
+
+
+# -- whom it cannot strike ---------------------------------------------------------------------------------
+
+
+def test_a_device_that_the_data_does_not_have(tmp_path: Path) -> None:
+    lines = [f"{user},{item},{1 + (user + item) % 5},0" for user in range(8) for item in range(12)]
+    (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "\n".join(lines) + "\n")
+    text = SMALL.replace(
+        "{source: synthetic-ratings, users: 120, items: 150, ratings_per_user: 12}",
+        f"{{source: movielens-csv, path: {tmp_path}, split: {{kind: ratio, test: 20%}}}}",
+    ).replace("cohort: 20", "cohort: 4")
+    faults = "faults: [{name: it, blackout: {}, on: {devices: [0, 8]}}]\n"
+    with pytest.raises(ScenarioError, match=r"on\.devices\[1\]: there is no device 8; the last of 8 is 7"):
+        run_text(tmp_path, text + faults)
 
 
 # -- what a fault does not touch ---------------------------------------------------------------------------

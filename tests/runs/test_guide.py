@@ -9,6 +9,7 @@ import pytest
 from run_helpers import SCENARIOS, Silent, rows_of, run_text
 
 from coordinator.runner import run_scenario
+from coordinator.scenario.faults_section import KINDS
 from coordinator.scenario.load import load
 
 GUIDE = (SCENARIOS.parent / "docs" / "guide.md").read_text(encoding="utf-8")
@@ -49,6 +50,23 @@ def test_the_second_question_adds_up(folder: Path) -> None:
     assert max(down, key=lambda stage: down[stage]) == "download"
     assert max(up, key=lambda stage: up[stage]) == "report"
     assert down["compute"] == up["compute"] == 0
+
+
+def test_the_timeline_that_is_explained_is_valid(tmp_path: Path) -> None:
+    page = (SCENARIOS.parent / "docs" / "timeline.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    text = (SCENARIOS / "secagg_basic.yaml").read_text()
+    file = tmp_path / "explained.yaml"
+    file.write_text(text[: text.index("thresholds:")] + block)
+    scenario = load(file, ["rounds.count=null"]).scenario
+    assert [phase.name for phase in scenario.phases] == ["calm", "storm", "after"]
+    assert [fault.key for fault in scenario.faults] == ["slowdown", "blackout", "vanish"]
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    explained = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(explained) == sorted(KINDS)
+    named = [f"{name}.yaml" for row in rows for name in re.findall(r"`(\w+)\.yaml`", row)]
+    assert len(named) == 8
+    assert all((SCENARIOS / name).is_file() for name in named)
 
 
 def test_the_thresholds_of_the_guide_are_valid(tmp_path: Path) -> None:

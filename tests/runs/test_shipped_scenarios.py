@@ -9,8 +9,11 @@ from shipped_runs import NEEDS_DATA
 
 from coordinator.exit_codes import ExitCode
 from coordinator.runner import RunOutcome, run_scenario
+from coordinator.scenario.dump import dump_resolved
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
+from coordinator.scenario.schema import Scenario
+from device_profiles.documents import parse_document
 
 NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
 QUICK = (
@@ -91,6 +94,9 @@ def test_it_loads_and_says_what_it_is_for(name: str) -> None:
     assert scenario.title
     assert scenario.description
     assert len(scenario.thresholds) >= 3
+    # What a run leaves beside its tables can be run again.
+    again = Scenario.model_validate(parse_document(dump_resolved(scenario), "resolved").root)
+    assert again == scenario
 
 
 @pytest.mark.parametrize("name", sorted(NEEDS_DATA))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from scenario_files import BASE, with_line, with_lines_after, write_files
 
 from coordinator.scenario.dump import dump_resolved, scenario_hash
+from coordinator.scenario.faults_section import KINDS
 from coordinator.scenario.load import LoadedScenario, ScenarioError, load
 from coordinator.scenario.model import sections_of
 from coordinator.scenario.rounds_section import Rounds
@@ -109,7 +110,41 @@ def test_everything_can_be_written(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", [BASE, FULL])
+FAULTS = (
+    "vanish: {}, at_stage: compute, during: [warm-up, rest]",
+    "vanish: {}, at: 5 s, for: 1.5 h",
+    "slowdown: {factor: 1.5}, on: {slowest: 5%}",
+    "bandwidth: {up: 128 kbit/s}, latency: {mean: 300 ms, jitter: 80 ms}, loss: {probability: 1%}",
+    "bandwidth: {scale: 33.3%}, direction: down",
+    "blackout: {}, at_stage: report, for: 7 s, on: {network: dsl, fraction: 0.123456789}",
+    "flapping: {period: 1 min, up: 33%}, on: {devices: [3, 1], fixed: true}",
+    "reset: {probability: 5%}, direction: up",
+    "reset: {}, at_stage: acknowledge",
+    "late: {by: 4 s}",
+    "duplicate: {}",
+    "reorder: {}",
+    "corrupt: {probability: 0.1%}, during: rest",
+    "battery_drain: {level: 5%}, on: {class: sbc_pi4}",
+    "memory_pressure: {factor: 50%}",
+    "clock_skew: {ahead: 3 s}",
+    "clock_skew: {behind: 3 s}",
+    "flash_crowd: {after: 20 ms}, at_stage: report",
+    "poisoned_updates: {kind: sign-flip, scale: 3}",
+    "coordinator_slow: {handling: 10 us}",
+    "coordinator_crash: {}, at: 1 d, for: 3 s",
+    "coordinator_crash: {}, at_stage: invite, for: 3 s",
+)
+STRUCK = FULL + "faults:\n" + "".join(
+    f"  - {{name: f{number}, {inside}}}\n" for number, inside in enumerate(FAULTS)
+)  # fmt: skip
+
+
+def test_every_kind_of_fault_is_written_out() -> None:
+    scenario = Scenario.model_validate(parse_document(STRUCK, "struck").root)
+    assert {key for fault in scenario.faults for key in fault.keys} == set(KINDS)
+
+
+@pytest.mark.parametrize("text", [BASE, FULL, STRUCK])
 def test_the_flattened_scenario_loads_to_an_equal_one(text: str, tmp_path: Path) -> None:
     scenario = loaded(tmp_path, text).scenario
     again = reloaded(scenario)

@@ -15,7 +15,7 @@ from coordinator.swarm.views import columns, rows
 from coordinator.training import StopReason
 from edge.device.simulated import SimulatedDevice
 from edge.messages import Acknowledge
-from edge.vocabulary import Fate, Outcome, Reason, RoundOutcome, Stage, label
+from edge.vocabulary import EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, label
 
 _STATE_OF_STAGE = {stage: state for state, stage in STAGE_OF_STATE.items()}
 _BITS = 1e-6
@@ -150,12 +150,13 @@ def one_round_at_a_time(trial: Trial) -> Iterator[str]:
     """Check that no device is at work for a round before it is done with the one before."""
     busy_until: dict[int, tuple[float, int]] = {}
     spans: dict[tuple[int, int], list[float]] = {}
-    names = ("round", "device", "slot", "end_s", "start_s", "fate")
-    for number, device, slot, end_s, start_s, fate in zip(
+    names = ("round", "device", "slot", "kind", "end_s", "start_s", "fate")
+    for number, device, slot, kind, end_s, start_s, fate in zip(
         *columns(trial.tables, "events", *names).values(), strict=True
     ):
-        # A frame that is sent in vain finds nobody at work.
-        if slot < 0 or fate == label(Fate.LOST):
+        # A frame that is sent in vain finds nobody at work; pauses between attempts to connect are noted
+        # beforehand, and a crash of the coordinator cuts them short.
+        if slot < 0 or fate == label(Fate.LOST) or kind == label(EventKind.RETRY):
             continue
         span = spans.setdefault((number, device), [start_s, end_s])
         span[0], span[1] = min(span[0], start_s), max(span[1], end_s)
