@@ -50,7 +50,8 @@ VERBS: Final[Mapping[str, Verb]] = {
     ),
     "compare": Verb("coordinator.cli.compare:compare", "Compare the figures of runs, with intervals."),
     "swarm": Verb(
-        "coordinator.cli.swarm:swarm", "Run random scenarios with random faults and check what must hold."
+        "coordinator.cli.swarm:swarm",
+        "Make random scenarios with random faults, run them, and check that what must hold does.",
     ),
     "diff": Verb("coordinator.cli.runs:diff", "Say whether two runs are identical, or where they part."),
     "report": Verb(

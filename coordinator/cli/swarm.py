@@ -12,12 +12,14 @@ from typing import Final
 import click
 
 from coordinator.cli.consoles import console
+from coordinator.cli.options import junit_option
 from coordinator.cli.refusals import refusals
+from coordinator.cli.termination import termination_interrupts
 from coordinator.exit_codes import ExitCode
-from coordinator.run_directory import write_atomically
+from coordinator.junit import write_junit
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
 from coordinator.swarm.failures import Kept, judge_file, keep
-from coordinator.swarm.report import failure_lines, junit, progress_line, render
+from coordinator.swarm.report import failure_lines, progress_line, render, suite_of
 from coordinator.swarm.workers import started
 
 _SCENARIOS: Final = 500
@@ -52,9 +54,7 @@ _MOST_KEPT: Final = 5
     metavar="DIR",
     help="Folder for the scenario files of failures; made when there is one.",
 )
-@click.option(
-    "--junit", "junit_file", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML."
-)
+@junit_option
 @refusals()
 def swarm(
     *,
@@ -97,10 +97,13 @@ def swarm(
         keep_going=keep_going or bool(only),
         thorough=bool(only),
     )
-    found = run_campaign(plan, _progress())
+    with termination_interrupts():
+        found = run_campaign(plan, _progress())
     console().print(render(found))
     if junit_file is not None:
-        write_atomically(junit_file, junit(seed, found).encode())
+        write_junit(junit_file, [suite_of(seed, found)])
+    if found.interrupted:
+        return int(ExitCode.INTERRUPTED)
     if not found.failures:
         return int(ExitCode.HELD)
     for line in failure_lines(seed, _kept(seed, found, out, small=minimise)):

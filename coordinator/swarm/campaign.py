@@ -51,6 +51,7 @@ class Findings:
     coverage : what they covered, together.
     wall_s : how long it took.
     busy_s : how long the scenarios took, added up over processes.
+    interrupted : whether it was ended before its time.
     """
 
     scenarios: int = 0
@@ -59,6 +60,7 @@ class Findings:
     coverage: Coverage = field(default_factory=Counter)
     wall_s: float = 0.0
     busy_s: float = 0.0
+    interrupted: bool = False
 
     @property
     def per_minute(self) -> float:
@@ -82,24 +84,28 @@ class _Campaign:
         plan, found = self._plan, self._found
         # A run is repeated by another process than its own; where there is one only, by a second.
         with started(plan.workers) as workers, started(int(plan.workers == 1), plan.workers) as second:
-            idle = [*workers, *second]
-            judges = {worker.number for worker in workers}
-            by_connection: dict[Any, Worker] = {worker.connection: worker for worker in idle}
-            while True:
-                idle = [worker for worker in idle if not self._give(worker, judges)]
-                if not self._asked:
-                    break
-                busy = [
-                    worker.connection for worker in by_connection.values() if worker.number in self._asked
-                ]
-                for connection in wait(busy):
-                    worker = by_connection[connection]
-                    self._take(worker)
-                    idle.append(worker)
-                found.wall_s = time.monotonic() - self._start_s
-                self._progress(found)
+            try:
+                self._run([*workers, *second], {worker.number for worker in workers})
+            except KeyboardInterrupt:
+                found.interrupted = True
         found.wall_s = time.monotonic() - self._start_s
         return found
+
+    def _run(self, workers: list[Worker], judges: set[int]) -> None:
+        """Keep all workers at work until there is nothing left; only ``judges`` are given new scenarios."""
+        by_connection: dict[Any, Worker] = {worker.connection: worker for worker in workers}
+        idle = workers
+        while True:
+            idle = [worker for worker in idle if not self._give(worker, judges)]
+            if not self._asked:
+                break
+            busy = [one.connection for one in workers if one.number in self._asked]
+            for connection in wait(busy):
+                worker = by_connection[connection]
+                self._take(worker)
+                idle.append(worker)
+            self._found.wall_s = time.monotonic() - self._start_s
+            self._progress(self._found)
 
     def _give(self, worker: Worker, judges: set[int]) -> bool:
         """Give a worker something to do; return whether there was anything."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
 
 from rich.console import Group
 from rich.table import Table
 
+from coordinator.junit import Case, Suite
 from coordinator.swarm.campaign import Findings
 from coordinator.swarm.coverage import KINDS, MODES, PARTS, STAGES, Coverage
 from coordinator.swarm.failures import Kept, replay_command
@@ -70,24 +70,15 @@ def failure_lines(seed: int, kept: Sequence[Kept]) -> Iterator[str]:
         yield f"    {'minimised' if one.minimised else 'its scenario'}: {one.command}"
 
 
-def junit(seed: int, found: Findings) -> str:
-    """Return the findings as JUnit XML: a test case for each invariant."""
+def suite_of(seed: int, found: Findings) -> Suite:
+    """Return the test suite of a swarm: a test case for each invariant."""
     cases = []
     for name in NAMES:
         failures = [
-            f"scenario {index}: {one.message}\n{replay_command(seed, index)}"
+            f"scenario {index}: {one.message} (replay it with: {replay_command(seed, index)})"
             for index, violations in sorted(found.failures.items())
             for one in violations
             if one.invariant == name
         ]
-        inside = ""
-        if failures:
-            first = quoteattr(failures[0].partition("\n")[0])
-            inside = f"<failure message={first}>{escape(chr(10).join(failures))}</failure>"
-        cases.append(f'  <testcase classname="swarm" name="{name}">{inside}</testcase>\n')
-    failed = sum("<failure" in case for case in cases)
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        f'<testsuite name="swarm seed {seed}" tests="{len(cases)}" failures="{failed}" '
-        f'time="{found.wall_s:.3f}">\n{"".join(cases)}</testsuite>\n'
-    )
+        cases.append(Case(name, "; ".join(failures) if failures else None))
+    return Suite(f"swarm, seed {seed}", "swarm", tuple(cases))

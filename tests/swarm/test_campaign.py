@@ -9,11 +9,12 @@ import pytest
 from swarm_helpers import PLAIN
 
 from coordinator.cli.consoles import console
+from coordinator.junit import junit_xml
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
 from coordinator.swarm.coverage import KINDS, MODES, PARTS, STAGES
 from coordinator.swarm.generator import document, text_of
 from coordinator.swarm.invariants.base import Violation
-from coordinator.swarm.report import NAMES, junit, progress_line, render
+from coordinator.swarm.report import NAMES, progress_line, render, suite_of
 from coordinator.swarm.trial import run_trial
 from coordinator.swarm.verdict import digest_of, judge, judge_text
 from coordinator.swarm.workers import Digest, Judge, WorkerError, started
@@ -109,9 +110,19 @@ def test_findings_as_a_terminal_and_as_junit_show_them() -> None:
     assert (
         "2 scenarios in 3 s, 40 a minute (1 of them repeated in another process): 2 failed" in captured.get()
     )
-    root = ElementTree.fromstring(junit(1, found))
-    assert root.attrib["failures"] == "1"
-    assert [case.attrib["name"] for case in root] == list(NAMES)
-    (failure,) = root.iter("failure")
-    assert failure.attrib["message"] == 'scenario 7: a <bug> & "more"'
-    assert "recfleet swarm --seed 1 --only 9" in str(failure.text)
+    (suite,) = ElementTree.fromstring(junit_xml([suite_of(1, found)]))
+    assert suite.attrib["failures"] == "1"
+    assert [case.attrib["name"] for case in suite] == list(NAMES)
+    (failure,) = suite.iter("failure")
+    assert 'scenario 7: a <bug> & "more"' in failure.attrib["message"]
+    assert "recfleet swarm --seed 1 --only 9" in failure.attrib["message"]
+
+
+def test_an_interrupted_swarm_tells_what_it_has_found() -> None:
+    def interrupt(found: Findings) -> None:
+        if found.scenarios == 3:
+            raise KeyboardInterrupt
+
+    found = run_campaign(Plan(seed=1, indices=itertools.count()), interrupt)
+    assert found.interrupted
+    assert found.scenarios == 3
