@@ -83,11 +83,10 @@ def run_trial(text: str, name: str) -> Trial:
     loaded = load_text(text, name)
     assembly = assemble(loaded)
     tables, record = TablesInMemory(), Record()
-    # For the checkpoint of a coordinator that crashes; the run leaves nothing else on disk.
-    with tempfile.TemporaryDirectory(prefix="recfleet-swarm-") as folder:
+    with _folder(loaded) as folder:
         # Thresholds are no promises of the swarm: a scenario that misses one is no bug.
         watch = ThresholdWatch((), None)
-        training = Training(loaded.scenario, assembly, tables, Unobserved(), watch, Path(folder))
+        training = Training(loaded.scenario, assembly, tables, Unobserved(), watch, folder)
         first = {name: array.copy() for name, array in training.state.items()}
         stop: StopReason | None = None
         error: Exception | None = None
@@ -108,6 +107,16 @@ def run_trial(text: str, name: str) -> Trial:
         stop=stop,
         error=error,
     )
+
+
+@contextlib.contextmanager
+def _folder(loaded: LoadedScenario) -> Iterator[Path]:
+    """Give a coordinator that may crash a folder for its checkpoint; a run leaves nothing else on disk."""
+    if all(fault.coordinator_crash is None for fault in loaded.scenario.faults):
+        yield Path()
+        return
+    with tempfile.TemporaryDirectory(prefix="recfleet-swarm-") as folder:
+        yield Path(folder)
 
 
 @contextlib.contextmanager
