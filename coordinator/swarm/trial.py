@@ -9,7 +9,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -73,14 +73,22 @@ class Trial:
         return hashlib.blake2b(self.tables.digest().encode() + model, digest_size=16).hexdigest()
 
 
-def run_trial(text: str, name: str) -> Trial:
+def run_trial(text: str, name: str, *, batch: int | None = None) -> Trial:
     """Run the scenario in ``text``; what a run raises is kept, what is wrong with the scenario raised.
+
+    Parameters
+    ----------
+    text, name : of the scenario.
+    batch : devices that compute together, in place of the scenario's ``compute.batch``.
 
     Raises
     ------
     ScenarioError : the text is no valid scenario.
     """
     loaded = load_text(text, name)
+    if batch is not None:
+        compute = loaded.scenario.compute.model_copy(update={"batch": batch})
+        loaded = replace(loaded, scenario=loaded.scenario.model_copy(update={"compute": compute}))
     assembly = assemble(loaded)
     tables, record = TablesInMemory(), Record()
     with _folder(loaded) as folder:
