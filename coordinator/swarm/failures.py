@@ -87,8 +87,7 @@ def judge_file(path: Path, worker: Worker) -> tuple[Violation, ...]:
     ------
     ScenarioError : the file cannot be read, or holds no valid scenario.
     """
-    load(path)
-    text = path.read_text(encoding="utf-8")
+    text = load(path).resolved
     worker.ask(Digest(text))
     verdict = judge_text(text)
     elsewhere = worker.answer()
