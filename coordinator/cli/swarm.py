@@ -18,7 +18,7 @@ from coordinator.cli.termination import termination_interrupts
 from coordinator.exit_codes import ExitCode
 from coordinator.junit import write_junit
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
-from coordinator.swarm.failures import Kept, judge_file, keep
+from coordinator.swarm.failures import PROCESSES, Kept, judge_file, keep
 from coordinator.swarm.report import failure_lines, progress_line, render, suite_of
 from coordinator.swarm.workers import started
 
@@ -132,13 +132,13 @@ def _kept(seed: int, found: Findings, out: Path, *, small: bool) -> list[Kept]:
     ]
     firsts = {violation.invariant: (index, violation) for index, violation in reversed(failures)}
     chosen = sorted(firsts.values(), key=failures.index)[:_MOST_KEPT]
-    with started(1) as workers:
-        return [keep(seed, index, violation, out, workers[0], small=small) for index, violation in chosen]
+    with started(PROCESSES) as workers:
+        return [keep(seed, index, violation, out, workers, small=small) for index, violation in chosen]
 
 
 def _replay(path: Path) -> int:
-    with started(1) as workers:
-        violations = judge_file(path, workers[0])
+    with started(PROCESSES) as workers:
+        violations = judge_file(path, workers)
     for violation in violations:
         click.echo(f"{path}: {violation.invariant} does not hold: {violation.message}")
     if violations:

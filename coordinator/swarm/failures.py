@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from coordinator.run_directory import write_atomically
 from coordinator.scenario.load import load
@@ -12,8 +14,12 @@ from coordinator.swarm.generator import Document, document, text_of
 from coordinator.swarm.invariants.base import Violation
 from coordinator.swarm.invariants.registry import REPLAYS
 from coordinator.swarm.minimise import Fails, minimise
-from coordinator.swarm.verdict import VALID, digests_of, fails_alike, judge_text
+from coordinator.swarm.verdict import VALID, fails_alike, judge_text
 from coordinator.swarm.workers import Digest, Worker
+
+
+PROCESSES: Final = 3
+"""Processes that a run is repeated in where it has to be the same; the order of a set may agree in two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,9 @@ def replay_command(seed: int, index: int) -> str:
     return f"recfleet swarm --seed {seed} --only {index}"
 
 
-def keep(seed: int, index: int, violation: Violation, folder: Path, worker: Worker, *, small: bool) -> Kept:
+def keep(
+    seed: int, index: int, violation: Violation, folder: Path, workers: Sequence[Worker], *, small: bool
+) -> Kept:
     """Write the scenario in which an invariant fails, and return where.
 
     Parameters
@@ -44,16 +52,17 @@ def keep(seed: int, index: int, violation: Violation, folder: Path, worker: Work
     seed, index : which scenario of which swarm.
     violation : what fails in it.
     folder : where the file goes; made if there is none.
-    worker : another process, for runs that differ between processes.
+    workers : other processes, for runs that differ between processes; see :data:`PROCESSES`.
     small : whether to look for the smallest scenario in which it fails.
     """
     made = document(seed, index)
-    fails = _fails(violation.invariant, worker)
+    fails = _fails(violation.invariant, workers)
     # One that is not valid has no run; and what fails but sometimes cannot be made small.
     minimised = small and violation.invariant != VALID and fails(made)
     if minimised:
         made = minimise(made, fails)
-        violation = _as_found(made, violation)
+        found = (*judge_text(text_of(made)).violations, *_unlike_each_other(text_of(made), workers))
+        violation = next((one for one in found if one.invariant == violation.invariant), violation)
     path = folder / f"{seed}-{index}-{violation.invariant}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     head = f"# Scenario {index} of the swarm with seed {seed}; {violation.invariant} does not hold:\n"
@@ -62,37 +71,35 @@ def keep(seed: int, index: int, violation: Violation, folder: Path, worker: Work
     return Kept(index, violation, path, minimised)
 
 
-def _as_found(made: Document, violation: Violation) -> Violation:
-    found = judge_text(text_of(made)).violations
-    return next((one for one in found if one.invariant == violation.invariant), violation)
-
-
-def _fails(invariant: str, worker: Worker) -> Fails:
+def _fails(invariant: str, workers: Sequence[Worker]) -> Fails:
     if invariant != REPLAYS:
         return lambda made: fails_alike(invariant, made)
+    return lambda made: fails_alike(invariant, made) or bool(_unlike_each_other(text_of(made), workers))
 
-    def differs(made: Document) -> bool:
-        text = text_of(made)
+
+def _unlike_each_other(text: str, workers: Sequence[Worker]) -> tuple[Violation, ...]:
+    """Return the violation that a run differs between processes, if it does.
+
+    This process is none of them: the seed of its hashes is another every time, those of workers never are.
+    """
+    for worker in workers:
         worker.ask(Digest(text))
-        here = digests_of(text)
-        return here != {worker.answer()}
+    digests = sorted({str(worker.answer()) for worker in workers})
+    if len(digests) == 1:
+        return ()
+    message = f"the digests are {', '.join(digests)} in processes with other PYTHONHASHSEEDs"
+    return (Violation(REPLAYS, message),)
 
-    return differs
 
-
-def judge_file(path: Path, worker: Worker) -> tuple[Violation, ...]:
-    """Run the scenario in a file, here twice and once in another process; return what does not hold of it.
+def judge_file(path: Path, workers: Sequence[Worker]) -> tuple[Violation, ...]:
+    """Run the scenario in a file, here twice and in other processes; return what does not hold of it.
 
     Raises
     ------
     ScenarioError : the file cannot be read, or holds no valid scenario.
     """
     text = load(path).resolved
-    worker.ask(Digest(text))
-    verdict = judge_text(text)
-    elsewhere = worker.answer()
-    found = verdict.violations
-    if elsewhere != verdict.digest and all(one.invariant != REPLAYS for one in found):
-        message = f"the digest is {verdict.digest}, and {elsewhere} in a process with another PYTHONHASHSEED"
-        return (*found, Violation(REPLAYS, message))
-    return found
+    found = judge_text(text).violations
+    if any(one.invariant == REPLAYS for one in found):
+        return found
+    return (*found, *_unlike_each_other(text, workers))

@@ -71,15 +71,10 @@ def judge_text(text: str, index: int = 0, *, twice: bool = True, elsewhere: bool
     return Verdict(index, tuple(violations), digest, coverage_of(trial), took_s, elsewhere)
 
 
-def digests_of(text: str) -> set[str]:
-    """Return the digests of a run of a scenario and of its repetition, one if all is well."""
-    return {digest_of(text), digest_of(text, batch=_OTHER_BATCH)}
-
-
-def digest_of(text: str, *, batch: int | None = None) -> str:
+def digest_of(text: str) -> str:
     """Return the digest of a run of a scenario; empty for one that is not valid."""
     try:
-        return run_trial(text, "swarm", batch=batch).digest()
+        return run_trial(text, "swarm").digest()
     except ScenarioError:
         return ""
 
