@@ -45,13 +45,14 @@ from coordinator.faults.striking import FaultsOfRun
 from coordinator.rounds import RoundPlan
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario, load
-from coordinator.selection import Selector
+from coordinator.selection.pool import Pool
 from edge.clock import VirtualClockLoop
 from edge.clock import run as run_on_virtual_clock
 from edge.device.compute import ComputeQueue, InlineExecutor
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.base import Accumulator, Aggregate, ArraySpec, State, UpdateBatch, Work
 from edge.message_kinds import AnyMessage
+from edge.rng import stream
 from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
 from edge.vocabulary import Direction
 
@@ -130,7 +131,10 @@ class Constant:
         """Return the state."""
         return dict(state)
 
-    def work(self, examples: np.ndarray) -> Work:
+    def local_steps(self, examples: np.ndarray) -> None:
+        """Return nothing: there are no steps."""
+
+    def work(self, examples: np.ndarray, steps: np.ndarray | None = None) -> Work:
         """Return a little dense work."""
         n = len(examples)
         ones = np.ones((n, 3))
@@ -148,7 +152,12 @@ class Constant:
         ]
 
     def client_update(
-        self, state: State, batch: Any, client_keys: np.ndarray, clients: np.ndarray | None = None
+        self,
+        state: State,
+        batch: Any,
+        client_keys: np.ndarray,
+        clients: np.ndarray | None = None,
+        steps: np.ndarray | None = None,
     ) -> UpdateBatch:
         """Add a client's own number to every entry, as the peers' clients do."""
         n = len(client_keys)
@@ -326,20 +335,24 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             shields={},
             secure_sums={"": None},
             privacy=None,
+            partial_work=None,
+            experience=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),
         )
-        selector = Selector(assembly.fleet, seed, "random")
+        pool = Pool(assembly.fleet, seed, available_only=False)
         algorithm = assembly.workload.algorithm
         clock.on_start("engine", rounds)
         for number in range(1, rounds + 1):
             done = loop.create_future()
-            ids = selector.draw(cohort_size, number, 0, loop.now_s)
+            ids = pool.sample(cohort_size, stream(seed, "selection", number, 0), loop.now_s)
             kernel = assembly.workload.training({}, number)
             cohort = SimulatedCohort(simulation, ids, number, "", kernel, done.set_result)
             plan = RoundPlan("engine", number, target=cohort_size, quorum=1, deadline_s=600.0)
             await coordinator.run_round(plan, cohort, {}, algorithm.accumulator({}))
             await done
             cohort.close()
+            coordinator.forget(number)
+            simulation.compute.forget(cohort.kernel)
             clock.on_round(None)
 
     gc.collect()

@@ -8,9 +8,11 @@ knows devices as channels to send on; whether they are simulated or real it does
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from coordinator.pacing.buffer import VersionMachine
 from coordinator.rounds import RoundMachine, RoundPlan, Verdict
 from coordinator.secagg.aggregation import SecureAggregation
 from coordinator.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
@@ -84,7 +86,9 @@ class ActiveRound:
     """When each stage of a secure sum ended on the coordinator, in order."""
     receipts: dict[Reason, Broadcast] = field(default_factory=dict)
     stage_timer: asyncio.TimerHandle | None = None
-    """Ends the stage of a secure sum that is going on."""
+    """Ends the stage of a secure sum that is going on, or the time of grace after the quorum."""
+    changed: Callable[[], None] | None = None
+    """Of a model version that stays open: called when a report has come, or when one will not come."""
     channels: dict[int, Channel] = field(default_factory=dict)
     """Those that a secure sum sends to at any time, by device."""
 
@@ -158,31 +162,72 @@ class Coordinator:
         """
         loop = asyncio.get_running_loop()
         message = Model(plan.run_id, plan.round_number, arrays)
-        model = Broadcast.of(message)
-        whole = Broadcast.of(message._replace(arrays={**fixed, **arrays})) if fixed else model
         machine: RoundMachine | SecureRoundMachine
         if secure is None:
             machine = RoundMachine(plan, cohort.devices)
         else:
             aggregation = secure.start(message, cohort.devices, plan.target)
             machine = SecureRoundMachine(plan, cohort.devices, aggregation)
-        active = ActiveRound(
-            machine=machine,
-            model=model,
-            whole_model=whole,
-            accumulator=accumulator,
-            start_s=loop.time(),
-            closed=loop.create_future(),
-            secure=secure,
-        )
-        self._rounds[plan.round_number] = active
-        self._latest = active
+        active = self._opened(machine, message, accumulator, fixed)
+        active.secure = secure
         deadline = loop.call_later(plan.deadline_s, self._deadline_passed, active)
-        invite = Invite(plan.run_id, plan.round_number, self._task, plan.deadline_s, model.frame_bytes)
-        cohort.invite(active, Broadcast.of(invite))
+        cohort.invite(active, self._invitation(active))
         await active.closed
         deadline.cancel()
+        if active.stage_timer is not None:
+            active.stage_timer.cancel()
         return active
+
+    def _opened(
+        self,
+        machine: RoundMachine | SecureRoundMachine,
+        message: Model,
+        accumulator: Accumulator,
+        fixed: Arrays | None,
+    ) -> ActiveRound:
+        """Return a round that begins now, and answer for it from now on."""
+        loop = asyncio.get_running_loop()
+        model = Broadcast.of(message)
+        whole = Broadcast.of(message._replace(arrays={**fixed, **message.arrays})) if fixed else model
+        active = ActiveRound(machine, model, whole, accumulator, loop.time(), loop.create_future())
+        self._rounds[machine.plan.round_number] = active
+        self._latest = active
+        return active
+
+    def _invitation(self, active: ActiveRound) -> Broadcast:
+        plan = active.machine.plan
+        size = active.model.frame_bytes
+        return Broadcast.of(Invite(plan.run_id, plan.round_number, self._task, plan.deadline_s, size))
+
+    def open_version(
+        self,
+        machine: VersionMachine,
+        arrays: Arrays,
+        accumulator: Accumulator,
+        fixed: Arrays | None,
+        changed: Callable[[], None],
+    ) -> ActiveRound:
+        """Open a model version: reports on it are taken until its machine is retired.
+
+        ``changed`` is called after every report and whenever a device will no longer report.
+        """
+        message = Model(machine.plan.run_id, machine.plan.round_number, arrays)
+        active = self._opened(machine, message, accumulator, fixed)
+        active.changed = changed
+        return active
+
+    def invite(self, active: ActiveRound, cohort: Cohort) -> None:
+        """Invite devices to an open model version; each has the time of its deadline from now on."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(active.machine.plan.deadline_s, self._devices_silent, active, cohort.devices)
+        cohort.invite(active, self._invitation(active))
+
+    def _devices_silent(self, active: ActiveRound, devices: list[int]) -> None:
+        machine = active.machine
+        assert isinstance(machine, VersionMachine)
+        if not machine.over:
+            machine.deadline_of(devices)
+            self._notice_end(active)
 
     def forget(self, round_number: int) -> None:
         """Stop answering for a round: all of its devices are done, or were before a crash."""
@@ -249,12 +294,20 @@ class Coordinator:
                 ClientUpdate(message.arrays, message.weight, message.examples, message.loss)
             )
             active.answer(channel, _NONE)
+            self._grant_grace(active, machine)
             self._notice_end(active)
         elif verdict is _REFUSE:
             _refuse(active, channel, message, reason)
         elif verdict is _NOTE:
             self._notice_end(active)
         return reason
+
+    def _grant_grace(self, active: ActiveRound, machine: RoundMachine) -> None:
+        """Give the others only so much longer, once the quorum is met."""
+        plan = machine.plan
+        if plan.grace_s is not None and machine.reports == plan.quorum and not machine.over:
+            loop = asyncio.get_running_loop()
+            active.stage_timer = loop.call_later(plan.grace_s, self._deadline_passed, active)
 
     def garbage_received(self, channel: Channel, round_number: int) -> Reason:
         """Refuse bytes that are no frame: the device that sent them takes no further part in the round."""
@@ -265,7 +318,9 @@ class Coordinator:
         return Reason.GARBAGE
 
     def _notice_end(self, active: ActiveRound) -> None:
-        if active.machine.over and not active.closed.done():
+        if active.changed is not None:
+            active.changed()
+        elif active.machine.over and not active.closed.done():
             active.end_s = asyncio.get_running_loop().time()
             active.closed.set_result(None)
 

@@ -15,24 +15,26 @@ from coordinator.faults.base import Setting
 from coordinator.faults.striking import FaultsOfRun
 from coordinator.fleet import Fleet
 from coordinator.foreseen import foreseen_frames
+from coordinator.pacing.partial_work import PartialWork
 from coordinator.privacy import RunPrivacy
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
+from coordinator.selection.experience import Experience
 from coordinator.shielding import Shield
 from coordinator.sums.base import RoundOfSums, SecureSums
 from coordinator.witness import Witness
-from coordinator.workload import Workload
+from coordinator.workload import TrainingKernel, Workload
 from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.simulated import RECEIPT_PATIENCE, SimulatedDevice
 from edge.learning.base import ClientUpdate, together
 from edge.log import WIDTH, Column, EventLog
-from edge.message_kinds import KINDS
+from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import Invite, Report
 from edge.rng import stream_key
 from edge.secagg.errors import NotFiniteError
-from edge.secagg_messages import MaskedInput
+from edge.secagg_messages import AdvertiseKeys, MaskedInput
 from edge.transport.cohort import CohortLinks
 from edge.transport.disturbances import Disturbances
 from edge.transport.link import Delivery, SimulatedNetwork
@@ -46,6 +48,10 @@ _INVITE = Stage.INVITE
 _DOWNLOAD = Stage.DOWNLOAD
 _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
+_UPDATES = frozenset((Report, AdvertiseKeys, EncryptedInput))
+"""What a device sends first once its update is ready."""
+_ANSWERS = (Reason.NONE, Reason.DEADLINE, Reason.COHORT_FULL, Reason.STALE)
+"""How the coordinator judges an update that answers the invitation, be it too late."""
 Floats = npt.NDArray[np.float64]
 _NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)
 """Why a device goes away in a way that the coordinator notices at once."""
@@ -73,6 +79,10 @@ class Simulation:
     """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
     privacy: RunPrivacy | None
     """What devices do to their updates before anybody sees them; None: nothing."""
+    partial_work: PartialWork | None
+    """How many local steps devices take; None: all of them."""
+    experience: Experience | None
+    """Is told what arrives from each device; None where nobody learns from it."""
     crashed: Callable[[str, BaseException], None]
     """Told of a bug: where, and what was raised."""
     crash: Callable[[int, float], None] = lambda _fault, _down_s: None
@@ -99,7 +109,7 @@ class SimulatedCohort:
         ids: Ids,
         round_number: int,
         phase: str,
-        kernel: Kernel[ClientUpdate],
+        kernel: TrainingKernel,
         done: Callable[[SimulatedCohort], None],
     ) -> None:
         fleet, workload = simulation.fleet, simulation.workload
@@ -108,12 +118,16 @@ class SimulatedCohort:
         self.ids = ids
         self.devices: list[int] = ids.tolist()
         self.round_number = round_number
-        self.kernel = kernel
+        self.kernel: Kernel[ClientUpdate] = kernel
         self.loop = simulation.loop
         self.network = simulation.network
         self.compute = simulation.compute
         self.examples = workload.examples(ids)
         self.work = workload.work(ids)
+        self.work_share: Floats | None = None
+        """Which part of its local steps each device takes; None: all take all."""
+        if simulation.partial_work is not None:
+            self._limit_work(simulation.partial_work, kernel)
         self.sums = sums = simulation.secure_sums[phase]
         """How the updates of the round are summed; None: every device reports in the clear."""
         self.secure_sum: RoundOfSums | None = None
@@ -160,6 +174,9 @@ class SimulatedCohort:
         self.stage: list[int] = [Stage.INVITE] * len(ids)
         self.reason: list[int] = [Reason.UNAVAILABLE] * len(ids)
         self.round: ActiveRound | None = None
+        self.invited_s = 0.0
+        self.arrives: npt.NDArray[np.bool_]
+        """Whom the invitation reaches."""
         self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
         self.protect: Callable[[SimulatedDevice, ClientUpdate], ClientUpdate | Reason] | None = None
@@ -180,13 +197,22 @@ class SimulatedCohort:
         self._crashed = False
         fleet.busy[ids] = True
 
+    def _limit_work(self, partial_work: PartialWork, kernel: TrainingKernel) -> None:
+        """Let each device take only the steps that its deadline allows."""
+        workload = self._simulation.workload
+        steps, full = partial_work.steps(self.ids, self.round_number), workload.local_steps(self.ids)
+        assert full is not None, "the scenario was checked"
+        self.work_share = steps / np.maximum(full, 1)
+        self.work = workload.work(self.ids, steps)
+        self.kernel = kernel.limited(self.ids, steps)
+
     # -- invitation ------------------------------------------------------------------------------------
 
     def invite(self, round_: ActiveRound, invitation: Broadcast) -> None:
         """Send the invitation to every device of the cohort."""
         self.round = round_
         simulation = self._simulation
-        now_s = self.loop.now_s
+        now_s = self.invited_s = self.loop.now_s
         connected = simulation.fleet.connected[self.ids]
         self.links = CohortLinks(
             stream_key(simulation.seed, "link", "frames"),
@@ -233,7 +259,8 @@ class SimulatedCohort:
         message = invitation.message
         assert isinstance(message, Invite)
         self._open = int(np.count_nonzero(arrives)) + 1
-        self.compute.foresee(self.kernel, self.ids[arrives & self.plan.computes].tolist())
+        self.arrives = arrives
+        self._foresee(self.ids[arrives & self.plan.computes].tolist())
         for slot in np.flatnonzero(plain).tolist():
             device = SimulatedDevice(self, self.devices[slot], slot)
             self._keep(device)
@@ -249,6 +276,10 @@ class SimulatedCohort:
                 self.loop.call_later(patience_s, device.give_up_invitation)
         # The cohort itself is open until the invitations are out, lest it end within this loop.
         self.loop.call_soon(self._closed_one)
+
+    def _foresee(self, clients: list[int]) -> None:
+        """Announce who will compute, so that they can be computed together."""
+        self.compute.foresee(self.kernel, clients)
 
     def _keep(self, device: SimulatedDevice) -> None:
         """Remember a device where a crash may have to find it; it is forgotten when it is done."""
@@ -370,14 +401,24 @@ class SimulatedCohort:
         if witness is not None:
             witness.judged(self.round_number, device.device, delivery.message, reason, self.loop.now_s)
         device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
+        kind = type(delivery.message)
+        if kind in _UPDATES and self._simulation.experience is not None:
+            self._learn(self._simulation.experience, device.device, delivery.message, reason)
         if reason is Reason.NONE:
-            kind = type(delivery.message)
             if kind is Report:
                 self._applied.append(device.slot)
             elif kind is MaskedInput or kind is EncryptedInput:
                 assert self.secure_sum is not None
                 self.secure_sum.arrived(device.device)
         self._closed_one()
+
+    def _learn(self, experience: Experience, device: int, message: AnyMessage, reason: Reason) -> None:
+        """Take note of an update that has arrived, in time or late, but not of one that is no answer."""
+        if reason not in _ANSWERS or message.round_number != self.round_number:
+            return
+        experience.answered(device, self.round_number, self.loop.now_s - self.invited_s)
+        if isinstance(message, Report):
+            experience.reported(device, self.round_number, message.examples, message.loss)
 
     def _protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate | Reason:
         """Return what may be seen of a device's update, and note whether it was clipped; or what is wrong."""
@@ -419,7 +460,7 @@ class SimulatedCohort:
         self._closed_one()
 
     def close(self) -> None:
-        """Let go of the round: nothing of it is on its way any more."""
+        """Settle how the devices have ended: nothing of theirs is on its way any more."""
         assert self.round is not None
         machine = self.round.machine
         if isinstance(machine, SecureRoundMachine):
@@ -427,8 +468,6 @@ class SimulatedCohort:
         for slot in self._applied:
             # Whoever went away before its receipt does not know it, but its report counts.
             self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE
-        self._simulation.coordinator.forget(self.round_number)
-        self.compute.forget(self.kernel)
 
     def _closed_one(self) -> None:
         self._open -= 1

@@ -184,9 +184,11 @@ class Fleet:
         return sum(array.nbytes for array in arrays) / self.n
 
     def spend(self, ids: Ids, joules: Floats, now_s: float) -> None:
-        """Take the energy of a round out of the batteries of ``ids`` (int64 [n], each once)."""
-        self._spent_j[ids] = self._drained_j(ids, now_s) + joules
-        self._spent_on[ids] = int(now_s // DAY_S)
+        """Take the energy of a round out of the batteries of ``ids`` (int64 [n])."""
+        # A device may be there twice where rounds overlap.
+        once, place = np.unique(ids, return_inverse=True)
+        self._spent_j[once] = self._drained_j(once, now_s) + np.bincount(place, joules)
+        self._spent_on[once] = int(now_s // DAY_S)
 
     def _drained_j(self, ids: Ids, now_s: float) -> Floats:
         """Return what rounds took out of each battery since it was full: every device is charged at night."""
@@ -241,6 +243,18 @@ class Fleet:
             outage_mean_s=table.outage_mean_s[code],
         )
 
+    def compute_seconds(self, ids: Ids, work: Work, round_number: int) -> Floats:
+        """Return how long the computation of a round takes the devices ``ids`` (int64 [n]), float64 [n]."""
+        return task_seconds(
+            work,
+            self.compute_specs.take(self.device_class[ids]),
+            framework_step_s=FRAMEWORK_STEP_S,
+            busy_s=np.zeros(len(ids)),
+            noise_key=self._noise_key,
+            device_ids=ids,
+            task=round_number,
+        )
+
     def plan(
         self,
         ids: Ids,
@@ -259,15 +273,7 @@ class Fleet:
         """
         code = self.device_class[ids]
         n = len(ids)
-        seconds = task_seconds(
-            work,
-            self.compute_specs.take(code),
-            framework_step_s=FRAMEWORK_STEP_S,
-            busy_s=np.zeros(n),
-            noise_key=self._noise_key,
-            device_ids=ids,
-            task=round_number,
-        )
+        seconds = self.compute_seconds(ids, work, round_number)
         empty = self._drained_j(ids, now_s) >= self.battery_j[code]
         too_large = ~fits(work.memory_bytes, self._ram_bytes[code])
         obstacle = [Reason.NONE] * n

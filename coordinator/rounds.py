@@ -5,7 +5,7 @@ answered what, and when the round is over:
 
 * as soon as ``target`` reports were accepted (over-selection: more devices are invited than wanted),
 * as soon as nobody is left who could still report,
-* at the deadline.
+* at the deadline, or ``grace_s`` after the quorum was met, if that is sooner.
 
 With at least ``quorum`` reports the round is completed, else it is abandoned and nothing is applied. A report
 after the end is late (or surplus, when the target had been reached) and never applied; one of another run or
@@ -36,7 +36,8 @@ class Verdict(enum.Enum):
 class RoundPlan:
     """What a round wants: ``target`` reports, at least ``quorum``, within ``deadline_s`` (relative).
 
-    ``mixed`` says of a round with a secure sum that devices may report in the clear beside it.
+    With ``grace_s`` it is over that long after the quorum was met, at the latest. ``mixed`` says of a round
+    with a secure sum that devices may report in the clear beside it.
     """
 
     run_id: str
@@ -44,6 +45,7 @@ class RoundPlan:
     target: int
     quorum: int
     deadline_s: float
+    grace_s: float | None = None
     mixed: bool = False
 
     def __post_init__(self) -> None:
@@ -53,7 +55,9 @@ class RoundPlan:
             raise LocalProtocolError(f"a round's deadline must be positive, not {self.deadline_s} s")
 
 
-class _Member(enum.IntEnum):
+class Member(enum.IntEnum):
+    """Where a device stands."""
+
     INVITED = 0
     ACCEPTED = 1
     GONE = 2
@@ -61,10 +65,10 @@ class _Member(enum.IntEnum):
 
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
-_INVITED = _Member.INVITED
-_ACCEPTED = _Member.ACCEPTED
-_GONE = _Member.GONE
-_REPORTED = _Member.REPORTED
+_INVITED = Member.INVITED
+_ACCEPTED = Member.ACCEPTED
+_GONE = Member.GONE
+_REPORTED = Member.REPORTED
 _NONE = Reason.NONE
 
 
@@ -120,7 +124,7 @@ class RoundMachine:
         self._leave(message.device)
         return Verdict.NOTE, _NONE
 
-    def _accept(self, message: Accept | AcceptBare, member: _Member) -> tuple[Verdict, Reason]:
+    def _accept(self, message: Accept | AcceptBare, member: Member) -> tuple[Verdict, Reason]:
         if member is not _INVITED:
             return Verdict.DISCARD, Reason.DUPLICATE
         if self.outcome is not None:
@@ -130,7 +134,7 @@ class RoundMachine:
         self.accepted += 1
         return Verdict.SEND_MODEL, _NONE
 
-    def _report(self, message: Report, member: _Member) -> tuple[Verdict, Reason]:
+    def _report(self, message: Report, member: Member) -> tuple[Verdict, Reason]:
         if member is _REPORTED:
             return Verdict.DISCARD, Reason.DUPLICATE
         if member is not _ACCEPTED:
@@ -140,10 +144,7 @@ class RoundMachine:
             return Verdict.REFUSE, self._lateness()
         self.reports += 1
         self._open -= 1
-        if self.reports >= self.plan.target:
-            self._close(Reason.COHORT_FULL)
-        elif self._open == 0:
-            self._close(_NONE)
+        self._close_if_done()
         return Verdict.AGGREGATE, _NONE
 
     def lost(self, device: int) -> None:
@@ -155,8 +156,13 @@ class RoundMachine:
         self._members[device] = _GONE
         if self.outcome is None:
             self._open -= 1
-            if self._open == 0:
-                self._close(_NONE)
+            self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self.reports >= self.plan.target:
+            self._close(Reason.COHORT_FULL)
+        elif self._open == 0:
+            self._close(_NONE)
 
     def deadline_passed(self) -> None:
         """End the round at its deadline, if it is not over yet."""

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
 from coordinator.baseline import BaselineMissedError, baseline_of, earlier_baseline
+from coordinator.buffered_training import BufferedTraining
 from coordinator.cohort import Simulation
 from coordinator.exit_codes import ExitCode
 from coordinator.faults.striking import FaultsOfRun
@@ -31,6 +32,7 @@ from coordinator.report.view import RunView
 from coordinator.run_directory import BASELINE, ITEMS, SUMMARY, VERDICTS, RunDirectory, Status
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
 from coordinator.secure_plan import modes
 from coordinator.summary import summarise
@@ -127,7 +129,9 @@ def run_assembled(
                 watch = ThresholdWatch(scenario.thresholds, baseline)
                 writer.watch = watch.take
                 observer.on_start(loaded.name, scenario.round_count)
-                training = Training(scenario, assembly, writer, observer, watch, directory.path)
+                buffered = isinstance(scenario.rounds.pacing, Buffered)
+                kind = BufferedTraining if buffered else Training
+                training = kind(scenario, assembly, writer, observer, watch, directory.path)
                 with quiet_collector(), _executor(scenario.compute.workers) as executor:
                     stop = simulate(loaded, assembly, training, executor)
                 status = "finished"
@@ -277,6 +281,8 @@ def simulate(
             secure_sums=assembly.secure_sums,
             shields=assembly.shields,
             privacy=assembly.privacy,
+            partial_work=training.invitations.partial_work,
+            experience=training.invitations.experience,
             crashed=crash,
             witness=witness,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-import functools
 import math
 import time
 from collections import deque
@@ -21,30 +20,25 @@ from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
 from coordinator.checkpoint import CHECKPOINT, Checkpoint
 from coordinator.cohort import SimulatedCohort, Simulation
-from coordinator.energy import device_energy
 from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
-from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch, round_batches
-from coordinator.metrics.facts import NO_FAILURE, Cohort, Evaluation, FaultStrike, RoundFacts
+from coordinator.invitations import SHORTEST_WAIT_S, Invitations
+from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch
+from coordinator.metrics.facts import NO_FAILURE, Evaluation, FaultStrike, RoundFacts
 from coordinator.metrics.writer import TableWriter
-from coordinator.progress import RunObserver, round_summary
+from coordinator.progress import RunObserver
+from coordinator.round_records import RoundRecords, ended_of
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.selection import Selector
 from coordinator.sums.base import SumFacts, aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
-from coordinator.witness import Witness
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
 from edge.vocabulary import Outcome, RoundOutcome, Stage
 
 Ids = npt.NDArray[np.int64]
-
-_SHORTEST_WAIT_S = 1.0
-"""Simulated time between the first two looks for devices while too few are available; it doubles."""
-_LONGEST_WAIT_S = 600.0
 
 
 class StopReason(enum.StrEnum):
@@ -105,10 +99,13 @@ class Training:
         self._specs = summed_specs(assembly.workload.algorithm)
         self._writer = writer
         self._observer = observer
-        self._selector = Selector(assembly.fleet, scenario.seed, scenario.rounds.selection)
+        self._records = RoundRecords(assembly.fleet, writer, observer)
         algorithm = assembly.workload.algorithm
         self.state = algorithm.initial_state(scenario.seed)
         """The global parameters."""
+        model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
+        self.invitations = Invitations(scenario, assembly.fleet, assembly.workload, model_bytes)
+        """Who is invited."""
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
         self._applied = 0
         crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
@@ -128,16 +125,18 @@ class Training:
 
     async def run(self, simulation: Simulation) -> StopReason:
         """Train until a reason to stop; return it once the last device is done."""
-        simulation.crash = functools.partial(self._crash, simulation)
+        self._simulation = simulation
+        self._rounds_run = 0
+        simulation.crash = self._crash
         for number, at_s, down_s in simulation.faults.crashes:
-            simulation.loop.call_at(at_s, self._crash, simulation, number, down_s)
+            simulation.loop.call_at(at_s, self._crash, number, down_s)
+        self._begin(simulation.loop.now_s)
         stop = await self._rounds(simulation)
         wanted = self._scenario.evaluation.final and stop is not StopReason.DIVERGED
         if wanted and self._evaluated_at != self._rounds_run:
             self._evaluate(self._rounds_run, simulation.loop.now_s)
         while self._open:
-            self._idle.clear()
-            await self._idle.wait()
+            await self._pause(None)
         for number, strikes in sorted(self._crashes.items()):
             # After the last round: there was no other to tell of them.
             phase = self._scenario.phase_at(number - 1, simulation.loop.now_s)
@@ -147,47 +146,55 @@ class Training:
     async def _rounds(self, simulation: Simulation) -> StopReason:
         scenario, rounds, loop = self._scenario, self._scenario.rounds, simulation.loop
         count = scenario.round_count
-        self._rounds_run = 0
-        self._evaluate(0, loop.now_s)
-        if scenario.audit is not None:
-            assert isinstance(self._workload, RatingWorkload), "the scenario was checked"
-            audits = audit_masks(self._workload, scenario.audit)
-            self._writer.write_evaluations(evaluation_batch(0, scenario.phase_at(0, 0.0), loop.now_s, audits))
         while count is None or self._rounds_run < count:
             if self._out_of_time(loop):
-                return StopReason.TIME_LIMIT if scenario.phase_time_s is None else StopReason.LAST_ROUND
+                return self._end_of_time
             number = self._rounds_run + 1
             ids = await self._select(loop, number)
             if ids is None:
                 return StopReason.NOBODY_AVAILABLE
             stop = await self._round(simulation, number, ids)
-            self._rounds_run = number
-            if stop is StopReason.DIVERGED:
-                return stop
-            self._infer(number, loop.now_s)
-            if number % scenario.evaluation.every == 0 and self._evaluate(number, loop.now_s):
-                return StopReason.TARGET
+            stop = self._look_back(number, stop, loop.now_s)
             if stop is not None:
                 return stop
-            if self._watch.missed(number, loop.now_s) is not None:
-                return StopReason.THRESHOLD
             if rounds.interval > 0:
                 await asyncio.sleep(rounds.interval)
         return StopReason.LAST_ROUND
+
+    def _begin(self, now_s: float) -> None:
+        """Measure the model before the first round, and try the audits."""
+        self._evaluate(0, now_s)
+        if self._scenario.audit is not None:
+            assert isinstance(self._workload, RatingWorkload), "the scenario was checked"
+            audits = audit_masks(self._workload, self._scenario.audit)
+            phase = self._scenario.phase_at(0, 0.0)
+            self._writer.write_evaluations(evaluation_batch(0, phase, now_s, audits))
+
+    def _look_back(self, number: int, stop: StopReason | None, now_s: float) -> StopReason | None:
+        """Let the model run and be measured after a round; return why training ends, if it does."""
+        self._rounds_run = number
+        if stop is StopReason.DIVERGED:
+            return stop
+        self._infer(number, now_s)
+        if number % self._scenario.evaluation.every == 0 and self._evaluate(number, now_s):
+            return StopReason.TARGET
+        if stop is None and self._watch.missed(number, now_s) is not None:
+            return StopReason.THRESHOLD
+        return stop
 
     def _save(self) -> None:
         if self._checkpoint is not None:
             self._checkpoint.save(self.state, self._optimizer_state, self._applied)
 
-    def _crash(self, simulation: Simulation, fault: int, down_s: float) -> None:
+    def _crash(self, fault: int, down_s: float) -> None:
         """Let the coordinator crash: what is under way is lost, and what it knew but for its checkpoint."""
-        now_s = simulation.loop.now_s
+        now_s = self._simulation.loop.now_s
         self._down_until_s = max(self._down_until_s, now_s + down_s)
         section = self._scenario.faults[fault]
         strike = FaultStrike(section.name, section.key, None, None, now_s, now_s, 1)
         self._crashes.setdefault(self._rounds_run + 1, []).append(strike)
-        simulation.coordinator.crash()
-        simulation.fleet.connected[:] = False
+        self._simulation.coordinator.crash()
+        self._simulation.fleet.connected[:] = False
         for _, cohort in sorted(self._cohorts.items()):
             cohort.crash()
         assert self._checkpoint is not None
@@ -198,9 +205,18 @@ class Training:
         while loop.now_s < self._down_until_s:
             await asyncio.sleep(self._down_until_s - loop.now_s)
 
-    def _out_of_time(self, loop: VirtualClockLoop) -> bool:
+    @property
+    def _end_of_time(self) -> StopReason:
+        return StopReason.TIME_LIMIT if self._scenario.phase_time_s is None else StopReason.LAST_ROUND
+
+    @property
+    def _end_of_time_s(self) -> float:
+        """When the run ends, whatever it has come to; ``inf`` where the scenario sets no limit."""
         limits = (self._scenario.rounds.simulated_time_limit, self._scenario.phase_time_s)
-        return any(limit is not None and loop.now_s >= limit for limit in limits)
+        return min((limit for limit in limits if limit is not None), default=math.inf)
+
+    def _out_of_time(self, loop: VirtualClockLoop) -> bool:
+        return loop.now_s >= self._end_of_time_s
 
     async def _select(self, loop: VirtualClockLoop, number: int) -> Ids | None:
         """Return the devices to invite, waiting for enough of them; None when the wait was too long."""
@@ -209,23 +225,25 @@ class Training:
         attempt = 0
         while True:
             await self._until_up(loop)
-            ids = self._selector.draw(rounds.invited, number, attempt, loop.now_s)
-            if len(ids) >= rounds.quorum_reports:
+            ids = self.invitations.of_round(number, attempt, loop.now_s)
+            if ids is not None:
                 return ids
             # Too few stay available for a while: look less and less often.
-            shortest_s = min(_SHORTEST_WAIT_S * 2.0 ** min(attempt, 10), _LONGEST_WAIT_S)
+            wait_s = self.invitations.wait_s(loop.now_s, number, attempt)
             attempt += 1
-            chance_s = self._selector.next_chance_s(loop.now_s, number)
-            wait_s = min(max(chance_s - loop.now_s, shortest_s), _LONGEST_WAIT_S)
             if self._open:
                 # Devices of earlier rounds are still at work; the last one of a round to be done says so.
-                wait_s = min(wait_s, _SHORTEST_WAIT_S)
+                wait_s = min(wait_s, SHORTEST_WAIT_S)
             if loop.now_s + wait_s > give_up_s:
                 return None
-            self._idle.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._idle.wait()
+            await self._pause(wait_s)
+
+    async def _pause(self, seconds: float | None) -> None:
+        """Wait until something is done, ``seconds`` at most."""
+        self._idle.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
 
     async def _round(self, simulation: Simulation, number: int, ids: Ids) -> StopReason | None:
         wall_s = time.perf_counter()
@@ -237,6 +255,7 @@ class Training:
             target=min(rounds.cohort, len(ids)),
             quorum=rounds.quorum_reports,
             deadline_s=rounds.deadline,
+            grace_s=rounds.grace_s,
             mixed=phase in simulation.shields,
         )
         kernel = self._workload.training(self.state, number)
@@ -258,26 +277,30 @@ class Training:
         if self._privacy is not None:
             epsilon = self._privacy.spend(cohort.sums, completed=completed)
         if completed:
-            aggregate = self._aggregate(active, number, simulation.witness)
-            before = self.state
-            with np.errstate(over="ignore", invalid="ignore"):  # a model that diverges ends the run, by name
-                self.state, self._optimizer_state = algorithm.server_update(
-                    self.state, self._optimizer_state, aggregate, self._applied
-                )
-            self._applied += 1
-            if simulation.witness is not None:
-                simulation.witness.applied(number, before, self.state)
-            self._save()
-            if not all(np.isfinite(array).all() for array in self.state.values()):
-                stop = StopReason.DIVERGED
-            elif algorithm.converged(aggregate) is not None:
-                stop = StopReason.CONVERGED
+            aggregate = self._aggregate(active, number)
+            stop = self._apply(aggregate, number)
         wall_s = time.perf_counter() - wall_s
         self._pending.append(_Pending(cohort, active, aggregate, phase, epsilon, wall_s))
         self._write_finished()
         return stop
 
-    def _aggregate(self, active: ActiveRound, number: int, witness: Witness | None) -> Aggregate:
+    def _apply(self, aggregate: Aggregate, number: int) -> StopReason | None:
+        """Let the method change the model after round ``number``; return why training ends, if it does."""
+        algorithm = self._workload.algorithm
+        before = self.state
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that diverges ends the run, by name
+            self.state, self._optimizer_state = algorithm.server_update(
+                self.state, self._optimizer_state, aggregate, self._applied
+            )
+        self._applied += 1
+        if self._simulation.witness is not None:
+            self._simulation.witness.applied(number, before, self.state)
+        self._save()
+        if not all(np.isfinite(array).all() for array in self.state.values()):
+            return StopReason.DIVERGED
+        return StopReason.CONVERGED if algorithm.converged(aggregate) is not None else None
+
+    def _aggregate(self, active: ActiveRound, number: int) -> Aggregate:
         """Return the sum of a completed round."""
         machine = active.machine
         if isinstance(machine, SecureRoundMachine) and machine.summed:
@@ -286,14 +309,16 @@ class Training:
                 aggregate = joined(active.accumulator.result(), aggregate)
         else:
             aggregate = active.accumulator.result()
-        if witness is not None:
-            witness.summed(number, machine, aggregate)
+        if self._simulation.witness is not None:
+            self._simulation.witness.summed(number, machine, aggregate)
         return aggregate if self._privacy is None else self._privacy.noised(aggregate, number)
 
     def _cohort_done(self, cohort: SimulatedCohort) -> None:
         self._open.discard(cohort.round_number)
         del self._cohorts[cohort.round_number]
         cohort.close()
+        self._simulation.coordinator.forget(cohort.round_number)
+        self._simulation.compute.forget(cohort.kernel)
         self._write_finished()
         self._idle.set()
 
@@ -304,32 +329,18 @@ class Training:
 
     def _write(self, pending: _Pending) -> None:
         cohort, active, aggregate = pending.cohort, pending.active, pending.aggregate
-        ids, fleet = cohort.ids, self._fleet
         outcome = active.machine.outcome
         assert outcome is not None, "only rounds that are over are written"
-        # By way of bytes: numpy reads the members of an enum one by one, ten times as slowly.
-        outcomes = np.frombuffer(bytearray(cohort.outcome), np.int8)
-        reasons = np.frombuffer(bytearray(cohort.reason), np.int8)
-        stages = np.array(cohort.stage, np.int8)
-        columns = cohort.log.columns()
-        losses = np.array(cohort.loss)
+        ended = ended_of(cohort)
         if outcome is RoundOutcome.ABANDONED:
-            given_up = outcomes == Outcome.COMPLETED
-            outcomes[given_up] = Outcome.ABANDONED
-            reasons[given_up] = active.machine.reason
-            stages[given_up] = Stage.ACKNOWLEDGE
+            given_up = ended.outcome == Outcome.COMPLETED
+            ended.outcome[given_up] = Outcome.ABANDONED
+            ended.reason[given_up] = active.machine.reason
+            ended.stage[given_up] = Stage.ACKNOWLEDGE
         elif not (isinstance(active.machine, SecureRoundMachine) and active.machine.failure):
             # A secure sum can end early for a device and yet be made without it.
-            outcomes[outcomes == Outcome.ABANDONED] = Outcome.FAILED
+            ended.outcome[ended.outcome == Outcome.ABANDONED] = Outcome.FAILED
         summed = cohort.secure_sum.facts() if cohort.secure_sum is not None else None
-        code = fleet.network[ids]
-        compute_j, radio_j = device_energy(
-            columns,
-            len(ids),
-            fleet.active_power_w[fleet.device_class[ids]],
-            fleet.radio_specs.take(code),
-        )
-        fleet.spend(ids, compute_j + radio_j, active.end_s)
         facts = RoundFacts(
             round_number=cohort.round_number,
             phase=pending.phase,
@@ -343,31 +354,13 @@ class Training:
             host_rss_bytes=rss_bytes(),
             stage_s=active.stage_s(),
             epsilon=pending.epsilon,
-            clipped_updates_fraction=self._clipped_fraction(cohort, outcomes),
+            clipped_updates_fraction=self._clipped_fraction(cohort, ended.outcome),
             **_facts_of_sum(summed),
-        )
-        members = Cohort(
-            device=ids,
-            device_class=fleet.device_class[ids],
-            network=code,
-            region=fleet.region[ids],
-            outcome=outcomes,
-            stage=stages,
-            reason=reasons,
-            energy_compute_j=compute_j,
-            energy_radio_j=radio_j,
-            memory_bytes=cohort.work.memory_bytes,
-            examples=np.where(np.isnan(losses), 0, cohort.examples),
-            loss=losses,
         )
         strikes = self._crashes.pop(cohort.round_number, [])
         if cohort.faults is not None:
-            strikes += strikes_of(self._scenario.faults, cohort.faults, ids)
-        if strikes:
-            self._writer.write_faults(fault_batch(cohort.round_number, pending.phase, strikes))
-        batches = round_batches(facts, members, fleet.names, columns)
-        self._writer.write_round(batches)
-        self._observer.on_round(round_summary(batches.row))
+            strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
+        self._records.write(facts, ended, strikes)
 
     def _clipped_fraction(self, cohort: SimulatedCohort, outcomes: npt.NDArray[np.int8]) -> float | None:
         """Return the share of the applied updates whose norm was clipped; None where norms are not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,11 +34,38 @@ class Workload(Protocol):
     def examples(self, clients: Ids) -> Ids:
         """Return how many training examples each client holds, int64 [n]."""
 
-    def work(self, clients: Ids) -> Work:
-        """Return what a client update costs each client."""
+    def local_steps(self, clients: Ids) -> Ids | None:
+        """Return how many local steps each client takes, int64 [n]; None where there are no steps."""
 
-    def training(self, state: State, round_number: int) -> Kernel[ClientUpdate]:
+    def work(self, clients: Ids, steps: Ids | None = None) -> Work:
+        """Return what a client update costs each client, or the first ``steps`` (int64 [n]) of it."""
+
+    def training(self, state: State, round_number: int) -> TrainingKernel:
         """Return the kernel that computes client updates of a round from the global ``state``."""
+
+
+class TrainingKernel(Kernel[ClientUpdate], Protocol):
+    """Computes client updates, all of their local steps or a part of them."""
+
+    def limited(self, clients: Ids, steps: Ids) -> TrainingKernel:
+        """Return the kernel that takes the first ``steps`` local steps of each of ``clients``, int64 [n]."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How many local steps some clients take."""
+
+    clients: Ids
+    """Increasing."""
+    steps: Ids
+
+    @classmethod
+    def of(cls, clients: Ids, steps: Ids) -> _Limits:
+        order = np.argsort(clients)
+        return cls(clients[order], steps[order])
+
+    def take(self, clients: Ids) -> Ids:
+        return self.steps[np.searchsorted(self.clients, clients)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +73,10 @@ class _RatingKernel:
     workload: RatingWorkload
     state: State
     round_number: int
+    limits: _Limits | None = None
+
+    def limited(self, clients: Ids, steps: Ids) -> TrainingKernel:
+        return replace(self, limits=_Limits.of(clients, steps))
 
     def __call__(self, clients: Ids) -> Callable[[], Iterable[ClientUpdate]]:
         workload = self.workload
@@ -55,7 +86,10 @@ class _RatingKernel:
         else:
             offsets, users = None, workload.clients.users[clients]
         batch = workload.split.train.gather(users)
-        update = functools.partial(workload.algorithm.client_update, self.state, batch, keys, offsets)
+        steps = None if self.limits is None else self.limits.take(clients)
+        update = functools.partial(
+            workload.algorithm.client_update, self.state, batch, keys, offsets, steps=steps
+        )
         # A device is in one round at a time, and only it changes its rows, once it has this result: however
         # early or late a batch is computed, the rows of those that will ask for it are the same.
         return update if workload.kept is None else functools.partial(update, local=workload.kept_of(users))
@@ -108,8 +142,14 @@ class RatingWorkload:
         offsets, users = self.clients.gather(clients)
         return np.add.reduceat(indptr[users + 1] - indptr[users], offsets[:-1])
 
-    def work(self, clients: Ids) -> Work:
-        """Return what a client update costs each client."""
+    def local_steps(self, clients: Ids) -> Ids | None:
+        """Return how many local steps each client takes, int64 [n]; None for clients of several users."""
+        return None if self.grouped else self.algorithm.local_steps(self.examples(clients))
+
+    def work(self, clients: Ids, steps: Ids | None = None) -> Work:
+        """Return what a client update costs each client, or the first ``steps`` (int64 [n]) of it."""
+        if steps is not None:
+            return self.algorithm.work(self.examples(clients), steps)
         return self.work_of(clients, self.algorithm.work)
 
     def work_of(self, clients: Ids, task: Callable[[Ids], Work]) -> Work:
@@ -124,20 +164,20 @@ class RatingWorkload:
         each = task(indptr[users + 1] - indptr[users])
         starts = offsets[:-1]
 
-        steps = np.add.reduceat(each.steps, starts)
+        total = np.add.reduceat(each.steps, starts)
 
         def mean(per_step: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-            return np.add.reduceat(per_step * each.steps[:, None], starts, axis=0) / steps[:, None]
+            return np.add.reduceat(per_step * each.steps[:, None], starts, axis=0) / total[:, None]
 
         return Work(
             flops=mean(each.flops),
             moved_bytes=mean(each.moved_bytes),
             ops=mean(each.ops),
-            steps=steps,
+            steps=total,
             memory_bytes=np.maximum.reduceat(each.memory_bytes, starts),
         )
 
-    def training(self, state: State, round_number: int) -> Kernel[ClientUpdate]:
+    def training(self, state: State, round_number: int) -> TrainingKernel:
         """Return the kernel that computes client updates of a round from the global ``state``."""
         return _RatingKernel(self, state, round_number)
 
@@ -147,12 +187,17 @@ class _RegressionKernel:
     workload: RegressionWorkload
     state: State
     round_number: int
+    limits: _Limits | None = None
+
+    def limited(self, clients: Ids, steps: Ids) -> TrainingKernel:
+        return replace(self, limits=_Limits.of(clients, steps))
 
     def __call__(self, clients: Ids) -> Callable[[], Iterable[ClientUpdate]]:
         workload = self.workload
         keys = hashed_bits(workload.key, clients, self.round_number)
         batch = workload.store.gather(clients)
-        return functools.partial(workload.algorithm.client_update, self.state, batch, keys)
+        steps = None if self.limits is None else self.limits.take(clients)
+        return functools.partial(workload.algorithm.client_update, self.state, batch, keys, steps=steps)
 
 
 class RegressionWorkload:
@@ -169,11 +214,15 @@ class RegressionWorkload:
         """Return how many samples each client holds, int64 [n]."""
         return np.asarray(self.store.indptr[clients + 1] - self.store.indptr[clients])
 
-    def work(self, clients: Ids) -> Work:
-        """Return what a client update costs each client."""
-        return self.algorithm.work(self.examples(clients))
+    def local_steps(self, clients: Ids) -> Ids | None:
+        """Return how many local steps each client takes, int64 [n]; None for FedSGD."""
+        return self.algorithm.local_steps(self.examples(clients))
 
-    def training(self, state: State, round_number: int) -> Kernel[ClientUpdate]:
+    def work(self, clients: Ids, steps: Ids | None = None) -> Work:
+        """Return what a client update costs each client, or the first ``steps`` (int64 [n]) of it."""
+        return self.algorithm.work(self.examples(clients), steps)
+
+    def training(self, state: State, round_number: int) -> TrainingKernel:
         """Return the kernel that computes client updates of a round from the global ``state``."""
         return _RegressionKernel(self, state, round_number)
 

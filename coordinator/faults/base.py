@@ -212,6 +212,8 @@ class FaultKind(Section):
     """Whether it strikes devices, and not the coordinator."""
     of_links: ClassVar[bool] = False
     """Whether it befalls links, and may do so beside others in one fault."""
+    of_rounds: ClassVar[bool] = False
+    """Whether it strikes the devices of a round together, and means nothing where there are no rounds."""
     lasting: ClassVar[bool] = False
     """Whether it can begin with a stage and last for some time."""
 

@@ -23,6 +23,7 @@ class CoordinatorCrash(FaultKind):
 
     stages: ClassVar[frozenset[Stage]] = SENDING
     of_devices: ClassVar[bool] = False
+    of_rounds: ClassVar[bool] = True
     lasting: ClassVar[bool] = True
     elsewhere: ClassVar[str] = "no frame of it comes to the coordinator"
 

@@ -17,6 +17,7 @@ class CoordinatorSlow(FaultKind):
 
     stages: ClassVar[frozenset[Stage]] = frozenset()
     of_devices: ClassVar[bool] = False
+    of_rounds: ClassVar[bool] = True
     elsewhere: ClassVar[str] = "it is slow with every frame"
 
     handling: PositiveSeconds = Field(description="how long it takes for a frame")

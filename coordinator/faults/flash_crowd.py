@@ -20,6 +20,7 @@ class FlashCrowd(FaultKind):
     """
 
     stages: ClassVar[frozenset[Stage]] = SENDING
+    of_rounds: ClassVar[bool] = True
     elsewhere: ClassVar[str] = "devices send nothing at it"
 
     after: PositiveSeconds = Field(description="the instant, counted from the beginning of the round")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from coordinator.faults.base import FleetView, Ids, Setting, Strike
 from coordinator.metrics.facts import FaultStrike
 from coordinator.scenario.faults_section import Fault, Victims, stages_of
+from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
 from edge.device.round_faults import RoundFaults
 from edge.rng import hashed_uniform, stream_key
@@ -38,6 +39,8 @@ class FaultsOfRun:
         """Crashes of the coordinator that have a time of their own: number of the fault, when, how long."""
         self.crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
         """Whether the coordinator ever crashes."""
+        self._exact = not isinstance(scenario.rounds.pacing, Buffered)
+        """Whether a fault strikes an exact share of a round; else each device with that probability."""
         self._fixed = {
             number: _fixed_victims(fault, scenario.seed, fleet)
             for number, fault in enumerate(scenario.faults)
@@ -62,7 +65,7 @@ class FaultsOfRun:
                 continue
             if found is None:
                 found = RoundFaults()
-            slots = victims(fault, setting, self._fixed.get(number))
+            slots = victims(fault, setting, self._fixed.get(number), exact=self._exact)
             if len(slots) or not fault.kind.of_devices:
                 strike = Strike(fault, number, setting, slots, found)
                 for kind in fault.kinds:
@@ -70,9 +73,18 @@ class FaultsOfRun:
         return found
 
 
-def strikes_of(faults: Sequence[Fault], found: RoundFaults, ids: Ids) -> list[FaultStrike]:
-    """Return what struck a round, by fault, device and stage; ``ids`` are its invited devices."""
-    rows = sorted((number, int(ids[slot]), stage) for number, slot, stage in found.struck)
+def strikes_of(
+    faults: Sequence[Fault], found: RoundFaults, ids: Ids, slots: Container[int] | None = None
+) -> list[FaultStrike]:
+    """Return what struck a round, by fault, device and stage; ``ids`` are its invited devices.
+
+    With ``slots`` only what struck those.
+    """
+    rows = sorted(
+        (number, int(ids[slot]), stage)
+        for number, slot, stage in found.struck
+        if slots is None or slot in slots
+    )
     slot_of = {int(device): slot for slot, device in enumerate(ids.tolist())}
     made = []
     for number, device, stage in rows:
@@ -102,10 +114,12 @@ def exact_count(share: float, n: int) -> int:
     return round(round(share * n, 9))
 
 
-def victims(fault: Fault, setting: Setting, fixed: Mask | None = None) -> Ids:
+def victims(fault: Fault, setting: Setting, fixed: Mask | None = None, *, exact: bool = True) -> Ids:
     """Return the slots of the devices that a fault strikes in a round, int64, increasing.
 
-    ``fixed`` bool [devices of the fleet] says who it is where that was drawn for the whole run.
+    ``fixed`` bool [devices of the fleet] says who it is where that was drawn for the whole run. Not
+    ``exact``, each device is struck with a probability that is the share: where devices are invited one by
+    one, there is nothing to take a share of.
     """
     on, ids = fault.on, setting.ids
     if fixed is not None:
@@ -118,6 +132,8 @@ def victims(fault: Fault, setting: Setting, fixed: Mask | None = None) -> Ids:
         slots = slots[order[: exact_count(on.slowest, len(slots))]]
     key = stream_key(setting.seed, "fault", fault.name)
     draws = hashed_uniform(key, ids[slots], setting.round_number, 0)
+    if not exact:
+        return np.asarray(slots[draws < on.fraction])
     return np.sort(slots[np.argsort(draws, kind="stable")[: exact_count(on.fraction, len(slots))]])
 
 

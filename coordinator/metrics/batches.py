@@ -81,6 +81,8 @@ _NULLABLE_NAMES: Final = (
     *(f"{label(stage)}_end_s" for stage in Stage),
     "latency_s",
     "loss",
+    "work_share",
+    "staleness",
 )
 _OUTCOME_NAMES: Final = labels(Outcome)
 
@@ -239,7 +241,15 @@ def _device_rows(
         (totals.compute_s, wait_s, wasted_compute_s, cohort.energy_compute_j, cohort.energy_radio_j)
     )
     nullable = np.concatenate(
-        (totals.stage_start_s, totals.stage_end_s, latency_s[None], cohort.loss[None]), dtype=np.float64
+        (
+            totals.stage_start_s,
+            totals.stage_end_s,
+            latency_s[None],
+            cohort.loss[None],
+            cohort.work_share[None],
+            cohort.staleness[None],
+        ),
+        dtype=np.float64,
     )
     made: dict[str, Any] = {
         "round": pa.array(np.full(n, facts.round_number, dtype=np.int32)),

@@ -46,6 +46,8 @@ class Cohort:
     memory_bytes : integer [n].
     examples : integer [n], local examples of the update; 0 when none was made.
     loss : float64 [n], local training loss; NaN when none.
+    work_share : float64 [n], part of its local steps that were taken; NaN when none could be left out.
+    staleness : float64 [n], server steps between its model and its report; NaN when there can be none.
     """
 
     device: Integers
@@ -60,6 +62,8 @@ class Cohort:
     memory_bytes: Integers
     examples: Integers
     loss: Floats
+    work_share: Floats
+    staleness: Floats
 
     def __post_init__(self) -> None:
         n = len(self.device)

@@ -69,6 +69,8 @@ _DEVICE_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Value
         ("way",),
         lambda rows: _happened(pc.equal(rows["way"].drop_null(), label(Way.CLEAR))),
     ),
+    "device.work_share": (("work_share",), lambda rows: _values(rows["work_share"].drop_null())),
+    "device.staleness": (("staleness",), lambda rows: _values(rows["staleness"].drop_null())),
     "device.latency": (("latency_s",), lambda rows: _values(rows["latency_s"].drop_null())),
     "device.up_bytes": (("up_bytes",), lambda rows: _values(rows["up_bytes"])),
     "device.down_bytes": (("down_bytes",), lambda rows: _values(rows["down_bytes"])),
@@ -118,8 +120,9 @@ class TableMetricSource:
 
         * ``round.…``, ``secagg.…`` and ``privacy.…``: one a round, where it has such a figure. Tag ``phase``.
         * ``device.…``: one a device round, ``device.latency`` only where a report arrived,
-          ``device.wasted_work`` only where the device computed, ``device.shielded`` where an update arrived.
-          Tags ``phase class network region way``.
+          ``device.wasted_work`` only where the device computed, ``device.shielded`` where an update arrived,
+          ``device.work_share`` where one was made with partial work, ``device.staleness`` where one was
+          applied with buffered pacing. Tags ``phase class network region way``.
         * ``inference.…``: one for each device that ran its own model, each time. Tags ``phase class
           network``.
         * ``model.loss`` : one a round with applied reports; with a device tag, the mean local loss of the

@@ -169,6 +169,20 @@ def _device_round_fields() -> Iterator[pa.Field]:
     yield _field("examples", pa.int64(), "", "local examples of the update; 0: none was made")
     yield _field("loss", pa.float64(), "", "local training loss; null: none", nullable=True)
     yield _field("wasted_compute_s", pa.float64(), "s", "computing time whose result was not applied")
+    yield _field(
+        "work_share",
+        pa.float64(),
+        "",
+        "part of its local steps that the update is of, with partial work; null: no update, or all steps",
+        nullable=True,
+    )
+    yield _field(
+        "staleness",
+        pa.float64(),
+        "server steps",
+        "server steps from its model to its report, with buffered pacing; null: not applied, or none",
+        nullable=True,
+    )
 
 
 DEVICE_ROUNDS: Final = _schema("device_rounds", list(_device_round_fields()))

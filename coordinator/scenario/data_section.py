@@ -132,6 +132,11 @@ class _Ratings(Section):
         require(self._grouping_problems())
         return self
 
+    @property
+    def grouped(self) -> bool:
+        """Whether a client holds several users."""
+        return self.clients is not None or (self.users_per_client or 1) > 1
+
     def _grouping_problems(self) -> Iterator[Problem]:
         if self.clients is not None and self.users_per_client is not None:
             yield Problem(
@@ -149,8 +154,7 @@ class _Ratings(Section):
             if self.max_ratings_per_user is not None:
                 message = "the published split has all ratings; leave it out"
                 yield Problem(("max_ratings_per_user",), message, None, of_key=True)
-        grouped = self.clients is not None or (self.users_per_client or 1) > 1
-        if self.grouping != "iid" and not grouped:
+        if self.grouping != "iid" and not self.grouped:
             yield Problem(
                 ("grouping",), "a client holds one user, so nothing is grouped; write users_per_client too",
                 None, of_key=True,

@@ -130,3 +130,8 @@ class Connection(Section):
         default=False, description="keep the connection of a device open between rounds"
     )
     congestion: Literal["cubic", "reno"] = Field(default="cubic", description="TCP congestion control")
+
+    @property
+    def handshakes(self) -> int:
+        """Round trips that opening a connection takes."""
+        return 2 if self.tls else 1

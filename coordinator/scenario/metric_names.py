@@ -160,6 +160,18 @@ METRICS: Final = {
             "per device and round whose update arrived: it was reported in the clear, not in a secure sum",
         ),
         Metric(
+            "device.work_share",
+            MetricKind.SHARE,
+            DEVICE_TAGS,
+            "per device and round that made an update with partial work: part of its local steps",
+        ),
+        Metric(
+            "device.staleness",
+            MetricKind.NUMBER,
+            DEVICE_TAGS,
+            "per report applied with buffered pacing: server steps since its model",
+        ),
+        Metric(
             "device.latency",
             MetricKind.DURATION,
             DEVICE_TAGS,

@@ -9,6 +9,7 @@ from coordinator.scenario.errors import Problem
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.privacy_section import CentralGaussian, DistributedDiscreteGaussian
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
+from coordinator.scenario.selection_section import RandomSelection
 from device_profiles.documents import Path
 from edge.homomorphic.config import CkksConfig
 from edge.learning.registry import METHODS
@@ -121,7 +122,7 @@ def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
         if not method.dense(scenario.learning):
             message = "a sparse update names the items that a user rated, past any noise"
             yield Problem(("learning", "upload"), message, "write 'upload: dense' in learning")
-    elif privacy.amplification == "sampling" and scenario.rounds.selection != "random":
+    elif privacy.amplification == "sampling" and not isinstance(scenario.rounds.selection, RandomSelection):
         message = "counts on every device being as likely to be invited as any other"
         yield Problem(("privacy", "amplification"), message, "write 'selection: random' in rounds")
     if isinstance(privacy, DistributedDiscreteGaussian):

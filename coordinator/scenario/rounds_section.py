@@ -12,7 +12,9 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from coordinator.scenario.errors import FieldProblemsError, Problem
 from coordinator.scenario.model import Section, require
+from coordinator.scenario.pacing_section import Buffered, Pacing, Synchronous
 from coordinator.scenario.secure_section import SecureAggregation
+from coordinator.scenario.selection_section import RandomSelection, SelectionOrWord
 from coordinator.scenario.thresholds import Threshold, parse_expectation, parse_metric
 from device_profiles.fields import (
     Form,
@@ -186,9 +188,8 @@ class Rounds(Section):
     deadline: PositiveSeconds = Field(
         default=60.0, description="simulated time from invitation to last report"
     )
-    selection: Literal["random", "availability-aware"] = Field(
-        default="random", description="invite any device, or only devices that are available"
-    )
+    selection: SelectionOrWord = Field(default=RandomSelection(), description="who is invited")
+    pacing: Pacing = Field(default=Synchronous(), description="how stragglers are dealt with")
     max_wait: Seconds = Field(
         default=86400.0, description="longest wait for devices when nobody is available; then the run stops"
     )
@@ -227,6 +228,16 @@ class Rounds(Section):
             return self.quorum
         # Rounded before the ceiling: 30% of 10 is 3, whatever 0.3 * 10 is in binary.
         return max(1, math.ceil(round(self.quorum * self.cohort, 9)))
+
+    @property
+    def learns(self) -> bool:
+        """Whether what devices reported before decides who is invited."""
+        return self.selection.learns or self.pacing.learns
+
+    @property
+    def grace_s(self) -> float | None:
+        """How long a round goes on once its quorum is met, seconds; None: to its cohort or deadline."""
+        return None if isinstance(self.pacing, Buffered) else self.pacing.grace
 
     @property
     def invited(self) -> int:

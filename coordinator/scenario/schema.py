@@ -20,6 +20,7 @@ from coordinator.scenario.fleet_section import Connection, CoordinatorLink, Flee
 from coordinator.scenario.inference_section import Inference, inference_problems
 from coordinator.scenario.learning_section import Learning, method_name
 from coordinator.scenario.model import Section, require
+from coordinator.scenario.pacing_problems import pacing_problems
 from coordinator.scenario.privacy_section import Privacy
 from coordinator.scenario.protection import privacy_problems, secure_problems
 from coordinator.scenario.rounds_section import Compute, Evaluation, Limits, Phase, Record, Rounds
@@ -141,6 +142,7 @@ class Scenario(Section):
         yield from secure_problems(self)
         yield from privacy_problems(self)
         yield from fault_problems(self)
+        yield from pacing_problems(self)
         yield from inference_problems(self)
 
     def _length_problems(self) -> Iterator[Problem]:

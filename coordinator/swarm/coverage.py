@@ -46,7 +46,8 @@ def coverage_of(trial: Trial) -> Coverage:
         PARTS, "availability", str(fleet.availability or (f"of {fleet.mix}" if fleet.mix else "always"))
     ] += 1
     found[PARTS, "fleet", fleet.mix or "written out"] += 1
-    found[PARTS, "selection", scenario.rounds.selection] += 1
+    found[PARTS, "selection", scenario.rounds.selection.policy] += 1
+    found[PARTS, "pacing", scenario.rounds.pacing.mode] += 1
     found[PARTS, "privacy", privacy] += 1
     found[PARTS, "phases", "in rounds" if scenario.phases and scenario.phases[0].rounds else "in time"] += 1
     found[PARTS, "ended", "with an error" if trial.stop is None else str(trial.stop)] += 1

@@ -281,8 +281,18 @@ class Algorithm(Protocol[BatchT_contra]):
         """Return what a device downloads once and keeps, because it never changes; often nothing."""
         ...
 
-    def work(self, examples: npt.NDArray[np.int64]) -> Work:
-        """Return what an update costs clients with this many local examples, int64 [n]."""
+    def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """Return how many local steps clients with this many local examples (int64 [n]) take, int64 [n].
+
+        None for a method whose updates are not made of steps: its devices cannot do a part of the work.
+        """
+        ...
+
+    def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
+        """Return what an update costs clients with this many local examples, int64 [n].
+
+        With ``steps`` (int64 [n]) they take only the first so many of their local steps.
+        """
         ...
 
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
@@ -298,6 +308,7 @@ class Algorithm(Protocol[BatchT_contra]):
         batch: BatchT_contra,
         client_keys: npt.NDArray[np.uint64],
         clients: npt.NDArray[np.int64] | None = None,
+        steps: npt.NDArray[np.int64] | None = None,
     ) -> UpdateBatch:
         """Compute the updates of the clients in a batch.
 
@@ -308,6 +319,8 @@ class Algorithm(Protocol[BatchT_contra]):
         client_keys : uint64 [n], one random key per client and round; all of a client's draws come from it.
         clients : int64 [n + 1], offsets into the users of the batch for clients that hold several users;
             None when a client is one user.
+        steps : int64 [n], the first so many local steps are taken, 1 or more; None: all of them. An update
+            weighs as much less as its client has done of its work.
         """
         ...
 
@@ -363,6 +376,7 @@ class Recommender(Algorithm[RatingBatch], Protocol):
         batch: RatingBatch,
         client_keys: npt.NDArray[np.uint64],
         clients: npt.NDArray[np.int64] | None = None,
+        steps: npt.NDArray[np.int64] | None = None,
         local: Array | None = None,
     ) -> UpdateBatch:
         """Compute the updates of the clients in a batch; see :meth:`Algorithm.client_update`.

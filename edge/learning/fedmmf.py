@@ -91,9 +91,14 @@ class FedMMF:
         """Return what a device downloads once: the features of the items and the mean rating."""
         return {FEATURES: self.features, MASK_MEAN: np.array([self.mean], np.float32)}
 
-    def work(self, examples: npt.NDArray[np.int64]) -> Work:
+    def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the factorisation's."""
+        return self.residual.local_steps(examples)
+
+    def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
         """Return the cost of fitting the mask and of the factorisation's round."""
-        return together(self.mask.work(examples, self.features.shape[1]), self.residual.work(examples))
+        mask = self.mask.work(examples, self.features.shape[1])
+        return together(mask, self.residual.work(examples, steps))
 
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
         """Return the factorisation's."""
@@ -113,10 +118,11 @@ class FedMMF:
         batch: RatingBatch,
         client_keys: npt.NDArray[np.uint64],
         clients: npt.NDArray[np.int64] | None = None,
+        steps: npt.NDArray[np.int64] | None = None,
         local: Array | None = None,
     ) -> UpdateBatch:
         """Mask every user's ratings and update the factorisation on the rest."""
-        return self.residual.client_update(state, self.masked(batch), client_keys, clients, local)
+        return self.residual.client_update(state, self.masked(batch), client_keys, clients, steps, local)
 
     def masked(self, batch: RatingBatch) -> RatingBatch:
         """Return the ratings of a batch less what each user's own mask says of them."""

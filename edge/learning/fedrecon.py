@@ -45,7 +45,14 @@ from edge.learning.base import (
     Work,
 )
 from edge.learning.fedrecon_work import fedrecon_work
-from edge.learning.local_steps import GradientSteps, LocalDescent, Reconstruction, Ridge
+from edge.learning.local_steps import (
+    GradientSteps,
+    LocalDescent,
+    Reconstruction,
+    Ridge,
+    step_counts,
+    work_share,
+)
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
 from edge.rng import stream
 
@@ -193,9 +200,13 @@ class FedRecon:
         """Return nothing: whatever devices download changes every round."""
         return {}
 
-    def work(self, examples: npt.NDArray[np.int64]) -> Work:
+    def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return how many steps on the items users with this many ratings take."""
+        return step_counts(self.settings.client, self._query_counts(examples))
+
+    def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
         """Return what a round costs users with this many ratings; see :mod:`edge.learning.fedrecon_work`."""
-        return fedrecon_work(self.settings, self.n_items, self._query_counts(examples), examples)
+        return fedrecon_work(self.settings, self.n_items, self._query_counts(examples), examples, steps)
 
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
         """Return the arrays uploaded by users with this many ratings."""
@@ -225,13 +236,20 @@ class FedRecon:
         batch: RatingBatch,
         client_keys: npt.NDArray[np.uint64],
         clients: npt.NDArray[np.int64] | None = None,
+        steps: npt.NDArray[np.int64] | None = None,
         local: Array | None = None,
     ) -> UpdateBatch:
         """Reconstruct every user and compute how its query ratings change the items.
 
         See :meth:`edge.learning.base.Recommender.client_update`. A client of several users uploads the sum of
         its users' deltas: weighted by their query ratings, or their mean with uniform weights.
+
+        Raises
+        ------
+        ValueError : ``steps`` is given and clients hold several users.
         """
+        if clients is not None and steps is not None:
+            raise ValueError("the steps of clients with several users cannot be limited; leave steps out")
         s = self.settings
         table = self._table(state)
         users = len(batch.indptr) - 1
@@ -244,8 +262,10 @@ class FedRecon:
             support, query = kernels.split(batch, keys, s.support_fraction)
         counts: npt.NDArray[np.int64] = np.diff(query.indptr)
         per_user = counts.astype(np.float64) if s.weighting == "examples" else 1.0 / per_client[owners]
+        done = work_share(steps, step_counts(s.client, counts))
+        per_user *= done
         scales = per_user.astype(self.dtype)
-        rates = kernels.step_rates(query.indptr, keys, s.client, self.dtype)
+        rates = kernels.step_rates(query.indptr, keys, s.client, self.dtype, steps)
         rows = np.empty((len(query.items), self.width), self.dtype)
         losses: npt.NDArray[Any] = np.zeros(users)
         kept = np.empty((users, self.local_width), self.dtype) if self.local_width else None
@@ -278,7 +298,7 @@ class FedRecon:
             losses = np.bincount(owners, losses, minlength=len(per_client))
             # Sums of whole numbers: exact in float64.
             counts = np.bincount(owners, counts, minlength=len(per_client)).astype(np.int64)
-        weights = np.asarray(counts if s.weighting == "examples" else counts > 0, dtype=np.float64)
+        weights = np.asarray(counts if s.weighting == "examples" else counts > 0, dtype=np.float64) * done
         fields: dict[str, Any] = {
             "stacked": {},
             "ragged": {ITEMS: items, ROWS: rows},

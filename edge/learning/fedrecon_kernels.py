@@ -214,21 +214,31 @@ def step_rates(
     keys: npt.NDArray[np.uint64],
     method: GradientSteps | MiniBatches,
     dtype: np.dtype[Any],
+    steps: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[Any]:
     """Return η/B for every pass over the query rows, [passes, N]: B is the size of the row's mini-batch.
 
     A full-batch step is a pass with B = the user's number of rows. ``indptr`` int64 [n + 1]; ``keys``
-    uint64 [n] decide which rows fall into a user's last, smaller mini-batch.
+    uint64 [n] decide which rows fall into a user's last, smaller mini-batch. With ``steps`` (int64 [n]) a
+    user takes only so many of its steps: the rate of the others is 0.
     """
-    totals = np.repeat(np.diff(indptr), np.diff(indptr))
+    counts = np.diff(indptr)
+    totals = np.repeat(counts, counts)
     rate = dtype.type(method.learning_rate)
+    allowed = None if steps is None else np.repeat(steps, counts)
     if isinstance(method, GradientSteps):
-        return np.broadcast_to(rate / totals.astype(dtype), (method.steps, len(totals)))
+        rates = rate / totals.astype(dtype)
+        if allowed is None:
+            return np.broadcast_to(rates, (method.steps, len(totals)))
+        return np.asarray(np.where(np.arange(method.steps)[:, None] < allowed, rates, dtype.type(0)))
+    per_epoch = -(-totals // method.batch_size)
     passes = np.empty((method.epochs, len(totals)), dtype)
     for epoch, out in enumerate(passes):
         ranks = shuffled_ranks(indptr, keys, CLIENT_DRAW, epoch)
         before = ranks // method.batch_size * method.batch_size
         out[:] = rate / np.minimum(method.batch_size, totals - before).astype(dtype)
+        if allowed is not None:
+            out[epoch * per_epoch + ranks // method.batch_size >= allowed] = 0
     return passes
 
 

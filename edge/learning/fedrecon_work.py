@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import WORK_KINDS, Work
-from edge.learning.local_steps import GradientSteps, Ridge, UserSteps
+from edge.learning.local_steps import Ridge, UserSteps, rows_seen, step_counts
 
 if TYPE_CHECKING:
     from edge.learning.fedrecon import FedReconSettings
@@ -26,13 +26,15 @@ def fedrecon_work(
     n_items: int,
     query: npt.NDArray[np.int64],
     examples: npt.NDArray[np.int64],
+    steps: npt.NDArray[np.int64] | None = None,
 ) -> Work:
     """Return the work of users with ``examples`` ratings, ``query`` of them in the query part, int64 [n].
 
     ridge: one Gram matrix (N·w² flops, symmetric, w = k + 2 columns) and one solve (⅔d³ + 2d²);
     gradient steps: one Gram matrix and 2d² a step; mini-batches: 4d a row and epoch, five operators a batch.
-    The item steps: one product per row for the error (2w) and one for the delta (2(k + 1)), each epoch.
-    User factors that persist cost the memory of one more row; steps from them cost what steps from zero do.
+    The item steps: one product per row for the error (2w) and one for the delta (2(k + 1)), each epoch; or
+    only the first ``steps`` of them, int64 [n]. User factors that persist cost the memory of one more row;
+    steps from them cost what steps from zero do.
     """
     n = len(examples)
     k = settings.factors
@@ -71,18 +73,13 @@ def fedrecon_work(
         moved[:, _DENSE] = 2.0 * method.epochs * rows * width * _FLOAT_BYTES
         ops[:, _DENSE] = 5.0 * reconstruction_steps
 
-    client = settings.client
-    if isinstance(client, GradientSteps):
-        passes = float(client.steps)
-        client_steps = np.full(n, passes)
-    else:
-        passes = float(client.epochs)
-        client_steps = passes * np.ceil(query_rows / client.batch_size)
-    flops[:, _SCORING] = passes * query_rows * (2.0 * width + 2.0 * (k + 1))
-    moved[:, _SCORING] = passes * query_rows * (2.0 * width + k + 1) * _FLOAT_BYTES
+    client_steps = step_counts(settings.client, query) if steps is None else steps
+    seen = rows_seen(settings.client, query, client_steps).astype(np.float64)
+    flops[:, _SCORING] = seen * (2.0 * width + 2.0 * (k + 1))
+    moved[:, _SCORING] = seen * (2.0 * width + k + 1) * _FLOAT_BYTES
     ops[:, _SCORING] = 3.0 * client_steps
 
-    steps = np.maximum(reconstruction_steps + client_steps, 1.0)
+    all_steps = np.maximum(reconstruction_steps + client_steps, 1.0)
     model = n_items * (k + 1) * _FLOAT_BYTES
     upload_rows = np.full(n, float(n_items)) if settings.upload == "dense" else query_rows
     memory = model + _FLOAT_BYTES * (
@@ -90,5 +87,7 @@ def fedrecon_work(
     )
     if settings.user_factors == "persistent":
         memory += unknowns * _FLOAT_BYTES
-    per_step = steps[:, None]
-    return Work(flops / per_step, moved / per_step, ops / per_step, steps, np.ceil(memory).astype(np.int64))
+    per_step = all_steps[:, None]
+    return Work(
+        flops / per_step, moved / per_step, ops / per_step, all_steps, np.ceil(memory).astype(np.int64)
+    )

@@ -63,6 +63,7 @@ def descend(
     steps: int,
     step_sizes: npt.NDArray[F],
     regularization: npt.NDArray[F],
+    limits: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[F]:
     """Take full-batch gradient steps w ← w − η·(XᵀX w − Xᵀt + λ w) for every segment.
 
@@ -73,13 +74,15 @@ def descend(
     start : [n, d], where to begin.
     gram, moment : [n, d, d] and [n, d], XᵀX and Xᵀt; C order, so that every segment is multiplied alike.
     step_sizes, regularization : [n, d] (or broadcast to it), η and λ of each unknown of each segment.
+    limits : int64 [n], steps after which a segment stays where it is; None: none does.
     """
     weights = start
-    for _ in range(steps):
+    for step in range(steps):
         gradient = np.matmul(gram, weights[:, :, None])[:, :, 0]
         gradient -= moment
         gradient += regularization * weights
-        weights = weights - step_sizes * gradient
+        moved = weights - step_sizes * gradient
+        weights = moved if limits is None else np.where(step < limits[:, None], moved, weights)
     return weights
 
 
@@ -114,6 +117,7 @@ def descend_in_mini_batches(
     batch_size: int,
     learning_rate: npt.NDArray[F],
     regularization: npt.NDArray[F],
+    limits: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[F]:
     """Take one epoch of mini-batch gradient steps, w ← w − η·(−mean (t − x·w) x + λ w), for every segment.
 
@@ -127,6 +131,7 @@ def descend_in_mini_batches(
     ranks : int64 [N], a permutation of each segment's places: the order in which rows are used.
     batch_size : rows per mini-batch; the last one of a segment may be smaller.
     learning_rate, regularization : [d], η and λ of each unknown.
+    limits : int64 [n], mini-batches after which a segment stays where it is; None: none does.
     """
     counts = np.diff(indptr)
     order = np.empty(len(ranks), dtype=np.int64)
@@ -134,7 +139,10 @@ def descend_in_mini_batches(
     weights = start.copy()
     within = np.arange(batch_size)
     for first in range(0, int(counts.max(initial=0)), batch_size):
-        active = np.flatnonzero(counts > first)
+        going_on = counts > first
+        if limits is not None:
+            going_on &= limits > first // batch_size
+        active = np.flatnonzero(going_on)
         sizes = np.minimum(counts[active] - first, batch_size)
         present = within < sizes[:, None]
         position = indptr[active][:, None] + first + within

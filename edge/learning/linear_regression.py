@@ -38,7 +38,14 @@ from edge.learning.base import (
     Work,
 )
 from edge.learning.least_squares import descend, descend_in_mini_batches, segment_grams, shuffled_ranks
-from edge.learning.local_steps import Gradient, GradientSteps, MiniBatches
+from edge.learning.local_steps import (
+    Gradient,
+    GradientSteps,
+    MiniBatches,
+    rows_seen,
+    step_counts,
+    work_share,
+)
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
 
 WEIGHTS = "weights"
@@ -97,24 +104,28 @@ class LinearRegression:
         """Return nothing: whatever devices download changes every round."""
         return {}
 
-    def work(self, examples: npt.NDArray[np.int64]) -> Work:
+    def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """Return how many steps clients with this many samples take; None for FedSGD, which takes none."""
+        local = self.settings.local
+        return None if isinstance(local, Gradient) else step_counts(local, examples)
+
+    def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
         """Return the cost of the local steps: 4d flops a sample and step, three operators a step."""
         n, d = len(examples), self.unknowns
         rows = examples.astype(np.float64)
         local = self.settings.local
         if isinstance(local, Gradient):
-            passes, steps = 1.0, np.ones(n)
-        elif isinstance(local, GradientSteps):
-            passes, steps = float(local.steps), np.full(n, float(local.steps))
+            seen, taken = rows, np.ones(n)
         else:
-            passes = float(local.epochs)
-            steps = np.maximum(passes * np.ceil(rows / local.batch_size), 1.0)
+            limited = step_counts(local, examples) if steps is None else steps
+            seen = rows_seen(local, examples, limited).astype(np.float64)
+            taken = np.maximum(limited.astype(np.float64), 1.0)
         flops, moved, ops = (np.zeros((n, len(WORK_KINDS))) for _ in range(3))
-        flops[:, _DENSE] = (passes * rows * 4 * d + steps * 2 * d) / steps
-        moved[:, _DENSE] = (passes * rows * 2 * (d + 1) * _FLOAT_BYTES) / steps
+        flops[:, _DENSE] = (seen * 4 * d + taken * 2 * d) / taken
+        moved[:, _DENSE] = (seen * 2 * (d + 1) * _FLOAT_BYTES) / taken
         ops[:, _DENSE] = 3.0
         memory = _FLOAT_BYTES * (rows * (d + 2) + 4 * d)
-        return Work(flops, moved, ops, steps, memory.astype(np.int64))
+        return Work(flops, moved, ops, taken, memory.astype(np.int64))
 
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
         """Return the one array uploaded, the same size for every client."""
@@ -127,27 +138,34 @@ class LinearRegression:
         batch: RegressionBatch,
         client_keys: npt.NDArray[np.uint64],
         clients: npt.NDArray[np.int64] | None = None,
+        steps: npt.NDArray[np.int64] | None = None,
     ) -> UpdateBatch:
         """Compute gradients or local steps; see :meth:`edge.learning.base.Algorithm.client_update`.
 
         Raises
         ------
-        ValueError : ``clients`` is given; samples are not grouped into users.
+        ValueError : ``clients`` is given; samples are not grouped into users. ``steps`` is given, and there
+            are none.
         """
         if clients is not None:
             raise ValueError("linear-regression has one segment of samples per client; leave clients out")
         s = self.settings
         counts = np.diff(batch.indptr)
         n = len(counts)
+        full = self.local_steps(counts)
+        if steps is not None and full is None:
+            raise ValueError("a gradient is no step; leave steps out")
+        done = 1.0 if full is None else work_share(steps, full)
         rows = self._rows(batch.x)
         start = np.broadcast_to(state[WEIGHTS], (n, self.unknowns))
         owners = np.repeat(np.arange(n), counts)
         error = batch.y - np.einsum("nf,f->n", rows, state[WEIGHTS])
         losses = 0.5 * np.bincount(owners, np.square(error), minlength=n) / np.maximum(counts, 1)
         if not isinstance(s.local, MiniBatches):
-            change = self._full_batch(start, rows, batch, counts) - start
+            change = self._full_batch(start, rows, batch, counts, steps) - start
         else:
             weights = start
+            per_epoch = -(-counts // s.local.batch_size)
             for epoch in range(s.local.epochs):
                 weights = descend_in_mini_batches(
                     weights,
@@ -158,13 +176,15 @@ class LinearRegression:
                     batch_size=s.local.batch_size,
                     learning_rate=np.full(self.unknowns, s.local.learning_rate),
                     regularization=self._decay(s.local.regularization),
+                    limits=None if steps is None else steps - epoch * per_epoch,
                 )
             change = weights - start
+        weight = np.asarray(counts * done, dtype=np.float64)
         return UpdateBatch(
-            stacked={WEIGHTS: change * counts[:, None]},
+            stacked={WEIGHTS: change * weight[:, None]},
             ragged={},
             offsets=np.zeros(n + 1, np.int64),
-            weights=counts.astype(np.float64),
+            weights=weight,
             examples=counts,
             losses=losses,
         )
@@ -230,6 +250,7 @@ class LinearRegression:
         rows: npt.NDArray[np.float64],
         batch: RegressionBatch,
         counts: npt.NDArray[np.int64],
+        limits: npt.NDArray[np.int64] | None,
     ) -> npt.NDArray[np.float64]:
         """Return the weights after full-batch steps; for FedSGD one of rate 1: the change is −gradient."""
         s = self.settings
@@ -248,4 +269,5 @@ class LinearRegression:
             steps=steps,
             step_sizes=rate / np.maximum(sizes, 1.0),
             regularization=sizes * self._decay(s.local.regularization),
+            limits=limits,
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -64,6 +66,32 @@ class MiniBatches(_Settings):
     epochs: PositiveInt = Field(default=1, description="passes over the local examples")
     learning_rate: PositiveFloat = Field(default=0.1, description="rate on the device, for ½·mean(error²)")
     regularization: NonNegativeFloat = Field(default=0.0, description="weight decay λ; biases are exempt")
+
+
+Ints = npt.NDArray[np.int64]
+
+
+def step_counts(method: GradientSteps | MiniBatches, rows: Ints) -> Ints:
+    """Return the steps that clients with so many local examples take, int64 [n]."""
+    if isinstance(method, GradientSteps):
+        return np.full(len(rows), method.steps, dtype=np.int64)
+    return method.epochs * -(-rows // method.batch_size)
+
+
+def rows_seen(method: GradientSteps | MiniBatches, rows: Ints, steps: Ints) -> Ints:
+    """Return how many examples clients look at in their first ``steps`` steps, with repeats, int64 [n]."""
+    if isinstance(method, GradientSteps):
+        return rows * steps
+    passes, rest = np.divmod(steps, np.maximum(-(-rows // method.batch_size), 1))
+    return np.asarray(passes * rows + np.minimum(rest * method.batch_size, rows))
+
+
+def work_share(steps: Ints | None, of: Ints) -> npt.NDArray[np.float64] | float:
+    """Return which share of its steps each client takes, by which its update weighs less, float64 [n].
+
+    ``steps`` (int64 [n]) are those that it takes, ``of`` all of them; None for all, a share of 1.
+    """
+    return 1.0 if steps is None else np.asarray(np.minimum(steps, of) / np.maximum(of, 1))
 
 
 Reconstruction = Annotated[Ridge | UserSteps | MiniBatches, Field(discriminator="method")]

@@ -15,6 +15,7 @@ from edge.learning.base import Algorithm, Problem
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
+from edge.learning.local_steps import Gradient
 
 
 class Method(NamedTuple):
@@ -22,7 +23,7 @@ class Method(NamedTuple):
 
     ``uniform`` says of settings whether every update weighs 1; otherwise it weighs a number of examples.
     ``dense`` says whether an update has the same arrays whatever data made it, so that it can be summed
-    securely.
+    securely. ``stepwise`` says whether an update is made of local steps, of which a device can take a part.
     """
 
     settings: type[BaseModel]
@@ -30,6 +31,7 @@ class Method(NamedTuple):
     data: Literal["ratings", "regression"]
     uniform: Callable[[Any], bool]
     dense: Callable[[Any], bool]
+    stepwise: Callable[[Any], bool]
 
 
 METHODS: dict[str, Method] = {
@@ -39,6 +41,7 @@ METHODS: dict[str, Method] = {
         "ratings",
         uniform=lambda settings: settings.weighting == "uniform",
         dense=lambda settings: settings.upload == "dense",
+        stepwise=lambda _: True,
     ),
     "fedmmf": Method(
         FedMMFSettings,
@@ -46,6 +49,7 @@ METHODS: dict[str, Method] = {
         "ratings",
         uniform=lambda settings: settings.weighting == "uniform",
         dense=lambda settings: settings.upload == "dense",
+        stepwise=lambda _: True,
     ),
     "linear-regression": Method(
         LinearRegressionSettings,
@@ -53,6 +57,7 @@ METHODS: dict[str, Method] = {
         "regression",
         uniform=lambda _: False,
         dense=lambda _: True,
+        stepwise=lambda settings: not isinstance(settings.local, Gradient),
     ),
 }
 """Every method by the name that ``learning.algorithm`` gives it."""

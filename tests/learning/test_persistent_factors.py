@@ -180,7 +180,7 @@ def test_a_group_keeps_the_rows_of_all_its_users() -> None:
     algorithm = make("steps")
     state, batch = trained_looking_state(algorithm, 8), random_ratings(8, COUNTS, N_ITEMS)
     rows, clients = some_rows(algorithm, len(COUNTS)), np.array([0, 3, 4, 7])
-    grouped = algorithm.client_update(state, batch, keys_for(8, 3), clients, rows)
+    grouped = algorithm.client_update(state, batch, keys_for(8, 3), clients, local=rows)
     single = algorithm.client_update(state, batch, keys_for(8, len(COUNTS)), local=rows)
     assert single.local is not None
     for client, update in enumerate(grouped):

@@ -86,6 +86,8 @@ def three_devices(**changes: Any) -> Cohort:
         "memory_bytes": np.array([4096, 4096, 8192]),
         "examples": np.array([10, 0, 30]),
         "loss": np.array([0.5, math.nan, 0.75]),
+        "work_share": np.array([math.nan, math.nan, 0.5]),
+        "staleness": np.array([2.0, math.nan, math.nan]),
     }
     return Cohort(**(values | changes))
 

@@ -68,6 +68,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> TableMetricSource:
         ("device.dropped", {"network": "3g"}, [1, 1]),
         ("device.dropped", {"network": "wifi"}, [0, 0, 0, 0]),
         ("device.latency", {}, [9, 21] * 2),
+        ("device.work_share", {}, [0.5, 0.5]),
+        ("device.staleness", {"phase": "calm"}, [2]),
         ("device.shielded", {}, [1, 1] * 2),
         ("device.shielded", {"way": "secure"}, []),
         ("device.up_bytes", {"way": "clear", "phase": "calm"}, [1270, 943]),

@@ -207,7 +207,9 @@ def test_a_round_without_devices_or_records() -> None:
             ("device", "device_class", "network", "region", "outcome", "stage", "reason", "memory_bytes",
              "examples"), nobody,
         ),
-        **dict.fromkeys(("energy_compute_j", "energy_radio_j", "loss"), nothing),
+        **dict.fromkeys(
+            ("energy_compute_j", "energy_radio_j", "loss", "work_share", "staleness"), nothing
+        ),
     )  # fmt: skip
     ended = facts(1, outcome=RoundOutcome.ABANDONED, reason=Reason.QUORUM, loss=math.nan)
     batches = round_batches(ended, cohort, NAMES, EventLog().columns())

@@ -34,13 +34,24 @@ _KINDS = (
 )
 _PINNED = ("vanish", "reset: {}", "blackout", "late", "duplicate", "reorder", "corrupt", "loss", "latency")
 _OF_COORDINATOR = ("coordinator_slow", "coordinator_crash")
+_OF_ROUNDS = (*_OF_COORDINATOR, "flash_crowd")
 
 
-def random_faults(generator: random.Random, stages: Sequence[str] = PLAIN_STAGES, most: int = 4) -> str:
-    """Return the section ``faults`` with one to ``most`` faults; frames are sent in each of ``stages``."""
+def random_faults(
+    generator: random.Random,
+    stages: Sequence[str] = PLAIN_STAGES,
+    most: int = 4,
+    *,
+    of_rounds: bool = True,
+) -> str:
+    """Return the section ``faults`` with one to ``most`` faults; frames are sent in each of ``stages``.
+
+    Not ``of_rounds``, they are of kinds that strike single devices.
+    """
+    kinds = [kind for kind in _KINDS if of_rounds or not kind.startswith(_OF_ROUNDS)]
     lines = ["faults:"]
     for number in range(generator.randint(1, most)):
-        kind = generator.choice(_KINDS)
+        kind = generator.choice(kinds)
         parts = [f"name: fault-{number}", kind]
         name = kind.split(":", maxsplit=1)[0]
         if not kind.startswith(_OF_COORDINATOR):

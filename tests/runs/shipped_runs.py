@@ -102,6 +102,36 @@ SHORTENED: dict[str, tuple[str, ...]] = {
         "phases=[{name: honest, rounds: 1}, {name: not-a-number, rounds: 1}, {name: huge, rounds: 1},"
         " {name: wrong-way, rounds: 1}, {name: healing, rounds: 1}]",
     ),
+    "async_buffered": ("data.users=600", "rounds.count=10", "rounds.pacing.concurrency=80"),
+    "night_charging": (
+        "data.users=500",
+        "data.items=200",
+        "rounds.cohort=30",
+        "rounds.quorum=15",
+        "phases=[{name: first_night, time: 2 h}, {name: first_day, time: 1 h},"
+        " {name: second_night, time: 1 h}]",
+    ),
+    "oort_vs_random": ("data.users=200", "rounds.count=8", "rounds.cohort=30", "rounds.quorum=20"),
+    "hospital_network": ("data.items=100", "rounds.count=2"),
+    "bank_branches": (
+        "rounds.count=2",
+        "data.users=2000",
+        "data.clients=100",
+        "rounds.cohort=80",
+        "privacy.accounting=false",
+    ),
+    "social_mobile": (
+        "data.users=800",
+        "data.items=400",
+        "rounds.count=6",
+        "rounds.cohort=30",
+        "rounds.quorum=20",
+    ),
+    "smart_home_iot": ("data.users=300", "rounds.count=3", "rounds.cohort=30", "rounds.quorum=20"),
+    "shop_app": (
+        "data.users=800",
+        "phases=[{name: weekday, rounds: 8}, {name: sale, rounds: 8}]",
+    ),
     "distributed_dp": ("data.users=500", "rounds.cohort=60", "rounds.count=2", "privacy.accounting=false"),
 }
 """What makes every scenario that needs no download quick."""

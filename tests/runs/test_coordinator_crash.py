@@ -84,7 +84,7 @@ class Moments:
         """Come to a moment."""
         self.seen.append(name)
         if len(self.seen) == self.crash_at:
-            self.training._crash(self.simulation, 0, DOWN_S)
+            self.simulation.crash(0, DOWN_S)
 
     def _watched(self, name: str, act: Callable[..., None]) -> Callable[..., None]:
         def watched(*arguments: Any) -> None:

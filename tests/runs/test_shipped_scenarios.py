@@ -19,6 +19,7 @@ NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
 QUICK = (
     "battery_savers",
     "coordinator_crash",
+    "bank_branches",
     "fedmmf_shielded",
     "fedmmf_synthetic",
     "flash_crowd",
@@ -32,6 +33,8 @@ QUICK = (
     "secagg_vs_plain_vs_ckks",
     "stragglers",
     "subway",
+    "smart_home_iot",
+    "social_mobile",
     "uk_rural",
 )
 
@@ -58,6 +61,8 @@ def test_all_are_here() -> None:
     assert {
         "battery_savers",
         "coordinator_crash",
+        "async_buffered",
+        "bank_branches",
         "distributed_dp",
         "fedmmf_high_order",
         "fedmmf_lastfm",
@@ -66,6 +71,7 @@ def test_all_are_here() -> None:
         "fedmmf_synthetic",
         "fedmmf_two_order",
         "flash_crowd",
+        "hospital_network",
         "iot_gateways",
         "linear_regression_10x5",
         "million_dormant",
@@ -84,6 +90,11 @@ def test_all_are_here() -> None:
         "stragglers",
         "subway",
         "uk_rural",
+        "night_charging",
+        "oort_vs_random",
+        "shop_app",
+        "smart_home_iot",
+        "social_mobile",
         "unseen_users",
     } <= set(NAMES)
 

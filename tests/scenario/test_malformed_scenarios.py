@@ -105,7 +105,7 @@ VALUES = [
     case("fraction above one", with_lines_after(7, "  split: {kind: ratio, test: 20}"),
          "s.yaml:8:30: data.split.test: '20' is more than the whole; write '20%'"),
     case("word not in the list", with_lines_after(16, "  selection: randm"),
-         "s.yaml:17:14: rounds.selection: 'randm' is none of: random, availability-aware",
+         "s.yaml:17:14: rounds.selection: 'randm' is none of: random, availability-aware, po",
          hint="did you mean 'random'?"),
     case("list for a value", with_line(15, "  cohort: [50]"),
          "s.yaml:15:11: rounds.cohort: a list where a value belongs"),

@@ -38,7 +38,7 @@ def test_the_reference_can_be_written_anywhere(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == reference.render()
 
 
-DECIDING_KEYS = ("source", "kind", "algorithm", "method", "distribution", "mechanism")
+DECIDING_KEYS = ("policy", "mode", "source", "kind", "algorithm", "method", "distribution", "mechanism")
 """Keys that say which section it is; the section describes itself."""
 
 

@@ -1,0 +1,103 @@
+"""Whom a scenario's selection and pacing invite, and when to look again for devices that are not there."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.fleet import Fleet
+from coordinator.pacing.partial_work import PartialWork
+from coordinator.pacing.tiers import SpeedTiers
+from coordinator.predictions import Predictions
+from coordinator.scenario.pacing_section import PartialWork as PartialWorkSection
+from coordinator.scenario.pacing_section import Tiers
+from coordinator.scenario.schema import Scenario
+from coordinator.selection.base import Knowledge
+from coordinator.selection.experience import Experience
+from coordinator.selection.pool import Accept
+from coordinator.selection.registry import make_selector
+from coordinator.workload import Workload
+
+Ids = npt.NDArray[np.int64]
+
+SHORTEST_WAIT_S = 1.0
+"""Simulated time between the first two looks for devices while too few are available; it doubles."""
+_LONGEST_WAIT_S = 600.0
+
+
+class Invitations:
+    """Draws devices for rounds and server steps.
+
+    Parameters
+    ----------
+    scenario, fleet, workload : what is run.
+    model_bytes : what devices download in every round.
+    """
+
+    def __init__(self, scenario: Scenario, fleet: Fleet, workload: Workload, model_bytes: int) -> None:
+        rounds = scenario.rounds
+        self._rounds = rounds
+        self.experience = Experience(fleet.n) if rounds.learns else None
+        """What has been seen of each device; None where nobody wants to know."""
+        predictions = Predictions(fleet, workload, model_bytes, scenario.connection.handshakes)
+        pacing = rounds.pacing
+        self.partial_work: PartialWork | None = None
+        """How many local steps devices take; None: all of them."""
+        if isinstance(pacing, PartialWorkSection):
+            self.partial_work = PartialWork(fleet, workload, predictions, pacing.margin * rounds.deadline)
+        self._tiers: SpeedTiers | None = None
+        if isinstance(pacing, Tiers):
+            assert self.experience is not None, "tiers learn"
+            self._tiers = SpeedTiers(
+                self.experience,
+                scenario.seed,
+                tiers=pacing.tiers,
+                profiling=pacing.profiling,
+                every=pacing.every,
+                credit=pacing.credits,
+            )
+        knowledge = Knowledge(
+            scenario.seed,
+            fleet,
+            self.experience,
+            workload.examples,
+            predictions.seconds,
+            rounds.deadline,
+        )
+        self._selector = make_selector(rounds.selection, knowledge)
+
+    def of_round(self, number: int, attempt: int, now_s: float) -> Ids | None:
+        """Invite devices to a round, int64 [n]; None where there are fewer than it needs.
+
+        ``attempt`` counts the looks for devices for this round, from 0.
+        """
+        found = self._drawn(number, attempt, now_s)
+        if found is not None:
+            self._selector.invited(found)
+        return found
+
+    def _drawn(self, number: int, attempt: int, now_s: float) -> Ids | None:
+        rounds = self._rounds
+        if self._tiers is None:
+            ids = self._selector.draw(rounds.invited, number, attempt, now_s)
+            return ids if len(ids) >= rounds.quorum_reports else None
+        for place, (tier, members) in enumerate(self._tiers.choices(number)):
+            # Every tier that is tried draws anew.
+            nth = attempt * (self._tiers.most + 1) + place
+            ids = self._selector.draw(rounds.invited, number, nth, now_s, members)
+            if len(ids) >= rounds.quorum_reports:
+                self._tiers.spend(tier)
+                return ids
+        return None
+
+    def of_step(self, wanted: int, number: int, attempt: int, now_s: float, among: Accept) -> Ids:
+        """Invite up to ``wanted`` of some devices while a server step is under way, int64 [n]."""
+        ids = self._selector.draw(wanted, number, attempt, now_s, among)
+        self._selector.invited(ids)
+        return ids
+
+    def wait_s(self, now_s: float, number: int, attempt: int) -> float:
+        """Return when to look for devices again, seconds from now, after ``attempt`` + 1 looks in vain."""
+        shortest_s = min(SHORTEST_WAIT_S * 2.0 ** min(attempt, 10), _LONGEST_WAIT_S)
+        chance_s = self._selector.next_chance_s(now_s, number)
+        return min(max(chance_s - now_s, shortest_s), _LONGEST_WAIT_S)

@@ -1,0 +1,1 @@
+"""How stragglers are dealt with, beyond a deadline: one file an idea."""

@@ -1,0 +1,103 @@
+"""The interface of selection, and how a policy is made from its section.
+
+A policy draws devices for a round. It knows what the coordinator could know: how many examples a device says
+that it holds, what it reported before (:class:`~coordinator.selection.experience.Experience`), and, for
+policies that say so, the figures of its profile. What the simulator alone knows (who will vanish, who has no
+battery, how long a computation is going to take) is none of its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.fleet import Fleet
+from coordinator.selection.experience import Experience
+from coordinator.selection.pool import Accept, Pool
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What policies may draw on.
+
+    Attributes
+    ----------
+    seed : the run's seed.
+    fleet : which devices there are, and which are free and available.
+    experience : what was seen of each device; None where neither selection nor pacing learns.
+    examples : returns how many examples each device of int64 [n] says that it holds, int64 [n].
+    predicted_s : returns how long a round is going to take each device of int64 [n], float64 [n] seconds, by
+        the figures of its profile.
+    deadline_s : how long a round waits.
+    """
+
+    seed: int
+    fleet: Fleet
+    experience: Experience | None
+    examples: Callable[[Ids], Ids]
+    predicted_s: Callable[[Ids], Floats]
+    deadline_s: float
+
+    @property
+    def seen(self) -> Experience:
+        """What was seen of each device, for policies that learn from it."""
+        assert self.experience is not None, "whoever learns is given something to learn from"
+        return self.experience
+
+
+class Policy(Protocol):
+    """Draws the devices of each round."""
+
+    def draw(self, wanted: int, round_number: int, attempt: int, now_s: float) -> Ids:
+        """Return up to ``wanted`` devices, int64 [n], each once; fewer when there are no more.
+
+        All chance comes from the stream ``"selection", round_number, attempt``; ``attempt`` counts the draws
+        for the round, from 0.
+        """
+
+
+class Selector:
+    """Draws the devices of each round by the policy of the scenario.
+
+    Parameters
+    ----------
+    pool : the devices that can be drawn.
+    policy : made for that pool.
+    experience : is told of every invitation; None where nobody learns.
+    """
+
+    def __init__(self, pool: Pool, policy: Policy, experience: Experience | None) -> None:
+        self._pool = pool
+        self._policy = policy
+        self.experience = experience
+
+    def draw(
+        self,
+        wanted: int,
+        round_number: int,
+        attempt: int,
+        now_s: float,
+        among: Accept | None = None,
+    ) -> Ids:
+        """Return up to ``wanted`` devices, int64 [n], in the order drawn; fewer when there are no more.
+
+        ``among`` restricts the draw; ``attempt`` counts the draws for this round, from 0.
+        """
+        self._pool.restriction = among
+        return self._policy.draw(wanted, round_number, attempt, now_s)
+
+    def invited(self, ids: Ids) -> None:
+        """Take note of who is invited; not everybody who is drawn need be."""
+        if self.experience is not None:
+            self.experience.invite(ids)
+
+    def next_chance_s(self, now_s: float, round_number: int) -> float:
+        """Return when some sampled device is first available from ``now_s`` on, or ``inf``."""
+        return self._pool.next_chance_s(now_s, round_number)
