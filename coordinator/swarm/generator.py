@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -68,6 +69,11 @@ def document(seed: int, index: int) -> Document:
     )
     made["learning"] = _learning(draws("learning"), algorithm, dense=hidden, uniform=privacy is not None)
     made["rounds"] = _rounds(draws("rounds"), devices, least=3 if secure is not None else 1)
+    reports_seen = secure is None and (privacy is None or privacy["mechanism"] == "central-gaussian")
+    made["rounds"] |= _selection(draws("selection"), reports_seen=reports_seen)
+    made["rounds"] |= _pacing(
+        draws("pacing"), made, devices, clear=secure is None, private=privacy is not None
+    )
     made |= _phases(draws("phases"), made["rounds"], secure, varied=_may_vary(privacy))
     if privacy is not None:
         made["privacy"] = privacy
@@ -82,6 +88,7 @@ def document(seed: int, index: int) -> Document:
         regions=8 if fleet.get("availability") == "regional_outage" else int(fleet.get("regions", 1)),
         classes=classes,
         networks=networks,
+        buffered=_is_buffered(made["rounds"]),
     )
     count = draws("faults").weighted({0: 1, 1: 4, 2: 3, 3: 2, 5: 1})
     made["faults"] = [fault(Draws(seed, index, "fault", n), f"fault {n}", storm) for n in range(count)]
@@ -218,8 +225,6 @@ def _rounds(draws: Draws, devices: int, *, least: int) -> Document:
         made["over_select"] = f"{int(100 * min(draws.between(1.0, 3.0), most))}%"
     if draws.chance(0.7):
         made["quorum"] = draws.whole(1, cohort) if draws.chance(0.5) else f"{draws.whole(5, 100)}%"
-    if draws.chance(0.4):
-        made["selection"] = "availability-aware"
     if draws.chance(0.3):
         made["retry"] = {
             "attempts": draws.whole(1, 5),
@@ -227,6 +232,40 @@ def _rounds(draws: Draws, devices: int, *, least: int) -> Document:
             "factor": draws.between(1, 4),
         }
     return made
+
+
+def _selection(draws: Draws, *, reports_seen: bool) -> Document:
+    """Return who is invited; some policies look at the losses that devices report."""
+    policies = {"random": 4, "availability-aware": 3, "round-robin": 1, "deadline-aware": 1}
+    if reports_seen:
+        policies |= {"power-of-choice": 1, "oort": 1}
+    return {"selection": draws.weighted(policies)}
+
+
+def _pacing(draws: Draws, made: Document, devices: int, *, clear: bool, private: bool) -> Document:
+    """Return how rounds wait for their devices."""
+    rounds, learning = made["rounds"], made["learning"]
+    modes = {"synchronous": 8}
+    if clear and not private and learning.get("local", {}).get("method") != "gradient":
+        modes["partial-work"] = 2
+    quorum = rounds.get("quorum", 1)
+    reports = quorum if isinstance(quorum, int) else math.ceil(int(quorum[:-1]) * rounds["cohort"] / 100)
+    if devices // reports >= 2:
+        modes["tiers"] = 2
+    if clear and not private:
+        modes["buffered"] = 1
+    mode = draws.weighted(modes)
+    pacing: Document = {"mode": mode}
+    if mode == "buffered":
+        rounds.pop("over_select", None)
+        pacing |= {"concurrency": draws.whole(1, devices), "staleness_limit": draws.whole(0, 5)}
+        return {"pacing": pacing}
+    if mode == "tiers":
+        pacing["tiers"] = draws.whole(2, min(4, devices // reports))
+        pacing |= {key: draws.whole(1, 3) for key in ("profiling", "every", "credits")}
+    if clear and draws.chance(0.3):
+        pacing["grace"] = f"{draws.between(0.05, 60):.4g} s"
+    return {} if pacing == {"mode": "synchronous"} else {"pacing": pacing}
 
 
 def _secure(draws: Draws) -> Document | None:
@@ -278,6 +317,10 @@ def _privacy(draws: Draws, secure: Document | None) -> Document | None:
     return made
 
 
+def _is_buffered(rounds: Document) -> bool:
+    return "concurrency" in rounds.get("pacing", {})
+
+
 def _may_vary(privacy: Document | None) -> bool:
     """Return whether phases may sum in the clear under this privacy."""
     return privacy is None or privacy["mechanism"] != "distributed-discrete-gaussian"
@@ -288,8 +331,9 @@ def _phases(draws: Draws, rounds: Document, secure: Document | None, *, varied: 
     first, second = draws.whole(1, _MOST_ROUNDS), draws.whole(2, _MOST_ROUNDS)
     storm: Document = {"name": STORM}
     quiet: Document = {"name": QUIET}
-    if draws.chance(0.6):
-        if draws.chance(0.4):
+    buffered = _is_buffered(rounds)
+    if draws.chance(0.6) or buffered:
+        if draws.chance(0.4) and not buffered:
             rounds["interval"] = f"{draws.whole(20, 120)} s"
         storm["rounds"], quiet["rounds"] = first, second
     else:

@@ -30,6 +30,8 @@ class Stormy:
     regions: int
     classes: tuple[str, ...]
     networks: tuple[str, ...]
+    buffered: bool = False
+    """Whether there are no rounds whose devices a fault could strike together."""
 
 
 def _percent(share: float) -> str:
@@ -98,7 +100,7 @@ _SETTINGS: Final[dict[str, Callable[[Draws], Settings]]] = {
 
 def fault(draws: Draws, name: str, storm: Stormy) -> Fault:
     """Return a random fault, as a scenario writes it."""
-    key = draws.one(tuple(_SETTINGS))
+    key = draws.one([key for key in _SETTINGS if not (storm.buffered and KINDS[key].of_rounds)])
     kind = KINDS[key]
     settings = _SETTINGS[key](draws)
     made: Fault = {"name": name}
@@ -134,7 +136,8 @@ def _victims(draws: Draws, storm: Stormy) -> dict[str, Any]:
     on: dict[str, Any] = {}
     if draws.chance(0.8):
         on["fraction"] = _percent(draws.between(0.05, 1.0))
-    match draws.weighted({"all": 6, "class": 1, "network": 1, "region": 1, "devices": 1, "slowest": 1}):
+    slowest = 0 if storm.buffered else 1
+    match draws.weighted({"all": 6, "class": 1, "network": 1, "region": 1, "devices": 1, "slowest": slowest}):
         case "class":
             on["class"] = draws.one(storm.classes)
         case "network":

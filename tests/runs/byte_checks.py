@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from run_helpers import run_text, tables_of
 
 from coordinator.metrics.reader import RunTables
-from coordinator.swarm.invariants.conservation import frame_of, tables_agree, unaccounted
+from coordinator.swarm.invariants.conservation import tables_agree, unaccounted
 from edge.codec import encode
 from edge.device.simulated import SimulatedDevice
 from edge.transport.link import Delivery, SimulatedNetwork
@@ -54,7 +53,7 @@ def check_run(
     sent = duplicating(patch, seed)
     tables = tables_of(run_text(folder, text, name=f"s{seed}"))
     assert list(tables_agree(tables)) == []
-    assert list(unaccounted(tables, Counter(map(frame_of, sent)))) == []
+    assert list(unaccounted(tables, sent, by_round=by_round)) == []
     return tables
 
 

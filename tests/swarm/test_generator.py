@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.scenario.faults_section import KINDS
 from coordinator.scenario.load import load_text
+from coordinator.scenario.selection_section import SECTIONS
 from coordinator.swarm.draws import Draws
 from coordinator.swarm.generator import QUIET, document, text_of
 from coordinator.swarm.invariants.recovery import ends_s, is_healthy
@@ -55,6 +56,12 @@ def test_everything_is_drawn() -> None:
     assert {one["privacy"]["mechanism"] for one in made if "privacy" in one} == {
         "central-gaussian", "local-gaussian", "distributed-discrete-gaussian"
     }  # fmt: skip
+    assert {one["rounds"]["selection"] for one in made} == set(SECTIONS)
+    pacing = [one["rounds"].get("pacing", {}) for one in made]
+    assert {one.get("mode", "synchronous") for one in pacing} == {
+        "synchronous", "partial-work", "tiers", "buffered"
+    }  # fmt: skip
+    assert any("grace" in one for one in pacing)
     assert any("shielded" in one.get("secure_aggregation", {}) for one in made)
 
 

@@ -33,6 +33,19 @@ def test_a_run_without_bugs_keeps_everything(trial: Trial) -> None:
     assert violations_of(trial) == []
 
 
+def test_a_buffer_has_no_rounds_to_check() -> None:
+    calm = PLAIN[: PLAIN.index("faults:")] + "evaluation: {every: 100, final: false}\n"
+    text = calm.replace("over_select: 120%", "pacing: {mode: buffered, concurrency: 7}")
+    trial = trial_of(text)
+    assert violations_of(trial) == []
+    broken, tables = breakable(trial)
+    tables.change("rounds", 0, "duration_s", lambda _: 1e4)
+    assert violations_of(broken) == []
+    # What has nothing to do with rounds is checked all the same.
+    tables.change("rounds", 0, "up_bytes", lambda value: value + 1)
+    assert [one.invariant for one in violations_of(broken)] == ["conserved-bytes"]
+
+
 def test_an_update_that_was_accepted_twice(trial: Trial) -> None:
     broken, _ = breakable(trial)
     broken.record.inputs.append(broken.record.inputs[accepted(trial)])

@@ -10,11 +10,16 @@ from coordinator.swarm.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """A check with its name; ``after_errors`` says whether a run that an error ended is checked, too."""
+    """A check with its name.
+
+    ``after_errors`` says whether a run that an error ended is checked, too; ``of_rounds`` that the check is of
+    rounds, which buffered pacing does not have.
+    """
 
     name: str
     check: Callable[[Trial], Iterator[str]]
     after_errors: bool = False
+    of_rounds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple, cast
 
 from coordinator.metrics.metric_source import Tables
 from coordinator.metrics.schemas import DIRECTIONS, SPLITS
+from coordinator.scenario.pacing_section import Buffered
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import columns, rows
 from edge.codec import encode
@@ -125,17 +126,21 @@ def frame_of(delivery: Delivery) -> Frame:
     )
 
 
-def unaccounted(tables: Tables, sent: Counter[Frame]) -> Iterator[str]:
+def unaccounted(tables: Tables, deliveries: Iterable[Delivery], *, by_round: bool = True) -> Iterator[str]:
     """Yield the frames that were put on a link and are not among the events, and the other way about.
 
     The events may tell of more only where nothing was put on a link: of the first invitations, which are
-    recorded for a whole cohort at once, and of what was sent in vain, to a device that was gone.
+    recorded for a whole cohort at once, and of what was sent in vain, to a device that was gone. With
+    buffered pacing a frame does not carry the number of the step that it is told of with: there frames are
+    not compared ``by_round``.
     """
+    frames = map(frame_of, deliveries)
+    sent = Counter(frames if by_round else (frame._replace(round_number=0) for frame in frames))
     names = ("kind", "fate", "round", "device", "direction", *_SPLITS)
     events: Counter[Frame] = Counter()
     surely_sent: Counter[Frame] = Counter()
     for kind, fate, *values in zip(*columns(tables, "events", *names).values(), strict=True):
-        frame = Frame(*values)
+        frame = Frame(*values) if by_round else Frame(*values)._replace(round_number=0)
         if frame.direction == _NOWHERE or kind == label(EventKind.HANDSHAKE):
             continue
         events[frame] += 1
@@ -151,7 +156,8 @@ def unaccounted(tables: Tables, sent: Counter[Frame]) -> Iterator[str]:
 def conserved_bytes(trial: Trial) -> Iterator[str]:
     """Check that every byte put on a link is counted once, with one fate, and that all tables agree."""
     yield from tables_agree(trial.tables)
-    yield from unaccounted(trial.tables, Counter(map(frame_of, trial.record.deliveries)))
+    by_round = not isinstance(trial.loaded.scenario.rounds.pacing, Buffered)
+    yield from unaccounted(trial.tables, trial.record.deliveries, by_round=by_round)
 
 
 def exact_frames(trial: Trial) -> Iterator[str]:
