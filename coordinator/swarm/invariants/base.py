@@ -12,8 +12,8 @@ from coordinator.swarm.trial import Trial
 class Invariant:
     """A check with its name.
 
-    ``after_errors`` says whether a run that an error ended is checked, too; ``of_rounds`` that the check is of
-    rounds, which buffered pacing does not have.
+    ``after_errors`` says whether a run that an error ended is checked, too; ``of_rounds`` that the check is
+    about rounds, which buffered pacing does not have.
     """
 
     name: str
