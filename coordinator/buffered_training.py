@@ -12,6 +12,7 @@ import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
 from coordinator.metrics.facts import FaultStrike, RoundFacts
-from coordinator.metrics.writer import RunWriter
+from coordinator.metrics.writer import TableWriter
 from coordinator.pacing.buffer import Buffer, Doorway, VersionMachine, staleness_weight
 from coordinator.progress import RunObserver
 from coordinator.round_records import Ended, ended_of
@@ -95,11 +96,12 @@ class BufferedTraining(Training):
         self,
         scenario: Scenario,
         assembly: Assembly,
-        writer: RunWriter,
+        writer: TableWriter,
         observer: RunObserver,
         watch: ThresholdWatch,
+        directory: Path,
     ) -> None:
-        super().__init__(scenario, assembly, writer, observer, watch)
+        super().__init__(scenario, assembly, writer, observer, watch, directory)
         pacing = scenario.rounds.pacing
         assert isinstance(pacing, Buffered)
         self._pacing = pacing
@@ -242,7 +244,7 @@ class BufferedTraining(Training):
         if self._buffer.reports >= self._scenario.rounds.quorum_reports:
             step.outcome = RoundOutcome.COMPLETED
             step.aggregate = self._buffer.result()
-            stop = self._apply(step.aggregate)
+            stop = self._apply(step.aggregate, step.number)
         else:
             step.outcome = RoundOutcome.ABANDONED
         step.wall_s = time.perf_counter() - step.wall_s

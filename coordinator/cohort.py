@@ -22,6 +22,7 @@ from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.experience import Experience
 from coordinator.shielding import Shield
 from coordinator.sums.base import RoundOfSums, SecureSums
+from coordinator.witness import Witness
 from coordinator.workload import TrainingKernel, Workload
 from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
@@ -86,6 +87,8 @@ class Simulation:
     """Told of a bug: where, and what was raised."""
     crash: Callable[[int, float], None] = lambda _fault, _down_s: None
     """Lets the coordinator crash because of a fault, for so many seconds."""
+    witness: Witness | None = None
+    """Sees what happens, beside the run."""
 
 
 class SimulatedCohort:
@@ -394,6 +397,9 @@ class SimulatedCohort:
             reason = coordinator.garbage_received(device, self.round_number)
         else:
             reason = coordinator.frame_received(device, delivery.message)
+        witness = self._simulation.witness
+        if witness is not None:
+            witness.judged(self.round_number, device.device, delivery.message, reason, self.loop.now_s)
         device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
         kind = type(delivery.message)
         if kind in _UPDATES and self._simulation.experience is not None:

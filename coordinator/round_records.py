@@ -12,7 +12,7 @@ from coordinator.energy import device_energy
 from coordinator.fleet import Fleet
 from coordinator.metrics.batches import fault_batch, round_batches
 from coordinator.metrics.facts import Cohort, FaultStrike, RoundFacts
-from coordinator.metrics.writer import RunWriter
+from coordinator.metrics.writer import TableWriter
 from coordinator.progress import RunObserver, round_summary
 
 Ids = npt.NDArray[np.int64]
@@ -55,7 +55,7 @@ class RoundRecords:
     fleet, writer, observer : whose devices, where to, and who is told.
     """
 
-    def __init__(self, fleet: Fleet, writer: RunWriter, observer: RunObserver) -> None:
+    def __init__(self, fleet: Fleet, writer: TableWriter, observer: RunObserver) -> None:
         self._fleet = fleet
         self._writer = writer
         self._observer = observer

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from coordinator.summary import summarise
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import StopReason, Training
 from coordinator.verdicts import verdict_records
+from coordinator.witness import Witness, WitnessedNetwork
 from edge import clock
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Executor, InlineExecutor, PooledExecutor
@@ -129,9 +131,9 @@ def run_assembled(
                 observer.on_start(loaded.name, scenario.round_count)
                 buffered = isinstance(scenario.rounds.pacing, Buffered)
                 kind = BufferedTraining if buffered else Training
-                training = kind(scenario, assembly, writer, observer, watch)
-                with _quiet_collector(), _executor(scenario.compute.workers) as executor:
-                    stop = _simulate(loaded, assembly, training, executor)
+                training = kind(scenario, assembly, writer, observer, watch, directory.path)
+                with quiet_collector(), _executor(scenario.compute.workers) as executor:
+                    stop = simulate(loaded, assembly, training, executor)
                 status = "finished"
                 reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch)
             except BaselineMissedError as missed:
@@ -219,10 +221,28 @@ def _judged(verdicts: Verdicts, watch: ThresholdWatch | None) -> Verdicts:
     return tuple(final if verdict.threshold == ended_by.threshold else verdict for verdict in verdicts)
 
 
-def _simulate(
-    loaded: LoadedScenario, assembly: Assembly, training: Training, executor: Executor
+def simulate(
+    loaded: LoadedScenario,
+    assembly: Assembly,
+    training: Training,
+    executor: Executor,
+    witness: Witness | None = None,
 ) -> StopReason:
+    """Train on the virtual clock, until a reason to stop, and return it.
+
+    Parameters
+    ----------
+    loaded, assembly, training : what is run.
+    executor : computes.
+    witness : sees what happens, beside the run.
+    """
     scenario = loaded.scenario
+    network: Callable[..., SimulatedNetwork] = SimulatedNetwork
+    if witness is not None:
+        network = functools.partial(WitnessedNetwork, witness=witness)
+        for sums in assembly.secure_sums.values():
+            if sums is not None:
+                sums.watch = witness.encoded
 
     async def main() -> StopReason:
         loop = asyncio.get_running_loop()
@@ -243,7 +263,7 @@ def _simulate(
             seed=scenario.seed,
             run_id=run_id,
             loop=loop,
-            network=SimulatedNetwork(
+            network=network(
                 loop,
                 # Named from the coordinator's side in a scenario, from the devices' side here.
                 down_bps=scenario.coordinator.up_rate,
@@ -264,14 +284,22 @@ def _simulate(
             partial_work=training.invitations.partial_work,
             experience=training.invitations.experience,
             crashed=crash,
+            witness=witness,
         )
+        if witness is not None:
+            witness.begins(simulation)
         story = loop.create_task(training.run(simulation), name="coordinator")
         await asyncio.wait((story, crashed), return_when=asyncio.FIRST_COMPLETED)
         if crashed.done():
             story.cancel()
             await crashed
+        stop = await story
+        if witness is not None:
+            await witness.ends()
+            if crashed.done():
+                await crashed
         crashed.cancel()
-        return await story
+        return stop
 
     return clock.run(main())
 
@@ -286,7 +314,7 @@ def _executor(workers: int) -> Iterator[Executor]:
 
 
 @contextlib.contextmanager
-def _quiet_collector() -> Iterator[None]:
+def quiet_collector() -> Iterator[None]:
     """Let the cycle collector look rarely: a run makes many short-lived objects and hardly any cycles."""
     thresholds = gc.get_threshold()
     gc.collect()

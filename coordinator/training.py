@@ -9,6 +9,7 @@ import math
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from coordinator.host import rss_bytes
 from coordinator.invitations import SHORTEST_WAIT_S, Invitations
 from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch
 from coordinator.metrics.facts import NO_FAILURE, Evaluation, FaultStrike, RoundFacts
-from coordinator.metrics.writer import RunWriter
+from coordinator.metrics.writer import TableWriter
 from coordinator.progress import RunObserver
 from coordinator.round_records import RoundRecords, ended_of
 from coordinator.rounds import RoundPlan
@@ -35,7 +36,7 @@ from coordinator.threshold_watch import ThresholdWatch
 from coordinator.workload import RatingWorkload
 from edge.clock import VirtualClockLoop
 from edge.learning.base import Aggregate
-from edge.vocabulary import Outcome, RoundOutcome
+from edge.vocabulary import Outcome, RoundOutcome, Stage
 
 Ids = npt.NDArray[np.int64]
 
@@ -73,15 +74,17 @@ class Training:
     writer : takes the tables.
     observer : is told about rounds and evaluations.
     watch : knows the thresholds that end a run; ``writer`` tells it what is written.
+    directory : takes the checkpoint of a coordinator that may crash.
     """
 
     def __init__(
         self,
         scenario: Scenario,
         assembly: Assembly,
-        writer: RunWriter,
+        writer: TableWriter,
         observer: RunObserver,
         watch: ThresholdWatch,
+        directory: Path,
     ) -> None:
         self._scenario = scenario
         self._watch = watch
@@ -106,7 +109,7 @@ class Training:
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
         self._applied = 0
         crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
-        self._checkpoint = Checkpoint(writer.directory / CHECKPOINT) if crashing else None
+        self._checkpoint = Checkpoint(directory / CHECKPOINT) if crashing else None
         """What is left after a crash; kept only where there may be one."""
         self._save()
         self._down_until_s = -math.inf
@@ -275,19 +278,23 @@ class Training:
             epsilon = self._privacy.spend(cohort.sums, completed=completed)
         if completed:
             aggregate = self._aggregate(active, number)
-            stop = self._apply(aggregate)
+            stop = self._apply(aggregate, number)
         wall_s = time.perf_counter() - wall_s
         self._pending.append(_Pending(cohort, active, aggregate, phase, epsilon, wall_s))
         self._write_finished()
         return stop
 
-    def _apply(self, aggregate: Aggregate) -> StopReason | None:
-        """Let the method change the model; return why training ends, if it does."""
+    def _apply(self, aggregate: Aggregate, number: int) -> StopReason | None:
+        """Let the method change the model after round ``number``; return why training ends, if it does."""
         algorithm = self._workload.algorithm
-        self.state, self._optimizer_state = algorithm.server_update(
-            self.state, self._optimizer_state, aggregate, self._applied
-        )
+        before = self.state
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that diverges ends the run, by name
+            self.state, self._optimizer_state = algorithm.server_update(
+                self.state, self._optimizer_state, aggregate, self._applied
+            )
         self._applied += 1
+        if self._simulation.witness is not None:
+            self._simulation.witness.applied(number, before, self.state)
         self._save()
         if not all(np.isfinite(array).all() for array in self.state.values()):
             return StopReason.DIVERGED
@@ -302,6 +309,8 @@ class Training:
                 aggregate = joined(active.accumulator.result(), aggregate)
         else:
             aggregate = active.accumulator.result()
+        if self._simulation.witness is not None:
+            self._simulation.witness.summed(number, machine, aggregate)
         return aggregate if self._privacy is None else self._privacy.noised(aggregate, number)
 
     def _cohort_done(self, cohort: SimulatedCohort) -> None:
@@ -327,6 +336,7 @@ class Training:
             given_up = ended.outcome == Outcome.COMPLETED
             ended.outcome[given_up] = Outcome.ABANDONED
             ended.reason[given_up] = active.machine.reason
+            ended.stage[given_up] = Stage.ACKNOWLEDGE
         elif not (isinstance(active.machine, SecureRoundMachine) and active.machine.failure):
             # A secure sum can end early for a device and yet be made without it.
             ended.outcome[ended.outcome == Outcome.ABANDONED] = Outcome.FAILED
@@ -371,7 +381,8 @@ class Training:
     def _evaluate(self, number: int, now_s: float) -> bool:
         """Evaluate the model after round ``number``; return whether the scenario's target is reached."""
         self._evaluated_at = number
-        values = self._evaluator.evaluate(self.state)
+        with np.errstate(over="ignore", invalid="ignore"):  # what a model that has run away is worth
+            values = self._evaluator.evaluate(self.state)
         phase = self._scenario.phase_at(max(number - 1, 0), now_s)
         self._writer.write_evaluations(evaluation_batch(number, phase, now_s, values))
         self._observer.on_evaluation(number, values)

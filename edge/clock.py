@@ -125,6 +125,13 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
 
     # -- timers ----------------------------------------------------------------------------------------
 
+    def last_timer_s(self) -> float:
+        """Return when the last timer that is set will fire, seconds; now, when there is none."""
+        live = (
+            when for when, _, entry in self._timers if entry.__class__ is not _Handle or not entry.cancelled()
+        )
+        return max(live, default=self.now_s)
+
     def push_timer(self, when: float, entry: Any) -> None:
         """Put ``entry`` on the heap at ``when`` seconds: a handle, or an object with ``fire(when)``.
 

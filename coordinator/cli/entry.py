@@ -49,6 +49,10 @@ VERBS: Final[Mapping[str, Verb]] = {
         "coordinator.cli.sweep:sweep", "Run every cell of a scenario's sweep, and print one table."
     ),
     "compare": Verb("coordinator.cli.compare:compare", "Compare the figures of runs, with intervals."),
+    "swarm": Verb(
+        "coordinator.cli.swarm:swarm",
+        "Make random scenarios with random faults, run them, and check that what must hold does.",
+    ),
     "diff": Verb("coordinator.cli.runs:diff", "Say whether two runs are identical, or where they part."),
     "report": Verb(
         "coordinator.cli.report:report", "Write a report of one or several runs as one HTML file."

@@ -39,6 +39,6 @@ junit_option = click.option(
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     callback=_in_a_folder,
     metavar="FILE",
-    help="Write the verdicts on thresholds as JUnit XML, too, for CI systems.",
+    help="Write the verdicts as JUnit XML, too, for CI systems.",
 )
 """``--junit FILE``, passed on as ``junit_file``."""

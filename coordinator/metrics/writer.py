@@ -9,6 +9,7 @@ stream, and a Parquet file is never half written.
 
 from __future__ import annotations
 
+import abc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,44 +38,29 @@ def parquet_path(directory: Path, table: str) -> Path:
     return directory / f"{table}.parquet"
 
 
-class RunWriter:
-    """Writes the tables of one run into its directory.
+class TableWriter(abc.ABC):
+    """Takes the rows of a run's tables, batch by batch, and keeps their digest.
 
     Parameters
     ----------
-    directory : an existing directory without tables.
     record_events : whether to keep the table of events; without it that table has no rows.
 
     Attributes
     ----------
     watch : is given every batch once it has been written, with the name of its table; None for nobody.
-
-    Use it as a context manager: leaving it, for whatever reason, closes the streams. :meth:`finish` converts.
     """
 
-    def __init__(self, directory: Path, *, record_events: bool = True) -> None:
-        self.directory = directory
+    def __init__(self, *, record_events: bool = True) -> None:
         self._record_events = record_events
         self.watch: Callable[[str, Any], None] | None = None
         self._digest = RunDigest()
-        self._sinks: dict[str, Any] = {}
-        self._streams: dict[str, Any] = {}
-        for table, schema in SCHEMAS.items():
-            sink = pa.output_stream(str(stream_path(directory, table)), buffer_size=_BUFFER_BYTES)
-            self._sinks[table] = sink
-            self._streams[table] = pa.ipc.new_stream(sink, schema)
 
-    def __enter__(self) -> RunWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    @abc.abstractmethod
+    def _keep(self, table: str, batch: Any) -> None:
+        """Keep the rows of a table."""
 
     def _write(self, table: str, batch: Any) -> None:
-        self._streams[table].write_batch(batch)
-        self._sinks[table].flush()
+        self._keep(table, batch)
         self._digest.tables[table].update(batch)
         if self.watch is not None:
             self.watch(table, batch)
@@ -101,6 +87,40 @@ class RunWriter:
         """Write the rows of one inference, from :func:`~coordinator.metrics.batches.inference_batch`."""
         self._write("inferences", batch)
 
+
+class RunWriter(TableWriter):
+    """Writes the tables of one run into its directory.
+
+    Parameters
+    ----------
+    directory : an existing directory without tables.
+    record_events : whether to keep the table of events; without it that table has no rows.
+
+    Use it as a context manager: leaving it, for whatever reason, closes the streams. :meth:`finish` converts.
+    """
+
+    def __init__(self, directory: Path, *, record_events: bool = True) -> None:
+        super().__init__(record_events=record_events)
+        self._directory = directory
+        self._sinks: dict[str, Any] = {}
+        self._streams: dict[str, Any] = {}
+        for table, schema in SCHEMAS.items():
+            sink = pa.output_stream(str(stream_path(directory, table)), buffer_size=_BUFFER_BYTES)
+            self._sinks[table] = sink
+            self._streams[table] = pa.ipc.new_stream(sink, schema)
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keep(self, table: str, batch: Any) -> None:
+        self._streams[table].write_batch(batch)
+        self._sinks[table].flush()
+
     def close(self) -> None:
         """Close the streams; they stay as they are. Closing twice does nothing."""
         for table, stream in self._streams.items():
@@ -112,7 +132,7 @@ class RunWriter:
         """Close the streams, convert them to Parquet and return the run's digest, 32 hexadecimal digits."""
         self.close()
         for table in SCHEMAS:
-            convert(self.directory, table)
+            convert(self._directory, table)
         return self._digest.hexdigest()
 
 

@@ -18,9 +18,9 @@ from coordinator.scenario.references import check_references
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.translate import problems_of
 from device_profiles.catalogue import CatalogueError
-from device_profiles.documents import Document, DocumentError, Path
+from device_profiles.documents import Document, DocumentError, Path, parse_document
 
-__all__ = ["LoadedScenario", "ScenarioError", "dump_resolved", "load", "scenario_hash"]
+__all__ = ["LoadedScenario", "ScenarioError", "dump_resolved", "load", "load_text", "scenario_hash"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,26 @@ def load(
         except DocumentError as error:
             problems.append(error)
     return checked(document, files, FilePath(path).stem, problems, references=references)
+
+
+def load_text(text: str, name: str) -> LoadedScenario:
+    """Load a scenario from its text, which extends no other, and check all of it.
+
+    Parameters
+    ----------
+    text : YAML.
+    name : how to call it; files that it names are looked for in the current folder.
+
+    Raises
+    ------
+    ScenarioError : with every error found.
+    """
+    problems: list[DocumentError] = []
+    try:
+        document = parse_document(text, name, problems=problems)
+    except DocumentError as error:
+        raise ScenarioError(_in_order([*problems, error], {})) from None
+    return checked(document, {}, name, problems, references=True)
 
 
 def checked(

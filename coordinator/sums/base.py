@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,8 @@ class SecureSums(abc.ABC):
 
     input_bytes: int
     """Length of what a device sends as its input, which is also the memory it takes beside the update."""
+    watch: Callable[[int, int, npt.NDArray[Any]], None] | None = None
+    """Told, beside the protocol, the round, the device, and its encoded input, [L], which changes later."""
 
     @property
     @abc.abstractmethod

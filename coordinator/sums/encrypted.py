@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from coordinator.homomorphic.server import CkksServer
@@ -85,6 +86,7 @@ class _RoundOfEncryptedSums(RoundOfSums):
             device=device,
             run_id=sums.run_id,
             round_number=self._round_number,
+            watch=None if sums.watch is None else functools.partial(sums.watch, self._round_number),
         )
         self._participants[device] = participant
         return participant

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secagg.aggregation import SecureAggregation
@@ -20,6 +21,7 @@ from edge.secagg.cryptography import Cryptography
 from edge.secagg.entropy import SeededEntropy
 from edge.secagg.masking import MaskingParticipant
 from edge.secagg.participant import Participant
+from edge.secagg.ring import RingVector
 from edge.secagg.states import Mode
 
 
@@ -127,9 +129,19 @@ class _RoundOfMaskedSums(RoundOfSums):
             rounding=SeededEntropy(sums.rounding_key, device, number),
             crypto=sums.crypto,
         )
-        participant = MaskingParticipant(sums.config, client, self._oracle)
+        participant = MaskingParticipant(sums.config, client, self)
         self._participants[device] = participant
         return participant
+
+    def watch(self, device: int, vector: RingVector) -> None:
+        """Note the encoded input of ``device``, [L], before it is masked."""
+        self._oracle.watch(device, vector)
+        if self._sums.watch is not None:
+            self._sums.watch(self._round_number, device, vector)
+
+    def released(self, holder: int, owners: Iterable[int], dead: frozenset[int]) -> None:
+        """Note that ``holder`` released a share of each of ``owners``: of the mask key if in ``dead``."""
+        self._oracle.released(holder, owners, dead)
 
     def arrived(self, device: int) -> None:
         """Note that the coordinator took the input of ``device``."""

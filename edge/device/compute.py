@@ -44,12 +44,22 @@ class Executor(Protocol):
         """Return the results of ``clients``, in order."""
 
 
+def _run(task: Callable[[], Iterable[R]]) -> Iterable[R]:
+    """Return the results of a task.
+
+    Of a model that has run away, values overflow. That is no surprise: whoever uses a result that is not
+    finite finds out and says so by name.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return task()
+
+
 class InlineExecutor:
     """Runs tasks here, in this thread."""
 
     def run(self, kernel: Kernel[R], clients: Clients) -> Iterable[R]:
         """Return the results of ``clients``, in order."""
-        return kernel(clients)()
+        return _run(kernel(clients))
 
 
 class PooledExecutor:
@@ -70,7 +80,7 @@ class PooledExecutor:
     def run(self, kernel: Kernel[R], clients: Clients) -> Iterable[R]:
         """Return the results of ``clients``, in order, computed in parts."""
         parts = [part for part in np.array_split(clients, self._workers) if len(part)]
-        futures = [self._pool.submit(kernel(part)) for part in parts]
+        futures = [self._pool.submit(_run, kernel(part)) for part in parts]
         return [result for future in futures for result in future.result()]
 
 

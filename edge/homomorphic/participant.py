@@ -7,12 +7,14 @@ other ways.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from edge.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
 from edge.errors import LocalProtocolError
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.frames import pack, unpack
 from edge.homomorphic.keys import SecretKey
-from edge.homomorphic.vectors import Encoded, decode_sum, encode_input, settle
+from edge.homomorphic.vectors import Encoded, Vector, decode_sum, encode_input, settle
 from edge.learning.base import ClientUpdate
 from edge.message_kinds import AnyMessage
 from edge.secagg.checks import expect_round
@@ -40,6 +42,8 @@ class CkksParticipant:
     secret : the key that all devices of the run hold.
     device : its id.
     run_id, round_number : which round.
+    watch : told the device and its encoded input before it is encrypted; for checks beside the protocol,
+        never in a deployment.
 
     Attributes
     ----------
@@ -54,6 +58,7 @@ class CkksParticipant:
         "_round_number",
         "_run_id",
         "_secret",
+        "_watch",
         "clipped",
         "device",
         "failure",
@@ -62,10 +67,18 @@ class CkksParticipant:
     )
 
     def __init__(
-        self, config: CkksConfig, secret: SecretKey, *, device: int, run_id: str, round_number: int
+        self,
+        config: CkksConfig,
+        secret: SecretKey,
+        *,
+        device: int,
+        run_id: str,
+        round_number: int,
+        watch: Callable[[int, Vector], None] | None = None,
     ) -> None:
         self._config = config
         self._secret = secret
+        self._watch = watch
         self._run_id = run_id
         self._round_number = round_number
         self.device = device
@@ -95,6 +108,8 @@ class CkksParticipant:
             raise
         self.values = sum(part.length for part in self._config.parts if isinstance(part, RealPart))
         self.clipped = encoded.clipped
+        if self._watch is not None:
+            self._watch(self.device, encoded.vector)
         ciphertexts = self._secret.encrypt(encoded.vector)
         self.state = DeviceState.AWAITING_UNMASK
         return Answer(

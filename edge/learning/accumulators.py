@@ -60,7 +60,8 @@ def _is_finite(array: Array) -> bool:
     # One pass without a temporary: a value that is not finite leaves a sum of squares that is not. The
     # squares of large finite values may overflow; then, and only then, every value is looked at.
     flat = array.ravel()
-    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
+    with np.errstate(over="ignore"):
+        return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
 
 
 class DenseAccumulator:
@@ -86,8 +87,11 @@ class DenseAccumulator:
 
     def add(self, update: ClientUpdate) -> None:
         """Add one update."""
-        for name, total in self._sums.items():
-            np.add(total, update.arrays[name], out=total)
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # a sum that overflows is noticed when it is applied
+            for name, total in self._sums.items():
+                np.add(total, update.arrays[name], out=total)
         self._totals.add(update)
 
     def result(self) -> Aggregate:
@@ -148,7 +152,10 @@ class RowAccumulator:
         index = update.arrays[self._index_name].astype(np.intp)
         rows = self._opaque_rows.take(index)
         values = rows.view(self._sum.dtype).reshape(len(index), self._sum.shape[1])
-        values += update.arrays[self._name]
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # a sum that overflows is noticed when it is applied
+            values += update.arrays[self._name]
         np.put(self._opaque_rows, index, rows)
         self._totals.add(update)
 

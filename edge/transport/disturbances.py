@@ -134,9 +134,13 @@ class FrameFaults:
         slot, direction, effects = self._slot, self._direction, self._of(self._direction)
 
         def pace(t_s: float) -> tuple[float, float]:
+            found = [effect.at(t_s) for effect in effects]
+            # While an effect takes the link down, whatever else goes on with it does not matter.
+            down_until_s = max((changes_s for scale, _, changes_s in found if scale == 0.0), default=t_s)
+            if down_until_s > t_s:
+                return 0.0, down_until_s
             factor, until_s = conditions.pace(slot, direction, t_s)
-            for effect in effects:
-                scale, cap_bps, changes_s = effect.at(t_s)
+            for scale, cap_bps, changes_s in found:
                 factor = min(factor * scale, cap_bps / rate_bps)
                 until_s = min(until_s, changes_s)
             return factor, until_s

@@ -499,6 +499,13 @@ def test_a_crash_breaks_off_an_invitation_on_its_way(calm: Run, tmp_path: Path) 
     assert row["delivered_bytes"] == 0
 
 
+def test_devices_that_are_given_a_model_that_has_run_away_say_so(tmp_path: Path) -> None:
+    base = SMALL.replace("factors: 4", "factors: 4, optimizer: {kind: sgd}")
+    found = run(tmp_path, "poisoned_updates: {kind: huge-norm, scale: 1e30}, at: 0 s, for: 1 ms", base=base)
+    computed = [row for row in found.devices if row["round"] > 1 and row["compute_s"] > 0]
+    assert {(row["outcome"], row["reason"]) for row in computed} == {("failed", "not-finite")}
+
+
 def test_mains_power_cannot_be_drained(tmp_path: Path) -> None:
     base = SMALL.replace("global_android_2024", "iot_gateways")
     calm, drained = run(tmp_path, base=base), run(tmp_path, "battery_drain: {level: 0%}", base=base)

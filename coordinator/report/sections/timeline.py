@@ -144,15 +144,8 @@ def timeline(view: RunView) -> Section | None:
         lanes.append((fault.name, strikes))
         where = "; ".join(_rounds(numbers, first, last) for first, last in stretches)
         figures = f"struck {_struck(fault, 0, n - 1)}" if stretches else ""
-        rows.append(
-            (
-                Cell("fault"),
-                Cell(fault.name),
-                Cell(where or ("after the last round" if fault.late else "never")),
-                Cell(figures),
-                Cell(fault.what),
-            )
-        )
+        never = "after the last round" if fault.late else "never"
+        rows.append((Cell("fault"), Cell(fault.name), Cell(where or never), Cell(figures), Cell(fault.what)))
     if abandoned.any():
         ended = tuple(
             span(first, last, f"abandoned: {_rounds(numbers, first, last)}", "abandoned")

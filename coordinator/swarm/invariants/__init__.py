@@ -1,0 +1,1 @@
+"""What must hold of every run, whatever went wrong in it."""

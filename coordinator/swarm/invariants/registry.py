@@ -1,0 +1,53 @@
+"""All invariants, by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator.scenario.pacing_section import Buffered
+from coordinator.swarm.invariants.base import Invariant, Violation
+from coordinator.swarm.invariants.conservation import conserved_bytes, exact_frames
+from coordinator.swarm.invariants.figures import consistent_figures, spent_privacy
+from coordinator.swarm.invariants.recovery import recovers
+from coordinator.swarm.invariants.rounds import (
+    applied_once,
+    comes_to_an_end,
+    honest_receipts,
+    one_round_at_a_time,
+    timely_rounds,
+)
+from coordinator.swarm.invariants.sums import exact_sums, one_move
+from coordinator.swarm.trial import Trial
+
+INVARIANTS: Final = (
+    Invariant("ends", comes_to_an_end, after_errors=True),
+    Invariant("exact-sums", exact_sums, of_rounds=True),
+    Invariant("one-move", one_move, of_rounds=True),
+    Invariant("conserved-bytes", conserved_bytes),
+    Invariant("exact-frames", exact_frames),
+    Invariant("applied-once", applied_once, of_rounds=True),
+    Invariant("honest-receipts", honest_receipts, of_rounds=True),
+    Invariant("one-round-at-a-time", one_round_at_a_time, of_rounds=True),
+    Invariant("timely-rounds", timely_rounds, of_rounds=True),
+    Invariant("recovers", recovers, of_rounds=True),
+    Invariant("consistent-figures", consistent_figures),
+    Invariant("spent-privacy", spent_privacy),
+)
+"""Those that one run shows; that it can be replayed takes two, see :mod:`coordinator.swarm.replay`."""
+REPLAYS: Final = "replays"
+"""The name of the invariant that a run is the same when it is repeated."""
+
+
+def violations_of(trial: Trial) -> list[Violation]:
+    """Return the invariants that do not hold of a run, each with the first thing that is wrong."""
+    found = []
+    buffered = isinstance(trial.loaded.scenario.rounds.pacing, Buffered)
+    for invariant in INVARIANTS:
+        if buffered and invariant.of_rounds:
+            continue
+        if trial.error is not None and not invariant.after_errors:
+            continue
+        message = next(iter(invariant.check(trial)), None)
+        if message is not None:
+            found.append(Violation(invariant.name, message))
+    return found

@@ -1,0 +1,84 @@
+"""What a swarm found, as a terminal and as a build server show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.console import Group
+from rich.table import Table
+
+from coordinator.junit import Case, Suite
+from coordinator.swarm.campaign import Findings
+from coordinator.swarm.coverage import KINDS, MODES, PARTS, STAGES, Coverage
+from coordinator.swarm.failures import Kept, replay_command
+from coordinator.swarm.invariants.registry import INVARIANTS, REPLAYS
+from coordinator.swarm.verdict import VALID
+from device_profiles.units import format_duration
+
+NAMES: Final = (VALID, *(invariant.name for invariant in INVARIANTS), REPLAYS)
+"""The names of all invariants, in the order in which they are looked at."""
+
+
+def progress_line(found: Findings) -> str:
+    """Return how far a swarm is."""
+    failures = f", {len(found.failures)} failed" if found.failures else ""
+    return f"{found.scenarios:,} scenarios, {found.per_minute:,.0f} a minute{failures}"
+
+
+def render(found: Findings) -> Group:
+    """Return the tables of what was covered, and the last line."""
+    parts = [_matrix(found.coverage, section) for section in (MODES, KINDS, STAGES)]
+    parts.append(_parts(found.coverage))
+    last = (
+        f"{found.scenarios:,} scenarios in {format_duration(found.wall_s)}, {found.per_minute:,.0f} a minute "
+        f"({found.repeated:,} of them repeated in another process): {len(found.failures)} failed"
+    )
+    return Group(*parts, last)
+
+
+def _matrix(coverage: Coverage, section: str) -> Table:
+    counts = {(row, column): n for (name, row, column), n in coverage.items() if name == section}
+    columns = sorted({column for _, column in counts})
+    table = Table(title=section, title_justify="left")
+    table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="right", overflow="fold")
+    for row in sorted({row for row, _ in counts}):
+        table.add_row(row, *(f"{counts.get((row, column), 0):,}" for column in columns))
+    return table
+
+
+def _parts(coverage: Coverage) -> Table:
+    table = Table(title=PARTS, title_justify="left")
+    table.add_column("")
+    table.add_column("", overflow="fold")
+    for row in sorted({row for name, row, _ in coverage if name == PARTS}):
+        values = sorted(
+            ((n, column) for (name, of, column), n in coverage.items() if (name, of) == (PARTS, row)),
+            reverse=True,
+        )
+        table.add_row(row, ", ".join(f"{column} {n:,}" for n, column in values))
+    return table
+
+
+def failure_lines(seed: int, kept: Sequence[Kept]) -> Iterator[str]:
+    """Yield, for every failure that was kept, what does not hold and how to see it again."""
+    for one in kept:
+        yield f"scenario {one.index}: {one.violation.invariant} does not hold: {one.violation.message}"
+        yield f"    as it was: {replay_command(seed, one.index)}"
+        yield f"    {'minimised' if one.minimised else 'its scenario'}: {one.command}"
+
+
+def suite_of(seed: int, found: Findings) -> Suite:
+    """Return the test suite of a swarm: a test case for each invariant."""
+    cases = []
+    for name in NAMES:
+        failures = [
+            f"scenario {index}: {one.message} (replay it with: {replay_command(seed, index)})"
+            for index, violations in sorted(found.failures.items())
+            for one in violations
+            if one.invariant == name
+        ]
+        cases.append(Case(name, "; ".join(failures) if failures else None))
+    return Suite(f"swarm, seed {seed}", "swarm", tuple(cases))

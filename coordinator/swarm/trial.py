@@ -1,0 +1,146 @@
+"""One scenario of a swarm, run in memory and watched."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import signal
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from coordinator.assembly import assemble
+from coordinator.metrics.facts import Evaluation
+from coordinator.metrics.memory import TablesInMemory
+from coordinator.progress import RoundSummary
+from coordinator.run_directory import npz_bytes
+from coordinator.runner import simulate
+from coordinator.scenario.load import LoadedScenario, load_text
+from coordinator.sums.base import SecureSums
+from coordinator.swarm.record import FrozenError, Record
+from coordinator.threshold_watch import ThresholdWatch
+from coordinator.training import StopReason, Training
+from edge.device.compute import InlineExecutor
+from edge.learning.base import State
+
+LONGEST_WAIT_S: Final = 120
+"""Seconds on this host after which a run is held to be frozen; it takes a tenth of one."""
+
+
+class Unobserved:
+    """An observer that says nothing."""
+
+    def on_start(self, name: str, rounds: int | None) -> None:
+        """Say nothing."""
+
+    def on_round(self, summary: RoundSummary) -> None:
+        """Say nothing."""
+
+    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+        """Say nothing."""
+
+    def on_end(self, status: str) -> None:
+        """Say nothing."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """A run, as the invariants look at it.
+
+    ``error`` is what ended it before its end; then ``stop`` is None.
+    """
+
+    loaded: LoadedScenario
+    tables: TablesInMemory
+    record: Record
+    secure_sums: dict[str, SecureSums | None]
+    """How updates are summed, by phase."""
+    first: State
+    """The model before the first round."""
+    last: State
+    """The model after the last round."""
+    stop: StopReason | None
+    error: Exception | None
+
+    def digest(self) -> str:
+        """Return 32 hexadecimal digits, equal for runs with equal tables and models."""
+        model = npz_bytes(dict(self.last))
+        return hashlib.blake2b(self.tables.digest().encode() + model, digest_size=16).hexdigest()
+
+
+def run_trial(text: str, name: str, *, batch: int | None = None) -> Trial:
+    """Run the scenario in ``text``; what a run raises is kept, what is wrong with the scenario raised.
+
+    Parameters
+    ----------
+    text, name : of the scenario.
+    batch : devices that compute together, in place of the scenario's ``compute.batch``.
+
+    Raises
+    ------
+    ScenarioError : the text is no valid scenario.
+    """
+    loaded = load_text(text, name)
+    if batch is not None:
+        compute = loaded.scenario.compute.model_copy(update={"batch": batch})
+        loaded = replace(loaded, scenario=loaded.scenario.model_copy(update={"compute": compute}))
+    assembly = assemble(loaded)
+    tables, record = TablesInMemory(), Record()
+    with _folder(loaded) as folder:
+        # Thresholds are no promises of the swarm: a scenario that misses one is no bug.
+        watch = ThresholdWatch((), None)
+        training = Training(loaded.scenario, assembly, tables, Unobserved(), watch, folder)
+        first = {name: array.copy() for name, array in training.state.items()}
+        stop: StopReason | None = None
+        error: Exception | None = None
+        try:
+            with _limit(), warnings.catch_warnings():
+                # Nobody reads the warnings of ten thousand runs; one is a bug like any other.
+                warnings.simplefilter("error")
+                stop = simulate(loaded, assembly, training, InlineExecutor(), record)
+        except Exception as caught:
+            error = caught
+    return Trial(
+        loaded=loaded,
+        tables=tables,
+        record=record,
+        secure_sums=dict(assembly.secure_sums),
+        first=first,
+        last=training.state,
+        stop=stop,
+        error=error,
+    )
+
+
+@contextlib.contextmanager
+def _folder(loaded: LoadedScenario) -> Iterator[Path]:
+    """Give a coordinator that may crash a folder for its checkpoint; a run leaves nothing else on disk."""
+    if all(fault.coordinator_crash is None for fault in loaded.scenario.faults):
+        yield Path()
+        return
+    with tempfile.TemporaryDirectory(prefix="recfleet-swarm-") as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _limit() -> Iterator[None]:
+    """Raise :class:`FrozenError` in a run that hangs; only where there can be an alarm, in a main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise FrozenError(f"the run has not come to its end after {LONGEST_WAIT_S} s on this host")
+
+    previous: Any = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(LONGEST_WAIT_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)

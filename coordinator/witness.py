@@ -1,0 +1,86 @@
+"""A witness of a run: sees what passes between devices and coordinator, beside the run.
+
+For checks that must not rest on what the run writes about itself. Nothing that a witness does may change the
+run; a deployment has none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy.typing as npt
+
+from coordinator.rounds import RoundMachine
+from coordinator.secure_rounds import SecureRoundMachine
+from edge.clock import VirtualClockLoop
+from edge.learning.base import Aggregate, State
+from edge.message_kinds import AnyMessage
+from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
+from edge.transport.loss import Congestion
+from edge.vocabulary import Direction, Reason
+
+if TYPE_CHECKING:
+    from coordinator.cohort import Simulation
+
+
+class Witness(Protocol):
+    """Is told of a run what it cannot read in the tables."""
+
+    def begins(self, simulation: Simulation) -> None:
+        """Take note of what the rounds share, before the first of them."""
+
+    def sent(self, delivery: Delivery) -> None:
+        """Take note of a frame that was put on a link."""
+
+    def judged(
+        self, round_number: int, device: int, message: AnyMessage, reason: Reason, now_s: float
+    ) -> None:
+        """Take note of what the coordinator made of a frame from a device of a round; ``NONE``: it counts."""
+
+    def encoded(self, round_number: int, device: int, vector: npt.NDArray[Any]) -> None:
+        """Take note of a device's input to a secure sum before it is hidden, [L]; it changes afterwards."""
+
+    def summed(
+        self, round_number: int, machine: RoundMachine | SecureRoundMachine, aggregate: Aggregate
+    ) -> None:
+        """Take note of the sum of a completed round, before the coordinator adds noise."""
+
+    def applied(self, round_number: int, before: State, after: State) -> None:
+        """Take note of the model before and after a sum was applied."""
+
+    async def ends(self) -> None:
+        """Look at what is left when the last round is over."""
+
+
+class WitnessedNetwork(SimulatedNetwork):
+    """A network that tells a witness of every frame.
+
+    Parameters are those of :class:`~edge.transport.link.SimulatedNetwork`, and the witness.
+    """
+
+    def __init__(
+        self,
+        loop: VirtualClockLoop,
+        down_bps: float,
+        up_bps: float,
+        *,
+        tls: bool,
+        congestion: Congestion,
+        witness: Witness,
+    ) -> None:
+        super().__init__(loop, down_bps, up_bps, tls=tls, congestion=congestion)
+        self._witness = witness
+
+    def transmit(
+        self,
+        link: DeviceLink,
+        conditions: Conditions,
+        direction: Direction,
+        message: AnyMessage,
+        frame_bytes: int,
+        payload_bytes: int,
+    ) -> Delivery:
+        """Send as any network does, and tell of it."""
+        delivery = super().transmit(link, conditions, direction, message, frame_bytes, payload_bytes)
+        self._witness.sent(delivery)
+        return delivery
