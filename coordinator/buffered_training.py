@@ -35,6 +35,7 @@ from coordinator.scenario.schema import Scenario
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import StopReason, Training
 from coordinator.workload import TrainingKernel
+from coordinator.world import World
 from edge.learning.base import Aggregate
 from edge.log import Column
 from edge.vocabulary import Outcome, Reason, RoundOutcome
@@ -120,8 +121,14 @@ class BufferedTraining(Training):
 
     # -- the story ---------------------------------------------------------------------------------------
 
-    async def _rounds(self, simulation: Simulation) -> StopReason:
-        loop, max_wait_s = simulation.loop, self._scenario.rounds.max_wait
+    async def run(self, world: World) -> StopReason:
+        """Train until a reason to stop; return it once the last device is done."""
+        assert isinstance(world, Simulation), "on the real clock there is no buffered pacing yet"
+        self._simulation = world
+        return await super().run(world)
+
+    async def _rounds(self, world: World) -> StopReason:
+        loop, max_wait_s = world.loop, self._scenario.rounds.max_wait
         self._begin_step(loop.now_s)
         while self._stop is None:
             now_s, step = loop.now_s, self._steps[-1].number

@@ -24,6 +24,7 @@ from coordinator.shielding import Shield
 from coordinator.sums.base import RoundOfSums, SecureSums
 from coordinator.witness import Witness
 from coordinator.workload import TrainingKernel, Workload
+from coordinator.world import CrashHandler, RunningCohort
 from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
@@ -85,10 +86,31 @@ class Simulation:
     """Is told what arrives from each device; None where nobody learns from it."""
     crashed: Callable[[str, BaseException], None]
     """Told of a bug: where, and what was raised."""
-    crash: Callable[[int, float], None] = lambda _fault, _down_s: None
+    crash: CrashHandler = lambda _fault, _down_s: None
     """Lets the coordinator crash because of a fault, for so many seconds."""
     witness: Witness | None = None
     """Sees what happens, beside the run."""
+
+    def begin(self, crash: CrashHandler) -> None:
+        """Set the crashes of the coordinator that have a time of their own."""
+        self.crash = crash
+        for number, at_s, down_s in self.faults.crashes:
+            self.loop.call_at(at_s, crash, number, down_s)
+
+    def cohort(
+        self,
+        ids: Ids,
+        round_number: int,
+        phase: str,
+        kernel: TrainingKernel,
+        done: Callable[[RunningCohort], None],
+    ) -> SimulatedCohort:
+        """Return the cohort of a round; ``done`` is called once, when its last device has ended."""
+        return SimulatedCohort(self, ids, round_number, phase, kernel, done)
+
+    def forget(self, kernel: Kernel[ClientUpdate]) -> None:
+        """Take note that nobody will ask for ``kernel`` any more."""
+        self.compute.forget(kernel)
 
 
 class SimulatedCohort:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.cohort import SimulatedCohort
 from coordinator.energy import device_energy
 from coordinator.fleet import Fleet
 from coordinator.metrics.batches import fault_batch, round_batches
 from coordinator.metrics.facts import Cohort, FaultStrike, RoundFacts
 from coordinator.metrics.writer import TableWriter
 from coordinator.progress import RunObserver, round_summary
+from coordinator.world import RunningCohort
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -94,7 +94,7 @@ class RoundRecords:
         self._observer.on_round(round_summary(batches.row))
 
 
-def ended_of(cohort: SimulatedCohort) -> Ended:
+def ended_of(cohort: RunningCohort) -> Ended:
     """Return how the devices of a cohort ended, once all of them are done."""
     n = len(cohort.ids)
     return Ended(

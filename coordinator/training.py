@@ -19,7 +19,6 @@ from coordinator.actor import ActiveRound
 from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
 from coordinator.checkpoint import CHECKPOINT, Checkpoint
-from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
 from coordinator.invitations import SHORTEST_WAIT_S, Invitations
@@ -34,7 +33,7 @@ from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.sums.base import SumFacts, aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.workload import RatingWorkload
-from edge.clock import VirtualClockLoop
+from coordinator.world import Clock, RunningCohort, World
 from edge.learning.base import Aggregate
 from edge.vocabulary import Outcome, RoundOutcome, Stage
 
@@ -57,7 +56,7 @@ class StopReason(enum.StrEnum):
 class _Pending:
     """A round that is over for the coordinator, but perhaps not for all its devices."""
 
-    cohort: SimulatedCohort
+    cohort: RunningCohort
     active: ActiveRound
     aggregate: Aggregate | None
     phase: str
@@ -115,7 +114,7 @@ class Training:
         self._down_until_s = -math.inf
         self._crashes: dict[int, list[FaultStrike]] = {}
         """Crashes of the coordinator, by the round that was under way, or was next."""
-        self._cohorts: dict[int, SimulatedCohort] = {}
+        self._cohorts: dict[int, RunningCohort] = {}
         """The cohorts of the rounds in :attr:`_open`."""
         self._pending: deque[_Pending] = deque()
         self._open: set[int] = set()
@@ -123,28 +122,26 @@ class Training:
         self._idle: asyncio.Event = asyncio.Event()
         self._evaluated_at = -1
 
-    async def run(self, simulation: Simulation) -> StopReason:
+    async def run(self, world: World) -> StopReason:
         """Train until a reason to stop; return it once the last device is done."""
-        self._simulation = simulation
+        self._world = world
         self._rounds_run = 0
-        simulation.crash = self._crash
-        for number, at_s, down_s in simulation.faults.crashes:
-            simulation.loop.call_at(at_s, self._crash, number, down_s)
-        self._begin(simulation.loop.now_s)
-        stop = await self._rounds(simulation)
+        world.begin(self._crash)
+        self._begin(world.loop.now_s)
+        stop = await self._rounds(world)
         wanted = self._scenario.evaluation.final and stop is not StopReason.DIVERGED
         if wanted and self._evaluated_at != self._rounds_run:
-            self._evaluate(self._rounds_run, simulation.loop.now_s)
+            self._evaluate(self._rounds_run, world.loop.now_s)
         while self._open:
             await self._pause(None)
         for number, strikes in sorted(self._crashes.items()):
             # After the last round: there was no other to tell of them.
-            phase = self._scenario.phase_at(number - 1, simulation.loop.now_s)
+            phase = self._scenario.phase_at(number - 1, world.loop.now_s)
             self._writer.write_faults(fault_batch(number, phase, strikes))
         return stop
 
-    async def _rounds(self, simulation: Simulation) -> StopReason:
-        scenario, rounds, loop = self._scenario, self._scenario.rounds, simulation.loop
+    async def _rounds(self, world: World) -> StopReason:
+        scenario, rounds, loop = self._scenario, self._scenario.rounds, world.loop
         count = scenario.round_count
         while count is None or self._rounds_run < count:
             if self._out_of_time(loop):
@@ -153,7 +150,7 @@ class Training:
             ids = await self._select(loop, number)
             if ids is None:
                 return StopReason.NOBODY_AVAILABLE
-            stop = await self._round(simulation, number, ids)
+            stop = await self._round(world, number, ids)
             stop = self._look_back(number, stop, loop.now_s)
             if stop is not None:
                 return stop
@@ -188,19 +185,19 @@ class Training:
 
     def _crash(self, fault: int, down_s: float) -> None:
         """Let the coordinator crash: what is under way is lost, and what it knew but for its checkpoint."""
-        now_s = self._simulation.loop.now_s
+        now_s = self._world.loop.now_s
         self._down_until_s = max(self._down_until_s, now_s + down_s)
         section = self._scenario.faults[fault]
         strike = FaultStrike(section.name, section.key, None, None, now_s, now_s, 1)
         self._crashes.setdefault(self._rounds_run + 1, []).append(strike)
-        self._simulation.coordinator.crash()
-        self._simulation.fleet.connected[:] = False
+        self._world.coordinator.crash()
+        self._world.fleet.connected[:] = False
         for _, cohort in sorted(self._cohorts.items()):
             cohort.crash()
         assert self._checkpoint is not None
         self.state, self._optimizer_state, self._applied = self._checkpoint.restore()
 
-    async def _until_up(self, loop: VirtualClockLoop) -> None:
+    async def _until_up(self, loop: Clock) -> None:
         """Wait until the coordinator is back from a crash."""
         while loop.now_s < self._down_until_s:
             await asyncio.sleep(self._down_until_s - loop.now_s)
@@ -215,10 +212,10 @@ class Training:
         limits = (self._scenario.rounds.simulated_time_limit, self._scenario.phase_time_s)
         return min((limit for limit in limits if limit is not None), default=math.inf)
 
-    def _out_of_time(self, loop: VirtualClockLoop) -> bool:
+    def _out_of_time(self, loop: Clock) -> bool:
         return loop.now_s >= self._end_of_time_s
 
-    async def _select(self, loop: VirtualClockLoop, number: int) -> Ids | None:
+    async def _select(self, loop: Clock, number: int) -> Ids | None:
         """Return the devices to invite, waiting for enough of them; None when the wait was too long."""
         rounds = self._scenario.rounds
         give_up_s = loop.now_s + rounds.max_wait
@@ -245,24 +242,24 @@ class Training:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
 
-    async def _round(self, simulation: Simulation, number: int, ids: Ids) -> StopReason | None:
+    async def _round(self, world: World, number: int, ids: Ids) -> StopReason | None:
         wall_s = time.perf_counter()
         rounds, algorithm = self._scenario.rounds, self._workload.algorithm
-        phase = self._scenario.phase_at(number - 1, simulation.loop.now_s)
+        phase = self._scenario.phase_at(number - 1, world.loop.now_s)
         plan = RoundPlan(
-            simulation.run_id,
+            world.run_id,
             number,
             target=min(rounds.cohort, len(ids)),
             quorum=rounds.quorum_reports,
             deadline_s=rounds.deadline,
             grace_s=rounds.grace_s,
-            mixed=phase in simulation.shields,
+            mixed=phase in world.shields,
         )
         kernel = self._workload.training(self.state, number)
-        cohort = SimulatedCohort(simulation, ids, number, phase, kernel, self._cohort_done)
+        cohort = world.cohort(ids, number, phase, kernel, self._cohort_done)
         self._open.add(number)
         self._cohorts[number] = cohort
-        active = await simulation.coordinator.run_round(
+        active = await world.coordinator.run_round(
             plan,
             cohort,
             algorithm.broadcast(self.state),
@@ -293,8 +290,8 @@ class Training:
                 self.state, self._optimizer_state, aggregate, self._applied
             )
         self._applied += 1
-        if self._simulation.witness is not None:
-            self._simulation.witness.applied(number, before, self.state)
+        if self._world.witness is not None:
+            self._world.witness.applied(number, before, self.state)
         self._save()
         if not all(np.isfinite(array).all() for array in self.state.values()):
             return StopReason.DIVERGED
@@ -309,16 +306,16 @@ class Training:
                 aggregate = joined(active.accumulator.result(), aggregate)
         else:
             aggregate = active.accumulator.result()
-        if self._simulation.witness is not None:
-            self._simulation.witness.summed(number, machine, aggregate)
+        if self._world.witness is not None:
+            self._world.witness.summed(number, machine, aggregate)
         return aggregate if self._privacy is None else self._privacy.noised(aggregate, number)
 
-    def _cohort_done(self, cohort: SimulatedCohort) -> None:
+    def _cohort_done(self, cohort: RunningCohort) -> None:
         self._open.discard(cohort.round_number)
         del self._cohorts[cohort.round_number]
         cohort.close()
-        self._simulation.coordinator.forget(cohort.round_number)
-        self._simulation.compute.forget(cohort.kernel)
+        self._world.coordinator.forget(cohort.round_number)
+        self._world.forget(cohort.kernel)
         self._write_finished()
         self._idle.set()
 
@@ -362,7 +359,7 @@ class Training:
             strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
         self._records.write(facts, ended, strikes)
 
-    def _clipped_fraction(self, cohort: SimulatedCohort, outcomes: npt.NDArray[np.int8]) -> float | None:
+    def _clipped_fraction(self, cohort: RunningCohort, outcomes: npt.NDArray[np.int8]) -> float | None:
         """Return the share of the applied updates whose norm was clipped; None where norms are not."""
         applied = outcomes == Outcome.COMPLETED
         if self._privacy is None or not applied.any():
