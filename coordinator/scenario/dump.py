@@ -55,9 +55,13 @@ def dump_resolved(scenario: Scenario) -> str:
 def scenario_hash(scenario: Scenario) -> str:
     """Return 64 hexadecimal digits that name what the scenario asks for.
 
-    Title, description and the sections ``compute`` and ``sweep`` cannot change a result and do not count.
+    Title, description and the sections ``compute``, ``sweep`` and ``connection.sockets`` cannot change a
+    result and do not count.
     """
     content = {key: value for key, value in resolved(scenario).items() if key not in _NOT_HASHED}
+    connection = content.get("connection")
+    if isinstance(connection, dict):
+        content["connection"] = {key: value for key, value in connection.items() if key != "sockets"}
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=32, person=b"recfleet-scen").hexdigest()
 

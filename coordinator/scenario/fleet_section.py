@@ -13,9 +13,11 @@ from device_profiles.availability_schema import AVAILABILITY_SECTIONS, Availabil
 from device_profiles.fields import (
     BitsPerSecond,
     Fraction,
+    PositiveBytes,
     PositiveFraction,
     PositiveInt,
     PositiveSeconds,
+    Seconds,
     StrictBool,
     Text,
 )
@@ -122,6 +124,51 @@ class CoordinatorLink(Section):
     )
 
 
+class Sockets(Section):
+    """How sessions over real sockets are kept; plays no part on the virtual clock, and is not in the hash."""
+
+    join_timeout: PositiveSeconds = Field(
+        default=10.0, description="longest time from a new connection to its first frame"
+    )
+    heartbeat: PositiveSeconds = Field(
+        default=15.0, description="silence after which either side asks for a sign of life"
+    )
+    idle_timeout: PositiveSeconds = Field(
+        default=60.0, description="silence after which a connection counts as broken"
+    )
+    computing_timeout: PositiveSeconds = Field(
+        default=600.0, description="the same for a device that has said that it computes"
+    )
+    resume_window: Seconds = Field(
+        default=30.0, description="how long a device may take to come back before it counts as gone"
+    )
+    total_timeout: PositiveSeconds = Field(
+        default=86400.0, description="longest life of one connection; the device comes back with a new one"
+    )
+    unacknowledged_bytes: PositiveBytes = Field(
+        default=268435456, description="most that either side keeps for the other until it is acknowledged"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Sockets:
+        require(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Problem]:
+        if self.heartbeat >= self.idle_timeout:
+            message = (
+                "the connection would be broken before a sign of life is asked for; "
+                "write less than idle_timeout"
+            )
+            yield Problem(("heartbeat",), message)
+        if self.computing_timeout < self.idle_timeout:
+            message = (
+                "a device that computes would be given less time than one that does not; "
+                "write idle_timeout or more"
+            )
+            yield Problem(("computing_timeout",), message)
+
+
 class Connection(Section):
     """How devices connect to the coordinator."""
 
@@ -130,6 +177,7 @@ class Connection(Section):
         default=False, description="keep the connection of a device open between rounds"
     )
     congestion: Literal["cubic", "reno"] = Field(default="cubic", description="TCP congestion control")
+    sockets: Sockets = Field(default=Sockets(), description="sessions over real sockets")
 
     @property
     def handshakes(self) -> int:

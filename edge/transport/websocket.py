@@ -1,0 +1,361 @@
+"""Sessions over WebSockets: the pump that both ends use, and the device's client.
+
+Nothing here decides anything about the protocol: :class:`~edge.session.Session` does. This moves its bytes,
+keeps its timers, and on the device's side comes back after a broken connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import aiohttp
+
+from edge.errors import CodecError, RecfleetError, RemoteProtocolError
+from edge.session import Ended, Event, Sent, Session, SessionLimits
+from edge.session_frames import (
+    MESSAGE_BYTES,
+    PROTOCOL,
+    WELCOME_BYTES,
+    Goodbye,
+    Hello,
+    Welcome,
+    pack,
+    unpack,
+)
+from edge.transport.shaping import ShapedLink
+
+SERVER_MESSAGE_BYTES = MESSAGE_BYTES + 1
+"""``max_msg_size`` of the coordinator's WebSockets: a longer message is refused by its header."""
+_CLIENT_MESSAGE_BYTES = WELCOME_BYTES + 1
+_CLOSING_S = 1.0
+"""How long the closing handshake of a WebSocket may take: nothing depends on it."""
+
+
+class JoinError(RecfleetError):
+    """The coordinator does not let the device in, or is not there; the message says why."""
+
+
+class WebSocket(Protocol):
+    """What the pump needs of aiohttp's WebSockets, of either side."""
+
+    async def receive(self) -> aiohttp.WSMessage:
+        """Return the next message."""
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send a binary message."""
+
+    async def close(self) -> Any:
+        """Close the connection."""
+
+
+class Conversation:
+    """One connection of a session, from the greetings to its end.
+
+    Parameters
+    ----------
+    socket : the connection, after the greetings.
+    session : whose bytes it carries.
+    handle : is given every event, in order.
+    link : what the connection is made to look like; None: as it is.
+    """
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        session: Session,
+        handle: Callable[[Event], None],
+        link: ShapedLink | None = None,
+    ) -> None:
+        self._socket = socket
+        self._session = session
+        self._handle = handle
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._over: asyncio.Future[str] = self._loop.create_future()
+        """Why the connection ended."""
+        self._check: asyncio.TimerHandle | None = None
+        self._delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=64)
+
+    def wake(self) -> None:
+        """Send what the session has to send."""
+        self._wake.set()
+
+    def end(self, why: str) -> None:
+        """End the connection, not the session."""
+        if not self._over.done():
+            self._over.set_result(why)
+
+    async def run(self) -> str:
+        """Carry bytes until the connection ends; return why it did."""
+        tasks = [self._loop.create_task(self._read()), self._loop.create_task(self._write())]
+        if self._link is not None:
+            tasks.append(self._loop.create_task(self._write_delayed()))
+        for task in tasks:
+            task.add_done_callback(self._task_done)
+        self._keep_watch()
+        try:
+            return await self._over
+        finally:
+            if self._check is not None:
+                self._check.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or self._over.done():
+            return
+        error = task.exception()
+        if error is None or isinstance(error, ConnectionError | aiohttp.ClientError):
+            self.end("connection lost")
+        elif isinstance(error, RemoteProtocolError):
+            self.end(str(error))
+        else:
+            self._over.set_exception(error)
+
+    def _keep_watch(self) -> None:
+        if not self._session.check(self._loop.time()):
+            self.end("no sign of life")
+            return
+        if self._session.waiting:
+            self._wake.set()
+        self._check = self._loop.call_at(self._session.next_check_s(), self._keep_watch)
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._socket.receive()
+            if message.type is aiohttp.WSMsgType.BINARY:
+                if self._link is None:
+                    self._take(message.data)
+                else:
+                    due_s = self._link.down.carry(len(message.data), self._loop.time())
+                    self._loop.call_at(due_s, self._take_late, message.data)
+            elif message.type is aiohttp.WSMsgType.TEXT:
+                raise CodecError("garbage", "a text message; frames are binary")
+            else:
+                return
+
+    def _take(self, data: bytes) -> None:
+        for event in self._session.receive(data, self._loop.time()):
+            self._handle(event)
+            if isinstance(event, Ended):
+                self.end(f"goodbye: {event.reason}")
+        if self._session.waiting:
+            self._wake.set()
+
+    def _take_late(self, data: bytes) -> None:
+        if self._over.done():
+            return
+        try:
+            self._take(data)
+        except RemoteProtocolError as error:
+            self.end(str(error))
+        except Exception as error:
+            self._over.set_exception(error)
+
+    async def _write(self) -> None:
+        while True:
+            data = self._session.next_frame(self._loop.time())
+            if data is None:
+                self._wake.clear()
+                await self._wake.wait()
+            elif self._link is None:
+                await self._socket.send_bytes(data)
+            else:
+                due_s = self._link.up.carry(len(data), self._loop.time())
+                await self._delayed.put((due_s, data))
+                # The bucket fills no faster than the link empties it.
+                await asyncio.sleep(self._link.up.free_s - self._loop.time())
+
+    async def _write_delayed(self) -> None:
+        while True:
+            due_s, data = await self._delayed.get()
+            await asyncio.sleep(due_s - self._loop.time())
+            await self._socket.send_bytes(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How a device comes back after a broken connection: ``attempts`` in a row, with growing pauses."""
+
+    attempts: int
+    first_s: float
+    factor: float
+
+
+class Listener(Protocol):
+    """Is told what happens on a device's session."""
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """Take note of the coordinator's welcome, the first one and those after broken connections."""
+
+    def happened(self, event: Event) -> None:
+        """Take an event of the session."""
+
+
+class DeviceClient:
+    """A device's session with a coordinator: joins, stays, and comes back after broken connections.
+
+    Parameters
+    ----------
+    http : makes connections; shared by the devices of a process.
+    url : of the coordinator, ``http://host:port``.
+    device : its id.
+    token : says that it may come in; empty where none is asked for.
+    scenario : hash of the scenario that the device has; empty for none.
+    listener : is told what happens.
+    backoff : how it comes back.
+    join_s : how long connecting may take, and the welcome, seconds.
+    unacknowledged_bytes : most that is kept for the coordinator.
+    link : what its link is made to look like; None: as it is. Known only after the first welcome where the
+        scenario comes with that: :attr:`link` may be set then.
+    """
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        url: str,
+        device: int,
+        *,
+        token: str,
+        scenario: str,
+        listener: Listener,
+        backoff: Backoff,
+        join_s: float,
+        unacknowledged_bytes: int,
+        link: ShapedLink | None = None,
+    ) -> None:
+        self.device = device
+        self.link = link
+        self._http = http
+        self._url = url.rstrip("/") + "/v1/join"
+        self._token = token
+        self._scenario = scenario
+        self._listener = listener
+        self._backoff = backoff
+        self._join_s = join_s
+        self._unacknowledged_bytes = unacknowledged_bytes
+        self._session: Session | None = None
+        self._session_token = ""
+        self._conversation: Conversation | None = None
+        self._farewell: str | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._conversation is not None
+
+    def send(self, frame: bytes) -> Sent:
+        """Queue a message for the coordinator; it survives broken connections."""
+        assert self._session is not None, "nothing can be sent before the welcome"
+        sent = self._session.send(frame)
+        self._go_on()
+        return sent
+
+    def note(self, stage: int, seconds: float | None = None) -> None:
+        """Say that a computation for a stage begins, or how long it took."""
+        assert self._session is not None, "nothing can be sent before the welcome"
+        self._session.note(stage, seconds)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._conversation is not None:
+            self._conversation.wake()
+
+    def break_off(self) -> None:
+        """Break the connection; the session goes on with the next one."""
+        if self._conversation is not None:
+            self._conversation.end("broken off")
+
+    async def run(self) -> str:
+        """Stay in the session until the coordinator says goodbye; return why it did.
+
+        Raises
+        ------
+        JoinError : the coordinator does not let the device in, or cannot be reached any more.
+        """
+        failures = 0
+        while True:
+            before = self._progress
+            why = "the connection was closed at once"
+            try:
+                await self._connect()
+            except (ConnectionError, TimeoutError, aiohttp.ClientError) as error:
+                why = str(error) or type(error).__name__
+            if self._farewell is not None:
+                return self._farewell
+            failures = failures + 1 if self._progress == before else 0
+            if failures >= self._backoff.attempts:
+                raise JoinError(f"device {self.device}: {self._url} cannot be reached: {why}")
+            if failures:
+                await asyncio.sleep(self._backoff.first_s * self._backoff.factor ** (failures - 1))
+
+    @property
+    def _progress(self) -> tuple[str, int]:
+        """What has changed if a connection was of any use."""
+        return self._session_token, 0 if self._session is None else self._session.received
+
+    async def _connect(self) -> None:
+        """Open a connection, greet, and converse until it ends."""
+        async with asyncio.timeout(self._join_s):
+            socket = await self._http.ws_connect(
+                self._url, max_msg_size=_CLIENT_MESSAGE_BYTES, compress=0, timeout=_CLOSE
+            )
+        try:
+            async with asyncio.timeout(self._join_s):
+                await self._greet(socket)
+            if self._farewell is not None:
+                return
+            assert self._session is not None
+            self._conversation = Conversation(socket, self._session, self._happened, self.link)
+            await self._conversation.run()
+        finally:
+            self._conversation = None
+            await socket.close()
+
+    async def _greet(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        session = self._session
+        received = 0 if session is None else session.received
+        hello = Hello(PROTOCOL, self.device, self._token, self._session_token, self._scenario, received)
+        await socket.send_bytes(pack(hello))
+        answer = await socket.receive()
+        if answer.type is not aiohttp.WSMsgType.BINARY:
+            raise ConnectionResetError("the connection was closed in place of a welcome")
+        frame = unpack(answer.data)
+        if isinstance(frame, Goodbye):
+            if session is None:
+                raise JoinError(f"device {self.device} is not let in: {frame.reason}")
+            self._farewell = frame.reason
+            return
+        if not isinstance(frame, Welcome):
+            raise RemoteProtocolError("wrong-stage", f"a {type(frame).__name__} in place of a welcome")
+        now_s = asyncio.get_running_loop().time()
+        if session is None:
+            # The coordinator is never told that it has time: it does not compute for one device alone.
+            limits = SessionLimits(
+                frame_bytes=frame.frame_bytes,
+                unacknowledged_bytes=self._unacknowledged_bytes,
+                heartbeat_s=frame.heartbeat_s,
+                idle_s=frame.idle_s,
+                computing_s=frame.idle_s,
+            )
+            session = self._session = Session(limits, client=True)
+            self._session_token = frame.session
+        elif frame.session != self._session_token:
+            raise RemoteProtocolError("wrong-session", "the coordinator goes on with another session")
+        self._scenario = frame.scenario
+        self._listener.welcomed(frame)
+        for event in session.connected(frame.received, now_s):
+            self._listener.happened(event)
+
+    def _happened(self, event: Event) -> None:
+        if isinstance(event, Ended):
+            self._farewell = event.reason
+        self._listener.happened(event)
+
+
+_CLOSE = aiohttp.ClientWSTimeout(ws_close=_CLOSING_S)
