@@ -19,7 +19,7 @@ from coordinator.pacing.partial_work import PartialWork
 from coordinator.privacy import RunPrivacy
 from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.selection.experience import Experience
+from coordinator.selection.experience import UPDATES, Experience
 from coordinator.shielding import Shield
 from coordinator.sums.base import RoundOfSums, SecureSums
 from coordinator.witness import Witness
@@ -28,14 +28,15 @@ from coordinator.world import CrashHandler, RunningCohort
 from edge.ckks_messages import EncryptedInput
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
-from edge.device.simulated import RECEIPT_PATIENCE, SimulatedDevice
+from edge.device.endings import RECEIPT_PATIENCE
+from edge.device.simulated import SimulatedDevice
 from edge.learning.base import ClientUpdate, together
 from edge.log import WIDTH, Column, EventLog
-from edge.message_kinds import KINDS, AnyMessage
+from edge.message_kinds import KINDS
 from edge.messages import Invite, Report
 from edge.rng import stream_key
 from edge.secagg.errors import NotFiniteError
-from edge.secagg_messages import AdvertiseKeys, MaskedInput
+from edge.secagg_messages import MaskedInput
 from edge.transport.cohort import CohortLinks
 from edge.transport.disturbances import Disturbances
 from edge.transport.link import Delivery, SimulatedNetwork
@@ -49,10 +50,6 @@ _INVITE = Stage.INVITE
 _DOWNLOAD = Stage.DOWNLOAD
 _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
-_UPDATES = frozenset((Report, AdvertiseKeys, EncryptedInput))
-"""What a device sends first once its update is ready."""
-_ANSWERS = (Reason.NONE, Reason.DEADLINE, Reason.COHORT_FULL, Reason.STALE)
-"""How the coordinator judges an update that answers the invitation, be it too late."""
 Floats = npt.NDArray[np.float64]
 _NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)
 """Why a device goes away in a way that the coordinator notices at once."""
@@ -424,8 +421,10 @@ class SimulatedCohort:
             witness.judged(self.round_number, device.device, delivery.message, reason, self.loop.now_s)
         device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
         kind = type(delivery.message)
-        if kind in _UPDATES and self._simulation.experience is not None:
-            self._learn(self._simulation.experience, device.device, delivery.message, reason)
+        experience = self._simulation.experience
+        if kind in UPDATES and experience is not None and delivery.message.round_number == self.round_number:
+            waited_s = self.loop.now_s - self.invited_s
+            experience.learn(device.device, delivery.message, reason, waited_s)
         if reason is Reason.NONE:
             if kind is Report:
                 self._applied.append(device.slot)
@@ -433,14 +432,6 @@ class SimulatedCohort:
                 assert self.secure_sum is not None
                 self.secure_sum.arrived(device.device)
         self._closed_one()
-
-    def _learn(self, experience: Experience, device: int, message: AnyMessage, reason: Reason) -> None:
-        """Take note of an update that has arrived, in time or late, but not of one that is no answer."""
-        if reason not in _ANSWERS or message.round_number != self.round_number:
-            return
-        experience.answered(device, self.round_number, self.loop.now_s - self.invited_s)
-        if isinstance(message, Report):
-            experience.reported(device, self.round_number, message.examples, message.loss)
 
     def _protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate | Reason:
         """Return what may be seen of a device's update, and note whether it was clipped; or what is wrong."""

@@ -149,6 +149,8 @@ class Fleet:
         self.region = regions
         self.busy = np.zeros(n, dtype=np.bool_)
         """Whether a device takes part in a round now."""
+        self.joined: npt.NDArray[np.bool_] | None = None
+        """Whether a device has a session on the real clock; None in a simulation, where all can be asked."""
         self.bare = np.zeros(n, dtype=np.bool_)
         """Whether a device still lacks what never changes and is sent only once; only where there is such."""
         self.connected = np.zeros(n, dtype=np.bool_)

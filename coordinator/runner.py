@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
@@ -92,17 +92,45 @@ def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver)
     return run_assembled(loaded, assemble(loaded), target=target, observer=observer)
 
 
+class Conductor(Protocol):
+    """Takes a training through its rounds, on one clock or the other."""
+
+    clock: Literal["virtual", "real"]
+
+    def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
+        """Train until a reason to stop, and return it."""
+
+
+class _VirtualTime:
+    """Conducts simulated runs."""
+
+    clock: Literal["virtual", "real"] = "virtual"
+
+    def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
+        with quiet_collector(), _executor(loaded.scenario.compute.workers) as executor:
+            return simulate(loaded, assembly, training, executor)
+
+
 def run_assembled(
-    loaded: LoadedScenario, assembly: Assembly, *, target: Path, observer: RunObserver
+    loaded: LoadedScenario,
+    assembly: Assembly,
+    *,
+    target: Path,
+    observer: RunObserver,
+    conductor: Conductor | None = None,
 ) -> RunOutcome:
-    """Run a scenario whose data, method and fleet have been assembled; see :func:`run_scenario`."""
+    """Run a scenario whose data, method and fleet have been assembled; see :func:`run_scenario`.
+
+    ``conductor`` takes it through its rounds; without one it is simulated.
+    """
+    conduct = _VirtualTime() if conductor is None else conductor
     scenario = loaded.scenario
     manifest = {
         "scenario": loaded.name,
         "title": scenario.title,
         "seed": scenario.seed,
         "scenario_hash": loaded.hash,
-        "clock": "virtual",
+        "clock": conduct.clock,
         "data": assembly.data_facts,
         "secure_aggregation": modes(scenario),
     }
@@ -132,8 +160,7 @@ def run_assembled(
                 buffered = isinstance(scenario.rounds.pacing, Buffered)
                 kind = BufferedTraining if buffered else Training
                 training = kind(scenario, assembly, writer, observer, watch, directory.path)
-                with quiet_collector(), _executor(scenario.compute.workers) as executor:
-                    stop = simulate(loaded, assembly, training, executor)
+                stop = conduct(loaded, assembly, training)
                 status = "finished"
                 reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch)
             except BaselineMissedError as missed:

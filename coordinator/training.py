@@ -235,6 +235,10 @@ class Training:
                 return None
             await self._pause(wait_s)
 
+    def wake(self) -> None:
+        """Look again at once, if training waits: something has changed."""
+        self._idle.set()
+
     async def _pause(self, seconds: float | None) -> None:
         """Wait until something is done, ``seconds`` at most."""
         self._idle.clear()

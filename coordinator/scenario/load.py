@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path as FilePath
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -33,12 +34,14 @@ class LoadedScenario:
     name : the file's name without its ending.
     files : the files it was read from by their name in positions, the scenario's own first.
     document : what was written, merged, with the place of every value.
+    stand_ins : files that are read in place of those that the texts at some paths name.
     """
 
     scenario: Scenario
     name: str
     files: dict[str, FilePath]
     document: Document
+    stand_ins: Mapping[Path, FilePath] = field(default_factory=dict)
 
     def resolve(self, path: Path) -> FilePath:
         """Return the file that the text at ``path`` names.
@@ -50,7 +53,7 @@ class LoadedScenario:
         ------
         LookupError : there is no text at ``path``.
         """
-        return _resolve(self.document, self.files, path)
+        return _resolve(self.document, self.files, path, self.stand_ins)
 
     def folder(self, path: Path) -> FilePath:
         """Return the folder in which the names of files inside the mapping at ``path`` start."""
@@ -100,13 +103,16 @@ def load(
     return checked(document, files, FilePath(path).stem, problems, references=references)
 
 
-def load_text(text: str, name: str) -> LoadedScenario:
+def load_text(
+    text: str, name: str, stand_ins: Mapping[Path, FilePath] = MappingProxyType({})
+) -> LoadedScenario:
     """Load a scenario from its text, which extends no other, and check all of it.
 
     Parameters
     ----------
     text : YAML.
     name : how to call it; files that it names are looked for in the current folder.
+    stand_ins : files to be read in place of those that the texts at some paths name.
 
     Raises
     ------
@@ -117,7 +123,7 @@ def load_text(text: str, name: str) -> LoadedScenario:
         document = parse_document(text, name, problems=problems)
     except DocumentError as error:
         raise ScenarioError(_in_order([*problems, error], {})) from None
-    return checked(document, {}, name, problems, references=True)
+    return checked(document, {}, name, problems, references=True, stand_ins=stand_ins)
 
 
 def checked(
@@ -127,12 +133,13 @@ def checked(
     problems: list[DocumentError],
     *,
     references: bool,
+    stand_ins: Mapping[Path, FilePath] = MappingProxyType({}),
 ) -> LoadedScenario:
     """Return the scenario that a merged document holds.
 
     Parameters
     ----------
-    document, files, name : as :class:`LoadedScenario` has them.
+    document, files, name, stand_ins : as :class:`LoadedScenario` has them.
     problems : what has been found wrong so far.
     references : as for :func:`load`.
 
@@ -146,17 +153,20 @@ def checked(
         problems += _placed(problems_of(error, Scenario), document)
         raise ScenarioError(_in_order(problems, files)) from None
     if references:
-        problems += _reference_problems(scenario, document, files)
+        problems += _reference_problems(scenario, document, files, stand_ins)
     if problems:
         raise ScenarioError(_in_order(problems, files))
-    return LoadedScenario(scenario, name, files, document)
+    return LoadedScenario(scenario, name, files, document, stand_ins)
 
 
 def _reference_problems(
-    scenario: Scenario, document: Document, files: dict[str, FilePath]
+    scenario: Scenario,
+    document: Document,
+    files: dict[str, FilePath],
+    stand_ins: Mapping[Path, FilePath],
 ) -> list[DocumentError]:
     try:
-        found = list(check_references(scenario, lambda place: _resolve(document, files, place)))
+        found = list(check_references(scenario, lambda place: _resolve(document, files, place, stand_ins)))
     except CatalogueError as error:
         return list(error.problems)
     return _placed(found, document)
@@ -185,7 +195,11 @@ def _in_order(problems: Sequence[DocumentError], files: dict[str, FilePath]) -> 
     return sorted(problems, key=place)
 
 
-def _resolve(document: Document, files: dict[str, FilePath], path: Path) -> FilePath:
+def _resolve(
+    document: Document, files: dict[str, FilePath], path: Path, stand_ins: Mapping[Path, FilePath]
+) -> FilePath:
+    if path in stand_ins:
+        return stand_ins[path]
     node: object = document.root
     for part in path:
         if isinstance(node, dict) and isinstance(part, str):

@@ -7,7 +7,18 @@ from collections import defaultdict
 import numpy as np
 import numpy.typing as npt
 
+from edge.ckks_messages import EncryptedInput
+from edge.message_kinds import AnyMessage
+from edge.messages import Report
+from edge.secagg_messages import AdvertiseKeys
+from edge.vocabulary import Reason
+
 Ids = npt.NDArray[np.int64]
+
+UPDATES = frozenset((Report, AdvertiseKeys, EncryptedInput))
+"""What a device sends first once its update is ready."""
+_ANSWERS = (Reason.NONE, Reason.DEADLINE, Reason.COHORT_FULL, Reason.STALE)
+"""How the coordinator judges an update that answers the invitation, be it too late."""
 
 
 class Experience:
@@ -43,6 +54,17 @@ class Experience:
     def invite(self, ids: Ids) -> None:
         """Note that the devices ``ids`` (int64 [n], each once) are invited."""
         self.invited[ids] += 1
+
+    def learn(self, device: int, message: AnyMessage, reason: Reason, duration_s: float) -> None:
+        """Take note of one of the :data:`UPDATES`, ``duration_s`` after the device was invited.
+
+        It may have come in time or late, but one that is no answer (``reason`` says so) teaches nothing.
+        """
+        if reason not in _ANSWERS:
+            return
+        self.answered(device, message.round_number, duration_s)
+        if isinstance(message, Report):
+            self.reported(device, message.round_number, message.examples, message.loss)
 
     def answered(self, device: int, round_number: int, duration_s: float) -> None:
         """Note that the update of a device has arrived, ``duration_s`` after its invitation."""

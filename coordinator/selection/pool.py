@@ -37,11 +37,13 @@ class Pool:
     def eligible(self, ids: Ids, now_s: float, accept: Accept | None = None) -> Ids:
         """Return those of ``ids`` that may be invited now, in their order."""
         ids = ids[~self._fleet.busy[ids]]
+        if self._fleet.joined is not None:
+            ids = ids[self._fleet.joined[ids]]
         if self.restriction is not None:
             ids = ids[self.restriction(ids)]
         if accept is not None:
             ids = ids[accept(ids)]
-        if self._available_only:
+        if self._available_only and self._fleet.joined is None:
             ids = ids[self._fleet.availability.available(ids, now_s)]
         return ids
 
@@ -81,6 +83,8 @@ class Pool:
     def next_chance_s(self, now_s: float, round_number: int) -> float:
         """Return when some sampled device is first available from ``now_s`` on, or ``inf``."""
         fleet = self._fleet
+        if fleet.joined is not None:
+            return now_s  # nobody knows when a real device joins
         generator = stream(self._seed, "selection", "next-chance", round_number)
         sample = generator.integers(0, fleet.n, min(fleet.n, 4096)) if fleet.n > 4096 else np.arange(fleet.n)
         idle = sample[~fleet.busy[sample]]

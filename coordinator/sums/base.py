@@ -23,6 +23,7 @@ from edge.learning.fedmmf import FedMMF
 from edge.messages import Model
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.contribution import EXAMPLES, LOSS
+from edge.secagg.entropy import Entropy
 from edge.secagg.inputs import Sums
 from edge.secagg.participant import Participant
 from edge.secagg.states import CoordinatorState
@@ -82,10 +83,11 @@ class SumFacts:
     failure : name of the error that ended it, or None.
     neighbours, threshold : of its graph; None without one.
     sum_error : largest absolute difference from the sum in the clear, in units of the ring; None when there
-        is no sum, or none in a ring.
+        is no sum, or none in a ring, or the inputs are not seen here.
     double_reveals : devices of which both secrets could be rebuilt from what was released; None where devices
-        share no secrets.
-    clipped_fraction : share of the real numbers in the sum that were clipped; None without a sum.
+        share no secrets, or what they release is not seen here.
+    clipped_fraction : share of the real numbers in the sum that were clipped; None without a sum, or where
+        the inputs are not seen here.
     """
 
     failure: str | None
@@ -144,5 +146,9 @@ class SecureSums(abc.ABC):
         """The largest L2 norm of what rounding does to an update that weighs 1, in the update's units."""
 
     @abc.abstractmethod
-    def round(self, round_number: int) -> RoundOfSums:
-        """Return a round."""
+    def round(self, round_number: int, *, devices_elsewhere: bool = False) -> RoundOfSums:
+        """Return a round; with ``devices_elsewhere`` the coordinator's end only, which sees no inputs."""
+
+    @abc.abstractmethod
+    def part_of(self, device: int, model: Model, entropy: Entropy) -> Participant:
+        """Return the part of a device that is by itself; ``entropy`` is where its secrets come from."""

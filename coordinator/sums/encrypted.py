@@ -15,6 +15,7 @@ from edge.homomorphic.parameters import CIPHERTEXT_BYTES
 from edge.homomorphic.participant import CkksParticipant
 from edge.messages import Model
 from edge.secagg.config import SecAggConfig
+from edge.secagg.entropy import Entropy
 from edge.secagg.participant import Participant
 
 
@@ -49,14 +50,25 @@ class EncryptedSums(SecureSums):
         ]
         return math.sqrt(sum(steps))
 
-    def round(self, round_number: int) -> RoundOfSums:
-        """Return a round."""
-        return _RoundOfEncryptedSums(self, round_number)
+    def round(self, round_number: int, *, devices_elsewhere: bool = False) -> RoundOfSums:
+        """Return a round; with ``devices_elsewhere`` the coordinator's end only, which sees no inputs."""
+        return _RoundOfEncryptedSums(self, round_number, devices_elsewhere=devices_elsewhere)
+
+    def part_of(self, device: int, model: Model, entropy: Entropy) -> Participant:
+        """Return the part of a device that is by itself; the scheme brings the entropy of its own."""
+        return CkksParticipant(
+            self.config,
+            self.scheme.secret,
+            device=device,
+            run_id=self.run_id,
+            round_number=model.round_number,
+        )
 
 
 class _RoundOfEncryptedSums(RoundOfSums):
-    def __init__(self, sums: EncryptedSums, round_number: int) -> None:
+    def __init__(self, sums: EncryptedSums, round_number: int, *, devices_elsewhere: bool) -> None:
         super().__init__(sums.deadlines)
+        self._devices_elsewhere = devices_elsewhere
         # The last device that is asked to decrypt may be so after all the others had their time.
         self.patience_s += sums.config.n_max * sums.deadlines.unmask
         self._sums = sums
@@ -98,9 +110,8 @@ class _RoundOfEncryptedSums(RoundOfSums):
         """Return what there is to tell, once the round is over."""
         server = self._server
         assert server is not None
-        summed = (
-            [] if server.failure is not None else [self._participants[one] for one in server.contributors]
-        )
+        seen = server.failure is None and not self._devices_elsewhere
+        summed = [self._participants[one] for one in server.contributors] if seen else []
         values = sum(participant.values for participant in summed)
         clipped = sum(participant.clipped for participant in summed)
         return SumFacts(

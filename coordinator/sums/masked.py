@@ -18,7 +18,7 @@ from edge.rng import stream_bytes
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.cryptography import Cryptography
-from edge.secagg.entropy import SeededEntropy
+from edge.secagg.entropy import Entropy, SeededEntropy
 from edge.secagg.masking import MaskingParticipant
 from edge.secagg.participant import Participant
 from edge.secagg.ring import RingVector
@@ -72,17 +72,46 @@ class MaskedSums(SecureSums):
         scales = {name: quantizer.scale for name, quantizer in self.config.quantizers.items()}
         return math.sqrt(sum(part.length / scales[part.name] ** 2 for part in arrays_of(self.config.parts)))
 
-    def round(self, round_number: int) -> RoundOfSums:
-        """Return a round."""
-        return _RoundOfMaskedSums(self, round_number)
+    def round(self, round_number: int, *, devices_elsewhere: bool = False) -> RoundOfSums:
+        """Return a round; with ``devices_elsewhere`` the coordinator's end only, which sees no inputs."""
+        return _RoundOfMaskedSums(self, round_number, None if devices_elsewhere else Oracle(self.config))
+
+    def part_of(self, device: int, model: Model, entropy: Entropy) -> Participant:
+        """Return the part of a device that is by itself; ``entropy`` is where its secrets come from.
+
+        How it rounds is no secret and follows from the seed, unless noise is drawn with it.
+        """
+        seeded = SeededEntropy(self.rounding_key, device, model.round_number)
+        noisy = any(isinstance(part, RealPart) and part.noise_sd > 0 for part in self.config.parts)
+        model_hash = hashlib.sha256(encode(model)).digest()
+        client = self.client(device, model.round_number, model_hash, entropy, entropy if noisy else seeded)
+        return MaskingParticipant(self.config, client)
+
+    def client(
+        self, device: int, round_number: int, model_hash: bytes, entropy: Entropy, rounding: Entropy
+    ) -> SecAggClient:
+        """Return the machine of ``device`` in a round; secrets come from ``entropy``."""
+        return SecAggClient(
+            self.config,
+            device=device,
+            run_id=self.run_id,
+            round_number=round_number,
+            model_hash=model_hash,
+            entropy=entropy,
+            identity=None if self.roster is None else self.roster.identity(device),
+            roster=self.roster,
+            rounding=rounding,
+            crypto=self.crypto,
+        )
 
 
 class _RoundOfMaskedSums(RoundOfSums):
-    def __init__(self, sums: MaskedSums, round_number: int) -> None:
+    def __init__(self, sums: MaskedSums, round_number: int, oracle: Oracle | None) -> None:
         super().__init__(sums.deadlines)
         self._sums = sums
         self._round_number = round_number
-        self._oracle = Oracle(sums.config)
+        self._oracle = oracle
+        """Sees the inputs, where devices are simulated here."""
         self._participants: dict[int, MaskingParticipant] = {}
         self._model: Model | None = None
         self._model_hash = b""
@@ -117,17 +146,12 @@ class _RoundOfMaskedSums(RoundOfSums):
     def participant(self, device: int, model: Model) -> Participant:
         """Return the part of ``device``."""
         sums, number = self._sums, self._round_number
-        client = SecAggClient(
-            sums.config,
-            device=device,
-            run_id=sums.run_id,
-            round_number=number,
-            model_hash=self._hash_of(model),
-            entropy=SeededEntropy(sums.secrets_key, device, number),
-            identity=None if sums.roster is None else sums.roster.identity(device),
-            roster=sums.roster,
-            rounding=SeededEntropy(sums.rounding_key, device, number),
-            crypto=sums.crypto,
+        client = sums.client(
+            device,
+            number,
+            self._hash_of(model),
+            SeededEntropy(sums.secrets_key, device, number),
+            SeededEntropy(sums.rounding_key, device, number),
         )
         participant = MaskingParticipant(sums.config, client, self)
         self._participants[device] = participant
@@ -135,28 +159,34 @@ class _RoundOfMaskedSums(RoundOfSums):
 
     def watch(self, device: int, vector: RingVector) -> None:
         """Note the encoded input of ``device``, [L], before it is masked."""
+        assert self._oracle is not None
         self._oracle.watch(device, vector)
         if self._sums.watch is not None:
             self._sums.watch(self._round_number, device, vector)
 
     def released(self, holder: int, owners: Iterable[int], dead: frozenset[int]) -> None:
         """Note that ``holder`` released a share of each of ``owners``: of the mask key if in ``dead``."""
+        assert self._oracle is not None
         self._oracle.released(holder, owners, dead)
 
     def arrived(self, device: int) -> None:
         """Note that the coordinator took the input of ``device``."""
-        self._oracle.arrived(device)
+        if self._oracle is not None:
+            self._oracle.arrived(device)
 
     def facts(self) -> SumFacts:
         """Return what there is to tell, once the round is over."""
         server = self._server
         assert server is not None
-        parameters, result = server.parameters, server.result
+        parameters, result, oracle = server.parameters, server.result, self._oracle
         sum_error: int | None = None
         clipped_fraction: float | None = None
-        if result is not None:
+        double_reveals: int | None = None
+        if oracle is not None:
+            double_reveals = 0 if parameters is None else oracle.double_reveals(parameters.t)
+        if result is not None and oracle is not None:
             survivors = result.survivors.tolist()
-            sum_error = self._oracle.sum_error(result.total, survivors)
+            sum_error = oracle.sum_error(result.total, survivors)
             clipped = sum(self._participants[device].client.clipped for device in survivors)
             values = sum(part.length for part in self._sums.config.parts if isinstance(part, RealPart))
             clipped_fraction = clipped / (len(survivors) * values)
@@ -165,6 +195,6 @@ class _RoundOfMaskedSums(RoundOfSums):
             neighbours=None if parameters is None else parameters.k,
             threshold=None if parameters is None else parameters.t,
             sum_error=sum_error,
-            double_reveals=0 if parameters is None else self._oracle.double_reveals(parameters.t),
+            double_reveals=double_reveals,
             clipped_fraction=clipped_fraction,
         )

@@ -33,6 +33,9 @@ _REPORTS: frozenset[type[AnyMessage]] = frozenset(
 )
 """A report, and the messages of a secure sum that stand in its place."""
 
+RECEIPT_PATIENCE = 2.0
+"""A device that has begun its report waits for the receipt until this multiple of the round's time limit."""
+
 LAST_OF_REPORT = (Report, UnmaskShares, DecryptedSum)
 """After one of these a device only waits for its receipt."""
 

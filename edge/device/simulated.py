@@ -14,7 +14,12 @@ from collections.abc import Awaitable
 from edge.clock import sleep
 from edge.codec import measure
 from edge.device.actor import take_part
-from edge.device.endings import LAST_OF_REPORT, OUTCOME_OF_RECEIPT, event_of_discarded
+from edge.device.endings import (
+    LAST_OF_REPORT,
+    OUTCOME_OF_RECEIPT,
+    RECEIPT_PATIENCE,
+    event_of_discarded,
+)
 from edge.device.inbox import Inbox
 from edge.device.participation import Participation
 from edge.device.round_faults import Ending, RoundFaults
@@ -31,9 +36,6 @@ from edge.transport.link import Delivery, DeviceLink
 from edge.transport.loss import TransferFailedError
 from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, tcp_ip_bytes
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
-
-RECEIPT_PATIENCE = 2.0
-"""A device that has begun its report waits for the receipt until this multiple of the round's time limit."""
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _DOWN = Direction.DOWN

@@ -7,6 +7,7 @@ keeps its timers, and on the device's side comes back after a broken connection.
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,7 +31,7 @@ from edge.transport.shaping import ShapedLink
 SERVER_MESSAGE_BYTES = MESSAGE_BYTES + 1
 """``max_msg_size`` of the coordinator's WebSockets: a longer message is refused by its header."""
 _CLIENT_MESSAGE_BYTES = WELCOME_BYTES + 1
-_CLOSING_S = 1.0
+CLOSING_S = 1.0
 """How long the closing handshake of a WebSocket may take: nothing depends on it."""
 
 
@@ -49,6 +50,24 @@ class WebSocket(Protocol):
 
     async def close(self) -> Any:
         """Close the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """How a connection ended, and why in words."""
+
+    class Kind(enum.Enum):
+        """Who ended it."""
+
+        LOST = "lost"
+        """The connection broke, or this side broke it off; the session goes on."""
+        GOODBYE = "goodbye"
+        """The other side ended the session."""
+        VIOLATION = "violation"
+        """The other side broke the protocol."""
+
+    kind: Kind
+    why: str
 
 
 class Conversation:
@@ -75,8 +94,8 @@ class Conversation:
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._over: asyncio.Future[str] = self._loop.create_future()
-        """Why the connection ended."""
+        self._over: asyncio.Future[Parting] = self._loop.create_future()
+        """How the connection ended."""
         self._check: asyncio.TimerHandle | None = None
         self._delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=64)
 
@@ -86,11 +105,14 @@ class Conversation:
 
     def end(self, why: str) -> None:
         """End the connection, not the session."""
-        if not self._over.done():
-            self._over.set_result(why)
+        self._end(Parting.Kind.LOST, why)
 
-    async def run(self) -> str:
-        """Carry bytes until the connection ends; return why it did."""
+    def _end(self, kind: Parting.Kind, why: str) -> None:
+        if not self._over.done():
+            self._over.set_result(Parting(kind, why))
+
+    async def run(self) -> Parting:
+        """Carry bytes until the connection ends; return how it did."""
         tasks = [self._loop.create_task(self._read()), self._loop.create_task(self._write())]
         if self._link is not None:
             tasks.append(self._loop.create_task(self._write_delayed()))
@@ -113,7 +135,7 @@ class Conversation:
         if error is None or isinstance(error, ConnectionError | aiohttp.ClientError):
             self.end("connection lost")
         elif isinstance(error, RemoteProtocolError):
-            self.end(str(error))
+            self._end(Parting.Kind.VIOLATION, str(error))
         else:
             self._over.set_exception(error)
 
@@ -143,7 +165,7 @@ class Conversation:
         for event in self._session.receive(data, self._loop.time()):
             self._handle(event)
             if isinstance(event, Ended):
-                self.end(f"goodbye: {event.reason}")
+                self._end(Parting.Kind.GOODBYE, event.reason)
         if self._session.waiting:
             self._wake.set()
 
@@ -153,7 +175,7 @@ class Conversation:
         try:
             self._take(data)
         except RemoteProtocolError as error:
-            self.end(str(error))
+            self._end(Parting.Kind.VIOLATION, str(error))
         except Exception as error:
             self._over.set_exception(error)
 
@@ -358,4 +380,4 @@ class DeviceClient:
         self._listener.happened(event)
 
 
-_CLOSE = aiohttp.ClientWSTimeout(ws_close=_CLOSING_S)
+_CLOSE = aiohttp.ClientWSTimeout(ws_close=CLOSING_S)

@@ -1,0 +1,108 @@
+"""Runs on the real clock: the service listens, devices join, and training takes its course."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from coordinator.actor import Coordinator
+from coordinator.assembly import Assembly
+from coordinator.scenario.learning_section import method_name
+from coordinator.scenario.load import LoadedScenario
+from coordinator.service.app import Listening, make_app
+from coordinator.service.hooks import Admission, LoopbackAdmission, NobodyWatches, ServiceObserver
+from coordinator.service.real_world import RealWorld
+from coordinator.service.sessions import Offer, Sessions
+from coordinator.training import StopReason, Training
+from edge import real_clock
+from edge.real_clock import RealClockLoop
+
+Company = Callable[[str, LoadedScenario, Assembly], AbstractAsyncContextManager[None]]
+"""Devices that this process brings along: given the URL, the scenario and its assembly."""
+
+
+@asynccontextmanager
+async def nobody(url: str, loaded: LoadedScenario, assembly: Assembly) -> AsyncIterator[None]:
+    """Bring no devices along."""
+    yield
+
+
+@dataclass(slots=True)
+class RealTime:
+    """Conducts runs on the real clock.
+
+    Attributes
+    ----------
+    host, port : where the service listens; port 0 lets the system choose.
+    wait_for : devices that have joined before the first round; None: as many as a round invites.
+    listening : told the URL once devices can join.
+    company : devices that this process brings along.
+    admission, observer : who may come in, and who watches.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    wait_for: int | None = None
+    listening: Callable[[str], None] = lambda _url: None
+    company: Company = nobody
+    admission: Admission = field(default_factory=LoopbackAdmission)
+    observer: ServiceObserver = field(default_factory=NobodyWatches)
+    clock: Literal["virtual", "real"] = "real"
+
+    def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
+        """Listen, wait for devices, train until a reason to stop, say goodbye, and return it."""
+        return real_clock.run(self._conduct(loaded, assembly, training))
+
+    async def _conduct(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, RealClockLoop)
+        scenario = loaded.scenario
+        crashed: asyncio.Future[None] = loop.create_future()
+
+        def crash(where: str, error: BaseException) -> None:
+            if not crashed.done():
+                error.add_note(f"{where}, {loop.now_s:.3f} s into the run")
+                crashed.set_exception(error)
+
+        def callback_failed(_: object, context: dict[str, Any]) -> None:
+            crash(context["message"], context.get("exception") or RuntimeError(context["message"]))
+
+        loop.set_exception_handler(callback_failed)
+        world = RealWorld(
+            run_id=loaded.run_id,
+            loop=loop,
+            assembly=assembly,
+            coordinator=Coordinator(loaded.run_id, method_name(scenario.learning)),
+            experience=training.invitations.experience,
+            observer=self.observer,
+            frame_bytes=scenario.limits.frame_bytes,
+            changed=training.wake,
+        )
+        offer = Offer(loaded.hash, loaded.resolved, assembly.fleet.n, scenario.limits.frame_bytes)
+        sockets = scenario.connection.sockets
+        sessions = Sessions(offer, sockets, self.admission, self.observer, world, crash)
+        world.sessions = sessions
+        app = make_app(sessions, self.admission)
+
+        async def story() -> StopReason:
+            wanted = scenario.rounds.invited if self.wait_for is None else self.wait_for
+            await world.until_joined(wanted)
+            stop = await training.run(world)
+            await sessions.close("the run is over")
+            return stop
+
+        async with Listening(app, self.host, self.port, sockets.join_timeout) as service:
+            self.listening(service.url)
+            async with self.company(service.url, loaded, assembly):
+                told = loop.create_task(story(), name="coordinator")
+                try:
+                    await asyncio.wait((told, crashed), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    told.cancel()
+                if crashed.done():
+                    await crashed
+        crashed.cancel()
+        return await told

@@ -1,0 +1,218 @@
+"""Real devices in one process: many sessions, one loop, shared arrays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from coordinator.assembly import Assembly, assemble
+from coordinator.scenario.load import LoadedScenario, load_text
+from coordinator.service.local_work import LocalWorks
+from coordinator.service.refusals import refuse_on_devices
+from device_profiles.documents import Path as Place
+from edge.device.participation import Participation
+from edge.device.real import ResidentDevice
+from edge.errors import RecfleetError
+from edge.session import Event
+from edge.session_frames import Welcome
+from edge.transport.shaping import ShapedLink
+from edge.transport.websocket import Backoff, DeviceClient
+
+JOIN_S = 10.0
+"""How long a device waits for a connection and its welcome until it has the scenario, which says."""
+_UNACKNOWLEDGED_BYTES = 256 * 1024 * 1024
+_FIRST_BACKOFF_S = 0.2
+_GROWTH = 1.5
+_ATTEMPTS = 12
+"""In a row, a minute altogether."""
+
+
+class ScenarioMismatchError(RecfleetError):
+    """The scenario that a device has been sent is not what its hash says, or not what it has."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the devices of a process have done."""
+
+    joined: int = 0
+    participations: Counter[str] = field(default_factory=Counter)
+    """How they ended, by name."""
+    goodbyes: Counter[str] = field(default_factory=Counter)
+
+    def ended(self, part: Participation) -> None:
+        """Count the end of a participation."""
+        if part.receipt is not None:
+            name = "counted" if part.receipt == 0 else f"not counted: {part.receipt.name.lower()}"
+        elif part.abandoned is not None:
+            name = f"abandoned: {part.abandoned.name.lower()}"
+        else:
+            name = "ended without a receipt"
+        self.participations[name] += 1
+
+
+class LocalDevices:
+    """The devices of this process.
+
+    Parameters
+    ----------
+    url : of the coordinator.
+    devices : their ids.
+    token_of : returns what says that a device may come in.
+    data : stands in for the scenario's ``data.path``; None: as it is written there.
+    shaped : whether links and computing times are those of the devices' profiles.
+    known : the scenario and what was made of it, where this process has them already.
+    workers : threads that compute.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        devices: Iterable[int],
+        *,
+        token_of: Callable[[int], str] = lambda _device: "",
+        data: Path | None = None,
+        shaped: bool = True,
+        known: tuple[LoadedScenario, Assembly] | None = None,
+        workers: int = 1,
+    ) -> None:
+        self._url = url
+        self._devices = list(devices)
+        self._token_of = token_of
+        self._data = data
+        self._shaped = shaped
+        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="device")
+        self._works: LocalWorks | None = None
+        self._hash = ""
+        self.tally = Tally()
+        self._crashed: asyncio.Future[None]
+        self.clients: dict[int, DeviceClient] = {}
+        """The clients that are at work, by device."""
+        if known is not None:
+            loaded, assembly = known
+            self._works = LocalWorks(loaded, assembly, slow=shaped)
+            self._hash = loaded.hash
+
+    async def run(self) -> None:
+        """Let all devices take part until the coordinator says goodbye to each.
+
+        Raises
+        ------
+        JoinError : the coordinator does not let one in, or cannot be reached any more.
+        ScenarioError, DataError : the scenario cannot be used here.
+        """
+        self._crashed = asyncio.get_running_loop().create_future()
+        connector = aiohttp.TCPConnector(limit=0)
+        try:
+            async with aiohttp.ClientSession(connector=connector) as http, asyncio.TaskGroup() as group:
+                watch = group.create_task(self._watch())
+                lives = [group.create_task(self._live(http, device)) for device in self._devices]
+                await asyncio.wait(lives)
+                watch.cancel()
+        except* Exception as errors:
+            # One says what is wrong; the others were cancelled for it, or say the same.
+            raise _first(errors) from None
+        finally:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _watch(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._crashed
+
+    async def _live(self, http: aiohttp.ClientSession, device: int) -> None:
+        seat = _Seat(self, device)
+        client = DeviceClient(
+            http,
+            self._url,
+            device,
+            token=self._token_of(device),
+            scenario=self._hash,
+            listener=seat,
+            backoff=Backoff(_ATTEMPTS, _FIRST_BACKOFF_S, _GROWTH),
+            join_s=JOIN_S,
+            unacknowledged_bytes=_UNACKNOWLEDGED_BYTES,
+        )
+        seat.client = self.clients[device] = client
+        try:
+            self.tally.goodbyes[await client.run()] += 1
+        finally:
+            del self.clients[device]
+            seat.leave()
+
+    def works(self, welcome: Welcome) -> LocalWorks:
+        """Return what the devices can do, made of the scenario that the first of them is sent."""
+        if self._works is None:
+            stand_ins: dict[Place, Path] = (
+                {} if self._data is None else {("data", "path"): self._data.resolve()}
+            )
+            loaded = load_text(welcome.text, "the coordinator's scenario", stand_ins)
+            refuse_on_devices(loaded)
+            self._hash = loaded.hash
+            self._works = LocalWorks(loaded, assemble(loaded), slow=self._shaped)
+        if self._hash != welcome.scenario:
+            raise ScenarioMismatchError(
+                f"the coordinator runs the scenario {welcome.scenario[:8]}, "
+                f"and this device has {self._hash[:8]}"
+            )
+        return self._works
+
+    def resident(self, client: DeviceClient, welcome: Welcome) -> ResidentDevice:
+        """Return the device behind a client that has been welcomed for the first time."""
+        works = self.works(welcome)
+        self.tally.joined += 1
+        if self._shaped:
+            client.link = ShapedLink(works.link(client.device))
+        return ResidentDevice(
+            client.device,
+            works.of(client.device),
+            client,
+            self._executor,
+            frame_bytes=welcome.frame_bytes,
+            ended=self.tally.ended,
+            crashed=self.crashed,
+        )
+
+    def crashed(self, error: BaseException) -> None:
+        """Take note of a bug: no device can go on."""
+        if not self._crashed.done():
+            self._crashed.set_exception(error)
+
+
+class _Seat:
+    """Where a client and its device come together; a listener of the session."""
+
+    def __init__(self, devices: LocalDevices, device: int) -> None:
+        self._devices = devices
+        self._device = device
+        self._resident: ResidentDevice | None = None
+        self.client: DeviceClient
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """Take the device's place at the first welcome."""
+        if self._resident is None:
+            self._resident = self._devices.resident(self.client, welcome)
+
+    def happened(self, event: Event) -> None:
+        """Pass an event on."""
+        assert self._resident is not None, "there is a welcome before everything else"
+        self._resident.happened(event)
+
+    def leave(self) -> None:
+        """Stop the device."""
+        if self._resident is not None:
+            self._resident.leave()
+
+
+def _first(errors: BaseExceptionGroup[Exception]) -> BaseException:
+    """Return the first error in a group of groups."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,28 @@
+"""Runs that bring their own devices along: coordinator and devices in one process, real sockets between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from coordinator.assembly import Assembly
+from coordinator.scenario.load import LoadedScenario
+from coordinator.service.conducting import Company
+from coordinator.service.local_devices import LocalDevices
+
+
+def along(*, shaped: bool) -> Company:
+    """Return a company of all devices of the fleet; ``shaped`` makes them as slow as their profiles."""
+
+    @asynccontextmanager
+    async def company(url: str, loaded: LoadedScenario, assembly: Assembly) -> AsyncIterator[None]:
+        devices = LocalDevices(url, range(assembly.fleet.n), shaped=shaped, known=(loaded, assembly))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(devices.run(), name="devices")
+            yield
+
+    def made(url: str, loaded: LoadedScenario, assembly: Assembly) -> AbstractAsyncContextManager[None]:
+        return company(url, loaded, assembly)
+
+    return made

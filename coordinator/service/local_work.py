@@ -1,0 +1,145 @@
+"""What real devices of this process have and can do: their own data, from the scenario's data source.
+
+Each device works with its own ratings alone, and with the model that it was sent. The arrays behind them are
+shared by the devices of a process, which is no business of theirs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coordinator.assembly import Assembly
+from coordinator.scenario.load import LoadedScenario
+from coordinator.sums.base import RoundOfSums
+from edge.device.crypto_costs import CryptoCosts
+from edge.learning.base import ClientUpdate
+from edge.messages import Model
+from edge.secagg.entropy import SystemEntropy
+from edge.secagg.errors import NotFiniteError
+from edge.secagg.participant import Participant
+from edge.secagg.work import CryptoWork
+from edge.transport.shaping import LinkShape
+from edge.vocabulary import Reason
+
+
+class LocalWorks:
+    """The devices of a process.
+
+    Parameters
+    ----------
+    loaded, assembly : the scenario, and what was made of it here.
+    slow : whether devices take as long as their profiles say, if this host is faster.
+    """
+
+    def __init__(self, loaded: LoadedScenario, assembly: Assembly, *, slow: bool) -> None:
+        self.scenario = loaded.scenario
+        self.assembly = assembly
+        self.slow = slow
+        self.fixed = frozenset(assembly.workload.algorithm.fixed())
+        self._sums_of_round: tuple[int, RoundOfSums] | None = None
+
+    def of(self, device: int) -> DeviceWork:
+        """Return what one device has and can do."""
+        return DeviceWork(self, device)
+
+    def link(self, device: int) -> LinkShape:
+        """Return what the link of a device is like, by its network's profile."""
+        specs = self.assembly.fleet.link_specs(np.array([device]))
+        return LinkShape(float(specs.down_bps[0]), float(specs.up_bps[0]), float(specs.rtt_s[0]))
+
+    def phase(self, round_number: int) -> str:
+        """Return the phase that a round belongs to; phases are measured in rounds on the real clock."""
+        return self.scenario.phase_at(round_number - 1, 0.0)
+
+    def patience_s(self, round_number: int) -> float:
+        """Return how much longer than for a report a device waits for a secure sum, seconds."""
+        sums = self.assembly.secure_sums[self.phase(round_number)]
+        if sums is None:
+            return 0.0
+        found = self._sums_of_round
+        if found is None or found[0] != round_number:
+            found = self._sums_of_round = (round_number, sums.round(round_number, devices_elsewhere=True))
+        return found[1].patience_s
+
+
+class DeviceWork:
+    """One device; implements :class:`~edge.device.real.LocalWork`."""
+
+    def __init__(self, works: LocalWorks, device: int) -> None:
+        self._works = works
+        self._device = device
+        self._ids = np.array([device], dtype=np.int64)
+        self._bare = bool(works.fixed)
+        fleet = works.assembly.fleet
+        self._crypto: CryptoCosts | None = None
+        if works.slow:
+            self._crypto = fleet.crypto_specs.take(fleet.device_class[self._ids]).rows()[0]
+
+    def obstacle(self) -> Reason:
+        """Say that nothing keeps the device from taking part: it is here, and on mains power."""
+        return Reason.NONE
+
+    def bare(self) -> bool:
+        """Say whether the device lacks what never changes and is sent only once."""
+        return self._bare
+
+    def update(self, model: Model) -> ClientUpdate | Reason:
+        """Compute the update from the device's own data and the model that it was sent."""
+        assembly = self._works.assembly
+        workload = assembly.workload
+        if self._works.fixed <= model.arrays.keys():
+            self._bare = False
+        if not int(workload.examples(self._ids)[0]):
+            return Reason.NO_DATA
+        state = dict(self._changing(model).arrays)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a model that has run away
+            (result,) = workload.training(state, model.round_number)(self._ids)()
+        update: ClientUpdate = result
+        if workload.keep is not None and update.local is not None:
+            workload.keep(self._device, update.local)
+            update = update._replace(local=None)
+        if assembly.privacy is not None:
+            try:
+                update, _ = assembly.privacy.protection.apply(update, SystemEntropy())
+            except NotFiniteError:
+                return Reason.NOT_FINITE
+        elif (shield := assembly.shields.get(self._phase(model))) is not None and not self._shielded(model):
+            update = shield.summed(update)
+        return update
+
+    def participant(self, model: Model) -> Participant | None:
+        """Return the device's part in the secure sum of this round, with secrets of its own."""
+        sums = self._works.assembly.secure_sums[self._phase(model)]
+        if sums is None or self._shielded(model):
+            return None
+        return sums.part_of(self._device, self._changing(model), SystemEntropy())
+
+    def patience_s(self, round_number: int) -> float:
+        """Return how much longer than for a report the device waits until a secure sum is made, seconds."""
+        return self._works.patience_s(round_number)
+
+    def compute_s(self, round_number: int) -> float:
+        """Return how long the update takes by the device's profile, if it is to be slow, seconds."""
+        if not self._works.slow:
+            return 0.0
+        assembly = self._works.assembly
+        work = assembly.workload.work(self._ids)
+        return float(assembly.fleet.compute_seconds(self._ids, work, round_number)[0])
+
+    def crypto_s(self, work: CryptoWork) -> float:
+        """Return how long cryptography takes by the device's profile, if it is to be slow, seconds."""
+        return 0.0 if self._crypto is None else self._crypto.seconds(work)
+
+    def _phase(self, model: Model) -> str:
+        return self._works.phase(model.round_number)
+
+    def _shielded(self, model: Model) -> bool:
+        shield = self._works.assembly.shields.get(self._phase(model))
+        return shield is not None and bool(shield.passes(self._ids)[0])
+
+    def _changing(self, model: Model) -> Model:
+        """Return the model without what never changes: what all devices of the round were sent."""
+        fixed = self._works.fixed
+        return model._replace(
+            arrays={name: array for name, array in model.arrays.items() if name not in fixed}
+        )

@@ -1,0 +1,62 @@
+"""What of a scenario cannot be had on the real clock, said before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.pacing_section import Buffered, PartialWork
+from coordinator.scenario.protection import secure_sections
+from coordinator.scenario.secure_section import Ckks, Masking
+from device_profiles.documents import DocumentError, Path
+
+
+def refuse_on_real_clock(loaded: LoadedScenario) -> None:
+    """Refuse a scenario that asks for what only a simulation has.
+
+    Raises
+    ------
+    ScenarioError : with all that is in the way.
+    """
+    _raise(loaded, _problems(loaded))
+
+
+def refuse_on_devices(loaded: LoadedScenario) -> None:
+    """Refuse a scenario that a device by itself cannot take part in.
+
+    Raises
+    ------
+    ScenarioError : with all that is in the way.
+    """
+    found = []
+    for place, section in secure_sections(loaded.scenario):
+        if isinstance(section, Ckks):
+            message = "all devices of ckks share one secret key, and there is no way to hand it out"
+            found.append(((*place, "mode"), message, "use 'recfleet run --clock real', or another mode"))
+    _raise(loaded, iter(found))
+
+
+def _problems(loaded: LoadedScenario) -> Iterator[tuple[Path, str, str]]:
+    scenario = loaded.scenario
+    if scenario.faults:
+        yield ("faults",), "faults strike simulated devices only", "leave them out"
+    if scenario.baseline is not None:
+        yield ("baseline",), "there are no faults on the real clock to leave out", "leave it out"
+    pacing = scenario.rounds.pacing
+    if isinstance(pacing, Buffered | PartialWork):
+        yield ("rounds", "pacing"), "this pacing is for simulated devices only so far", "write 'synchronous'"
+    if scenario.phase_time_s is not None:
+        yield ("phases", 0, "time"), "devices cannot tell phases that are measured in time", "write 'rounds'"
+    for place, section in secure_sections(scenario):
+        if isinstance(section, Masking | Ckks) and section.crypto != "real":
+            yield (*place, "crypto"), "modelled cryptography hides nothing from a real peer", "write 'real'"
+
+
+def _raise(loaded: LoadedScenario, problems: Iterator[tuple[Path, str, str]]) -> None:
+    errors = [
+        DocumentError(loaded.document.position(path), path, f"{message} (on the real clock)", hint)
+        for path, message, hint in problems
+    ]
+    if errors:
+        raise ScenarioError(errors)

@@ -1,0 +1,359 @@
+"""The devices of one round on the real clock, as the coordinator sees them: by what they say and when.
+
+The coordinator does not see into devices. What it writes about one follows from the frames that passed, with
+the times at which they passed here, and from what the device says about its own computing times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.actor import ActiveRound, Broadcast
+from coordinator.secure_rounds import SecureRoundMachine
+from coordinator.selection.experience import UPDATES
+from coordinator.service.sessions import DeviceSession, Transfer
+from coordinator.sums.base import RoundOfSums
+from coordinator.workload import TrainingKernel
+from coordinator.world import RunningCohort
+from edge.ckks_messages import EncryptedInput
+from edge.codec import measure
+from edge.device.compute import Kernel
+from edge.device.endings import (
+    LAST_OF_REPORT,
+    OUTCOME_OF_RECEIPT,
+    RECEIPT_PATIENCE,
+    event_of_discarded,
+)
+from edge.device.round_faults import RoundFaults
+from edge.learning.base import ClientUpdate
+from edge.log import EventLog, pack_record
+from edge.message_kinds import KINDS, AnyMessage
+from edge.messages import Accept, AcceptBare, Acknowledge, Decline, Failure, Invite, Model, Report
+from edge.secagg.reasons import reason_of
+from edge.secagg_messages import Abort, MaskedInput
+from edge.session import Noted, Received
+from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
+
+if TYPE_CHECKING:
+    from coordinator.service.real_world import RealWorld
+
+Ids = npt.NDArray[np.int64]
+
+
+class SessionCohort:
+    """The invited devices of one round, each at the end of its session.
+
+    A device has ended when it was told how the round went for it and has acknowledged that, when it said that
+    it does not take part or no longer, when its session is over, or when all patience is.
+
+    Parameters
+    ----------
+    world : what all rounds share.
+    ids : int64 [n], the invited devices.
+    round_number, phase : the round, and the phase of the scenario that it belongs to.
+    kernel : what devices compute; they have it, too.
+    done : called once, when the last device has ended its participation.
+    """
+
+    def __init__(
+        self,
+        world: RealWorld,
+        ids: Ids,
+        round_number: int,
+        phase: str,
+        kernel: TrainingKernel,
+        done: Callable[[RunningCohort], None],
+    ) -> None:
+        self._world = world
+        self._done = done
+        self.ids = ids
+        self.devices: list[int] = ids.tolist()
+        self.round_number = round_number
+        self.kernel: Kernel[ClientUpdate] = kernel
+        self.examples = world.workload.examples(ids)
+        self.work = world.workload.work(ids)
+        self.work_share: npt.NDArray[np.float64] | None = None
+        self.sums = sums = world.secure_sums[phase]
+        self.secure_sum: RoundOfSums | None = None
+        if sums is not None:
+            self.secure_sum = sums.round(round_number, devices_elsewhere=True)
+        self.faults: RoundFaults | None = None
+        n = len(ids)
+        self.clipped = np.zeros(n, dtype=np.bool_)
+        self.log = EventLog()
+        self.record = self.log.extend
+        self.outcome: list[int] = [Outcome.UNREACHABLE] * n
+        self.stage: list[int] = [Stage.INVITE] * n
+        self.reason: list[int] = [Reason.UNAVAILABLE] * n
+        self.loss = [math.nan] * n
+        self.round: ActiveRound | None = None
+        self.invited_s = 0.0
+        self._slot_of = {device: slot for slot, device in enumerate(self.devices)}
+        self._under_way: list[set[Transfer]] = [set() for _ in range(n)]
+        """Messages that a device has not acknowledged yet."""
+        self._told = [False] * n
+        """Whether it is known how a device's participation ends."""
+        self._ended = [False] * n
+        self._applied: list[int] = []
+        self._open = n + 1
+        world.fleet.busy[ids] = True
+
+    # -- invitation ------------------------------------------------------------------------------------
+
+    def invite(self, round_: ActiveRound, invitation: Broadcast) -> None:
+        """Send the invitation to every device of the cohort."""
+        self.round = round_
+        world = self._world
+        self.invited_s = world.loop.now_s
+        message = invitation.message
+        assert isinstance(message, Invite)
+        for slot, device in enumerate(self.devices):
+            session = world.sessions.of(device)
+            if session is None:
+                self._told[slot] = True
+                self._end(slot)
+            else:
+                session.push(message, invitation.frame_bytes, invitation.payload_bytes)
+        patience_s = RECEIPT_PATIENCE * message.report_within_s
+        if self.secure_sum is not None:
+            patience_s += self.secure_sum.patience_s
+        self._patience = world.loop.call_later(patience_s, self._out_of_patience)
+        # The cohort itself is open until the invitations are out, lest it end within this loop.
+        world.loop.call_soon(self._closed_one)
+
+    def _out_of_patience(self) -> None:
+        for slot in range(len(self.devices)):
+            if not self._ended[slot]:
+                if not self._told[slot] and self.stage[slot] != Stage.INVITE:
+                    self._tell(slot, Outcome.LATE, Reason.DEADLINE)
+                self._lose(slot, Reason.DEADLINE)
+
+    def crash(self) -> None:
+        """Never called: no fault strikes the coordinator on the real clock."""
+        raise NotImplementedError("faults do not strike on the real clock")
+
+    # -- messages down ---------------------------------------------------------------------------------
+
+    def pushed(self, transfer: Transfer, device: int) -> None:
+        """Take note of a message that starts on its way to a device."""
+        slot = self._slot_of[device]
+        self._under_way[slot].add(transfer)
+        message = transfer.message
+        if isinstance(message, Acknowledge):
+            receipt = Reason(message.reason)
+            self._tell(slot, OUTCOME_OF_RECEIPT.get(receipt, Outcome.LATE), receipt)
+        elif isinstance(message, Abort):
+            self._tell(slot, Outcome.ABANDONED, reason_of(message.reason))
+
+    def acknowledged(self, transfer: Transfer, device: int) -> None:
+        """Take note that a message has arrived."""
+        slot = self._slot_of[device]
+        if transfer not in self._under_way[slot]:
+            return  # it was given up before
+        self._under_way[slot].remove(transfer)
+        self._log_down(
+            slot, transfer, transfer.payload_bytes, transfer.frame_bytes, Fate.DELIVERED, Reason.NONE
+        )
+        if isinstance(transfer.message, Model):
+            self._world.fleet.bare[device] = False  # what never changes has arrived, and is kept
+            if self.stage[slot] == Stage.DOWNLOAD:
+                self.stage[slot] = Stage.COMPUTE
+        self._end_when_quiet(slot)
+
+    def _log_down(
+        self, slot: int, transfer: Transfer, payload: int, frame: int, fate: Fate, reason: Reason
+    ) -> None:
+        kind = KINDS[transfer.message.__class__]
+        sent = transfer.sent
+        self._log(
+            slot,
+            kind.event,
+            kind.stage,
+            Direction.DOWN,
+            transfer.start_s,
+            payload,
+            frame - payload + (0 if sent is None else sent.session_bytes),
+            0 if sent is None else sent.repeated_bytes,
+            fate,
+            reason,
+        )
+
+    # -- messages up -----------------------------------------------------------------------------------
+
+    def received(self, session: DeviceSession, message: AnyMessage, received: Received) -> Reason:
+        """Hand a message to the coordinator, record what it made of it, and return that."""
+        slot = self._slot_of[session.device]
+        self._open += 1  # the answer may end the last device, but not the round before this record
+        stage = self.stage[slot]
+        reason = self._world.coordinator.frame_received(session, message)
+        kind = KINDS[message.__class__]
+        fate = Fate.DISCARDED if reason else Fate.DELIVERED
+        event = event_of_discarded(message, reason) if reason else kind.event
+        frame_bytes, payload_bytes = measure(message)
+        self._log(
+            slot,
+            event,
+            kind.stage,
+            Direction.UP,
+            received.begun_s,
+            payload_bytes,
+            frame_bytes - payload_bytes + received.session_bytes,
+            received.repeated_bytes,
+            fate,
+            reason,
+        )
+        if self.stage[slot] == stage and message.round_number == self.round_number:
+            self._advance(slot, message, reason)
+        self._closed_one()
+        return reason
+
+    def _advance(self, slot: int, message: AnyMessage, reason: Reason) -> None:
+        """Take note of what a message says about where its device stands."""
+        device = self.devices[slot]
+        experience = self._world.experience
+        if message.__class__ in UPDATES and experience is not None:
+            experience.learn(device, message, reason, self._world.loop.now_s - self.invited_s)
+        if isinstance(message, Report):
+            self.loss[slot] = message.loss
+        if reason is not Reason.NONE:
+            return
+        if isinstance(message, Accept | AcceptBare):
+            self.stage[slot] = Stage.DOWNLOAD
+        elif isinstance(message, Decline):
+            self._tell(slot, Outcome.DECLINED, Reason(message.reason))
+        elif isinstance(message, Failure):
+            self._tell(slot, Outcome.FAILED, Reason(message.reason))
+        elif isinstance(message, Abort):
+            self._tell(slot, Outcome.FAILED, reason_of(message.reason))
+        else:
+            last = isinstance(message, LAST_OF_REPORT)
+            self.stage[slot] = Stage.ACKNOWLEDGE if last else KINDS[message.__class__].stage
+            if isinstance(message, Report):
+                self._applied.append(slot)
+            elif isinstance(message, MaskedInput | EncryptedInput):
+                assert self.secure_sum is not None
+                self.secure_sum.arrived(device)
+        self._end_when_quiet(slot)
+
+    def garbage(self, session: DeviceSession, received: Received) -> None:
+        """Refuse a message that is none, and record it."""
+        slot = self._slot_of[session.device]
+        self._open += 1
+        reason = self._world.coordinator.garbage_received(session, self.round_number)
+        self._log(
+            slot,
+            EventKind.GARBAGE,
+            Stage(self.stage[slot]),
+            Direction.UP,
+            received.begun_s,
+            0,
+            len(received.frame) + received.session_bytes,
+            received.repeated_bytes,
+            Fate.DISCARDED,
+            reason,
+        )
+        self._closed_one()
+
+    def noted(self, device: int, noted: Noted) -> None:
+        """Take note of how long a device says that it has computed."""
+        if noted.seconds is None:
+            return
+        slot, now_s = self._slot_of[device], self._world.loop.now_s
+        # Its own word, but for what cannot be: that it began before it was invited.
+        start_s = max(now_s - noted.seconds, self.invited_s)
+        self._log(
+            slot, EventKind.COMPUTED, Stage(noted.stage), Direction.NONE, start_s, 0, 0, 0,
+            Fate.DELIVERED, Reason.NONE,
+        )  # fmt: skip
+
+    def _log(
+        self,
+        slot: int,
+        kind: EventKind,
+        stage: Stage,
+        direction: Direction,
+        start_s: float,
+        payload_bytes: int,
+        framing_bytes: int,
+        repeated_bytes: int,
+        fate: Fate,
+        reason: Reason,
+    ) -> None:
+        """Add a record that ends now. What is below a WebSocket is not seen here, and told as nothing."""
+        now_s = self._world.loop.now_s
+        self.record(
+            pack_record(
+                now_s, slot, self.devices[slot], kind, stage, direction, start_s, now_s,
+                payload_bytes, framing_bytes, 0, repeated_bytes, fate, reason,
+            )
+        )  # fmt: skip
+
+    # -- ends ------------------------------------------------------------------------------------------
+
+    def left(self, device: int, reason: Reason) -> None:
+        """Take note that a device's session is over."""
+        slot = self._slot_of[device]
+        if self._ended[slot]:
+            return
+        self._open += 1
+        self._world.coordinator.lost(self.round_number, device)
+        if not self._told[slot]:
+            self._tell(slot, Outcome.DROPPED, reason)
+            now_s = self._world.loop.now_s
+            self._log(
+                slot, EventKind.DROPPED, Stage(self.stage[slot]), Direction.NONE, now_s, 0, 0, 0,
+                Fate.DELIVERED, reason,
+            )  # fmt: skip
+        self._lose(slot, reason)
+        self._closed_one()
+
+    def _tell(self, slot: int, outcome: Outcome, reason: Reason) -> None:
+        if not self._told[slot]:
+            self._told[slot] = True
+            self.outcome[slot], self.reason[slot] = outcome, reason
+
+    def _lose(self, slot: int, reason: Reason) -> None:
+        """Give up what is on its way to a device, and end its participation."""
+        for transfer in sorted(self._under_way[slot], key=lambda one: one.start_s):
+            sent = 0 if transfer.sent is None else transfer.sent.message_bytes
+            payload = min(transfer.payload_bytes, sent)
+            self._log_down(slot, transfer, payload, sent, Fate.LOST, reason)
+        self._under_way[slot].clear()
+        self._told[slot] = True
+        self._end(slot)
+
+    def _end_when_quiet(self, slot: int) -> None:
+        if self._told[slot] and not self._under_way[slot]:
+            self._end(slot)
+
+    def _end(self, slot: int) -> None:
+        if self._ended[slot]:
+            return
+        self._ended[slot] = True
+        device = self.devices[slot]
+        self._world.fleet.busy[device] = False
+        self._world.freed(self, device)
+        if self.outcome[slot] == Outcome.COMPLETED:
+            self.stage[slot] = -1
+        self._closed_one()
+
+    def _closed_one(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._patience.cancel()
+            self._done(self)
+
+    def close(self) -> None:
+        """Settle how the devices have ended: nothing of theirs is on its way any more."""
+        assert self.round is not None
+        machine = self.round.machine
+        if isinstance(machine, SecureRoundMachine):
+            self._applied += np.flatnonzero(np.isin(self.ids, list(machine.summed))).tolist()
+        for slot in self._applied:
+            # Whoever went away before its receipt does not know it, but its report counts.
+            self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE

@@ -1,0 +1,251 @@
+"""A device on the real clock: the context in which the actor lives between sockets.
+
+A :class:`ResidentDevice` stays for a whole session and takes part in one round after the other; each time the
+actor is that of the simulation, :func:`~edge.device.actor.take_part`. What the device computes runs in an
+executor, one device at a time, so that the loop goes on answering; how long it took is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Protocol
+
+from edge.codec import CodecLimits, decode, encode
+from edge.device.actor import take_part
+from edge.device.endings import RECEIPT_PATIENCE
+from edge.device.participation import Participation
+from edge.errors import CodecError
+from edge.learning.base import ClientUpdate
+from edge.mailbox import DeadlineExceededError
+from edge.message_kinds import KINDS, AnyMessage
+from edge.messages import Accept, AcceptBare, Decline, Failure, Invite, Model
+from edge.secagg.participant import Answer, Participant
+from edge.secagg.work import CryptoWork
+from edge.session import Event, Received
+from edge.vocabulary import Reason, Stage
+
+_WAITING_FRAMES = 1024
+"""Most frames that wait for an actor."""
+_OF_INVITATION = (Accept, AcceptBare, Decline, Failure)
+"""What a device sends that leaves it no more patient than it was."""
+
+
+class LocalWork(Protocol):
+    """What one device has and can do by itself."""
+
+    def obstacle(self) -> Reason:
+        """Say what keeps the device from taking part now, or ``Reason.NONE``."""
+
+    def bare(self) -> bool:
+        """Say whether the device lacks what never changes and is sent only once."""
+
+    def update(self, model: Model) -> ClientUpdate | Reason:
+        """Compute the update; called in an executor. Returns the reason instead when it cannot be done."""
+
+    def participant(self, model: Model) -> Participant | None:
+        """Return the device's part in the secure sum of this round; None where updates are reported."""
+
+    def patience_s(self, round_number: int) -> float:
+        """Return how much longer than for a report the device waits until a secure sum is made, seconds."""
+
+    def compute_s(self, round_number: int) -> float:
+        """Return how long the update shall take at least, seconds; 0 for no longer than it takes here."""
+
+    def crypto_s(self, work: CryptoWork) -> float:
+        """Return how long cryptography shall take at least, seconds; 0 for no longer than it takes here."""
+
+
+class Wire(Protocol):
+    """How a device reaches the coordinator."""
+
+    def send(self, frame: bytes) -> object:
+        """Queue a message."""
+
+    def note(self, stage: int, seconds: float | None = None) -> None:
+        """Say that a computation for a stage begins, or how long it took."""
+
+
+class RealDevice:
+    """One device during one round; implements :class:`~edge.device.actor.DeviceContext`."""
+
+    def __init__(self, device: int, work: LocalWork, wire: Wire, executor: Executor, invite: Invite) -> None:
+        self.device = device
+        self._work = work
+        self._wire = wire
+        self._executor = executor
+        self._loop = asyncio.get_running_loop()
+        self._inbox: asyncio.Queue[AnyMessage] = asyncio.Queue(_WAITING_FRAMES)
+        self._run_id = invite.run_id
+        self._round_number = invite.round_number
+        now_s = self._loop.time()
+        self._deadline_s = now_s + invite.report_within_s
+        patience_s = work.patience_s(invite.round_number)
+        self._patience_s = now_s + RECEIPT_PATIENCE * invite.report_within_s + patience_s
+        self._free_s = now_s
+        """Since when the device has been at what it does now."""
+        self.discarded: Counter[Reason] = Counter()
+        """Frames that were not acted on, by why not."""
+
+    def invited_to(self, invite: Invite) -> bool:
+        """Say whether an invitation is one to this very round."""
+        return (invite.run_id, invite.round_number) == (self._run_id, self._round_number)
+
+    def put(self, message: AnyMessage) -> None:
+        """Let a frame from the coordinator arrive."""
+        try:
+            self._inbox.put_nowait(message)
+        except asyncio.QueueFull:
+            self.discarded[Reason.GARBAGE] += 1
+
+    # -- what the actor can do ---------------------------------------------------------------------------
+
+    def obstacle(self) -> Reason:
+        """Say what keeps the device from taking part now, or ``Reason.NONE``."""
+        return self._work.obstacle()
+
+    def bare(self) -> bool:
+        """Say whether the device lacks what never changes and is sent only once."""
+        return self._work.bare()
+
+    def send(self, message: AnyMessage) -> None:
+        """Start sending ``message`` to the coordinator; returns at once."""
+        if not isinstance(message, _OF_INVITATION):
+            self._deadline_s = self._patience_s
+        self._wire.send(encode(message))
+
+    async def receive(self) -> AnyMessage:
+        """Wait for the next frame; raise ``DeadlineExceededError`` when time is up."""
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                message = await self._inbox.get()
+        except TimeoutError:
+            raise DeadlineExceededError(f"device {self.device}") from None
+        self._free_s = self._loop.time()
+        return message
+
+    def settle(self, reason: Reason) -> None:
+        """Count the frame received last, if it was discarded."""
+        if reason is not Reason.NONE:
+            self.discarded[reason] += 1
+
+    async def train(self, model: Model) -> ClientUpdate | Reason:
+        """Compute the update in the executor, and say how long it took."""
+        start_s = self._loop.time()
+        self._wire.note(Stage.COMPUTE)
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                result = await self._loop.run_in_executor(self._executor, self._work.update, model)
+                await self._take_until(start_s + self._work.compute_s(self._round_number))
+        except TimeoutError:
+            raise DeadlineExceededError(f"device {self.device}") from None
+        finally:
+            self._free_s = self._loop.time()
+            self._wire.note(Stage.COMPUTE, self._free_s - start_s)
+        return result
+
+    def participant(self, model: Model) -> Participant | None:
+        """Return the device's part in the secure sum of this round; None where updates are reported."""
+        return self._work.participant(model)
+
+    async def prepare(self, answer: Answer) -> None:
+        """Say how long the device has computed for ``answer``; a slow device has not finished yet."""
+        await self._take_until(self._free_s + self._work.crypto_s(answer.work))
+        stage = KINDS[answer.message.__class__].stage
+        self._wire.note(stage, self._loop.time() - self._free_s)
+
+    async def _take_until(self, when_s: float) -> None:
+        if (left_s := when_s - self._loop.time()) > 0.0:
+            await asyncio.sleep(left_s)
+
+
+class ResidentDevice:
+    """A device that takes part whenever it is invited; a listener of its session.
+
+    Parameters
+    ----------
+    device : its id.
+    work : what it has and can do.
+    wire : how it reaches the coordinator.
+    executor : computes; may be shared by many devices.
+    frame_bytes : longest message.
+    ended : is told how each participation ended.
+    crashed : is told of a bug in an actor.
+    """
+
+    def __init__(
+        self,
+        device: int,
+        work: LocalWork,
+        wire: Wire,
+        executor: Executor,
+        *,
+        frame_bytes: int,
+        ended: Callable[[Participation], None],
+        crashed: Callable[[BaseException], None],
+    ) -> None:
+        self.device = device
+        self._work = work
+        self._wire = wire
+        self._executor = executor
+        self._limits = CodecLimits(frame_bytes=frame_bytes)
+        self._ended = ended
+        self._crashed = crashed
+        self._context: RealDevice | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.discarded: Counter[Reason] = Counter()
+        """Frames that were not acted on, by why not; those of rounds that are over, or never were."""
+
+    def happened(self, event: Event) -> None:
+        """Take an event of the session."""
+        if not isinstance(event, Received):
+            return
+        try:
+            message = decode(event.frame, self._limits)
+        except CodecError:
+            # The session has delivered it whole: the coordinator means what it says, and says nothing.
+            self.discarded[Reason.GARBAGE] += 1
+            return
+        if isinstance(message, Invite) and not self._busy_with(message):
+            self._begin(message)
+        elif self._context is not None:
+            self._context.put(message)
+        else:
+            self.discarded[Reason.STALE] += 1
+
+    def _busy_with(self, invite: Invite) -> bool:
+        """Whether the device is in the round that it is invited to; one of another ends what it was in."""
+        context = self._context
+        return context is not None and context.invited_to(invite)
+
+    def _begin(self, invite: Invite) -> None:
+        self.leave()
+        context = self._context = RealDevice(self.device, self._work, self._wire, self._executor, invite)
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._live(context, invite), name=f"device {self.device}")
+
+    async def _live(self, context: RealDevice, invite: Invite) -> None:
+        try:
+            part = await take_part(context, invite)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._crashed(error)
+            return
+        self.discarded += context.discarded
+        if self._context is context:
+            self._context = self._task = None
+        self._ended(part)
+
+    def leave(self) -> None:
+        """Stop whatever the device does now, without a word."""
+        if self._task is not None:
+            self._task.cancel()
+        self._context = self._task = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether the device takes part in a round."""
+        return self._context is not None
