@@ -132,6 +132,7 @@ class Session:
 
     __slots__ = (
         "_asked",
+        "_challenges",
         "_client",
         "_computing",
         "_control",
@@ -173,6 +174,8 @@ class Session:
         self._repeated_bytes = 0
         self._heard_s = 0.0
         self._asked = False
+        self._challenges: set[int] = set()
+        """Numbers of pings that have not been answered on this connection."""
         self._computing = False
 
     # -- connections -------------------------------------------------------------------------------------
@@ -187,6 +190,7 @@ class Session:
         RemoteProtocolError : the other end claims what was never sent.
         """
         self._control.clear()
+        self._challenges.clear()
         self._heard_s = now_s
         self._asked = False
         self._next = 0
@@ -283,6 +287,7 @@ class Session:
                 self._answer(Pong(frame.number))
                 return []
             case Pong():
+                self._challenges.discard(frame.number)
                 return []
             case Goodbye():
                 return [Ended(frame.reason)]
@@ -367,6 +372,20 @@ class Session:
     @property
     def _patience_s(self) -> float:
         return self._limits.computing_s if self._computing else self._limits.idle_s
+
+    def challenge(self, number: int) -> None:
+        """Ask for a sign of life that cannot have been on its way already: the answer repeats ``number``.
+
+        Raises
+        ------
+        RemoteProtocolError : too much waits to be sent already.
+        """
+        self._answer(Ping(number))
+        self._challenges.add(number)
+
+    def has_answered(self, number: int) -> bool:
+        """Return whether the other end has answered a :meth:`challenge` on this connection."""
+        return number not in self._challenges
 
     def next_check_s(self) -> float:
         """Return when :meth:`check` wants to be called next, absolute seconds."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
+from coordinator.service.doors import Doors, quiet_logger
 from coordinator.service.hooks import Admission
 from coordinator.service.sessions import Sessions
 from edge.transport.websocket import CLOSING_S, SERVER_MESSAGE_BYTES
@@ -40,8 +41,12 @@ def make_app(sessions: Sessions, admission: Admission) -> web.Application:
         )
         await socket.prepare(request)
         await sessions.serve(socket, request.remote or "")
-        # Whoever does not answer the closing handshake is cut off after the time-out.
+        # Whoever does not answer the closing handshake is cut off after the time-out,
         await socket.close()
+        # and whoever does not take what was sent before it, some time later.
+        transport = request.transport
+        if transport is not None and transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(sessions.settings.idle_timeout, transport.abort)
         return socket
 
     app = web.Application(middlewares=[admitted])
@@ -57,29 +62,52 @@ class Listening:
     Parameters
     ----------
     app : from :func:`make_app`.
+    admission : is asked about every connection.
     host, port : where; port 0 lets the system choose.
-    join_timeout_s : how long a connection may take to send its request.
+    join_timeout_s : how long a connection may take for its TLS handshake, and then to send its request.
 
     Attributes
     ----------
     url : known once it listens.
     """
 
-    def __init__(self, app: web.Application, host: str, port: int, join_timeout_s: float) -> None:
+    def __init__(
+        self, app: web.Application, admission: Admission, host: str, port: int, join_timeout_s: float
+    ) -> None:
         self._runner = web.AppRunner(
-            app, access_log=None, keepalive_timeout=join_timeout_s, shutdown_timeout=CLOSING_S
+            app,
+            access_log=None,
+            logger=quiet_logger(),
+            keepalive_timeout=join_timeout_s,
+            shutdown_timeout=CLOSING_S,
         )
+        self._admission = admission
         self._host = host
         self._port = port
+        self._join_timeout_s = join_timeout_s
+        self._doors: Doors
+
+        @web.middleware
+        async def begun(request: web.Request, handler: Handler) -> web.StreamResponse:
+            self._doors.begun(request)
+            return await handler(request)
+
+        app.middlewares.insert(0, begun)
         self.url = ""
 
     async def __aenter__(self) -> Listening:
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, backlog=4096)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
-        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        server = self._runner.server
+        assert server is not None
+        self._doors = Doors(server, self._admission, self._join_timeout_s)
+        host, port = await self._doors.open(self._host, self._port)
+        scheme = "http" if self._admission.tls is None else "https"
+        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.shield(self._runner.cleanup())
+        await asyncio.shield(self._close())
+
+    async def _close(self) -> None:
+        await self._doors.close()
+        await self._runner.cleanup()

@@ -12,11 +12,14 @@ from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
+from coordinator.service.admission.gate import local_gate
+from coordinator.service.admission.review import keep_reviewing
 from coordinator.service.app import Listening, make_app
-from coordinator.service.hooks import Admission, LoopbackAdmission, NobodyWatches, ServiceObserver
+from coordinator.service.greeting import Offer
+from coordinator.service.hooks import Admission, NobodyWatches, ServiceObserver
 from coordinator.service.real_world import RealWorld
 from coordinator.service.refusals import refuse_on_real_clock
-from coordinator.service.sessions import Offer, Sessions
+from coordinator.service.sessions import Sessions
 from coordinator.training import StopReason, Training
 from edge import real_clock
 from edge.errors import RecfleetError
@@ -70,7 +73,7 @@ class RealTime:
     wait_for: int | None = None
     listening: Callable[[str], None] = lambda _url: None
     company: Company = nobody
-    admission: Admission = field(default_factory=LoopbackAdmission)
+    admission: Admission = field(default_factory=local_gate)
     observer: ServiceObserver = field(default_factory=NobodyWatches)
     clock: Literal["virtual", "real"] = "real"
 
@@ -116,14 +119,16 @@ class RealTime:
             await sessions.close("the run is over")
             return stop
 
-        async with Listening(app, self.host, self.port, sockets.join_timeout) as service:
+        async with Listening(app, self.admission, self.host, self.port, sockets.join_timeout) as service:
             self.listening(service.url)
             async with self.company(service.url, loaded, assembly):
                 told = loop.create_task(story(), name="coordinator")
+                review = loop.create_task(keep_reviewing(sessions), name="review")
                 try:
                     await asyncio.wait((told, crashed), return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     told.cancel()
+                    review.cancel()
                 if crashed.done():
                     await crashed
         crashed.cancel()

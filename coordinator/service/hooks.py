@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
-import ipaddress
+import ssl
 from typing import Protocol
 
 from aiohttp import web
 
+from edge.errors import RecfleetError
 from edge.message_kinds import AnyMessage
 from edge.vocabulary import Direction, Reason
+
+
+class AdmissionError(RecfleetError):
+    """Who may come in cannot be told now; the message says why."""
 
 
 class Admission(Protocol):
     """Says who may come in."""
 
-    def turned_away(self, request: web.Request) -> web.StreamResponse | None:
-        """Answer a request that may not even open a connection; None lets it through."""
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """What connections are encrypted with; None: they are not."""
 
-    def refusal(self, device: int, token: str, remote: str) -> str | None:
-        """Return why a device may not join with ``token`` from the address ``remote``; None: it may.
+    def arrived(self, remote: str, now_s: float) -> str | None:
+        """Return why a new connection from the address ``remote`` is closed at once; None: it is not.
 
-        Asked of every connection, also of one that goes on with a session.
+        ``now_s`` is the loop's time. One that is not closed is told of when it has :meth:`left`.
         """
 
-
-class LoopbackAdmission:
-    """Lets in whoever is on this host, without a token."""
+    def left(self, remote: str) -> None:
+        """Take note that a connection is over."""
 
     def turned_away(self, request: web.Request) -> web.StreamResponse | None:
-        """Turn away who is not on this host."""
-        return None if is_loopback(request.remote or "") else web.Response(status=403)
+        """Answer a request that may go no further; None lets it through."""
 
-    def refusal(self, device: int, token: str, remote: str) -> str | None:
-        """Ask for no token."""
-        return None
+    def refusal(self, device: int, token: str) -> str | None:
+        """Return why a device may not be here with ``token``; None: it may.
 
+        Asked of every connection, also of one that goes on with a session, and of every session now and then:
+        a token that is revoked while a device is here ends its stay.
 
-def is_loopback(address: str) -> bool:
-    """Return whether an address is one of this host's own; a name other than localhost is not."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
+        Raises
+        ------
+        AdmissionError : it cannot be told now: whoever is here stays, and nobody else comes in.
+        """
 
 
 class ServiceObserver(Protocol):

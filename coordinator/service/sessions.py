@@ -6,25 +6,29 @@ import asyncio
 import contextlib
 import hmac
 import secrets
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import aiohttp
 from aiohttp import web
 
 from coordinator.scenario.fleet_section import Sockets
-from coordinator.service.hooks import Admission, ServiceObserver
+from coordinator.service.doors import quiet_logger
+from coordinator.service.greeting import Offer, read_hello, say_goodbye, say_welcome
+from coordinator.service.hooks import Admission, AdmissionError, ServiceObserver
 from edge.codec import CodecLimits, encode
-from edge.errors import CodecError, RemoteProtocolError
+from edge.errors import RemoteProtocolError
 from edge.message_kinds import AnyMessage
 from edge.session import Acknowledged, Event, Noted, Received, Sent, Session, SessionLimits
-from edge.session_frames import PROTOCOL, Goodbye, Hello, Welcome, pack, unpack
+from edge.session_frames import PROTOCOL, Hello
 from edge.transport.websocket import Conversation, Parting
 from edge.vocabulary import Reason
 
+_LOGGER = quiet_logger()
 _TOKEN_BYTES = 24
+_SILENCE_S = 3.0
+"""A connection that does not answer for so long gives its session up to another one with the same token."""
 _FRAMES_KEPT = 16
 """Encoded messages that are kept, because they go to many devices."""
 
@@ -68,11 +72,14 @@ class DeviceSession:
     Attributes
     ----------
     device : who is at the other end.
-    token : names the session; whoever shows it goes on with it.
+    token : names the session; whoever shows it, beside the right to be here, goes on with it.
+    enrolment : what the device has shown for the right to be here.
+    over, why : whether the session has ended, and why.
     """
 
     def __init__(self, sessions: Sessions, device: int, limits: SessionLimits) -> None:
         self.device = device
+        self.enrolment = ""
         self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._sessions = sessions
         self._session = Session(limits, client=False)
@@ -82,6 +89,7 @@ class DeviceSession:
         self._quiet.set()
         self._expiry: asyncio.TimerHandle | None = None
         self.over = False
+        self.why = ""
 
     def __str__(self) -> str:
         return f"the session of device {self.device}"
@@ -117,24 +125,38 @@ class DeviceSession:
         if self._conversation is not None:
             self._conversation.wake()
 
-    async def converse(self, socket: web.WebSocketResponse, peer_received: int, total_s: float) -> Parting:
-        """Carry the session over a connection until that ends; return how it did."""
-        await self.disconnect("taken over by a new connection")
-        loop = asyncio.get_running_loop()
+    def begin(self, socket: web.WebSocketResponse, peer_received: int) -> Conversation:
+        """Begin on a new connection, whose other end received ``peer_received`` last; there is no old one.
+
+        Raises
+        ------
+        RemoteProtocolError : the other end claims what was never sent.
+        """
+        assert self._conversation is None
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        for event in self._session.connected(peer_received, loop.time()):
+        for event in self._session.connected(peer_received, asyncio.get_running_loop().time()):
             self._happened(event)
-        conversation = self._conversation = Conversation(socket, self._session, self._happened)
+        self._conversation = Conversation(socket, self._session, self._happened)
         self._quiet.clear()
-        limit = loop.call_later(total_s, conversation.end, "connection.sockets.total_timeout is over")
+        return self._conversation
+
+    async def converse(self, conversation: Conversation, total_s: float) -> Parting:
+        """Carry the session over the connection that was begun, until that ends; return how it did."""
+        why = "connection.sockets.total_timeout is over"
+        limit = asyncio.get_running_loop().call_later(total_s, conversation.end, why)
         try:
             return await conversation.run()
         finally:
             limit.cancel()
             self._conversation = None
             self._quiet.set()
+
+    async def shows_life(self, longest_s: float) -> bool:
+        """Return whether there is a connection whose other end answers."""
+        conversation = self._conversation
+        return conversation is not None and await conversation.shows_life(_SILENCE_S, longest_s)
 
     async def disconnect(self, why: str) -> None:
         """End the connection, if there is one, and wait until nothing uses it any more."""
@@ -148,9 +170,10 @@ class DeviceSession:
         why = "did not come back within connection.sockets.resume_window"
         self._expiry = loop.call_later(seconds, self._sessions.end, self, Reason.CONNECTION_LOST, why)
 
-    def close(self) -> list[Transfer]:
+    def close(self, why: str) -> list[Transfer]:
         """End the session on this side; return what the device may not have received."""
         self.over = True
+        self.why = why
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -167,16 +190,6 @@ class DeviceSession:
                 listener.acknowledged(self, event.sent.label)
             case Noted():
                 listener.noted(self, event)
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What a welcome tells: the scenario by hash and as YAML, and how many devices there are."""
-
-    scenario_hash: str
-    scenario: str
-    devices: int
-    frame_bytes: int
 
 
 @dataclass(slots=True)
@@ -202,13 +215,19 @@ class Sessions:
     _by_device: dict[int, DeviceSession] = field(default_factory=dict)
     _encoded: OrderedDict[int, tuple[AnyMessage, bytes]] = field(default_factory=OrderedDict)
     _closing: str | None = None
+    _joining: defaultdict[int, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    """Held while a device joins or comes back: of two that do so at once, one waits for the other."""
     _served: int = 0
-    """Connections that are open."""
+    """Devices that have been let in, and whose connection is open."""
     _nobody_served: asyncio.Event = field(default_factory=asyncio.Event)
 
     def of(self, device: int) -> DeviceSession | None:
         """Return the session of a device; None if it has none."""
         return self._by_device.get(device)
+
+    def all(self) -> list[DeviceSession]:
+        """Return all sessions that are not over."""
+        return list(self._by_device.values())
 
     def __len__(self) -> int:
         return len(self._by_device)
@@ -232,93 +251,102 @@ class Sessions:
 
     async def serve(self, socket: web.WebSocketResponse, remote: str) -> None:
         """Take a new connection: greet, and converse until it ends."""
+        hello = await read_hello(socket, self.settings.join_timeout)
+        if isinstance(hello, str):
+            await self._refuse(socket, None, remote, hello)
+            return
+        objection = self._objection(hello)
+        if objection is not None:
+            await self._refuse(socket, hello.device, remote, objection)
+            return
+        # Strangers are not counted: nobody waits for them when the service closes.
         self._served += 1
         self._nobody_served.clear()
         try:
-            await self._serve(socket, remote)
+            await self._serve(socket, hello, remote)
         finally:
             self._served -= 1
             if not self._served:
                 self._nobody_served.set()
 
-    async def _serve(self, socket: web.WebSocketResponse, remote: str) -> None:
-        greeted = await self._greet(socket, remote)
-        if greeted is None:
+    async def _serve(self, socket: web.WebSocketResponse, hello: Hello, remote: str) -> None:
+        async with self._joining[hello.device]:
+            begun = await self._begin(socket, hello, remote)
+        if begun is None:
             return
-        session, hello = greeted
+        session, conversation = begun
         try:
-            parting = await session.converse(socket, hello.received, self.settings.total_timeout)
-        except RemoteProtocolError as error:
-            parting = Parting(Parting.Kind.VIOLATION, str(error))
+            parting = await session.converse(conversation, self.settings.total_timeout)
         except Exception as error:
             # Not the device's fault, and no web server's business: the run cannot go on.
             self.crashed(f"while device {session.device} was served", error)
             return
         if session.over:
-            await _say(socket, Goodbye(self._closing or "the session is over"))
+            await say_goodbye(socket, session.why)
         elif parting.kind is Parting.Kind.GOODBYE:
             self.end(session, Reason.SESSION_ENDED, parting.why)
         elif parting.kind is Parting.Kind.VIOLATION:
-            self.end(session, Reason.GARBAGE, parting.why)
-            await _say(socket, Goodbye(parting.why[:200]))
+            await self._violated(socket, session, parting.why)
         else:
-            self.observer.on_disconnect(session.device, parting.why)
-            session.expire_after(self.settings.resume_window)
+            self._lost(session, parting.why)
 
-    async def _greet(self, socket: web.WebSocketResponse, remote: str) -> tuple[DeviceSession, Hello] | None:
-        """Read the hello and answer it; None if there is nothing more to say."""
-        try:
-            async with asyncio.timeout(self.settings.join_timeout):
-                message = await socket.receive()
-        except TimeoutError:
-            await self._refuse(socket, None, remote, "no hello in time")
-            return None
-        if message.type is not aiohttp.WSMsgType.BINARY:
-            await self._refuse(socket, None, remote, "a connection begins with a hello")
-            return None
-        try:
-            hello = unpack(message.data)
-        except CodecError as error:
-            await self._refuse(socket, None, remote, str(error)[:200])
-            return None
-        if not isinstance(hello, Hello):
-            await self._refuse(socket, None, remote, "a connection begins with a hello")
-            return None
-        session = await self._session_for(hello, remote)
+    async def _begin(
+        self, socket: web.WebSocketResponse, hello: Hello, remote: str
+    ) -> tuple[DeviceSession, Conversation] | None:
+        """Welcome a device that may be here; None if that led to nothing."""
+        session = await self._session_for(hello)
         if isinstance(session, str):
             await self._refuse(socket, hello.device, remote, session)
             return None
-        settings = self.settings
-        known = hello.scenario == self.offer.scenario_hash
-        welcome = Welcome(
-            session=session.token,
-            received=session.received_sequence,
-            heartbeat_s=settings.heartbeat,
-            idle_s=settings.idle_timeout,
-            resume_s=settings.resume_window,
-            frame_bytes=self.offer.frame_bytes,
-            scenario=self.offer.scenario_hash,
-            text="" if known else self.offer.scenario,
-        )
-        await _say(socket, welcome)
-        return session, hello
+        session.enrolment = hello.token
+        try:
+            welcome = self.offer.welcome(hello, session.token, session.received_sequence, self.settings)
+            await say_welcome(socket, welcome, self.settings.idle_timeout)
+            if session.over:
+                await say_goodbye(socket, session.why)
+                return None
+            return session, session.begin(socket, hello.received)
+        except TimeoutError:
+            self._lost(session, "the welcome was not taken")
+        except RemoteProtocolError as error:
+            await self._violated(socket, session, str(error))
+        return None
 
-    async def _session_for(self, hello: Hello, remote: str) -> DeviceSession | str:
-        """Return the session that a device begins or goes on with, or why it may not."""
+    async def _violated(self, socket: web.WebSocketResponse, session: DeviceSession, why: str) -> None:
+        """End the session of a device that has broken the protocol."""
+        self.end(session, Reason.GARBAGE, why)
+        await say_goodbye(socket, why)
+
+    def _lost(self, session: DeviceSession, why: str) -> None:
+        """Give a device whose connection has broken the time to come back."""
+        self.observer.on_disconnect(session.device, why)
+        session.expire_after(self.settings.resume_window)
+
+    def _objection(self, hello: Hello) -> str | None:
+        """Return why a device may not be here; None: it may."""
         if hello.protocol != PROTOCOL:
             return f"protocol {hello.protocol} is not spoken here; this side speaks {PROTOCOL}"
-        if hello.device >= self.offer.devices:
-            return f"there is no device {hello.device}; there are 0 to {self.offer.devices - 1}"
-        refusal = self.admission.refusal(hello.device, hello.token, remote)
+        try:
+            refusal = self.admission.refusal(hello.device, hello.token)
+        except AdmissionError:
+            _LOGGER.exception("device %d could not be let in", hello.device)
+            return "who may come in cannot be told now"
+        # Only who may be here learns more.
         if refusal is not None:
             return refusal
-        if self._closing is not None:
-            return self._closing
+        if hello.device >= self.offer.devices:
+            return f"there is no device {hello.device}; there are 0 to {self.offer.devices - 1}"
+        return self._closing
+
+    async def _session_for(self, hello: Hello) -> DeviceSession | str:
+        """Return the session that a device begins or goes on with, or why it may not."""
         existing = self._by_device.get(hello.device)
         if hello.session:
             if existing is None or not hmac.compare_digest(existing.token.encode(), hello.session.encode()):
                 return "the session is over"
-            # The old connection may be half open: whoever has the token has lost it.
+            # Somebody with a stolen token finds its owner there; an owner who comes back, nobody.
+            if await existing.shows_life(self.settings.join_timeout):
+                return f"device {hello.device} is here, and goes on with its session"
             await existing.disconnect("taken over by a new connection")
             if existing.over:
                 return "the session is over"
@@ -328,6 +356,8 @@ class Sessions:
             if existing.connected:
                 return f"device {hello.device} has joined already"
             self.end(existing, Reason.CONNECTION_LOST, "the device began a new session")
+        if self._closing is not None:
+            return self._closing
         session = self._by_device[hello.device] = DeviceSession(self, hello.device, self._limits)
         self.observer.on_join(hello.device)
         self.listener.joined(session)
@@ -335,7 +365,7 @@ class Sessions:
 
     async def _refuse(self, socket: web.WebSocketResponse, device: int | None, remote: str, why: str) -> None:
         self.observer.on_refusal(device, remote, why)
-        await _say(socket, Goodbye(why))
+        await say_goodbye(socket, why)
 
     @property
     def _limits(self) -> SessionLimits:
@@ -352,7 +382,7 @@ class Sessions:
         """End a session, if it is not over yet."""
         if session.over:
             return
-        session.close()
+        session.close(why)
         if self._by_device.get(session.device) is session:
             del self._by_device[session.device]
         self.observer.on_leave(session.device, reason, why)
@@ -364,17 +394,9 @@ class Sessions:
         A device that does not take its goodbye within ``connection.sockets.join_timeout`` goes without.
         """
         self._closing = why
-        for session in list(self._by_device.values()):
+        for session in self.all():
             self.end(session, Reason.SESSION_ENDED, why)
         if self._served:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.join_timeout):
                     await self._nobody_served.wait()
-
-
-async def _say(socket: web.WebSocketResponse, frame: Welcome | Goodbye) -> None:
-    """Send a frame outside of any session; a connection that breaks meanwhile needs no answer."""
-    try:
-        await socket.send_bytes(pack(frame))
-    except (ConnectionError, aiohttp.ClientError):
-        return

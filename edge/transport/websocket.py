@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -94,6 +95,8 @@ class Conversation:
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
+        self._stirred = asyncio.Event()
+        """Set when anything comes, and when the connection ends."""
         self._over: asyncio.Future[Parting] = self._loop.create_future()
         """How the connection ended."""
         self._check: asyncio.TimerHandle | None = None
@@ -113,6 +116,32 @@ class Conversation:
     def _end(self, kind: Parting.Kind, why: str) -> None:
         if not self._over.done():
             self._over.set_result(Parting(kind, why))
+            self._stirred.set()
+
+    async def shows_life(self, silence_s: float, longest_s: float) -> bool:
+        """Ask whether the other end is still there; return False after so much silence, or if it ends.
+
+        Only the answer counts as one. What else comes may have been sent before the connection broke, so it
+        only makes us wait on; whoever still sends after ``longest_s`` is there.
+        """
+        number = secrets.randbits(62)
+        self._session.challenge(number)
+        self._wake.set()
+        until_s = self._loop.time() + longest_s
+        while not self._over.done():
+            if self._session.has_answered(number):
+                return True
+            left_s = until_s - self._loop.time()
+            if left_s <= 0.0:
+                return True
+            self._stirred.clear()
+            try:
+                async with asyncio.timeout(min(silence_s, left_s)):
+                    await self._stirred.wait()
+            except TimeoutError:
+                if silence_s <= left_s:
+                    return False
+        return False
 
     async def run(self) -> Parting:
         """Carry bytes until the connection ends; return how it did."""
@@ -169,6 +198,7 @@ class Conversation:
                 return
 
     def _take(self, data: bytes) -> None:
+        self._stirred.set()
         for event in self._session.receive(data, self._loop.time()):
             self._handle(event)
             if isinstance(event, Ended):

@@ -1,0 +1,1 @@
+"""Who may come in: enrolment tokens, TLS, limits on connections, and a token for those who watch."""
