@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from coordinator.cli.admission_options import device_options, tokens_of
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.exit_codes import ExitCode
@@ -37,9 +38,7 @@ from coordinator.exit_codes import ExitCode
     default=True,
     help="Be as fast as this machine and its network, not as the device's profile.",
 )
-@click.option(
-    "--token", default="", metavar="TOKEN", help="What lets the device in, where that is asked for."
-)
+@device_options
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
@@ -49,7 +48,17 @@ from coordinator.exit_codes import ExitCode
 )
 @refusals()
 def device(
-    *, url: str, first: int, count: int, data: Path | None, shaped: bool, token: str, workers: int
+    *,
+    url: str,
+    first: int,
+    count: int,
+    data: Path | None,
+    shaped: bool,
+    token: str,
+    token_file: Path | None,
+    pin: str | None,
+    insecure: bool,
+    workers: int,
 ) -> int:
     """Join the coordinator at URL, and take part in its rounds until it says goodbye.
 
@@ -57,13 +66,16 @@ def device(
     leave it.
     """
     # Not before: what every verb imports, 'recfleet --help' waits for.
+    from coordinator.service.admission.pinning import parse_pin, require_private  # noqa: PLC0415
     from coordinator.service.local_devices import LocalDevices  # noqa: PLC0415
     from edge import real_clock  # noqa: PLC0415
 
+    require_private(url, pinned=pin is not None, insecure=insecure)
     devices = LocalDevices(
         url,
         range(first, first + count),
-        token_of=lambda _device: token,
+        token_of=tokens_of(token, token_file),
+        pin=None if pin is None else parse_pin(pin),
         data=data,
         shaped=shaped,
         workers=workers,

@@ -39,6 +39,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "run": Verb("coordinator.cli.run:run", "Run a scenario and say whether its thresholds held."),
     "serve": Verb("coordinator.cli.serve:serve", "Run a scenario with the devices that join over sockets."),
     "device": Verb("coordinator.cli.device:device", "Join a coordinator as one device, or as many."),
+    "enroll": Verb("coordinator.cli.enroll:enroll", "Issue, list and revoke the tokens that let devices in."),
     "validate": Verb("coordinator.cli.scenarios:validate", "Check scenario files and show every error."),
     "show": Verb("coordinator.cli.scenarios:show", "Print a scenario with all of its defaults, as YAML."),
     "schema": Verb(

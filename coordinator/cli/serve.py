@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from coordinator.cli.admission_options import open_gate, serve_options
 from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.run import deliver, out_option, progress, seed_option, target_of
@@ -35,6 +37,7 @@ from coordinator.scenario.load import load
 )
 @click.option("--quiet", is_flag=True, help="Print only the URL, the run directory, and missed thresholds.")
 @click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
+@serve_options
 @json_option
 @junit_option
 @refusals()
@@ -51,23 +54,29 @@ def serve(
     details: bool,
     json_file: Path | None,
     junit_file: Path | None,
+    **admission: Any,
 ) -> int:
     """Run a scenario with the devices that join over sockets, on the real clock.
 
-    Devices join with 'recfleet device URL'. The run begins once enough are there, and leaves the same files
-    as a simulated one; every time in them is measured. Ctrl-C ends it in order.
+    Devices join with 'recfleet device URL', from other hosts with a token (--enrolment) over TLS. The run
+    begins once enough are there, and leaves the same files as a simulated one; every time in them is
+    measured. Ctrl-C ends it in order.
     """
     # Not before: what every run imports, every run waits for.
     from coordinator.service.conducting import RealTime, assembled  # noqa: PLC0415
 
     loaded = load(scenario, settings if seed is None else (*settings, f"seed={seed}"))
-    assembly = assembled(loaded, wait_for)
+    with open_gate(host, **admission) as opened:
+        assembly = assembled(loaded, wait_for)
 
-    def listening(url: str) -> None:
-        click.echo(f"listening at {url}; devices join with: recfleet device {url}", err=True)
+        def listening(url: str) -> None:
+            for line in opened.announcement(url):
+                click.echo(line, err=True)
 
-    conductor = RealTime(host=host, port=port, wait_for=wait_for, listening=listening)
-    target = target_of(loaded, out)
-    with termination_interrupts(), progress(quiet=quiet, plain=True) as observer:
-        outcome = run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor)
+        conductor = RealTime(
+            host=host, port=port, wait_for=wait_for, listening=listening, admission=opened.gate
+        )
+        target = target_of(loaded, out)
+        with termination_interrupts(), progress(quiet=quiet, plain=True) as observer:
+            outcome = run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor)
     return deliver(loaded, outcome, quiet=quiet, details=details, json_file=json_file, junit_file=junit_file)

@@ -41,12 +41,8 @@ def make_app(sessions: Sessions, admission: Admission) -> web.Application:
         )
         await socket.prepare(request)
         await sessions.serve(socket, request.remote or "")
-        # Whoever does not answer the closing handshake is cut off after the time-out,
+        # Whoever does not answer the closing handshake is cut off after the time-out.
         await socket.close()
-        # and whoever does not take what was sent before it, some time later.
-        transport = request.transport
-        if transport is not None and transport.get_write_buffer_size():
-            asyncio.get_running_loop().call_later(sessions.settings.idle_timeout, transport.abort)
         return socket
 
     app = web.Application(middlewares=[admitted])
@@ -88,11 +84,14 @@ class Listening:
         self._doors: Doors
 
         @web.middleware
-        async def begun(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async def at_the_door(request: web.Request, handler: Handler) -> web.StreamResponse:
             self._doors.begun(request)
-            return await handler(request)
+            response = await handler(request)
+            if isinstance(response, web.WebSocketResponse):
+                self._doors.ending(request)
+            return response
 
-        app.middlewares.insert(0, begun)
+        app.middlewares.insert(0, at_the_door)
         self.url = ""
 
     async def __aenter__(self) -> Listening:

@@ -43,8 +43,8 @@ class Doors:
         self._join_timeout_s = join_timeout_s
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: dict[asyncio.BaseProtocol, _Door] = {}
-        """Connections that have not sent a request yet."""
+        self._entered: dict[asyncio.BaseProtocol, _Door] = {}
+        """Connections that are open, by the web server's end of each."""
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Listen at all addresses of ``host``; return the first one and its port.
@@ -77,9 +77,15 @@ class Doors:
 
     def begun(self, request: web.Request) -> None:
         """Take note that a connection has sent a whole request."""
-        door = self._waiting.pop(request.protocol, None)
+        door = self._entered.get(request.protocol)
         if door is not None:
-            door.begun()
+            door.stay()
+
+    def ending(self, request: web.Request) -> None:
+        """Take note that a connection is closed as soon as the other side has taken what was sent to it."""
+        door = self._entered.get(request.protocol)
+        if door is not None:
+            door.leave_within(self._join_timeout_s)
 
     def _start(self, story: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(story)
@@ -138,18 +144,15 @@ class Doors:
                 self._admission.left(remote)
 
     def entered(self, door: _Door, protocol: asyncio.BaseProtocol) -> None:
-        """Take note that a connection waits for its request."""
-        self._waiting[protocol] = door
+        """Take note that a connection is open."""
+        self._entered[protocol] = door
+        # Not one byte after another for ever: what counts is when the whole request is there.
+        door.leave_within(self._join_timeout_s)
 
     def gone(self, protocol: asyncio.BaseProtocol, remote: str) -> None:
         """Take note that a connection has ended."""
-        self._waiting.pop(protocol, None)
+        self._entered.pop(protocol, None)
         self._admission.left(remote)
-
-    @property
-    def join_timeout_s(self) -> float:
-        """How long a connection may take to send its request."""
-        return self._join_timeout_s
 
 
 class _Door(asyncio.Protocol):
@@ -159,6 +162,7 @@ class _Door(asyncio.Protocol):
         self._doors = doors
         self._inner = inner
         self._remote = remote
+        self._transport: asyncio.Transport | None = None
         self._limit: asyncio.TimerHandle | None = None
         self.made = False
 
@@ -166,22 +170,28 @@ class _Door(asyncio.Protocol):
         """Return itself: asyncio asks for a factory."""
         return self
 
-    def begun(self) -> None:
-        """Take note that a request has come."""
+    def stay(self) -> None:
+        """Let the connection last as long as it wants to."""
         if self._limit is not None:
             self._limit.cancel()
             self._limit = None
 
+    def leave_within(self, seconds: float) -> None:
+        """Cut the connection off after so long, unless it has ended or may stay."""
+        self.stay()
+        if self._transport is not None:
+            self._limit = asyncio.get_running_loop().call_later(seconds, self._transport.abort)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.made = True
         assert isinstance(transport, asyncio.Transport)
+        self.made = True
+        self._transport = transport
         self._doors.entered(self, self._inner)
-        # Not one byte after another for ever: what counts is when the whole request is there.
-        self._limit = asyncio.get_running_loop().call_later(self._doors.join_timeout_s, transport.abort)
         self._inner.connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.begun()
+        self.stay()
+        self._transport = None
         self._doors.gone(self._inner, self._remote)
         self._inner.connection_lost(error)
 
@@ -214,7 +224,7 @@ def _listener(family: int, kind: int, protocol: int, address: tuple[object, ...]
 
 
 def quiet_logger() -> logging.Logger:
-    """Return the web server's logger, without a traceback for everybody who sends what is no HTTP."""
+    """Return the web server's logger, without a traceback for whoever sends what is no HTTP, or hangs up."""
     logger = logging.getLogger("recfleet.service")
     if not logger.filters:
         logger.addFilter(_worth_telling)
@@ -223,4 +233,4 @@ def quiet_logger() -> logging.Logger:
 
 def _worth_telling(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError)
+    return not isinstance(error, HttpProcessingError | ConnectionError)

@@ -66,6 +66,7 @@ class LocalDevices:
     url : of the coordinator.
     devices : their ids.
     token_of : returns what says that a device may come in.
+    pin : SHA-256 of the certificate to trust; None: one that the system trusts.
     data : stands in for the scenario's ``data.path``; None: as it is written there.
     shaped : whether links and computing times are those of the devices' profiles.
     known : the scenario and what was made of it, where this process has them already.
@@ -78,6 +79,7 @@ class LocalDevices:
         devices: Iterable[int],
         *,
         token_of: Callable[[int], str] = lambda _device: "",
+        pin: bytes | None = None,
         data: Path | None = None,
         shaped: bool = True,
         known: tuple[LoadedScenario, Assembly] | None = None,
@@ -86,6 +88,7 @@ class LocalDevices:
         self._url = url
         self._devices = list(devices)
         self._token_of = token_of
+        self._tls = True if pin is None else aiohttp.Fingerprint(pin)
         self._data = data
         self._shaped = shaped
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="device")
@@ -109,7 +112,7 @@ class LocalDevices:
         ScenarioError, DataError : the scenario cannot be used here.
         """
         self._crashed = asyncio.get_running_loop().create_future()
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls)
         try:
             async with aiohttp.ClientSession(connector=connector) as http, asyncio.TaskGroup() as group:
                 watch = group.create_task(self._watch())

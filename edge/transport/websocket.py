@@ -249,6 +249,12 @@ class Backoff:
     factor: float
 
 
+def _distrust(error: aiohttp.ServerFingerprintMismatch | aiohttp.ClientConnectorCertificateError) -> str:
+    if isinstance(error, aiohttp.ServerFingerprintMismatch):
+        return f"its certificate has the fingerprint sha256:{error.got.hex()}, not the one that is pinned"
+    return f"its certificate is not trusted here: {error.certificate_error}"
+
+
 class Listener(Protocol):
     """Is told what happens on a device's session."""
 
@@ -346,6 +352,9 @@ class DeviceClient:
             why = "the connection was closed at once"
             try:
                 await self._connect()
+            except (aiohttp.ServerFingerprintMismatch, aiohttp.ClientConnectorCertificateError) as error:
+                # Not the coordinator, and it will not become it: nothing was told to it.
+                raise JoinError(f"device {self.device}: {self._url}: {_distrust(error)}") from error
             except (ConnectionError, TimeoutError, aiohttp.ClientError) as error:
                 why = str(error) or type(error).__name__
             if self._farewell is not None:

@@ -1,0 +1,225 @@
+"""Options of ``serve`` and ``device`` about who may come in."""
+
+from __future__ import annotations
+
+import datetime
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from coordinator.service.admission.arrivals import ArrivalLimits
+from coordinator.service.admission.certificates import (
+    CertificateError,
+    Identity,
+    generated_identity,
+    own_identity,
+)
+from coordinator.service.admission.enrolment_store import EnrolmentStore
+from coordinator.service.admission.gate import Gate, is_loopback, require_safe
+from coordinator.service.admission.token_files import TokenFileError, read_tokens
+from coordinator.service.admission.viewing import checked_view_token, new_view_token
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_OTHERS: int = stat.S_IRGRP | stat.S_IROTH
+_DEFAULTS = ArrivalLimits()
+
+
+def _limit(name: str, text: str) -> Callable[[F], F]:
+    default = getattr(_DEFAULTS, name)
+    kind = click.IntRange(min=1) if isinstance(default, int) else click.FloatRange(min=0, min_open=True)
+    option = "--" + name.replace("_", "-")
+    return click.option(option, name, type=kind, default=default, show_default=True, help=text)
+
+
+_SERVE_OPTIONS = (
+    click.option(
+        "--enrolment",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Devices need a token that 'recfleet enroll issue DIR' has issued.",
+    ),
+    click.option(
+        "--tls", is_flag=True, help="Speak TLS with a certificate that is generated, and kept in --enrolment."
+    ),
+    click.option("--certificate", type=_FILE, metavar="FILE", help="Speak TLS with this certificate (PEM)."),
+    click.option("--key", type=_FILE, metavar="FILE", help="The key of --certificate (PEM)."),
+    click.option("--insecure", is_flag=True, help="Speak plain HTTP also with other hosts."),
+    click.option(
+        "--view-token-file",
+        type=_FILE,
+        metavar="FILE",
+        help="Token for the dashboard and the metrics; other hosts need one in any case, and it is made up "
+        "and printed unless it is given.",
+    ),
+    _limit("connections", "Most connections at one time."),
+    _limit("connections_per_address", "Most connections at one time from one address."),
+    _limit("arrivals_per_s", "New connections a second, in the long run."),
+    _limit("arrivals_per_s_per_address", "The same from one address."),
+)
+"""Passed on as keyword arguments of :func:`open_gate`."""
+
+
+def serve_options(command: F) -> F:
+    """Add the options of a service to a command, which takes them as ``**admission``."""
+    for option in reversed(_SERVE_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A gate, and what people must be told about it."""
+
+    gate: Gate
+    identity: Identity | None
+    view_token: str | None
+    tokens_needed: bool
+
+    def announcement(self, url: str) -> list[str]:
+        """Return what to print when the service listens at ``url``."""
+        options = ""
+        if self.tokens_needed:
+            options += " --token-file FILE"
+        lines = []
+        if self.identity is not None:
+            pin = f"sha256:{self.identity.fingerprint}"
+            lines.append(f"certificate: {pin}")
+            if self.identity.generated:
+                options += f" --pin {pin}"
+        elif not is_loopback(_host_in(url)):
+            options += " --insecure"
+        lines.insert(0, f"listening at {url}; devices join with: recfleet device {url}{options}")
+        if self.view_token is not None:
+            lines.append(f"viewers' token, for the dashboard and the metrics: {self.view_token}")
+        return lines
+
+
+def _host_in(url: str) -> str:
+    return url.partition("://")[2].rpartition(":")[0].strip("[]")
+
+
+@contextmanager
+def open_gate(
+    host: str,
+    *,
+    enrolment: Path | None,
+    tls: bool,
+    certificate: Path | None,
+    key: Path | None,
+    insecure: bool,
+    view_token_file: Path | None,
+    connections: int,
+    connections_per_address: int,
+    arrivals_per_s: float,
+    arrivals_per_s_per_address: float,
+) -> Iterator[Opened]:
+    """Give the gate that the options ask for.
+
+    Raises
+    ------
+    ExposureError : it would be open to more people than it should be.
+    CertificateError, EnrolmentError, TokenFileError, ViewTokenError : what they name cannot be used.
+    """
+    _check_certificate_options(enrolment, certificate, key, tls=tls)
+    require_safe(
+        host,
+        encrypted=tls or certificate is not None,
+        insecure=insecure,
+        enrolled=enrolment is not None,
+    )
+    local = is_loopback(host)
+    with ExitStack() as stack:
+        store = None
+        if enrolment is not None:
+            store = stack.enter_context(EnrolmentStore(enrolment, create=False))
+        identity = None
+        if certificate is not None and key is not None:
+            identity = own_identity(certificate, key)
+        elif tls and enrolment is not None:
+            identity = generated_identity(enrolment, host, datetime.datetime.now(datetime.UTC))
+        view_token = None if local else new_view_token()
+        if view_token_file is not None:
+            view_token = checked_view_token(_secret_in(view_token_file))
+        gate = Gate(
+            limits=ArrivalLimits(
+                connections, connections_per_address, arrivals_per_s, arrivals_per_s_per_address
+            ),
+            enrolments=store,
+            identity=identity,
+            view_token=view_token,
+            local=local,
+        )
+        # One that was given is known, and need not be in a terminal's history or a log.
+        shown = None if view_token_file is not None else view_token
+        yield Opened(gate, identity, shown, enrolment is not None)
+
+
+def _check_certificate_options(
+    enrolment: Path | None, certificate: Path | None, key: Path | None, *, tls: bool
+) -> None:
+    if (certificate is None) != (key is None):
+        missing = "--key" if key is None else "--certificate"
+        raise CertificateError(f"a certificate and its key belong together; add {missing} FILE")
+    if tls and certificate is not None:
+        raise CertificateError("--tls generates a certificate, and --certificate names one; leave one out")
+    if tls and enrolment is None:
+        raise CertificateError("--tls keeps its certificate with the tokens; add --enrolment DIR")
+
+
+def _secret_in(file: Path) -> str:
+    """Return the only line of a file that only its owner may read."""
+    if file.stat().st_mode & _OTHERS:
+        raise TokenFileError(f"{file} can be read by others on this host; 'chmod 600 {file}' changes that")
+    return file.read_text(encoding="utf-8").strip()
+
+
+_DEVICE_OPTIONS = (
+    click.option(
+        "--token",
+        default="",
+        envvar="RECFLEET_TOKEN",
+        metavar="TOKEN",
+        help="What lets the device in, where that is asked for. Others on this host can see it among the "
+        "processes: a file, or the variable RECFLEET_TOKEN, is better.",
+    ),
+    click.option(
+        "--token-file",
+        type=_FILE,
+        metavar="FILE",
+        help="File with the token, or with lines 'DEVICE TOKEN', as 'recfleet enroll issue' prints them.",
+    ),
+    click.option(
+        "--pin",
+        metavar="SHA256",
+        help="Trust the certificate with this fingerprint, and no other one: 'sha256:…'.",
+    ),
+    click.option("--insecure", is_flag=True, help="Show the token to another host over plain HTTP, too."),
+)
+
+
+def device_options(command: F) -> F:
+    """Add the options of a device to a command: ``token``, ``token_file``, ``pin`` and ``insecure``."""
+    for option in reversed(_DEVICE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def tokens_of(token: str, token_file: Path | None) -> Callable[[int], str]:
+    """Return what gives a device its token.
+
+    Raises
+    ------
+    TokenFileError : the file holds none, or there are two ways to one.
+    """
+    if token_file is None:
+        return lambda _device: token
+    if token:
+        raise TokenFileError("--token-file and --token (or RECFLEET_TOKEN) both give a token; leave one out")
+    return read_tokens(token_file.read_text(encoding="utf-8"), str(token_file))
