@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from coordinator.service.doors import Doors, quiet_logger
 from coordinator.service.hooks import Admission
@@ -25,6 +26,9 @@ def make_app(sessions: Sessions, admission: Admission) -> web.Application:
 
     @web.middleware
     async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not all(value.isascii() for value in request.headers.values()):
+            # aiohttp stumbles over bytes that are no text where it takes headers apart.
+            return web.Response(status=400)
         refused = admission.turned_away(request)
         return await handler(request) if refused is None else refused
 
@@ -41,8 +45,10 @@ def make_app(sessions: Sessions, admission: Admission) -> web.Application:
         )
         await socket.prepare(request)
         await sessions.serve(socket, request.remote or "")
-        # Whoever does not answer the closing handshake is cut off after the time-out.
-        await socket.close()
+        # Whoever takes nothing any more, or does not answer the closing handshake, is not waited for.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * CLOSING_S):
+                await socket.close()
         return socket
 
     app = web.Application(middlewares=[admitted])
@@ -86,10 +92,12 @@ class Listening:
         @web.middleware
         async def at_the_door(request: web.Request, handler: Handler) -> web.StreamResponse:
             self._doors.begun(request)
-            response = await handler(request)
-            if isinstance(response, web.WebSocketResponse):
-                self._doors.ending(request)
-            return response
+            try:
+                return await handler(request)
+            finally:
+                if hdrs.UPGRADE in request.headers:
+                    # However its handler ended: closing alone would wait until the other side has read.
+                    self._doors.ending(request)
 
         app.middlewares.insert(0, at_the_door)
         self.url = ""

@@ -124,6 +124,7 @@ class Conversation:
         Only the answer counts as one. What else comes may have been sent before the connection broke, so it
         only makes us wait on; whoever still sends after ``longest_s`` is there.
         """
+        silence_s = min(silence_s, 0.5 * longest_s)
         number = secrets.randbits(62)
         self._session.challenge(number)
         self._wake.set()

@@ -13,8 +13,7 @@ from edge.errors import RecfleetError
 
 COOKIE: Final = "recfleet_view"
 QUERY: Final = "token"
-_OPEN: Final = frozenset({"/healthz", "/readyz"})
-_DEVICES: Final = "/v1/"
+_NOT_FOR_VIEWERS: Final = frozenset({"/healthz", "/readyz", "/v1/join"})
 _TOKEN_BYTES: Final = 32
 _SHORTEST: Final = 32
 """Characters of a token that somebody has made: 32 hexadecimal digits are 128 bits."""
@@ -55,11 +54,11 @@ def checked_view_token(token: str) -> str:
 
 
 def is_for_viewers(path: str) -> bool:
-    """Return whether a path is for those who watch: everything is, but for health and devices.
+    """Return whether a path is for those who watch: everything is, but for health and joining.
 
     So a route that is added later is protected unless somebody decides otherwise here.
     """
-    return path not in _OPEN and not path.startswith(_DEVICES)
+    return path not in _NOT_FOR_VIEWERS
 
 
 def judge_viewer(

@@ -1,0 +1,32 @@
+"""The service's handling of bytes under fuzzing; ``fuzz_frames.py`` says how to do it for longer."""
+
+from __future__ import annotations
+
+import pytest
+from door_helpers import play
+from fuzz_frames import Result, fuzz
+
+
+def fuzzed(seconds: float, seed: int) -> Result:
+    results: list[Result] = []
+
+    async def story() -> None:
+        results.append(await fuzz(seconds, seed))
+
+    play(story(), seconds + 60.0)
+    return results[0]
+
+
+def test_nothing_breaks_and_nobody_honest_loses_a_message() -> None:
+    result = fuzzed(3.0, seed=1)
+    assert {"noise", "request", "websocket_frames", "changed_hello", "joined"} <= result.attacks.keys()
+    assert result.honest_messages > 100
+    assert result.garbage_messages > 10
+    assert result.valid_messages > 1
+
+
+@pytest.mark.slow
+def test_a_minute_of_it_takes_no_memory() -> None:
+    result = fuzzed(60.0, seed=2)
+    assert result.garbage_messages > 1000
+    assert result.growth_bytes < 16 << 20
