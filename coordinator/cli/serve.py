@@ -10,6 +10,7 @@ from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.run import deliver, out_option, progress, seed_option, target_of
 from coordinator.cli.termination import termination_interrupts
+from coordinator.progress import REAL
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
 
@@ -52,7 +53,7 @@ def serve(
     json_file: Path | None,
     junit_file: Path | None,
 ) -> int:
-    """Run a scenario with the devices that join over sockets, on the real clock.
+    """Run a scenario with the devices that join over sockets.
 
     Devices join with 'recfleet device URL'. The run begins once enough are there, and leaves the same files
     as a simulated one; every time in them is measured. Ctrl-C ends it in order.
@@ -68,6 +69,6 @@ def serve(
 
     conductor = RealTime(host=host, port=port, wait_for=wait_for, listening=listening)
     target = target_of(loaded, out)
-    with termination_interrupts(), progress(quiet=quiet, plain=True) as observer:
+    with termination_interrupts(), progress(quiet=quiet, plain=True, time_is=REAL) as observer:
         outcome = run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor)
     return deliver(loaded, outcome, quiet=quiet, details=details, json_file=json_file, junit_file=junit_file)
