@@ -56,5 +56,6 @@ def endings(view: RunView) -> Section | None:
             )
             for stage in stages
         ),
+        wide=len(reasons) > 4,
     )
     return Section("endings", "How device rounds ended", (by_outcome, heat))
