@@ -12,6 +12,7 @@ from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.run import deliver, out_option, progress, seed_option, target_of
 from coordinator.cli.termination import termination_interrupts
+from coordinator.progress import REAL
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
 
@@ -56,7 +57,7 @@ def serve(
     junit_file: Path | None,
     **admission: Any,
 ) -> int:
-    """Run a scenario with the devices that join over sockets, on the real clock.
+    """Run a scenario with the devices that join over sockets.
 
     Devices join with 'recfleet device URL', from other hosts with a token (--enrolment) over TLS. The run
     begins once enough are there, and leaves the same files as a simulated one; every time in them is
@@ -77,6 +78,6 @@ def serve(
             host=host, port=port, wait_for=wait_for, listening=listening, admission=opened.gate
         )
         target = target_of(loaded, out)
-        with termination_interrupts(), progress(quiet=quiet, plain=True) as observer:
+        with termination_interrupts(), progress(quiet=quiet, plain=True, time_is=REAL) as observer:
             outcome = run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor)
     return deliver(loaded, outcome, quiet=quiet, details=details, json_file=json_file, junit_file=junit_file)
