@@ -25,7 +25,7 @@ _MOST_AT_ONCE = 1_000_000
 
 @click.group
 def enroll() -> None:
-    """Tokens that let devices in: issue, list and revoke them.
+    """Issue, list and revoke the tokens that let devices in.
 
     DIR is a directory that 'recfleet serve --enrolment DIR' reads. A service that runs sees at once what is
     issued, and within seconds what is revoked.

@@ -12,9 +12,11 @@ import aiohttp
 import numpy as np
 
 from coordinator.scenario.fleet_section import Sockets
+from coordinator.service.admission.gate import local_gate
 from coordinator.service.app import Listening, make_app
-from coordinator.service.hooks import LoopbackAdmission, NobodyWatches
-from coordinator.service.sessions import DeviceSession, Offer, Sessions, Transfer
+from coordinator.service.greeting import Offer
+from coordinator.service.hooks import NobodyWatches
+from coordinator.service.sessions import DeviceSession, Sessions, Transfer
 from edge import clock, real_clock
 from edge.clock import VirtualClockLoop
 from edge.codec import decode, encode, measure
@@ -168,7 +170,7 @@ class SocketLine(Line):
         """Ignore it: notes are no messages."""
 
     def left(self, session: DeviceSession, reason: Reason) -> None:
-        self.lost[:0] = [transfer.message for transfer in session.close()]
+        self.lost[:0] = [transfer.message for transfer in session.close("it has left")]
         self._changed.set()
 
     # What the device's session tells.
@@ -191,9 +193,10 @@ async def socket_line() -> AsyncIterator[SocketLine]:
 
     offer = Offer("hash", "format: 1\n", 10, 1 << 26)
     settings = Sockets(resume_window="0.05 s")
-    sessions = Sessions(offer, settings, LoopbackAdmission(), NobodyWatches(), line, crashed)
-    app = make_app(sessions, LoopbackAdmission())
-    async with Listening(app, "127.0.0.1", 0, 5.0) as service, aiohttp.ClientSession() as http:
+    gate = local_gate()
+    sessions = Sessions(offer, settings, gate, NobodyWatches(), line, crashed)
+    app = make_app(sessions, gate)
+    async with Listening(app, gate, "127.0.0.1", 0, 5.0) as service, aiohttp.ClientSession() as http:
         line.client = DeviceClient(
             http,
             service.url,
