@@ -49,7 +49,17 @@ def _file_traceback(text: str, arguments: Sequence[str]) -> str:
     """Write the traceback to a new file in the folder for temporary files and return its path."""
     descriptor, path = tempfile.mkstemp(prefix="recfleet-error-", suffix=".txt", text=True)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(f"command: recfleet {shlex.join(arguments)}\n")
+        file.write(f"command: recfleet {shlex.join(_without_secrets(arguments))}\n")
         file.write(f"python: {platform.python_version()} on {sys.platform}\n\n")
         file.write(text)
     return path
+
+
+def _without_secrets(arguments: Sequence[str]) -> list[str]:
+    """Return arguments in which no token can be read: the file may be sent to somebody."""
+    shown, hide = [], False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        shown.append("…" if hide else "--token=…" if name == "--token" and equals else argument)
+        hide = argument == "--token"
+    return shown

@@ -99,6 +99,25 @@ class Decoding(Inbox):
         pass
 
 
+def changed_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Return bytes with a few of them changed, left out, doubled or added."""
+    changed = bytearray(data)
+    for _ in range(rng.randrange(1, 6)):
+        place = rng.randrange(len(changed) + 1)
+        match rng.randrange(5):
+            case 0 if place < len(changed):
+                changed[place] = rng.randrange(256)
+            case 1 if place < len(changed):
+                changed[place] ^= 1 << rng.randrange(8)
+            case 2:
+                del changed[place : place + rng.randrange(1, 20)]
+            case 3:
+                changed[place:place] = changed[place : place + rng.randrange(1, 40)]
+            case _:
+                changed[place:place] = rng.randbytes(rng.randrange(1, 10))
+    return bytes(changed)
+
+
 class Attacker:
     """Attacks again and again, with a random stream of its own."""
 
@@ -197,22 +216,8 @@ class Attacker:
     # -- parts of them -----------------------------------------------------------------------------------
 
     def changed(self, data: bytes) -> bytes:
-        """Return bytes with a few of them changed, left out, doubled or added."""
-        rng, changed = self._rng, bytearray(data)
-        for _ in range(rng.randrange(1, 6)):
-            place = rng.randrange(len(changed) + 1)
-            match rng.randrange(5):
-                case 0 if place < len(changed):
-                    changed[place] = rng.randrange(256)
-                case 1 if place < len(changed):
-                    changed[place] ^= 1 << rng.randrange(8)
-                case 2:
-                    del changed[place : place + rng.randrange(1, 20)]
-                case 3:
-                    changed[place:place] = changed[place : place + rng.randrange(1, 40)]
-                case _:
-                    changed[place:place] = rng.randbytes(rng.randrange(1, 10))
-        return bytes(changed)
+        """Return bytes with changes."""
+        return changed_bytes(data, self._rng)
 
     def _hello(self) -> Hello:
         device = self._rng.choice(list(HOSTILE))

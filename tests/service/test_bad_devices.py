@@ -1,0 +1,68 @@
+"""Devices that were let in and send messages with changes, in the middle of a run."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from fuzz_frames import changed_bytes
+from service_helpers import SMALL, loaded_text, rows_of, run_real
+
+from coordinator.service.hooks import NobodyWatches
+from edge.message_kinds import AnyMessage
+from edge.session import Sent
+from edge.transport.websocket import DeviceClient
+from edge.vocabulary import Direction, Reason
+
+BAD = frozenset({2, 5, 8})
+SECAGG = "secure_aggregation: {mode: secagg-plus, clip: 1}\n"
+
+
+class Watcher(NobodyWatches):
+    """Notes who left and why, and how often a message was not taken."""
+
+    def __init__(self) -> None:
+        self.left: dict[int, Reason] = {}
+        self.judged: list[tuple[int, Reason]] = []
+
+    def on_leave(self, device: int, reason: Reason, why: str) -> None:
+        self.left[device] = reason
+
+    def on_frame(
+        self, round_number: int, device: int, direction: Direction, message: AnyMessage, reason: Reason
+    ) -> None:
+        if direction is Direction.UP:
+            self.judged.append((device, reason))
+
+
+@pytest.mark.parametrize("way", ["", SECAGG], ids=["clear", "secagg-plus"])
+@pytest.mark.parametrize("seed", range(3))
+def test_they_break_nothing_but_their_own_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, seed: int
+) -> None:
+    chance, honestly = random.Random(seed), DeviceClient.send
+    sent = [0]
+
+    def send(self: DeviceClient, frame: bytes) -> Sent:
+        if self.device in BAD and chance.random() < 0.7:
+            sent[0] += 1
+            frame = changed_bytes(frame, chance) or b"\x00"
+        return honestly(self, frame)
+
+    monkeypatch.setattr(DeviceClient, "send", send)
+    text = SMALL.replace("cohort: 6, deadline: 60 s", "cohort: 9, quorum: 3, deadline: 2 s")
+    loaded = loaded_text(tmp_path, text + way)
+    watcher = Watcher()
+    outcome = run_real(loaded, tmp_path / "run", observer=watcher)
+    assert outcome.status == "finished"
+    assert sent[0] > 3
+    assert watcher.left == dict.fromkeys(range(12), Reason.SESSION_ENDED)
+    refused = {device for device, reason in watcher.judged if reason is Reason.GARBAGE}
+    assert refused <= BAD
+    rows = rows_of(outcome, "device_rounds")
+    assert {row["device"] for row in rows if row["reason"] == "garbage"} <= BAD
+    if not way:
+        honest = [row for row in rows if row["device"] not in BAD]
+        assert {row["outcome"] for row in honest} == {"completed"}
+        assert [row["outcome"] for row in rows_of(outcome, "rounds")] == ["completed"] * 3
