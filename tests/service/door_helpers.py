@@ -266,10 +266,9 @@ async def serving(
     finally:
         for logger in loggers:
             logger.removeHandler(complaints)
-    await asyncio.sleep(0.05)
+    await until(lambda: door.open == 0, 5.0)
     assert not wrong
     assert len(complaints.records) == expected_complaints, complaints.records
-    assert door.open == 0
 
 
 async def _metrics(request: aiohttp.web.Request) -> aiohttp.web.Response:

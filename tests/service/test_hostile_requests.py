@@ -111,7 +111,6 @@ class TestViewers:
                     {},
                     {"Authorization": "Bearer " + "w" * 40},
                     {"Authorization": "Basic " + self.TOKEN},
-                    {"Authorization": "Bearer é"},
                     {"Cookie": "recfleet_view=" + "w" * 40},
                 ):
                     async with service.http.get(metrics, headers=headers) as answer:
