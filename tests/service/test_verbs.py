@@ -22,8 +22,14 @@ COMMAND = (sys.executable, "-W", "error", "-m", "coordinator.cli")
 
 def recfleet(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
-    )  # fmt: skip
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @contextmanager
@@ -66,13 +72,23 @@ def test_devices_of_other_processes_join_a_service(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "served" / "manifest.json").read_text())["clock"] == "real"
 
 
-def test_a_service_that_is_interrupted_says_goodbye_to_nobody_and_leaves_a_readable_run(
-    tmp_path: Path,
-) -> None:
-    with serving(tmp_path) as (process, _):
+def test_a_service_that_is_stopped_says_goodbye_and_leaves_a_readable_run(tmp_path: Path) -> None:
+    with serving(tmp_path, "--wait-for", "12") as (process, url):
+        fleet = subprocess.Popen(
+            [*COMMAND, "device", url, "--count", "2"],
+            cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        joined = 0
+        while joined < 2:
+            assert fleet.poll() is None
+            with urllib.request.urlopen(url + "/readyz") as answer:
+                joined = json.load(answer)["devices"]
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
+        output, errors = fleet.communicate(timeout=60)
     assert process.returncode == 4
+    assert (fleet.returncode, errors) == (0, "")
+    assert "2 of 2 devices: goodbye (the run was stopped)" in output
     manifest = json.loads((tmp_path / "served.partial" / "manifest.json").read_text())
     assert manifest["status"] == "interrupted"
 
@@ -87,10 +103,10 @@ def test_a_run_brings_its_devices_along(tmp_path: Path) -> None:
 
 def test_what_only_a_simulation_has_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(SMALL)
-    buffered = "rounds.pacing={mode: buffered, concurrency: 4}"
-    done = recfleet(tmp_path, "run", "scenario.yaml", "--clock", "real", "--set", buffered)
+    modelled = "secure_aggregation={mode: secagg, clip: 1, crypto: modelled}"
+    done = recfleet(tmp_path, "run", "scenario.yaml", "--clock", "real", "--set", modelled)
     assert done.returncode == 2
-    assert "rounds.pacing: on the real clock: this pacing is for simulated devices only" in done.stderr
+    assert "secure_aggregation.crypto: on the real clock: modelled cryptography" in done.stderr
 
 
 def test_nobody_is_waited_for_who_cannot_come(tmp_path: Path) -> None:
