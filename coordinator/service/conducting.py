@@ -129,6 +129,9 @@ class RealTime:
                 review = loop.create_task(keep_reviewing(sessions), name="review")
                 try:
                     await asyncio.wait((told, crashed), return_when=asyncio.FIRST_COMPLETED)
+                except asyncio.CancelledError:
+                    await sessions.close("the run was stopped")
+                    raise
                 finally:
                     told.cancel()
                     review.cancel()
