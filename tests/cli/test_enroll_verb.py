@@ -123,7 +123,6 @@ class TestDevice:
             (["http://192.0.2.1:8080"], "write https://192.0.2.1:8080, or add --insecure"),
             (["http://127.0.0.1:1", "--pin", "ab" * 32], "there is no certificate to pin"),
             (["https://127.0.0.1:1", "--pin", "ab"], "is no fingerprint"),
-            (["nowhere"], "is no address of a coordinator"),
             (["http://127.0.0.1:1", "--token-file", "file"], "write a token, or lines 'DEVICE TOKEN'"),
             (["http://127.0.0.1:1", "--token-file", "file", "--token", "x"], "leave one out"),
         ],

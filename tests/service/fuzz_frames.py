@@ -127,6 +127,8 @@ class Attacker:
         self._tokens = tokens
         self._result = result
         self._messages = messages_to_change()
+        self._opened: list[Callable[[], None]] = []
+        """Ends what the attack has opened, whatever became of that."""
 
     async def run(self) -> None:
         """Attack until cancelled."""
@@ -143,11 +145,15 @@ class Attacker:
         while True:
             attack = self._rng.choice(attacks)
             self._result.attacks[attack.__name__] += 1
-            with contextlib.suppress(
-                ConnectionError, aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError
-            ):
-                async with asyncio.timeout(1.0):
-                    await attack()
+            try:
+                # What being refused looks like.
+                with contextlib.suppress(ConnectionError, aiohttp.ClientError, TimeoutError, EOFError):
+                    async with asyncio.timeout(1.0):
+                        await attack()
+            finally:
+                for abort in self._opened:
+                    abort()
+                self._opened.clear()
 
     # -- kinds of attacks --------------------------------------------------------------------------------
 
@@ -244,8 +250,9 @@ class Attacker:
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._service.port)
-        # Ends with the attack, whatever becomes of that.
-        asyncio.get_running_loop().call_later(1.2, writer.close)
+        # The writer itself: one that is forgotten while it is open complains.
+        self._opened.append(writer.close)
+        self._opened.append(writer.transport.abort)
         return reader, writer
 
     async def _upgrade(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -268,6 +275,7 @@ class Attacker:
         socket = await self._service.http.ws_connect(
             self._service.url + "/v1/join", compress=0, max_msg_size=2**21, autoping=False
         )
+        self._opened.append(socket._response.close)
         device = self._rng.choice(list(HOSTILE))
         await socket.send_bytes(pack(Hello(PROTOCOL, device, self._tokens[device], "", "", 0)))
         answer = await frame_from(socket)
@@ -296,7 +304,7 @@ def messages_to_change() -> list[bytes]:
 
 
 async def _be_honest(service: Service, device: int, token: str, until_s: float, sent: dict[int, int]) -> None:
-    """Send numbered messages, and come back when the connection breaks."""
+    """Send numbered messages."""
     loop = asyncio.get_running_loop()
     socket, welcome = await service.hello(device, token)
     assert isinstance(welcome, Welcome), welcome
