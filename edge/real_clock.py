@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -19,16 +20,30 @@ class RealClockLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._origin_s = time.monotonic()
+        self._moment_s: float | None = None
         super().__init__()
 
     def time(self) -> float:
         """Return the seconds since the loop was made."""
-        return time.monotonic() - self._origin_s
+        return time.monotonic() - self._origin_s if self._moment_s is None else self._moment_s
 
     @property
     def now_s(self) -> float:
         """Return the seconds since the loop was made."""
-        return time.monotonic() - self._origin_s
+        return self.time()
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Let time stand still: what an event causes happens at the time of the event, as in a simulation.
+
+        For code that neither waits nor computes for long; within another moment it changes nothing.
+        """
+        before = self._moment_s
+        self._moment_s = self.time()
+        try:
+            yield
+        finally:
+            self._moment_s = before
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -37,6 +37,8 @@ class Verb(NamedTuple):
 
 VERBS: Final[Mapping[str, Verb]] = {
     "run": Verb("coordinator.cli.run:run", "Run a scenario and say whether its thresholds held."),
+    "serve": Verb("coordinator.cli.serve:serve", "Run a scenario with the devices that join over sockets."),
+    "device": Verb("coordinator.cli.device:device", "Join a coordinator as one device, or as many."),
     "validate": Verb("coordinator.cli.scenarios:validate", "Check scenario files and show every error."),
     "show": Verb("coordinator.cli.scenarios:show", "Print a scenario with all of its defaults, as YAML."),
     "schema": Verb(

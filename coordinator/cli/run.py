@@ -19,21 +19,34 @@ from coordinator.progress import PlainProgress, RunObserver, SilentProgress, Ter
 from coordinator.run_directory import REPORT, SUMMARY, run_name, write_json
 from coordinator.run_records import outcome_record, suites_of_run
 from coordinator.runner import RunOutcome, run_scenario
-from coordinator.scenario.load import load
+from coordinator.scenario.load import LoadedScenario, load
 from coordinator.summary_tables import render, render_details
 
 _RUNS = Path("runs")
 
 
-@click.command
-@click.argument("scenario", type=click.Path(path_type=Path))
-@setting_option
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of the run, in place of the scenario's.")
-@click.option(
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), help="Seed of the run, in place of the scenario's."
+)
+out_option = click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Directory of the run; by default runs/<scenario>-<seed>-<hash> in the current folder.",
+)
+
+
+@click.command
+@click.argument("scenario", type=click.Path(path_type=Path))
+@setting_option
+@seed_option
+@out_option
+@click.option(
+    "--clock",
+    type=click.Choice(["virtual", "real"]),
+    default="virtual",
+    show_default=True,
+    help="'real' runs the coordinator and all devices of the fleet here, with real sockets between them.",
 )
 @click.option("--quiet", is_flag=True, help="Print only the run directory, and the thresholds it missed.")
 @click.option("--plain", is_flag=True, help="Show progress as lines even in a terminal.")
@@ -47,6 +60,7 @@ def run(
     settings: tuple[str, ...],
     seed: int | None,
     out: Path | None,
+    clock: str,
     quiet: bool,
     plain: bool,
     details: bool,
@@ -65,9 +79,33 @@ def run(
         raise click.UsageError("--quiet prints no figures and --details prints more; leave one out")
     overrides = settings if seed is None else (*settings, f"seed={seed}")
     loaded = load(scenario, overrides)
-    target = _RUNS / run_name(loaded.name, loaded.scenario.seed, loaded.hash) if out is None else out
-    with termination_interrupts(), _progress(quiet=quiet, plain=plain) as observer:
-        outcome = run_scenario(loaded, target=target, observer=observer)
+    target = target_of(loaded, out)
+    with termination_interrupts(), progress(quiet=quiet, plain=plain) as observer:
+        if clock == "real":
+            # Not before: what every run imports, every run waits for.
+            from coordinator.service.local_run import run_here  # noqa: PLC0415
+
+            outcome = run_here(loaded, target=target, observer=observer)
+        else:
+            outcome = run_scenario(loaded, target=target, observer=observer)
+    return deliver(loaded, outcome, quiet=quiet, details=details, json_file=json_file, junit_file=junit_file)
+
+
+def target_of(loaded: LoadedScenario, out: Path | None) -> Path:
+    """Return where a run goes: to ``out``, or to a folder of its own below ``runs``."""
+    return _RUNS / run_name(loaded.name, loaded.scenario.seed, loaded.hash) if out is None else out
+
+
+def deliver(
+    loaded: LoadedScenario,
+    outcome: RunOutcome,
+    *,
+    quiet: bool,
+    details: bool,
+    json_file: Path | None,
+    junit_file: Path | None,
+) -> int:
+    """Write and print what has become of a run; return the exit code."""
     if json_file is not None:
         write_json(json_file, outcome_record(loaded, outcome))
     if junit_file is not None:
@@ -80,7 +118,8 @@ def run(
 
 
 @contextmanager
-def _progress(*, quiet: bool, plain: bool) -> Iterator[RunObserver]:
+def progress(*, quiet: bool, plain: bool) -> Iterator[RunObserver]:
+    """Give the observer that shows progress on standard error."""
     errors = console(stderr=True)
     if quiet:
         yield SilentProgress()

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from coordinator.actor import Coordinator
-from coordinator.assembly import Assembly
+from coordinator.assembly import Assembly, assemble
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.app import Listening, make_app
 from coordinator.service.hooks import Admission, LoopbackAdmission, NobodyWatches, ServiceObserver
 from coordinator.service.real_world import RealWorld
+from coordinator.service.refusals import refuse_on_real_clock
 from coordinator.service.sessions import Offer, Sessions
 from coordinator.training import StopReason, Training
 from edge import real_clock
+from edge.errors import RecfleetError
 from edge.real_clock import RealClockLoop
 
 Company = Callable[[str, LoadedScenario, Assembly], AbstractAsyncContextManager[None]]
@@ -28,6 +30,26 @@ Company = Callable[[str, LoadedScenario, Assembly], AbstractAsyncContextManager[
 async def nobody(url: str, loaded: LoadedScenario, assembly: Assembly) -> AsyncIterator[None]:
     """Bring no devices along."""
     yield
+
+
+def assembled(loaded: LoadedScenario, wait_for: int | None) -> Assembly:
+    """Return what a run on the real clock works with.
+
+    Raises
+    ------
+    ScenarioError : it asks for what only a simulation has.
+    WaitError : more devices are waited for than there are.
+    DataError : the data cannot be read.
+    """
+    refuse_on_real_clock(loaded)
+    assembly = assemble(loaded)
+    if wait_for is not None and wait_for > assembly.fleet.n:
+        raise WaitError(f"there are {assembly.fleet.n} devices in all; wait for so many, or fewer")
+    return assembly
+
+
+class WaitError(RecfleetError):
+    """A run that could never begin."""
 
 
 @dataclass(slots=True)

@@ -5,11 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 from coordinator.assembly import Assembly
+from coordinator.progress import RunObserver
+from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
-from coordinator.service.conducting import Company
+from coordinator.service.conducting import Company, RealTime, assembled
 from coordinator.service.local_devices import LocalDevices
+
+
+def run_here(loaded: LoadedScenario, *, target: Path, observer: RunObserver) -> RunOutcome:
+    """Run a scenario with all of its devices in this process, over sockets on loopback.
+
+    Parameters and errors are those of :func:`~coordinator.runner.run_scenario`.
+    """
+    assembly = assembled(loaded, None)
+    conductor = RealTime(wait_for=assembly.fleet.n, company=along(shaped=True))
+    return run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor)
 
 
 def along(*, shaped: bool) -> Company:

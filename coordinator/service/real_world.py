@@ -134,7 +134,8 @@ class RealWorld:
         self.fleet.bare[session.device] = bool(self.workload.algorithm.fixed())
         cohort = self._cohort_of.get(session.device)
         if cohort is not None:
-            cohort.left(session.device, reason)
+            with self.loop.one_moment():
+                cohort.left(session.device, reason)
 
     def pushed(self, session: DeviceSession, transfer: Transfer) -> None:
         """Take note of a message that starts on its way."""
@@ -155,10 +156,11 @@ class RealWorld:
     def received(self, session: DeviceSession, received: Received) -> None:
         """Take a message from a device, as bytes."""
         started_s = time.perf_counter()
-        self._take(session, received)
+        with self.loop.one_moment():
+            self._receive(session, received)
         self._observer.on_handled(time.perf_counter() - started_s)
 
-    def _take(self, session: DeviceSession, received: Received) -> None:
+    def _receive(self, session: DeviceSession, received: Received) -> None:
         cohort = self._cohort_of.get(session.device)
         try:
             message = decode(received.frame, self._limits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import secrets
 from collections import OrderedDict
@@ -201,6 +202,9 @@ class Sessions:
     _by_device: dict[int, DeviceSession] = field(default_factory=dict)
     _encoded: OrderedDict[int, tuple[AnyMessage, bytes]] = field(default_factory=OrderedDict)
     _closing: str | None = None
+    _served: int = 0
+    """Connections that are open."""
+    _nobody_served: asyncio.Event = field(default_factory=asyncio.Event)
 
     def of(self, device: int) -> DeviceSession | None:
         """Return the session of a device; None if it has none."""
@@ -228,6 +232,16 @@ class Sessions:
 
     async def serve(self, socket: web.WebSocketResponse, remote: str) -> None:
         """Take a new connection: greet, and converse until it ends."""
+        self._served += 1
+        self._nobody_served.clear()
+        try:
+            await self._serve(socket, remote)
+        finally:
+            self._served -= 1
+            if not self._served:
+                self._nobody_served.set()
+
+    async def _serve(self, socket: web.WebSocketResponse, remote: str) -> None:
         greeted = await self._greet(socket, remote)
         if greeted is None:
             return
@@ -345,13 +359,17 @@ class Sessions:
         self.listener.left(session, reason)
 
     async def close(self, why: str) -> None:
-        """Say goodbye to all devices, and let nobody in any more."""
+        """Say goodbye to all devices, and let nobody in any more.
+
+        A device that does not take its goodbye within ``connection.sockets.join_timeout`` goes without.
+        """
         self._closing = why
-        sessions = list(self._by_device.values())
-        for session in sessions:
+        for session in list(self._by_device.values()):
             self.end(session, Reason.SESSION_ENDED, why)
-        for session in sessions:
-            await session.disconnect(why)
+        if self._served:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.join_timeout):
+                    await self._nobody_served.wait()
 
 
 async def _say(socket: web.WebSocketResponse, frame: Welcome | Goodbye) -> None:

@@ -97,6 +97,9 @@ class Conversation:
         self._over: asyncio.Future[Parting] = self._loop.create_future()
         """How the connection ended."""
         self._check: asyncio.TimerHandle | None = None
+        self._late = 0
+        """Messages that have come and, on a slow link, would not be here yet."""
+        self._none_late = asyncio.Event()
         self._delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=64)
 
     def wake(self) -> None:
@@ -155,10 +158,14 @@ class Conversation:
                     self._take(message.data)
                 else:
                     due_s = self._link.down.carry(len(message.data), self._loop.time())
+                    self._late += 1
+                    self._none_late.clear()
                     self._loop.call_at(due_s, self._take_late, message.data)
             elif message.type is aiohttp.WSMsgType.TEXT:
                 raise CodecError("garbage", "a text message; frames are binary")
             else:
+                if self._late:
+                    await self._none_late.wait()
                 return
 
     def _take(self, data: bytes) -> None:
@@ -170,6 +177,9 @@ class Conversation:
             self._wake.set()
 
     def _take_late(self, data: bytes) -> None:
+        self._late -= 1
+        if not self._late:
+            self._none_late.set()
         if self._over.done():
             return
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,20 @@ from coordinator.scenario.load import LoadedScenario, load
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_run import along
 
-SMALL = """
+IDEAL_PROFILES = Path(__file__).parents[1] / "runs" / "ideal_profiles.yaml"
+
+SMALL = f"""
 format: 1
 title: small
 seed: 3
-data: {source: synthetic-ratings, users: 12, items: 40, ratings_per_user: 8}
-fleet: {mix: global_android_2024, availability: always_on}
-learning: {algorithm: fedrecon, factors: 4, learning_rate: 0.05}
-rounds: {count: 3, cohort: 6, over_select: 150%, deadline: 60 s}
-evaluation: {every: 2}
+data: {{source: synthetic-ratings, users: 12, items: 40, ratings_per_user: 8}}
+fleet: {{devices: {{ideal_device: 100%}}, networks: {{ideal_wire: 100%}}, profiles: [{IDEAL_PROFILES}]}}
+connection: {{tls: false, keep_alive: true}}
+learning: {{algorithm: fedrecon, factors: 4, learning_rate: 0.05, upload: dense}}
+rounds: {{count: 3, cohort: 6, deadline: 60 s, interval: 0.2 s}}
+evaluation: {{every: 2}}
 """
-MASKED = """
-secure_aggregation: {mode: secagg-plus, clip: 1}
-"""
+"""The pause between rounds is longer than a receipt takes: nobody is busy when devices are drawn."""
 
 
 class Silent:
@@ -51,11 +53,10 @@ def loaded_text(folder: Path, text: str, overrides: Sequence[str] = ()) -> Loade
     return load(file, overrides)
 
 
-def run_real(loaded: LoadedScenario, target: Path, conductor: RealTime | None = None) -> RunOutcome:
-    """Run a scenario over sockets, with all of its devices in this process unless the conductor says else."""
+def run_real(loaded: LoadedScenario, target: Path, *, shaped: bool = False, **how: Any) -> RunOutcome:
+    """Run a scenario over sockets, with all of its devices in this process."""
     assembly = assemble(loaded)
-    if conductor is None:
-        conductor = RealTime(wait_for=assembly.fleet.n, company=along(shaped=False))
+    conductor = RealTime(wait_for=assembly.fleet.n, company=along(shaped=shaped), **how)
     return run_assembled(loaded, assembly, target=target, observer=Silent(), conductor=conductor)
 
 
@@ -68,3 +69,12 @@ def rows_of(outcome: RunOutcome, table: str) -> list[dict[str, Any]]:
     """Return the rows of a table."""
     rows: list[dict[str, Any]] = open_run(outcome.directory).read(table).to_pylist()
     return rows
+
+
+def payloads(outcome: RunOutcome) -> dict[tuple[int, int, str, str], int]:
+    """Return the payload bytes of every device, by round, device, stage and direction."""
+    found: defaultdict[tuple[int, int, str, str], int] = defaultdict(int)
+    for row in rows_of(outcome, "events"):
+        if row["direction"] != "none":
+            found[row["round"], row["device"], row["stage"], row["direction"]] += row["payload_bytes"]
+    return dict(found)

@@ -1,0 +1,82 @@
+"""``device``: one or many devices that join a coordinator over sockets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from coordinator.cli.refusals import refusals
+from coordinator.cli.termination import termination_interrupts
+from coordinator.exit_codes import ExitCode
+
+
+@click.command
+@click.argument("url", metavar="URL")
+@click.option(
+    "--id",
+    "first",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Which device of the fleet this is; the first of several.",
+)
+@click.option(
+    "--count", type=click.IntRange(min=1), default=1, show_default=True, help="Devices in this process."
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="Where the device's ratings are, in place of the path that the scenario names.",
+)
+@click.option(
+    "--no-shape",
+    "shaped",
+    flag_value=False,
+    default=True,
+    help="Be as fast as this machine and its network, not as the device's profile.",
+)
+@click.option(
+    "--token", default="", metavar="TOKEN", help="What lets the device in, where that is asked for."
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Threads that compute for the devices of this process.",
+)
+@refusals()
+def device(
+    *, url: str, first: int, count: int, data: Path | None, shaped: bool, token: str, workers: int
+) -> int:
+    """Join the coordinator at URL, and take part in its rounds until it says goodbye.
+
+    The coordinator sends the scenario; the device makes or reads its own ratings as that says, and they never
+    leave it.
+    """
+    # Not before: what every verb imports, 'recfleet --help' waits for.
+    from coordinator.service.local_devices import LocalDevices  # noqa: PLC0415
+    from edge import real_clock  # noqa: PLC0415
+
+    devices = LocalDevices(
+        url,
+        range(first, first + count),
+        token_of=lambda _device: token,
+        data=data,
+        shaped=shaped,
+        workers=workers,
+    )
+    try:
+        with termination_interrupts():
+            real_clock.run(devices.run())
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        return int(ExitCode.INTERRUPTED)
+    finally:
+        for name, number in sorted(devices.tally.participations.items()):
+            click.echo(f"{number} × {name}")
+    for why, number in sorted(devices.tally.goodbyes.items()):
+        click.echo(f"{number} of {count} devices: goodbye ({why})")
+    return int(ExitCode.HELD)

@@ -1,0 +1,73 @@
+"""``serve``: the coordinator as a service, which devices join over sockets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from coordinator.cli.options import json_option, junit_option, setting_option
+from coordinator.cli.refusals import refusals
+from coordinator.cli.run import deliver, out_option, progress, seed_option, target_of
+from coordinator.cli.termination import termination_interrupts
+from coordinator.runner import run_assembled
+from coordinator.scenario.load import load
+
+
+@click.command
+@click.argument("scenario", type=click.Path(path_type=Path))
+@setting_option
+@seed_option
+@out_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port to listen on; 0 lets the system choose.",
+)
+@click.option(
+    "--wait-for",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Devices that have joined before the first round; by default as many as a round invites.",
+)
+@click.option("--quiet", is_flag=True, help="Print only the URL, the run directory, and missed thresholds.")
+@click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
+@json_option
+@junit_option
+@refusals()
+def serve(
+    *,
+    scenario: Path,
+    settings: tuple[str, ...],
+    seed: int | None,
+    out: Path | None,
+    host: str,
+    port: int,
+    wait_for: int | None,
+    quiet: bool,
+    details: bool,
+    json_file: Path | None,
+    junit_file: Path | None,
+) -> int:
+    """Run a scenario with the devices that join over sockets, on the real clock.
+
+    Devices join with 'recfleet device URL'. The run begins once enough are there, and leaves the same files
+    as a simulated one; every time in them is measured. Ctrl-C ends it in order.
+    """
+    # Not before: what every run imports, every run waits for.
+    from coordinator.service.conducting import RealTime, assembled  # noqa: PLC0415
+
+    loaded = load(scenario, settings if seed is None else (*settings, f"seed={seed}"))
+    assembly = assembled(loaded, wait_for)
+
+    def listening(url: str) -> None:
+        click.echo(f"listening at {url}; devices join with: recfleet device {url}", err=True)
+
+    conductor = RealTime(host=host, port=port, wait_for=wait_for, listening=listening)
+    target = target_of(loaded, out)
+    with termination_interrupts(), progress(quiet=quiet, plain=True) as observer:
+        outcome = run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor)
+    return deliver(loaded, outcome, quiet=quiet, details=details, json_file=json_file, junit_file=junit_file)
