@@ -116,7 +116,7 @@ class Conductor(Protocol):
         """Train until a reason to stop, and return it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class VirtualTime:
     """Conducts simulated runs.
 

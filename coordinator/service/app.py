@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from coordinator.service.hooks import Admission
 from coordinator.service.sessions import Sessions
 from edge.transport.websocket import CLOSING_S, SERVER_MESSAGE_BYTES
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+def guarded(admission: Admission) -> Middleware:
+    """Return what lets through only whom ``admission`` does."""
+
+    @web.middleware
+    async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        refused = admission.turned_away(request)
+        return await handler(request) if refused is None else refused
+
+    return admitted
 
 
 def make_app(sessions: Sessions, admission: Admission) -> web.Application:
@@ -21,11 +30,6 @@ def make_app(sessions: Sessions, admission: Admission) -> web.Application:
     ``/healthz`` answers as long as the process does, ``/readyz`` as long as devices may join, ``/v1/join`` is
     where they do.
     """
-
-    @web.middleware
-    async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refused = admission.turned_away(request)
-        return await handler(request) if refused is None else refused
 
     async def healthz(request: web.Request) -> web.StreamResponse:
         return web.json_response({"status": "alive"})
@@ -44,7 +48,7 @@ def make_app(sessions: Sessions, admission: Admission) -> web.Application:
         await socket.close()
         return socket
 
-    app = web.Application(middlewares=[admitted])
+    app = web.Application(middlewares=[guarded(admission)])
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/v1/join", join)
