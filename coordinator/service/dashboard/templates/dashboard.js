@@ -3,6 +3,7 @@
   const SVG = "http://www.w3.org/2000/svg";
   const SPOKEN_EVERY_MS = 10000;
   const state = { log: [], rounds: [] };
+  const used = new Set();
   const byId = (id) => document.getElementById(id);
   let drawn = false, spokenAt = -Infinity, over = false;
 
@@ -28,7 +29,6 @@
     return `${digits(size)} ${units[unit]}`;
   }
   const plain = (value) => typeof value === "number" ? Number(value.toPrecision(5)).toString() : value ?? "–";
-  const words = (text) => text.replaceAll("_", " ");
 
   // -- elements; whatever comes from outside is set as text ----------------------------------------------
 
@@ -180,18 +180,21 @@
     const atS = Math.max(now.time_s, totals.end_s);
     byId("tiles").replaceChildren(
       tile("newest round", "now.round", now.round, `${number(now.round)}${of}`, totals.phase && `phase ${totals.phase}`),
-      tile("stage", "now.stage", now.stage, now.stage ?? "between rounds"),
+      tile("stage", "now.stage", now.stage, now.stage ?? (over ? "–" : "between rounds")),
       tile(time, "time_s", atS, duration(atS)),
       tile("rounds completed", "rounds.completed", totals.rounds.completed, number(totals.rounds.completed),
         totals.rounds.abandoned ? `${number(totals.rounds.abandoned)} abandoned` : ""),
       tile("latency, last round", "latency_p50_s", latest?.latency_p50_s, `p50 ${duration(latest?.latency_p50_s)}`,
         `p95 ${duration(latest?.latency_p95_s)}`),
-      tile("down, this round so far", "now.down_bytes", now.frame_bytes.down, bytes(now.frame_bytes.down),
-        `${number(now.frames.down)} frames`),
-      tile("up, this round so far", "now.up_bytes", now.frame_bytes.up, bytes(now.frame_bytes.up),
-        `${number(now.frames.up)} frames`),
+      element("div", {}, element("dt", {}, "frames, this round so far"),
+        figure("dd", "now.down_bytes", now.frame_bytes.down, `down ${bytes(now.frame_bytes.down)}`),
+        figure("dd", "now.up_bytes", now.frame_bytes.up, `up ${bytes(now.frame_bytes.up)}`),
+        element("dd", { class: "note" }, `${number(now.frames.down)} down, ${number(now.frames.up)} up`)),
     );
-    bars("states", now.states, "state", new Set());
+    // What a protocol has that this run does not use is not shown.
+    for (const [name, count] of Object.entries(now.states)) if (count) used.add(name);
+    const shown = Object.entries(now.states).filter(([name]) => used.has(name) || !name.startsWith("sent: "));
+    bars("states", Object.fromEntries(shown), "state", new Set());
     bars("outcomes", totals.device_rounds, "device_rounds",
       new Set(["late", "dropped", "declined", "failed", "unreachable", "abandoned"]));
   }
@@ -204,8 +207,8 @@
       const kind = one.held === null ? (ended ? "text bad" : "text") : one.held ? "text good" : "text bad";
       return row([
         head(one.threshold + (one.measured ? " (measured)" : ""), "long"),
-        cell(one.value), cell(one.limit), cell(one.margin),
         figure("td", `threshold.${index}`, one.held, `${one.held === null ? "·" : one.held ? "✓" : "✗"} ${verdict}`, { class: kind }),
+        cell(one.value), cell(one.limit), cell(one.margin),
       ]);
     }));
   }
@@ -272,7 +275,7 @@
     byId("log-rows").replaceChildren(...state.log.toReversed().map((one) => row([
       cell(number(one.round), "text"), cell(one.device === null ? "–" : String(one.device), "text"),
       cell(one.kind === "drop" ? one.note : [KINDS[one.kind] ?? one.kind, one.note].filter(Boolean).join(", "), "text"),
-      cell(one.reason, "text"), cell(one.stage ?? "–", "text"),
+      cell(one.reason + (one.stage ? `, at ${one.stage}` : ""), "text"),
     ])));
   }
   function speak() {
@@ -304,6 +307,7 @@
     waiting.clear();
     speak();
     document.body.dataset.version = state.version;
+    document.body.dataset.over = over;
   }
   function take(found, whole) {
     for (const name of ["run", "now", "totals", "evaluations", "thresholds", "sessions", "version", "log_total"]) {
@@ -311,7 +315,7 @@
     }
     for (const name of ["log", "rounds"]) {
       if (whole) state[name] = found[name];
-      else if (found[name].length) state[name] = [...state[name], ...found[name]].slice(-found.kept[name]);
+      else if (found[name]?.length) state[name] = [...state[name], ...found[name]].slice(-found.kept[name]);
       else continue;
       waiting.add(name);
     }
@@ -325,7 +329,7 @@
   source.addEventListener("open", () => { byId("lost").hidden = true; });
   source.addEventListener("state", (event) => take(JSON.parse(event.data), true));
   source.addEventListener("change", (event) => take(JSON.parse(event.data), false));
-  source.addEventListener("over", () => { over = true; source.close(); document.body.dataset.over = "true"; });
+  source.addEventListener("over", () => { over = true; source.close(); take({ run: state.run }, false); });
   source.addEventListener("error", () => {
     if (over) return;
     byId("lost").textContent = source.readyState === EventSource.CLOSED
