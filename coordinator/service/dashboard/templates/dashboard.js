@@ -48,6 +48,12 @@
     if (note) made.append(element("dd", { class: "note" }, note));
     return made;
   }
+  // Text that a narrow column may break within the path of a metric and around its tags.
+  function breakable(text) {
+    const made = element("span");
+    for (const part of text.split(/(?<=\.)(?=[a-z])|(?=\{)|(?<=,)/)) made.append(part, element("wbr"));
+    return made;
+  }
   function row(cells) { return element("tr", {}, ...cells); }
   const head = (text, kind = "text") => element("th", { scope: "row", class: kind }, text);
   const cell = (text, kind = "") => element("td", kind ? { class: kind } : {}, text);
@@ -206,7 +212,7 @@
         : (one.held ? "held" : "missed") + (ended ? "" : " so far");
       const kind = one.held === null ? (ended ? "text bad" : "text") : one.held ? "text good" : "text bad";
       return row([
-        head(one.threshold + (one.measured ? " (measured)" : ""), "long"),
+        head(breakable(one.threshold + (one.measured ? " (measured)" : "")), "long"),
         figure("td", `threshold.${index}`, one.held, `${one.held === null ? "·" : one.held ? "✓" : "✗"} ${verdict}`, { class: kind }),
         cell(one.value), cell(one.limit), cell(one.margin),
       ]);
@@ -228,7 +234,9 @@
     const { sent_bytes: sent, fate_bytes: fates } = state.totals;
     const kinds = ["all", "payload", "framing", "tcp_ip", "retransmitted"];
     byId("byte-rows").replaceChildren(...["down", "up"].map((way) => row([
-      head(way), ...kinds.map((kind) => figure("td", `${way}.${kind}`, sent[way][kind], bytes(sent[way][kind]))),
+      head(way), ...kinds.map((kind) => figure("td", `${way}.${kind}`, sent[way][kind],
+        // What is below a WebSocket is not seen from here.
+        kind === "tcp_ip" && state.run.clock === "real" ? "not seen" : bytes(sent[way][kind]))),
     ])));
     byId("fates").replaceChildren(...Object.entries(fates).map(
       ([name, size]) => tile(name, `fate.${name}`, size, bytes(size))));
@@ -249,8 +257,7 @@
     byId("session-tiles").replaceChildren(
       tile("connected", "sessions.connected", sessions.connected, number(sessions.connected)),
       tile("away", "sessions.away", sessions.away, number(sessions.away), "may come back"),
-      tile("begun", "sessions.begun", sessions.begun, number(sessions.begun)),
-      tile("resumed", "sessions.resumed", sessions.resumed, number(sessions.resumed)),
+      tile("begun", "sessions.begun", sessions.begun, number(sessions.begun), sessions.resumed ? `${number(sessions.resumed)} times resumed` : ""),
       tile("connections broken", "sessions.broken", sessions.broken, number(sessions.broken)),
       tile("refused", "sessions.refused", refused, number(refused)),
       tile("messages handled", "sessions.handled", sessions.handled, number(sessions.handled),
