@@ -206,7 +206,8 @@ class SimulatedCohort:
         """Makes of a device's update what may be seen of it; None where everything may."""
         self.keep = workload.keep
         """Puts what a device keeps between rounds into its storage; None: devices keep nothing."""
-        self.clipped = np.zeros(len(ids), dtype=np.bool_)
+        self._clipped = np.zeros(len(ids), dtype=np.bool_)
+        self.clipped: npt.NDArray[np.bool_] | None = self._clipped
         """Whose update was longer than the privacy of the run allows."""
         self._applied: list[int] = []
         """Slots whose reports the coordinator has taken."""
@@ -442,7 +443,7 @@ class SimulatedCohort:
         assert privacy is not None
         entropy = privacy.entropy(device.device, self.round_number)
         try:
-            protected, self.clipped[device.slot] = privacy.protection.apply(update, entropy)
+            protected, self._clipped[device.slot] = privacy.protection.apply(update, entropy)
         except NotFiniteError:
             return Reason.NOT_FINITE
         return protected

@@ -17,6 +17,10 @@ from device_profiles.units import format_duration
 from edge.vocabulary import RoundOutcome, label
 
 _SECONDS_BETWEEN_LINES: Final = 1.0
+SIMULATED: Final = "simulated"
+"""What the time of a run on the virtual clock is called."""
+REAL: Final = "real"
+"""What that of one on the real clock is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class RoundSummary:
     round_number : its number, counted from 1.
     phase : name of the scenario's phase.
     completed, dropped, late : device rounds that ended so.
-    simulated_s : simulated time at its end.
+    simulated_s : time of the run at its end.
     loss : training loss of the applied reports; NaN when there is none.
     abandoned : the reason's label when nothing was applied, else None.
     """
@@ -139,10 +143,17 @@ class PlainProgress:
     ----------
     write : takes one line without its end, for example ``click.echo``.
     clock : seconds of wall time, monotonic.
+    time_is : what the time of a run is called: ``simulated``, or ``real``.
     """
 
-    def __init__(self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        write: Callable[[str], object],
+        clock: Callable[[], float] = time.monotonic,
+        time_is: str = SIMULATED,
+    ) -> None:
         self._write = write
+        self._time_is = time_is
         self._clock = clock
         self._started_s = clock()
         self._shown_s = -math.inf
@@ -171,7 +182,7 @@ class PlainProgress:
         self._write(
             f"{number}{phase}: {summary.completed} completed, {summary.dropped} dropped, "
             f"{summary.late} late, loss {_loss(summary.loss)}, "
-            f"simulated {format_duration(summary.simulated_s)}, "
+            f"{self._time_is} {format_duration(summary.simulated_s)}, "
             f"wall {format_duration(self._shown_s - self._started_s)}{ending}"
         )
 
@@ -193,10 +204,16 @@ class PlainProgress:
 class TerminalProgress:
     """A progress bar that redraws itself; evaluations stay above it as lines.
 
+    Parameters
+    ----------
+    console : of the terminal.
+    time_is : what the time of a run is called: ``simulated``, or ``real``.
+
     Use it as a context manager: leaving it gives the terminal back, whatever happened.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, time_is: str = SIMULATED) -> None:
+        self._time_is = time_is
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -227,7 +244,7 @@ class TerminalProgress:
         ending = f" · abandoned: {summary.abandoned}" if summary.abandoned is not None else ""
         figures = (
             f"{summary.completed} completed · {summary.dropped} dropped · {summary.late} late · "
-            f"loss {_loss(summary.loss)} · simulated {format_duration(summary.simulated_s)}{ending}"
+            f"loss {_loss(summary.loss)} · {self._time_is} {format_duration(summary.simulated_s)}{ending}"
         )
         self._progress.update(self._task, completed=summary.round_number, figures=figures)
 

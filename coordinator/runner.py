@@ -8,7 +8,7 @@ import functools
 import gc
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
+from coordinator.scenario.thresholds import Threshold
 from coordinator.secure_plan import modes
 from coordinator.summary import summarise
 from coordinator.threshold_watch import ThresholdWatch
@@ -60,6 +61,7 @@ class RunOutcome:
     reason : why it stopped before its last round; None when it did not.
     exit_code : for scripts.
     baseline_verdicts : on the thresholds that the baseline has to hold; none without a baseline.
+    unseen : thresholds that are not judged, because their metrics are not observed on this clock.
     """
 
     status: str
@@ -68,6 +70,7 @@ class RunOutcome:
     reason: str | None
     exit_code: ExitCode
     baseline_verdicts: Verdicts = ()
+    unseen: tuple[Threshold, ...] = ()
 
 
 def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver) -> RunOutcome:
@@ -111,6 +114,8 @@ class Conductor(Protocol):
     """Takes a training through its rounds, on one clock or the other."""
 
     clock: Literal["virtual", "real"]
+    unseen: Collection[str]
+    """Metrics that are not observed, and so not judged."""
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Train until a reason to stop, and return it."""
@@ -127,6 +132,7 @@ class VirtualTime:
 
     witness: Witness | None = None
     clock: Literal["virtual", "real"] = "virtual"
+    unseen: Collection[str] = ()
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Train on the virtual clock until a reason to stop, and return it."""
@@ -149,6 +155,8 @@ def run_assembled(
     """
     conduct = VirtualTime() if conductor is None else conductor
     scenario = loaded.scenario
+    unseen = tuple(one for one in scenario.thresholds if one.metric in conduct.unseen)
+    seen = tuple(one for one in scenario.thresholds if one.metric not in conduct.unseen)
     manifest = {
         "scenario": loaded.name,
         "title": scenario.title,
@@ -178,7 +186,7 @@ def run_assembled(
                     of_baseline = _run_baseline(calm, directory.path / BASELINE, observer)
                     baseline = TableMetricSource(open_run(directory.path / BASELINE))
                     prepared_s = time.perf_counter()
-                watch = ThresholdWatch(scenario.thresholds, baseline)
+                watch = ThresholdWatch(seen, baseline)
                 writer.watch = watch.take
                 if feed is not None:
                     feed.on_begin(loaded, conduct.clock, baseline)
@@ -211,7 +219,7 @@ def run_assembled(
         summary = summarise(tables, status)
         directory.write_json(SUMMARY, summary)
         if status == "finished":
-            verdicts = _judged(evaluate(scenario.thresholds, TableMetricSource(tables), baseline), watch)
+            verdicts = _judged(evaluate(seen, TableMetricSource(tables), baseline), watch)
             directory.write_json(VERDICTS, {"thresholds": verdict_records(verdicts)})
         if feed is not None:
             feed.on_verdicts((*of_baseline, *verdicts), reason)
@@ -224,6 +232,7 @@ def run_assembled(
             "digest": digest,
             "stopped_by": reason,
             "thresholds": [str(verdict) for verdict in verdicts],
+            "unseen_thresholds": [str(threshold) for threshold in unseen],
             "measured": measured,
         }
         write_report(
@@ -240,7 +249,7 @@ def run_assembled(
         path = directory.finish(status, **facts)
     observer.on_end(status)
     code = ExitCode.INTERRUPTED if status == "interrupted" else exit_code((*of_baseline, *verdicts))
-    return RunOutcome(status, path, verdicts, reason, code, of_baseline)
+    return RunOutcome(status, path, verdicts, reason, code, of_baseline, unseen)
 
 
 def _run_baseline(calm: LoadedScenario, target: Path, observer: RunObserver) -> Verdicts:

@@ -272,6 +272,7 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "status": run_status(run.directory, run.manifest) if status is None else status,
+        "clock": run.manifest.get("clock", "virtual"),
         "secure_aggregation": run.manifest.get("secure_aggregation", {}),
         "rounds": _rounds(rounds),
         "simulated_s": float(of_rounds["end_s"].max(initial=0.0)),

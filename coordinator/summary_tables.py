@@ -120,7 +120,8 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
         "round duration",
         f"p50 {_percentile(rounds['duration_s'], 'p50')}, p95 {_percentile(rounds['duration_s'], 'p95')}",
     )
-    table.add_row("simulated time", _duration(summary["simulated_s"]))
+    time_of = "real time" if summary.get("clock") == "real" else "simulated time"
+    table.add_row(time_of, _duration(summary["simulated_s"]))
     outcomes = ", ".join(f"{name} {count}" for name, count in summary["outcomes"].items() if count)
     table.add_row("device rounds", f"{summary['device_rounds']}: {outcomes}" if outcomes else "none")
     ways = ", ".join(f"{way} {format_bytes(sizes[way])}" for way in DIRECTIONS)

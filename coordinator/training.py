@@ -366,7 +366,7 @@ class Training:
     def _clipped_fraction(self, cohort: RunningCohort, outcomes: npt.NDArray[np.int8]) -> float | None:
         """Return the share of the applied updates whose norm was clipped; None where norms are not."""
         applied = outcomes == Outcome.COMPLETED
-        if self._privacy is None or not applied.any():
+        if self._privacy is None or cohort.clipped is None or not applied.any():
             return None
         return float(np.count_nonzero(cohort.clipped & applied) / np.count_nonzero(applied))
 

@@ -47,8 +47,8 @@ class RunningCohort(Cohort, Protocol):
     secure_sum: RoundOfSums | None
     faults: RoundFaults | None
     """What goes wrong on purpose; None where nothing does."""
-    clipped: npt.NDArray[np.bool_]
-    """Whose update was longer than the privacy of the run allows, where that is known."""
+    clipped: npt.NDArray[np.bool_] | None
+    """Whose update was longer than the privacy of the run allows; None where only the devices know."""
     examples: Ids
     work: Work
     work_share: npt.NDArray[np.float64] | None

@@ -51,10 +51,10 @@ from coordinator.exit_codes import ExitCode
 def device(
     *, url: str, first: int, count: int, data: Path | None, shaped: bool, token: str, workers: int
 ) -> int:
-    """Join the coordinator at URL, and take part in its rounds until it says goodbye.
+    """Join a coordinator as one device, or as many.
 
-    The coordinator sends the scenario; the device makes or reads its own ratings as that says, and they never
-    leave it.
+    They take part in the rounds of the coordinator at URL until it says goodbye. It sends the scenario; each
+    device makes or reads its own ratings as that says, and they never leave it.
     """
     # Not before: what every verb imports, 'recfleet --help' waits for.
     from coordinator.service.local_devices import LocalDevices  # noqa: PLC0415

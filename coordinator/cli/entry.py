@@ -37,8 +37,6 @@ class Verb(NamedTuple):
 
 VERBS: Final[Mapping[str, Verb]] = {
     "run": Verb("coordinator.cli.run:run", "Run a scenario and say whether its thresholds held."),
-    "serve": Verb("coordinator.cli.serve:serve", "Run a scenario with the devices that join over sockets."),
-    "device": Verb("coordinator.cli.device:device", "Join a coordinator as one device, or as many."),
     "validate": Verb("coordinator.cli.scenarios:validate", "Check scenario files and show every error."),
     "show": Verb("coordinator.cli.scenarios:show", "Print a scenario with all of its defaults, as YAML."),
     "schema": Verb(
@@ -55,6 +53,8 @@ VERBS: Final[Mapping[str, Verb]] = {
         "coordinator.cli.swarm:swarm",
         "Make random scenarios with random faults, run them, and check that what must hold does.",
     ),
+    "serve": Verb("coordinator.cli.serve:serve", "Run a scenario with the devices that join over sockets."),
+    "device": Verb("coordinator.cli.device:device", "Join a coordinator as one device, or as many."),
     "diff": Verb("coordinator.cli.runs:diff", "Say whether two runs are identical, or where they part."),
     "report": Verb(
         "coordinator.cli.report:report", "Write a report of one or several runs as one HTML file."

@@ -16,7 +16,7 @@ from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.verdicts import verdict_table
 from coordinator.junit import write_junit
-from coordinator.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
+from coordinator.progress import REAL, SIMULATED, PlainProgress, RunObserver, SilentProgress, TerminalProgress
 from coordinator.run_directory import REPORT, SUMMARY, run_name, write_json
 from coordinator.run_records import outcome_record, suites_of_run
 from coordinator.runner import RunOutcome, run_scenario
@@ -100,6 +100,7 @@ def run(
     overrides = settings if seed is None else (*settings, f"seed={seed}")
     loaded = load(scenario, overrides)
     target = target_of(loaded, out)
+    time_is = REAL if clock == "real" else SIMULATED
     with termination_interrupts(), contextlib.ExitStack() as stack:
         # Not before: what every run imports, every run waits for.
         if watch:
@@ -108,7 +109,7 @@ def run(
             live = stack.enter_context(watched(watch_port or 0))
         else:
             live = None
-        with progress(quiet=quiet, plain=plain) as observer:
+        with progress(quiet=quiet, plain=plain, time_is=time_is) as observer:
             if clock == "real":
                 from coordinator.service.local_run import run_here  # noqa: PLC0415
 
@@ -154,15 +155,15 @@ def deliver(
 
 
 @contextmanager
-def progress(*, quiet: bool, plain: bool) -> Iterator[RunObserver]:
+def progress(*, quiet: bool, plain: bool, time_is: str = SIMULATED) -> Iterator[RunObserver]:
     """Give the observer that shows progress on standard error."""
     errors = console(stderr=True)
     if quiet:
         yield SilentProgress()
     elif plain or not errors.is_terminal or errors.is_dumb_terminal:
-        yield PlainProgress(lambda line: click.echo(line, err=True))
+        yield PlainProgress(lambda line: click.echo(line, err=True), time_is=time_is)
     else:
-        with TerminalProgress(errors) as progress:
+        with TerminalProgress(errors, time_is) as progress:
             yield progress
 
 
@@ -176,6 +177,8 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
         output.print(verdict_table(outcome.baseline_verdicts, "thresholds of the baseline"))
     if outcome.verdicts:
         output.print(verdict_table(outcome.verdicts))
+    for threshold in outcome.unseen:
+        output.print(f"not judged, because only a simulation sees it: {threshold}", soft_wrap=True)
     if outcome.reason is not None:
         output.print(f"{outcome.status}: {outcome.reason}", soft_wrap=True)
     output.print(f"report: {outcome.directory / REPORT}", soft_wrap=True)

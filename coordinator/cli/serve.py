@@ -10,7 +10,7 @@ from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.run import deliver, out_option, progress, seed_option, target_of
 from coordinator.cli.termination import termination_interrupts
-from coordinator.progress import Observers
+from coordinator.progress import REAL, Observers
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
 
@@ -53,7 +53,7 @@ def serve(
     json_file: Path | None,
     junit_file: Path | None,
 ) -> int:
-    """Run a scenario with the devices that join over sockets, on the real clock.
+    """Run a scenario with the devices that join over sockets.
 
     Devices join with 'recfleet device URL'. The run begins once enough are there, and leaves the same files
     as a simulated one; every time in them is measured. Ctrl-C ends it in order.
@@ -81,7 +81,7 @@ def serve(
         routes=Dashboard(live).add_to,
     )
     target = target_of(loaded, out)
-    with termination_interrupts(), progress(quiet=quiet, plain=True) as observer:
+    with termination_interrupts(), progress(quiet=quiet, plain=True, time_is=REAL) as observer:
         outcome = run_assembled(
             loaded,
             assembly,

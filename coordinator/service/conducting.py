@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,6 +24,8 @@ from edge import real_clock
 from edge.errors import RecfleetError
 from edge.real_clock import RealClockLoop
 
+_UNSEEN = frozenset({"secagg.sum_error", "secagg.double_reveal", "round.clipped", "privacy.clipped"})
+"""Metrics of what happens on devices, which the coordinator has no business to know."""
 Company = Callable[[str, LoadedScenario, Assembly], AbstractAsyncContextManager[None]]
 """Devices that this process brings along: given the URL, the scenario and its assembly."""
 
@@ -77,6 +79,7 @@ class RealTime:
     observer: ServiceObserver = field(default_factory=NobodyWatches)
     routes: Callable[[web.Application], None] = lambda _app: None
     clock: Literal["virtual", "real"] = "real"
+    unseen: Collection[str] = _UNSEEN
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Listen, wait for devices, train until a reason to stop, say goodbye, and return it."""

@@ -42,7 +42,7 @@ def _problems(loaded: LoadedScenario) -> Iterator[tuple[Path, str, str]]:
     if scenario.faults:
         yield ("faults",), "faults strike simulated devices only", "leave them out"
     if scenario.baseline is not None:
-        yield ("baseline",), "there are no faults on the real clock to leave out", "leave it out"
+        yield ("baseline",), "there are no faults to leave out", "leave it out"
     pacing = scenario.rounds.pacing
     if isinstance(pacing, Buffered | PartialWork):
         yield ("rounds", "pacing"), "this pacing is for simulated devices only so far", "write 'synchronous'"
@@ -55,7 +55,7 @@ def _problems(loaded: LoadedScenario) -> Iterator[tuple[Path, str, str]]:
 
 def _raise(loaded: LoadedScenario, problems: Iterator[tuple[Path, str, str]]) -> None:
     errors = [
-        DocumentError(loaded.document.position(path), path, f"{message} (on the real clock)", hint)
+        DocumentError(loaded.document.position(path), path, f"on the real clock: {message}", hint)
         for path, message, hint in problems
     ]
     if errors:

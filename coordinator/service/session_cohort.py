@@ -20,7 +20,7 @@ from coordinator.service.sessions import DeviceSession, Transfer
 from coordinator.sums.base import RoundOfSums
 from coordinator.workload import TrainingKernel
 from coordinator.world import RunningCohort
-from edge.ckks_messages import EncryptedInput
+from edge.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
 from edge.codec import measure
 from edge.device.compute import Kernel
 from edge.device.endings import (
@@ -35,7 +35,18 @@ from edge.log import EventLog, pack_record
 from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import Accept, AcceptBare, Acknowledge, Decline, Failure, Invite, Model, Report
 from edge.secagg.reasons import reason_of
-from edge.secagg_messages import Abort, MaskedInput
+from edge.secagg_messages import (
+    Abort,
+    AdvertiseKeys,
+    ConsistencyCheck,
+    ConsistencySignature,
+    KeyList,
+    MaskedInput,
+    SealedShares,
+    SharesDelivery,
+    UnmaskRequest,
+    UnmaskShares,
+)
 from edge.session import Noted, Received
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 
@@ -43,6 +54,16 @@ if TYPE_CHECKING:
     from coordinator.service.real_world import RealWorld
 
 Ids = npt.NDArray[np.int64]
+
+_ANSWERED = frozenset((Model, KeyList, SharesDelivery, ConsistencyCheck, UnmaskRequest, DecryptRequest))
+"""What a device answers, unless it goes away or its time is up."""
+_ANSWERS = frozenset(
+    (
+        *(Report, AdvertiseKeys, SealedShares, MaskedInput, ConsistencySignature, UnmaskShares),
+        *(EncryptedInput, DecryptedSum),
+    )
+)
+"""What it answers with."""
 
 
 class SessionCohort:
@@ -84,7 +105,7 @@ class SessionCohort:
             self.secure_sum = sums.round(round_number, devices_elsewhere=True)
         self.faults: RoundFaults | None = None
         n = len(ids)
-        self.clipped = np.zeros(n, dtype=np.bool_)
+        self.clipped: npt.NDArray[np.bool_] | None = None
         self.log = EventLog()
         self.record = self.log.extend
         self.outcome: list[int] = [Outcome.UNREACHABLE] * n
@@ -96,6 +117,8 @@ class SessionCohort:
         self._slot_of = {device: slot for slot, device in enumerate(self.devices)}
         self._under_way: list[set[Transfer]] = [set() for _ in range(n)]
         """Messages that a device has not acknowledged yet."""
+        self._awaited = [0] * n
+        """How many answers a device owes: it gives them all before it heeds a receipt."""
         self._told = [False] * n
         """Whether it is known how a device's participation ends."""
         self._ended = [False] * n
@@ -144,7 +167,9 @@ class SessionCohort:
         slot = self._slot_of[device]
         self._under_way[slot].add(transfer)
         message = transfer.message
-        if isinstance(message, Acknowledge):
+        if message.__class__ in _ANSWERED:
+            self._awaited[slot] += 1
+        elif isinstance(message, Acknowledge):
             receipt = Reason(message.reason)
             self._tell(slot, OUTCOME_OF_RECEIPT.get(receipt, Outcome.LATE), receipt)
         elif isinstance(message, Abort):
@@ -189,7 +214,6 @@ class SessionCohort:
         """Hand a message to the coordinator, record what it made of it, and return that."""
         slot = self._slot_of[session.device]
         self._open += 1  # the answer may end the last device, but not the round before this record
-        stage = self.stage[slot]
         reason = self._world.coordinator.frame_received(session, message)
         kind = KINDS[message.__class__]
         fate = Fate.DISCARDED if reason else Fate.DELIVERED
@@ -207,8 +231,13 @@ class SessionCohort:
             fate,
             reason,
         )
-        if self.stage[slot] == stage and message.round_number == self.round_number:
+        if message.round_number == self.round_number:
+            if isinstance(message, Failure | Abort):
+                self._awaited[slot] = 0
+            elif message.__class__ in _ANSWERS:
+                self._awaited[slot] = max(0, self._awaited[slot] - 1)
             self._advance(slot, message, reason)
+            self._end_when_quiet(slot)
         self._closed_one()
         return reason
 
@@ -238,7 +267,6 @@ class SessionCohort:
             elif isinstance(message, MaskedInput | EncryptedInput):
                 assert self.secure_sum is not None
                 self.secure_sum.arrived(device)
-        self._end_when_quiet(slot)
 
     def garbage(self, session: DeviceSession, received: Received) -> None:
         """Refuse a message that is none, and record it."""
@@ -328,7 +356,7 @@ class SessionCohort:
         self._end(slot)
 
     def _end_when_quiet(self, slot: int) -> None:
-        if self._told[slot] and not self._under_way[slot]:
+        if self._told[slot] and not self._under_way[slot] and not self._awaited[slot]:
             self._end(slot)
 
     def _end(self, slot: int) -> None:

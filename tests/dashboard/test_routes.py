@@ -326,6 +326,16 @@ class TestBesideARun:
         with pytest.raises(urllib.error.URLError):
             urllib.request.urlopen(watching.url, timeout=LIMIT_S)
 
+    def test_it_answers_under_no_other_name(self) -> None:
+        with Watching(LiveState()) as watching:
+            request = urllib.request.Request(watching.url, headers={"Host": "rebound.example"})
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(request, timeout=LIMIT_S)
+            for name in ("localhost", "127.0.0.1:80", "[::1]:80"):
+                request = urllib.request.Request(watching.url, headers={"Host": name})
+                with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
+                    assert answer.status == 200
+
     def test_a_port_that_is_taken_is_an_error_at_once(self) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

@@ -65,6 +65,8 @@ def _cohort_of(device: npt.NDArray[np.int64], rng: np.random.Generator) -> Cohor
         memory_bytes=np.full(n, 1 << 20),
         examples=np.full(n, 20),
         loss=rng.random(n),
+        work_share=rng.integers(1, 6, n) / 5,
+        staleness=rng.integers(0, 10, n).astype(np.float64),
     )
 
 

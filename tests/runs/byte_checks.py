@@ -52,7 +52,7 @@ def check_run(
     """
     sent = duplicating(patch, seed)
     tables = tables_of(run_text(folder, text, name=f"s{seed}"))
-    assert list(tables_agree(tables)) == []
+    assert list(tables_agree(tables, by_round=by_round)) == []
     assert list(unaccounted(tables, sent, by_round=by_round)) == []
     return tables
 

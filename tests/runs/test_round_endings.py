@@ -67,6 +67,9 @@ def test_below_the_quorum_nothing_is_applied(tmp_path: Path) -> None:
         assert round_["loss"] is None
         assert round_["abandoned"] + round_["late"] == 10
     assert ("abandoned", "quorum") in outcomes(outcome)
+    # They had done their part, and waited for nothing but the end of the round.
+    given_up = [row for row in rows_of(outcome, "device_rounds") if row["outcome"] == "abandoned"]
+    assert {row["stage"] for row in given_up} == {"acknowledge"}
     rmse = [row["value"] for row in rows_of(outcome, "evaluations") if row["metric"] == "rmse"]
     assert len(set(rmse[:: len(rmse) // 2])) == 1  # the model is still the first one
 

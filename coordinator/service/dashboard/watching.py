@@ -9,14 +9,23 @@ from types import TracebackType
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from coordinator.service.app import Listening, guarded
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.routes import Dashboard
-from coordinator.service.hooks import LoopbackAdmission
+from coordinator.service.hooks import LoopbackAdmission, is_loopback
 
 _HOST = "127.0.0.1"
 _REQUEST_S = 10.0
+
+
+@web.middleware
+async def called_by_its_name(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse a browser that was led here under another name: a page from elsewhere could read the answer."""
+    if not is_loopback(request.url.host or ""):
+        return web.Response(status=403, text="this page is for this host alone; ask for it at 127.0.0.1\n")
+    return await handler(request)
 
 
 class Watching:
@@ -71,7 +80,7 @@ class Watching:
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         self._end = lambda: loop.call_soon_threadsafe(ended.set)
-        app = web.Application(middlewares=[guarded(LoopbackAdmission())])
+        app = web.Application(middlewares=[guarded(LoopbackAdmission()), called_by_its_name])
         Dashboard(self._state).add_to(app)
         async with Listening(app, _HOST, self._port, _REQUEST_S) as listening:
             self.url = f"{listening.url}/dashboard"
