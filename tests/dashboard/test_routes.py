@@ -12,6 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -27,10 +28,12 @@ from coordinator.service.dashboard.page import dashboard_page
 from coordinator.service.dashboard.routes import Dashboard
 from coordinator.service.dashboard.watching import Watching
 from coordinator.service.hooks import LoopbackAdmission
+from coordinator.service.metrics import exposition
 from edge.messages import Accept
 from edge.vocabulary import Direction, Reason
 
 LIMIT_S = 30
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "dashboard.md"
 
 
 @contextlib.asynccontextmanager
@@ -265,6 +268,16 @@ def test_metrics_say_what_the_state_says() -> None:
         assert len(found) < 120
 
     told(story, state)
+
+
+def test_every_metric_is_described() -> None:
+    state = LiveState()
+    state.sessions.used = True
+    text = exposition(state)[0].decode()
+    described = set(re.findall(r"`(recfleet_[a-z_]+)`", DOCUMENT.read_text(encoding="utf-8")))
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    assert described == set(kinds)
+    assert {kinds[name] for name in kinds if name.endswith("_total")} == {"counter"}
 
 
 def test_metrics_of_a_simulation_have_no_sessions() -> None:
