@@ -96,7 +96,8 @@ class SessionCohort:
         self.devices: list[int] = ids.tolist()
         self.round_number = round_number
         self.kernel: Kernel[ClientUpdate] = kernel
-        self.examples = world.workload.examples(ids)
+        self.examples = world.workload.examples(ids).copy()
+        """What the scenario's data has; of a device that reports in the clear, what it says."""
         self.work = world.workload.work(ids)
         self.work_share: npt.NDArray[np.float64] | None = None
         self.sums = sums = world.secure_sums[phase]
@@ -249,6 +250,7 @@ class SessionCohort:
             experience.learn(device, message, reason, self._world.loop.now_s - self.invited_s)
         if isinstance(message, Report):
             self.loss[slot] = message.loss
+            self.examples[slot] = message.examples
         if reason is not Reason.NONE:
             return
         if isinstance(message, Accept | AcceptBare):
