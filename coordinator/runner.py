@@ -107,7 +107,10 @@ class RunFeed(Protocol):
         """Take a ``pyarrow.RecordBatch`` that has been written to a table."""
 
     def on_verdicts(self, verdicts: Verdicts, reason: str | None) -> None:
-        """Take the verdicts of a run that is over, and why it ended before its last round, if it did."""
+        """Take the verdicts of a run that is over, and why it ended before its last round, if it did.
+
+        They are those of its baseline, if that ended it, and none of a run that was interrupted.
+        """
 
 
 class Conductor(Protocol):
@@ -222,7 +225,7 @@ def run_assembled(
             verdicts = _judged(evaluate(seen, TableMetricSource(tables), baseline), watch)
             directory.write_json(VERDICTS, {"thresholds": verdict_records(verdicts)})
         if feed is not None:
-            feed.on_verdicts((*of_baseline, *verdicts), reason)
+            feed.on_verdicts(of_baseline if training is None else verdicts, reason)
         measured = {
             "assemble_s": assembly.wall_s,
             "run_s": trained_s - prepared_s,

@@ -46,7 +46,7 @@ CUT = """
         return box.width > 0 && (box.left < -0.5 || box.right > innerWidth + 0.5 || wider);
     }).map((element) => element.className + ": " + element.textContent)
 """
-OVER = "document.body.dataset.over === 'true'"
+OVER = "document.body?.dataset.over === 'true'"
 STATES = """
 Object.fromEntries([...document.querySelectorAll("[data-figure^='state.']")]
     .map((element) => [element.dataset.figure, Number(element.dataset.value)]))
@@ -228,7 +228,7 @@ def test_the_page_follows_a_run_as_it_goes_on(browser: Browser) -> None:
         seen = []
         async with browser.page() as page:
             await page.open(url)
-            await page.until("document.body.dataset.version === '0'")
+            await page.until("document.body?.dataset.version === '0'")
             state.invited(1, [1, 2, 3], 100, 0.5)
             await page.until("document.querySelector('[data-figure=\"now.round\"]').dataset.value === '1'")
             seen.append(await page.evaluate(STATES))
@@ -265,7 +265,7 @@ def test_a_lost_connection_is_said_and_found_again(browser: Browser) -> None:
         Dashboard(state).add_to(app)
         async with Listening(app, "127.0.0.1", 0, 5.0) as listening, browser.page() as page:
             await page.open(f"{listening.url}/dashboard")
-            await page.until("document.body.dataset.version === '0'")
+            await page.until("document.body?.dataset.version === '0'")
             assert await page.evaluate("document.getElementById('lost').hidden")
             reader = readers.pop()
             assert isinstance(reader, asyncio.Transport)

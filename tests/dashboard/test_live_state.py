@@ -130,7 +130,37 @@ def test_thresholds_before_the_end_are_those_of_what_was_observed(tmp_path: Path
 
     live = Stopping()
     watched(tmp_path, STORMY, live)
-    assert live.running == live.snapshot()["thresholds"]
+    ended = live.snapshot()["thresholds"]
+    assert [one.pop("final") for one in live.running] == [False] * 6
+    assert [one.pop("final") for one in ended] == [True] * 6
+    assert live.running == ended
+
+
+def test_an_interrupted_run_keeps_what_was_observed(tmp_path: Path) -> None:
+    class Interrupted(LiveState):
+        def on_round(self, summary: RoundSummary) -> None:
+            if summary.round_number == 2:
+                raise KeyboardInterrupt
+
+    live = Interrupted()
+    assert watched(tmp_path, STORMY, live).status == "interrupted"
+    found = live.snapshot()
+    assert (found["run"]["status"], found["run"]["reason"]) == ("interrupted", "interrupted by the user")
+    assert [(one["held"], one["final"]) for one in found["thresholds"]][:2] == [(True, False)] * 2
+    assert found["totals"]["rounds"]["completed"] == 2
+
+
+def test_a_baseline_that_misses_its_thresholds_is_told(tmp_path: Path) -> None:
+    text = STORMY.replace("evaluation:", "baseline: same-seed-without-faults\nevaluation:").replace(
+        "max < 2 s", "max < 1 ms"
+    )
+    live = LiveState()
+    assert watched(tmp_path, text, live).status == "failed"
+    found = live.snapshot()
+    assert (live.over, found["run"]["status"]) == (True, "failed")
+    assert "baseline" in found["run"]["reason"]
+    assert [one["final"] for one in found["thresholds"]] == [True] * len(found["thresholds"])
+    assert False in [one["held"] for one in found["thresholds"]]
 
 
 def test_changes_add_up_to_the_whole(stormy: tuple[RunOutcome, Curious]) -> None:
@@ -189,6 +219,7 @@ def test_the_baseline_is_told_of_before_the_run(tmp_path: Path) -> None:
     found = live.snapshot()
     assert found["run"]["baseline"] is None
     assert sum(found["totals"]["rounds"].values()) == 6
+    assert len(found["thresholds"]) == 6
     verdict = next(one for one in found["thresholds"] if "baseline" in one["threshold"])
     assert verdict["held"] is True
     assert outcome.status == "finished"

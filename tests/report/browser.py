@@ -74,6 +74,9 @@ class Page:
         )  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
+        # The load of the empty page that was there before must not be taken for this one's.
+        await self.until("document.readyState === 'complete'")
+        self._loaded = False
         await self.call("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         while not self._loaded:
             self._note(await self._socket.receive_json())

@@ -104,8 +104,8 @@ class LiveState:
 
     def _threshold_records(self) -> list[dict[str, Any]]:
         if self._verdicts is not None:
-            return [_shown(verdict) for verdict in self._verdicts]
-        return [_shown(watched.verdict()) for watched in self._thresholds.each]
+            return [_shown(verdict, final=True) for verdict in self._verdicts]
+        return [_shown(watched.verdict(), final=False) for watched in self._thresholds.each]
 
     # -- as a feed of the run --------------------------------------------------------------------------
 
@@ -162,7 +162,8 @@ class LiveState:
     def on_verdicts(self, verdicts: tuple[ThresholdResult, ...], reason: str | None) -> None:
         """Take the verdicts of a run that is over, and why it ended before its last round, if it did."""
         with self.lock:
-            self._verdicts = verdicts
+            # Of a run that was interrupted there are none: what was observed stays.
+            self._verdicts = verdicts or None
             self._run["reason"] = reason
             self._touch("thresholds", "run")
 
@@ -267,12 +268,14 @@ class LiveState:
             self._touch("sessions")
 
 
-def _shown(verdict: ThresholdResult) -> dict[str, Any]:
+def _shown(verdict: ThresholdResult, *, final: bool) -> dict[str, Any]:
     """Return a verdict as the page shows it; ``held`` is None as long as nothing was observed."""
     record = verdict_record(verdict)
+    unseen = verdict.observations == 0 and verdict.value is None
     return {
         "threshold": record["threshold"],
-        "held": None if verdict.observations == 0 and verdict.value is None else verdict.held,
+        "held": None if unseen and not final else verdict.held,
+        "final": final,
         "observations": record["observations"],
         "reason": record["reason"],
         "measured": record["measured"],

@@ -205,15 +205,14 @@
       new Set(["late", "dropped", "declined", "failed", "unreachable", "abandoned"]));
   }
   function drawThresholds() {
-    const ended = ["finished", "interrupted", "failed"].includes(state.run.status);
     byId("thresholds").hidden = !state.thresholds.length;
     byId("threshold-rows").replaceChildren(...state.thresholds.map((one, index) => {
-      const verdict = one.held === null ? (ended ? "no data" : "not observed yet")
-        : (one.held ? "held" : "missed") + (ended ? "" : " so far");
-      const kind = one.held === null ? (ended ? "text bad" : "text") : one.held ? "text good" : "text bad";
+      const [mark, verdict, kind] = one.held === null ? ["·", "not observed yet", ""]
+        : one.held ? ["✓", "held", "good"] : ["✗", "missed", "bad"];
+      const shown = `${mark} ${verdict}${one.held === null || one.final ? "" : " so far"}`;
       return row([
         head(breakable(one.threshold + (one.measured ? " (measured)" : "")), "long"),
-        figure("td", `threshold.${index}`, one.held, `${one.held === null ? "·" : one.held ? "✓" : "✗"} ${verdict}`, { class: kind }),
+        figure("td", `threshold.${index}`, one.held, shown, { class: `text ${kind}` }),
         cell(one.value), cell(one.limit), cell(one.margin),
       ]);
     }));
@@ -305,7 +304,7 @@
     const has = (...names) => names.some((name) => waiting.has(name));
     if (has("run")) drawRun();
     if (has("run", "now", "totals", "rounds")) drawRound();
-    if (has("run", "thresholds")) drawThresholds();
+    if (has("thresholds")) drawThresholds();
     if (has("rounds", "state")) drawRounds();
     if (has("totals")) drawBytes();
     if (has("evaluations")) drawModel();
