@@ -56,7 +56,9 @@ The **digest** in the manifest stands for all columns of all tables but the meas
 same version, scenario and seed have the same digest; `recfleet diff A B` shows the first row at which two
 runs differ.
 
-Times are simulated seconds since the start of the run. Bytes are exact: what was sent equals what was
+Times are simulated seconds since the start of the run. Where the manifest says `clock: real` every time is
+measured, the digest is never the same twice, and [some figures mean
+less](guide.md#over-real-sockets). Bytes are exact: what was sent equals what was
 delivered plus what was lost plus what was discarded. Columns marked *measured* were taken from this
 host, its clock, memory or runtimes; they differ from run to run, or from host to host. In the files,
 the metadata of a column hold its unit and meaning, and those of a table the schema version, now

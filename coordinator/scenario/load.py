@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path as FilePath
-from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -103,9 +102,7 @@ def load(
     return checked(document, files, FilePath(path).stem, problems, references=references)
 
 
-def load_text(
-    text: str, name: str, stand_ins: Mapping[Path, FilePath] = MappingProxyType({})
-) -> LoadedScenario:
+def load_text(text: str, name: str, stand_ins: Mapping[Path, FilePath] | None = None) -> LoadedScenario:
     """Load a scenario from its text, which extends no other, and check all of it.
 
     Parameters
@@ -133,7 +130,7 @@ def checked(
     problems: list[DocumentError],
     *,
     references: bool,
-    stand_ins: Mapping[Path, FilePath] = MappingProxyType({}),
+    stand_ins: Mapping[Path, FilePath] | None = None,
 ) -> LoadedScenario:
     """Return the scenario that a merged document holds.
 
@@ -147,6 +144,7 @@ def checked(
     ------
     ScenarioError : with every error, those in ``problems`` among them.
     """
+    stand_ins = {} if stand_ins is None else stand_ins
     try:
         scenario = Scenario.model_validate(document.root)
     except ValidationError as error:

@@ -130,6 +130,9 @@ class RealTime:
                 told = loop.create_task(story(), name="coordinator")
                 try:
                     await asyncio.wait((told, crashed), return_when=asyncio.FIRST_COMPLETED)
+                except asyncio.CancelledError:
+                    await sessions.close("the run was stopped")
+                    raise
                 finally:
                     told.cancel()
                 if crashed.done():

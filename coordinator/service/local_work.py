@@ -45,7 +45,13 @@ class LocalWorks:
     def link(self, device: int) -> LinkShape:
         """Return what the link of a device is like, by its network's profile."""
         specs = self.assembly.fleet.link_specs(np.array([device]))
-        return LinkShape(float(specs.down_bps[0]), float(specs.up_bps[0]), float(specs.rtt_s[0]))
+        return LinkShape(
+            down_bps=float(specs.down_bps[0]),
+            up_bps=float(specs.up_bps[0]),
+            rtt_s=float(specs.rtt_s[0]),
+            promotion_s=float(specs.promotion_s[0]),
+            tail_s=float(specs.tail_s[0]),
+        )
 
     def phase(self, round_number: int) -> str:
         """Return the phase that a round belongs to; phases are measured in rounds on the real clock."""

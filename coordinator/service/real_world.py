@@ -13,7 +13,7 @@ from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly
 from coordinator.selection.experience import Experience
 from coordinator.service.hooks import ServiceObserver
-from coordinator.service.session_cohort import SessionCohort
+from coordinator.service.session_cohort import FRAMES_OF_ROUND, SessionCohort
 from coordinator.service.sessions import DeviceSession, Sessions, Transfer
 from coordinator.shielding import Shield
 from coordinator.sums.base import SecureSums
@@ -24,11 +24,13 @@ from edge.codec import CodecLimits, decode
 from edge.device.compute import Kernel
 from edge.errors import CodecError
 from edge.learning.base import ClientUpdate
+from edge.messages import Report
 from edge.real_clock import RealClockLoop
 from edge.session import Noted, Received
 from edge.vocabulary import Direction, Reason, Stage
 
 Ids = npt.NDArray[np.int64]
+_MOST_EXAMPLES = 2**32 - 1
 _STAGES = frozenset(int(stage) for stage in Stage)
 
 
@@ -162,8 +164,12 @@ class RealWorld:
 
     def _receive(self, session: DeviceSession, received: Received) -> None:
         cohort = self._cohort_of.get(session.device)
+        if self._floods(cohort, session):
+            return
         try:
             message = decode(received.frame, self._limits)
+            if isinstance(message, Report) and message.examples > _MOST_EXAMPLES:
+                raise CodecError("garbage", f"a report of {message.examples} examples")
         except CodecError:
             if cohort is None:
                 self.unassigned_bytes += len(received.frame)
@@ -180,5 +186,13 @@ class RealWorld:
     def noted(self, session: DeviceSession, noted: Noted) -> None:
         """Take note that a device computes, or how long it has."""
         cohort = self._cohort_of.get(session.device)
-        if cohort is not None and noted.stage in _STAGES:
+        if cohort is not None and noted.stage in _STAGES and not self._floods(cohort, session):
             cohort.noted(session.device, noted)
+
+    def _floods(self, cohort: SessionCohort | None, session: DeviceSession) -> bool:
+        """End the session of a device that sends more than any round needs; return whether it does."""
+        if cohort is None or not cohort.floods(session.device):
+            return False
+        why = f"more than {FRAMES_OF_ROUND} messages in one round"
+        self.loop.call_soon(self.sessions.end, session, Reason.GARBAGE, why)
+        return True

@@ -53,6 +53,10 @@ from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 if TYPE_CHECKING:
     from coordinator.service.real_world import RealWorld
 
+FRAMES_OF_ROUND = 1024
+"""Most messages, and most notes, that a device may send in one round; the protocol needs a dozen."""
+_REASONS = {int(reason): reason for reason in Reason}
+
 Ids = npt.NDArray[np.int64]
 
 _ANSWERED = frozenset((Model, KeyList, SharesDelivery, ConsistencyCheck, UnmaskRequest, DecryptRequest))
@@ -120,6 +124,8 @@ class SessionCohort:
         """Messages that a device has not acknowledged yet."""
         self._awaited = [0] * n
         """How many answers a device owes: it gives them all before it heeds a receipt."""
+        self._frames = [0] * n
+        """How many messages and notes each device has sent."""
         self._told = [False] * n
         """Whether it is known how a device's participation ends."""
         self._ended = [False] * n
@@ -173,6 +179,8 @@ class SessionCohort:
         elif isinstance(message, Acknowledge):
             receipt = Reason(message.reason)
             self._tell(slot, OUTCOME_OF_RECEIPT.get(receipt, Outcome.LATE), receipt)
+            if receipt is Reason.GARBAGE:
+                self._awaited[slot] = 0  # what it sends from now on is not wanted
         elif isinstance(message, Abort):
             self._tell(slot, Outcome.ABANDONED, reason_of(message.reason))
 
@@ -210,6 +218,12 @@ class SessionCohort:
         )
 
     # -- messages up -----------------------------------------------------------------------------------
+
+    def floods(self, device: int) -> bool:
+        """Count a message or note of a device; return whether that is one too many for this round."""
+        slot = self._slot_of[device]
+        self._frames[slot] += 1
+        return self._frames[slot] > FRAMES_OF_ROUND
 
     def received(self, session: DeviceSession, message: AnyMessage, received: Received) -> Reason:
         """Hand a message to the coordinator, record what it made of it, and return that."""
@@ -256,9 +270,9 @@ class SessionCohort:
         if isinstance(message, Accept | AcceptBare):
             self.stage[slot] = Stage.DOWNLOAD
         elif isinstance(message, Decline):
-            self._tell(slot, Outcome.DECLINED, Reason(message.reason))
+            self._tell(slot, Outcome.DECLINED, _reason(message.reason))
         elif isinstance(message, Failure):
-            self._tell(slot, Outcome.FAILED, Reason(message.reason))
+            self._tell(slot, Outcome.FAILED, _reason(message.reason))
         elif isinstance(message, Abort):
             self._tell(slot, Outcome.FAILED, reason_of(message.reason))
         else:
@@ -387,3 +401,8 @@ class SessionCohort:
         for slot in self._applied:
             # Whoever went away before its receipt does not know it, but its report counts.
             self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE
+
+
+def _reason(code: int) -> Reason:
+    """Return the reason that a device gives; one that nobody knows is garbage."""
+    return _REASONS.get(code, Reason.GARBAGE)

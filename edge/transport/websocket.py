@@ -11,6 +11,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -210,6 +211,19 @@ class Conversation:
             await self._socket.send_bytes(data)
 
 
+def join_url(url: str) -> str:
+    """Return where devices join the coordinator at ``url``.
+
+    Raises
+    ------
+    JoinError : that is no address.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise JoinError(f"'{url:.80}' is no address of a coordinator; write http://host:port")
+    return url.rstrip("/") + "/v1/join"
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """How a device comes back after a broken connection: ``attempts`` in a row, with growing pauses."""
@@ -235,7 +249,7 @@ class DeviceClient:
     Parameters
     ----------
     http : makes connections; shared by the devices of a process.
-    url : of the coordinator, ``http://host:port``.
+    url : of the coordinator, ``http://host:port``; raises ``JoinError`` if it is none.
     device : its id.
     token : says that it may come in; empty where none is asked for.
     scenario : hash of the scenario that the device has; empty for none.
@@ -264,7 +278,7 @@ class DeviceClient:
         self.device = device
         self.link = link
         self._http = http
-        self._url = url.rstrip("/") + "/v1/join"
+        self._url = join_url(url)
         self._token = token
         self._scenario = scenario
         self._listener = listener

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,10 +21,22 @@ from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime
 from coordinator.service.hooks import NobodyWatches
 from coordinator.service.local_devices import LocalDevices
+from coordinator.service.local_work import DeviceWork
 from edge.message_kinds import AnyMessage
 from edge.messages import Accept, Model
 from edge.secagg_messages import MaskedInput
-from edge.session_frames import PROTOCOL, Goodbye, Hello, Ping, Pong, SessionFrame, Welcome, pack, unpack
+from edge.session_frames import (
+    PROTOCOL,
+    Goodbye,
+    Hello,
+    Note,
+    Ping,
+    Pong,
+    SessionFrame,
+    Welcome,
+    pack,
+    unpack,
+)
 from edge.vocabulary import Direction, Reason
 
 MASKED = "secure_aggregation: {mode: secagg-plus, clip: 1}\n"
@@ -278,7 +291,8 @@ def test_one_that_answers_stays(tmp_path: Path) -> None:
             await stranger.say(Pong(ping.number))
 
     watcher = with_strangers(tmp_path, tell, sockets="heartbeat: 0.05 s, idle_timeout: 0.1 s")
-    assert (watcher.joins, watcher.resumes, watcher.leaves) == (1, 0, [])
+    assert (watcher.joins, watcher.resumes) == (1, 0)
+    assert [why for _, _, why in watcher.leaves] == ["the run was stopped"]
 
 
 def test_hello_in_time_or_not_at_all(tmp_path: Path) -> None:
@@ -365,3 +379,57 @@ def test_an_oversize_message_is_refused_by_its_header(tmp_path: Path) -> None:
 
     watcher = with_strangers(tmp_path, tell)
     assert watcher.joins == 1
+
+
+# -- time ------------------------------------------------------------------------------------------------
+
+
+def test_a_long_computation_is_not_death(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = DeviceWork.update
+
+    def slow(work: DeviceWork, model: Model) -> Any:
+        time.sleep(0.4)  # what computes holds a thread, not the loop
+        return update(work, model)
+
+    monkeypatch.setattr(DeviceWork, "update", slow)
+    text = SMALL.replace("cohort: 6", "cohort: 2").replace("count: 3", "count: 1")
+    sockets = "keep_alive: true, sockets: {heartbeat: 0.05 s, idle_timeout: 0.2 s, computing_timeout: 0.2 s}"
+    loaded = loaded_text(tmp_path, text.replace("keep_alive: true", sockets))
+    watcher = Watcher()
+    outcome = run_watched(loaded, tmp_path / "run", Fleet(), watcher)
+    assert (watcher.joins, watcher.breaks) == (12, 0)
+    for row in rows_of(outcome, "device_rounds"):
+        assert row["outcome"] == "completed"
+        assert row["compute_s"] > 0.4
+
+
+def test_a_silent_device_that_computes_is_given_more_time(tmp_path: Path) -> None:
+    silences: list[float] = []
+
+    async def tell(connect: Any) -> None:
+        for note in ((), (Note(1, 2, -1.0),)):
+            stranger = await connect()
+            await stranger.join(3 + len(note))
+            for frame in note:
+                await stranger.say(frame)
+            start_s = time.monotonic()
+            while await stranger.hear() is not aiohttp.WSMsgType.CLOSE:
+                pass
+            silences.append(time.monotonic() - start_s)
+
+    with_strangers(tmp_path, tell, sockets="heartbeat: 0.05 s, idle_timeout: 0.1 s, computing_timeout: 0.6 s")
+    assert 0.1 <= silences[0] < 0.6 <= silences[1]
+
+
+def test_a_connection_has_a_longest_life_and_the_session_goes_on(tmp_path: Path) -> None:
+    async def tell(connect: Any) -> None:
+        first = await connect()
+        welcome = await first.join(3)
+        assert await first.hear() is aiohttp.WSMsgType.CLOSE
+        second = await connect()
+        again = await second.join(3, welcome.session)
+        assert isinstance(again, Welcome)
+        assert again.session == welcome.session
+
+    watcher = with_strangers(tmp_path, tell, sockets="total_timeout: 0.1 s")
+    assert (watcher.joins, watcher.resumes) == (1, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.transport.shaping import Lane
+from edge.transport.shaping import Lane, LinkShape, ShapedLink
 from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, data_time, small_round_trip
 
 RATE_BPS, RTT_S = 2e6, 0.1
@@ -44,3 +44,12 @@ def test_after_a_pause_the_window_is_small_again() -> None:
     late_s = lane.carry(100_000, 1000.0) - 1000.0
     assert soon_s < late_s
     assert late_s == pytest.approx(first_s)
+
+
+def test_an_idle_radio_is_promoted_once_for_both_directions() -> None:
+    plain = Lane(RATE_BPS, RTT_S).carry(1000, 0.0)
+    link = ShapedLink(LinkShape(RATE_BPS, RATE_BPS, RTT_S, promotion_s=2.0, tail_s=10.0))
+    first_s = link.down.carry(1000, 0.0)
+    assert first_s == pytest.approx(2.0 + plain)
+    assert link.up.carry(1000, first_s + 9.0) == pytest.approx(first_s + 9.0 + plain)
+    assert link.up.carry(1000, 100.0) == pytest.approx(102.0 + plain)
