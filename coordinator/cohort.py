@@ -281,6 +281,9 @@ class SimulatedCohort:
         self._open = int(np.count_nonzero(arrives)) + 1
         self.arrives = arrives
         self._foresee(self.ids[arrives & self.plan.computes].tolist())
+        if simulation.witness is not None:
+            invited = self.ids[arrives].tolist()
+            simulation.witness.invited(self.round_number, invited, invitation.frame_bytes, now_s)
         for slot in np.flatnonzero(plain).tolist():
             device = SimulatedDevice(self, self.devices[slot], slot)
             self._keep(device)

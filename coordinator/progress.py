@@ -81,6 +81,33 @@ class RunObserver(Protocol):
         ...
 
 
+class Observers:
+    """Tells several observers, in their order."""
+
+    def __init__(self, *observers: RunObserver) -> None:
+        self._observers = observers
+
+    def on_start(self, name: str, rounds: int | None) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            observer.on_start(name, rounds)
+
+    def on_round(self, summary: RoundSummary) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            observer.on_round(summary)
+
+    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            observer.on_evaluation(round_number, values)
+
+    def on_end(self, status: str) -> None:
+        """Pass it on."""
+        for observer in self._observers:
+            observer.on_end(status)
+
+
 def _loss(loss: float) -> str:
     return "–" if math.isnan(loss) else f"{loss:.5g}"
 

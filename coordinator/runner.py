@@ -95,6 +95,24 @@ def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver)
     return run_assembled(loaded, assemble(loaded), target=target, observer=observer)
 
 
+class RunFeed(Protocol):
+    """Is given what a run writes, while it does; nothing it does changes the run."""
+
+    def on_begin(
+        self, loaded: LoadedScenario, clock: Literal["virtual", "real"], baseline: TableMetricSource | None
+    ) -> None:
+        """Take note of the scenario, and of the metrics of its baseline where it has one."""
+
+    def on_batch(self, table: str, batch: Any) -> None:
+        """Take a ``pyarrow.RecordBatch`` that has been written to a table."""
+
+    def on_verdicts(self, verdicts: Verdicts, reason: str | None) -> None:
+        """Take the verdicts of a run that is over, and why it ended before its last round, if it did.
+
+        They are those of its baseline, if that ended it, and none of a run that was interrupted.
+        """
+
+
 class Conductor(Protocol):
     """Takes a training through its rounds, on one clock or the other."""
 
@@ -106,15 +124,23 @@ class Conductor(Protocol):
         """Train until a reason to stop, and return it."""
 
 
-class _VirtualTime:
-    """Conducts simulated runs."""
+@dataclass(slots=True)
+class VirtualTime:
+    """Conducts simulated runs.
 
+    Attributes
+    ----------
+    witness : sees what happens, beside the run; None for nobody.
+    """
+
+    witness: Witness | None = None
     clock: Literal["virtual", "real"] = "virtual"
     unseen: Collection[str] = ()
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
+        """Train on the virtual clock until a reason to stop, and return it."""
         with quiet_collector(), _executor(loaded.scenario.compute.workers) as executor:
-            return simulate(loaded, assembly, training, executor)
+            return simulate(loaded, assembly, training, executor, self.witness)
 
 
 def run_assembled(
@@ -124,12 +150,13 @@ def run_assembled(
     target: Path,
     observer: RunObserver,
     conductor: Conductor | None = None,
+    feed: RunFeed | None = None,
 ) -> RunOutcome:
     """Run a scenario whose data, method and fleet have been assembled; see :func:`run_scenario`.
 
-    ``conductor`` takes it through its rounds; without one it is simulated.
+    ``conductor`` takes it through its rounds; without one it is simulated. ``feed`` is given what is written.
     """
-    conduct = _VirtualTime() if conductor is None else conductor
+    conduct = VirtualTime() if conductor is None else conductor
     scenario = loaded.scenario
     unseen = tuple(one for one in scenario.thresholds if one.metric in conduct.unseen)
     seen = tuple(one for one in scenario.thresholds if one.metric not in conduct.unseen)
@@ -164,6 +191,9 @@ def run_assembled(
                     prepared_s = time.perf_counter()
                 watch = ThresholdWatch(seen, baseline)
                 writer.watch = watch.take
+                if feed is not None:
+                    feed.on_begin(loaded, conduct.clock, baseline)
+                    writer.watch = _both(watch.take, feed.on_batch)
                 observer.on_start(loaded.name, scenario.round_count)
                 buffered = isinstance(scenario.rounds.pacing, Buffered)
                 kind = BufferedTraining if buffered else Training
@@ -194,6 +224,8 @@ def run_assembled(
         if status == "finished":
             verdicts = _judged(evaluate(seen, TableMetricSource(tables), baseline), watch)
             directory.write_json(VERDICTS, {"thresholds": verdict_records(verdicts)})
+        if feed is not None:
+            feed.on_verdicts(of_baseline if training is None else verdicts, reason)
         measured = {
             "assemble_s": assembly.wall_s,
             "run_s": trained_s - prepared_s,
@@ -238,6 +270,16 @@ def _run_baseline(calm: LoadedScenario, target: Path, observer: RunObserver) -> 
     if outcome.exit_code is not ExitCode.HELD:
         raise BaselineMissedError(outcome.verdicts)
     return outcome.verdicts
+
+
+def _both(
+    first: Callable[[str, Any], None], second: Callable[[str, Any], None]
+) -> Callable[[str, Any], None]:
+    def take(table: str, batch: Any) -> None:
+        first(table, batch)
+        second(table, batch)
+
+    return take
 
 
 def _why(stop: StopReason, watch: ThresholdWatch) -> str:

@@ -1,4 +1,4 @@
-"""The thresholds that end a run, watched while it goes on.
+"""Thresholds watched while a run goes on, among them those that end it.
 
 Each keeps its observations in the form that its aggregates need, so a round costs what the round itself
 observed: nothing that has been written is read again.
@@ -22,7 +22,7 @@ from coordinator.scenario.threshold_evaluation import (
     judge,
     percentile,
 )
-from coordinator.scenario.thresholds import Abort, Threshold, percentile_of
+from coordinator.scenario.thresholds import Threshold, percentile_of
 
 _UNREAD: Final = "events"
 """No metric is read from this table, the largest of all."""
@@ -86,12 +86,17 @@ class RunningFigures:
         raise ValueError(f"unknown aggregation {aggregation!r}")
 
 
-class _Watched:
-    """A threshold, when it may end the run, and what has been observed of its metric."""
+class WatchedThreshold:
+    """A threshold, and what has been observed of its metric so far.
 
-    def __init__(self, threshold: Threshold, abort: Abort, baseline: MetricSource | None) -> None:
+    Parameters
+    ----------
+    threshold : the promise.
+    baseline : the metrics of the run without faults, where there is one.
+    """
+
+    def __init__(self, threshold: Threshold, baseline: MetricSource | None) -> None:
         self.threshold = threshold
-        self.abort = abort
         self.baseline = baseline_figure(threshold, baseline)
         asked = (threshold.aggregation, threshold.limit.relative_to)
         self.figures = RunningFigures(percentiles=any(_is_percentile(name) for name in asked))
@@ -99,12 +104,40 @@ class _Watched:
         """Observations at the last verdict; without new ones it stays what it was."""
 
     def verdict(self) -> ThresholdResult:
+        """Return the verdict on what has been observed so far."""
         self.judged = self.figures.size
         return judge(self.threshold, self.figures.size, self.figures.figure, self.baseline)
 
 
 def _is_percentile(name: str | None) -> bool:
     return name not in (None, "baseline") and percentile_of(str(name)) is not None
+
+
+class WatchedThresholds:
+    """Thresholds, and what has been observed of their metrics so far.
+
+    Parameters
+    ----------
+    thresholds : promises.
+    baseline : the metrics of the run without faults, where there is one.
+
+    Attributes
+    ----------
+    each : in the order of ``thresholds``.
+    """
+
+    def __init__(self, thresholds: Iterable[Threshold], baseline: MetricSource | None) -> None:
+        self.each = [WatchedThreshold(threshold, baseline) for threshold in thresholds]
+
+    def take(self, table: str, batch: Any) -> None:
+        """Take note of a ``pyarrow.RecordBatch`` that has been written to a table of the run."""
+        if not self.each or table == _UNREAD:
+            return
+        source = TableMetricSource(_OneBatch(table, batch))
+        for watched in self.each:
+            threshold = watched.threshold
+            values = source.values(threshold.metric, dict(threshold.tags))
+            watched.figures.add(counted(threshold, values))
 
 
 class ThresholdWatch:
@@ -121,22 +154,12 @@ class ThresholdWatch:
     """
 
     def __init__(self, thresholds: Iterable[Threshold], baseline: MetricSource | None) -> None:
-        self._watched = [
-            _Watched(threshold, threshold.abort, baseline)
-            for threshold in thresholds
-            if threshold.abort is not None
-        ]
+        self._watched = WatchedThresholds((one for one in thresholds if one.abort is not None), baseline)
         self.ended_by: ThresholdResult | None = None
 
     def take(self, table: str, batch: Any) -> None:
         """Take note of a ``pyarrow.RecordBatch`` that has been written to a table of the run."""
-        if not self._watched or table == _UNREAD:
-            return
-        source = TableMetricSource(_OneBatch(table, batch))
-        for watched in self._watched:
-            threshold = watched.threshold
-            values = source.values(threshold.metric, dict(threshold.tags))
-            watched.figures.add(counted(threshold, values))
+        self._watched.take(table, batch)
 
     def missed(self, rounds: int, now_s: float) -> ThresholdResult | None:
         """Return the first verdict that ends the run, or None.
@@ -149,8 +172,10 @@ class ThresholdWatch:
         A round is observed once the last of its devices is done. A metric that has not been observed yet ends
         nothing: whether it ever is, the end of the run will say.
         """
-        for watched in self._watched:
-            early = rounds < watched.abort.after_rounds or now_s < watched.abort.after_s
+        for watched in self._watched.each:
+            abort = watched.threshold.abort
+            assert abort is not None
+            early = rounds < abort.after_rounds or now_s < abort.after_s
             if early or watched.figures.size == watched.judged:
                 continue
             verdict = watched.verdict()

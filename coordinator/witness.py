@@ -29,6 +29,9 @@ class Witness(Protocol):
     def begins(self, simulation: Simulation) -> None:
         """Take note of what the rounds share, before the first of them."""
 
+    def invited(self, round_number: int, devices: list[int], frame_bytes: int, now_s: float) -> None:
+        """Take note of whom an invitation of ``frame_bytes`` reaches; most of them are not told by `sent`."""
+
     def sent(self, delivery: Delivery) -> None:
         """Take note of a frame that was put on a link."""
 

@@ -46,6 +46,11 @@ SANS_IO = (
     "coordinator/secagg/server.py",
     "edge/homomorphic/participant.py",
     "coordinator/homomorphic/server.py",
+    "coordinator/service/dashboard/live_state.py",
+    "coordinator/service/dashboard/at_work.py",
+    "coordinator/service/dashboard/session_figures.py",
+    "coordinator/service/dashboard/table_figures.py",
+    "coordinator/service/dashboard/happenings.py",
 )
 """State machines and encodings: bytes and times are handed to them."""
 

@@ -23,9 +23,10 @@ PROVIDED_BY = {
     "pydantic_core": "pydantic",
     "markupsafe": "jinja2",
     "dp_accounting": "dp-accounting",
+    "prometheus_client": "prometheus-client",
 }
 """The distribution to depend on, where it is not called like what is imported."""
-OPTIONAL = ("dp", "export")
+OPTIONAL = ("dp", "export", "service")
 """Extras whose packages are imported by the product, inside the functions that need them."""
 
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

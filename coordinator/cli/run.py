@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,17 @@ out_option = click.option(
     show_default=True,
     help="'real' runs the coordinator and all devices of the fleet here, with real sockets between them.",
 )
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Show the run on a page that this command serves, as it goes on and after it.",
+)
+@click.option(
+    "--watch-port",
+    type=click.IntRange(0, 65535),
+    help="Port of that page on this host; by default the system chooses.",
+)
+@click.option("--watch-exit", is_flag=True, help="End with the run; by default the page stays until Ctrl-C.")
 @click.option("--quiet", is_flag=True, help="Print only the run directory, and the thresholds it missed.")
 @click.option("--plain", is_flag=True, help="Show progress as lines even in a terminal.")
 @click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
@@ -61,6 +73,9 @@ def run(
     seed: int | None,
     out: Path | None,
     clock: str,
+    watch: bool,
+    watch_port: int | None,
+    watch_exit: bool,
     quiet: bool,
     plain: bool,
     details: bool,
@@ -72,7 +87,12 @@ def run(
     Progress goes to standard error; the summary, the verdicts and the path of the run directory go to
     standard output. Ctrl-C ends the run in order: what was finished by then stays readable. A section 'sweep'
     is left alone: the scenario is run as it is written.
+
+    With --watch a browser on this host can look on, at the address that is printed first. When the run has
+    ended the page stays until Ctrl-C; the exit code is that of the run. --watch-exit ends it with the run.
     """
+    if not watch and (watch_exit or watch_port is not None):
+        raise click.UsageError("--watch-port and --watch-exit say how to watch; add --watch")
     if quiet and plain:
         raise click.UsageError("--quiet shows no progress and --plain says how to show it; leave one out")
     if quiet and details:
@@ -81,15 +101,31 @@ def run(
     loaded = load(scenario, overrides)
     target = target_of(loaded, out)
     time_is = REAL if clock == "real" else SIMULATED
-    with termination_interrupts(), progress(quiet=quiet, plain=plain, time_is=time_is) as observer:
-        if clock == "real":
-            # Not before: what every run imports, every run waits for.
-            from coordinator.service.local_run import run_here  # noqa: PLC0415
+    with termination_interrupts(), contextlib.ExitStack() as stack:
+        # Not before: what every run imports, every run waits for.
+        if watch:
+            from coordinator.cli.watching import stay, watched  # noqa: PLC0415
 
-            outcome = run_here(loaded, target=target, observer=observer)
+            live = stack.enter_context(watched(watch_port or 0))
         else:
-            outcome = run_scenario(loaded, target=target, observer=observer)
-    return deliver(loaded, outcome, quiet=quiet, details=details, json_file=json_file, junit_file=junit_file)
+            live = None
+        with progress(quiet=quiet, plain=plain, time_is=time_is) as observer:
+            if clock == "real":
+                from coordinator.service.local_run import run_here  # noqa: PLC0415
+
+                outcome = run_here(loaded, target=target, observer=observer, live=live)
+            elif live is not None:
+                from coordinator.service.dashboard.watched_run import run_watched  # noqa: PLC0415
+
+                outcome = run_watched(loaded, target=target, observer=observer, live=live)
+            else:
+                outcome = run_scenario(loaded, target=target, observer=observer)
+        code = deliver(
+            loaded, outcome, quiet=quiet, details=details, json_file=json_file, junit_file=junit_file
+        )
+        if watch and not watch_exit and outcome.status != "interrupted":
+            stay()
+    return code
 
 
 def target_of(loaded: LoadedScenario, out: Path | None) -> Path:

@@ -12,7 +12,7 @@ from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.run import deliver, out_option, progress, seed_option, target_of
 from coordinator.cli.termination import termination_interrupts
-from coordinator.progress import REAL
+from coordinator.progress import REAL, Observers
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
 
@@ -65,6 +65,9 @@ def serve(
     """
     # Not before: what every run imports, every run waits for.
     from coordinator.service.conducting import RealTime, assembled  # noqa: PLC0415
+    from coordinator.service.dashboard.live_state import LiveState  # noqa: PLC0415
+    from coordinator.service.dashboard.routes import DASHBOARD, Dashboard  # noqa: PLC0415
+    from coordinator.service.dashboard.watchers import LiveService  # noqa: PLC0415
 
     loaded = load(scenario, settings if seed is None else (*settings, f"seed={seed}"))
     with open_gate(host, **admission) as opened:
@@ -73,11 +76,26 @@ def serve(
         def listening(url: str) -> None:
             for line in opened.announcement(url):
                 click.echo(line, err=True)
+            click.echo(f"dashboard: {url}{DASHBOARD}", err=True)
 
+        live = LiveState()
         conductor = RealTime(
-            host=host, port=port, wait_for=wait_for, listening=listening, admission=opened.gate
+            host=host,
+            port=port,
+            wait_for=wait_for,
+            listening=listening,
+            admission=opened.gate,
+            observer=LiveService(live),
+            routes=Dashboard(live).add_to,
         )
         target = target_of(loaded, out)
         with termination_interrupts(), progress(quiet=quiet, plain=True, time_is=REAL) as observer:
-            outcome = run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor)
+            outcome = run_assembled(
+                loaded,
+                assembly,
+                target=target,
+                observer=Observers(observer, live),
+                conductor=conductor,
+                feed=live,
+            )
     return deliver(loaded, outcome, quiet=quiet, details=details, json_file=json_file, junit_file=junit_file)

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
 
 from coordinator.service.doors import Doors, quiet_logger
 from coordinator.service.hooks import Admission
 from coordinator.service.sessions import Sessions
 from edge.transport.websocket import CLOSING_S, SERVER_MESSAGE_BYTES
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-
-def make_app(sessions: Sessions, admission: Admission) -> web.Application:
-    """Return the application; others add their routes to it before it starts.
-
-    ``/healthz`` answers as long as the process does, ``/readyz`` as long as devices may join, ``/v1/join`` is
-    where they do.
-    """
+def guarded(admission: Admission) -> Middleware:
+    """Return what lets through only whom ``admission`` does."""
 
     @web.middleware
     async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -31,6 +25,16 @@ def make_app(sessions: Sessions, admission: Admission) -> web.Application:
             return web.Response(status=400)
         refused = admission.turned_away(request)
         return await handler(request) if refused is None else refused
+
+    return admitted
+
+
+def make_app(sessions: Sessions, admission: Admission) -> web.Application:
+    """Return the application; others add their routes to it before it starts.
+
+    ``/healthz`` answers as long as the process does, ``/readyz`` as long as devices may join, ``/v1/join`` is
+    where they do.
+    """
 
     async def healthz(request: web.Request) -> web.StreamResponse:
         return web.json_response({"status": "alive"})
@@ -51,7 +55,7 @@ def make_app(sessions: Sessions, admission: Admission) -> web.Application:
                 await socket.close()
         return socket
 
-    app = web.Application(middlewares=[admitted])
+    app = web.Application(middlewares=[guarded(admission)])
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/v1/join", join)

@@ -8,6 +8,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from aiohttp import web
+
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
 from coordinator.scenario.learning_section import method_name
@@ -68,6 +70,7 @@ class RealTime:
     listening : told the URL once devices can join.
     company : devices that this process brings along.
     admission, observer : who may come in, and who watches.
+    routes : adds what else the service answers.
     """
 
     host: str = "127.0.0.1"
@@ -77,6 +80,7 @@ class RealTime:
     company: Company = nobody
     admission: Admission = field(default_factory=local_gate)
     observer: ServiceObserver = field(default_factory=NobodyWatches)
+    routes: Callable[[web.Application], None] = lambda _app: None
     clock: Literal["virtual", "real"] = "real"
     unseen: Collection[str] = _UNSEEN
 
@@ -114,6 +118,7 @@ class RealTime:
         sessions = Sessions(offer, sockets, self.admission, self.observer, world, crash)
         world.sessions = sessions
         app = make_app(sessions, self.admission)
+        self.routes(app)
 
         async def story() -> StopReason:
             wanted = scenario.rounds.invited if self.wait_for is None else self.wait_for

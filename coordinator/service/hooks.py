@@ -70,6 +70,9 @@ class ServiceObserver(Protocol):
     ) -> None:
         """Take note of a message: one that was sent down, or one from a device and what it was judged."""
 
+    def on_handled(self, seconds: float) -> None:
+        """Take note of how long this host has worked on a message from a device."""
+
 
 class NobodyWatches:
     """The observer of a service that nobody watches."""
@@ -92,4 +95,7 @@ class NobodyWatches:
     def on_frame(
         self, round_number: int, device: int, direction: Direction, message: AnyMessage, reason: Reason
     ) -> None:
+        """Do nothing."""
+
+    def on_handled(self, seconds: float) -> None:
         """Do nothing."""

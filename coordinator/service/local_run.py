@@ -8,21 +8,29 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from coordinator.assembly import Assembly
-from coordinator.progress import RunObserver
+from coordinator.progress import Observers, RunObserver
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import Company, RealTime, assembled
+from coordinator.service.dashboard.live_state import LiveState
+from coordinator.service.dashboard.watchers import LiveService
 from coordinator.service.local_devices import LocalDevices
 
 
-def run_here(loaded: LoadedScenario, *, target: Path, observer: RunObserver) -> RunOutcome:
+def run_here(
+    loaded: LoadedScenario, *, target: Path, observer: RunObserver, live: LiveState | None = None
+) -> RunOutcome:
     """Run a scenario with all of its devices in this process, over sockets on loopback.
 
-    Parameters and errors are those of :func:`~coordinator.runner.run_scenario`.
+    ``live`` is told what happens. Other parameters and errors are those of
+    :func:`~coordinator.runner.run_scenario`.
     """
     assembly = assembled(loaded, None)
     conductor = RealTime(wait_for=assembly.fleet.n, company=along(shaped=True))
-    return run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor)
+    if live is not None:
+        conductor.observer = LiveService(live)
+        observer = Observers(observer, live)
+    return run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor, feed=live)
 
 
 def along(*, shaped: bool) -> Company:

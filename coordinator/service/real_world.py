@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -156,8 +157,10 @@ class RealWorld:
 
     def received(self, session: DeviceSession, received: Received) -> None:
         """Take a message from a device, as bytes."""
+        started_s = time.perf_counter()
         with self.loop.one_moment():
             self._receive(session, received)
+        self._observer.on_handled(time.perf_counter() - started_s)
 
     def _receive(self, session: DeviceSession, received: Received) -> None:
         cohort = self._cohort_of.get(session.device)

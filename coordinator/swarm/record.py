@@ -102,6 +102,9 @@ class Record:
         assert self._simulation is not None
         self._simulation.crashed("in the swarm", FrozenError(f"the run has not come to its end {when}"))
 
+    def invited(self, round_number: int, devices: list[int], frame_bytes: int, now_s: float) -> None:
+        """Do nothing: the tables tell of invitations."""
+
     def sent(self, delivery: Delivery) -> None:
         """Keep the frame."""
         self.deliveries.append(delivery)

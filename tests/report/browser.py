@@ -7,6 +7,7 @@ network for and whatever goes wrong in it, move the pointer, press keys, and eva
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import os
 import shutil
@@ -63,8 +64,8 @@ class Page:
             case "Log.entryAdded" if parameters["entry"]["level"] in ("error", "warning"):
                 self.problems.append(str(parameters["entry"]))
 
-    async def open(self, path: Path, *, width: int = 1280, dark: bool = False) -> None:
-        """Open a file and wait until it is loaded."""
+    async def open(self, path: Path | str, *, width: int = 1280, dark: bool = False) -> None:
+        """Open a file, or a URL, and wait until it is loaded."""
         for domain in ("Page", "Network", "Runtime", "Log"):
             await self.call(f"{domain}.enable")
         await self.call(
@@ -73,7 +74,10 @@ class Page:
         )  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
-        await self.call("Page.navigate", url=path.as_uri())
+        # The load of the empty page that was there before must not be taken for this one's.
+        await self.until("document.readyState === 'complete'")
+        self._loaded = False
+        await self.call("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         while not self._loaded:
             self._note(await self._socket.receive_json())
 
@@ -90,6 +94,16 @@ class Page:
         found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    async def until(self, expression: str) -> None:
+        """Wait until a JavaScript expression is true."""
+        while not await self.evaluate(expression):
+            await asyncio.sleep(0.05)
+
+    async def screenshot(self, path: Path) -> None:
+        """Write a picture of the whole page, as PNG."""
+        found = await self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(found["data"]))
 
     async def press(self, key: str) -> None:
         """Press and release a key."""

@@ -1,0 +1,122 @@
+"""What a browser and a collector of metrics ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Final
+
+from aiohttp import web
+
+from coordinator.service.dashboard.live_state import LiveState
+from coordinator.service.dashboard.page import dashboard_page
+from coordinator.service.metrics import MissingExtraError, exposition
+
+DASHBOARD: Final = "/dashboard"
+EVENTS: Final = "/dashboard/events"
+METRICS: Final = "/metrics"
+REFRESH_S: Final = 0.25
+"""A reader is told so often at most; what happens in between comes together."""
+HEARTBEAT_S: Final = 10.0
+"""Silence after which something is sent, so that a reader that is gone is noticed."""
+STALL_S: Final = 10.0
+"""A reader that takes nothing for so long is dropped."""
+MOST_READERS: Final = 32
+
+
+class Dashboard:
+    """The routes of the dashboard and of the metrics.
+
+    Parameters
+    ----------
+    state : what is shown.
+    stall_s : how long a reader may take nothing.
+    """
+
+    def __init__(self, state: LiveState, *, stall_s: float = STALL_S) -> None:
+        self._state = state
+        self._stall_s = stall_s
+        self.readers = 0
+        """How many there are now."""
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes to an application that has not started."""
+        app.router.add_get("/", self._root)
+        app.router.add_get(DASHBOARD, self._page)
+        app.router.add_get(EVENTS, self._events)
+        app.router.add_get(METRICS, self._metrics)
+        app.on_shutdown.append(self._closing)
+
+    async def _closing(self, _: web.Application) -> None:
+        self._state.closing()
+
+    async def _root(self, request: web.Request) -> web.StreamResponse:
+        raise web.HTTPFound(DASHBOARD + (f"?{request.query_string}" if request.query_string else ""))
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        page = dashboard_page()
+        headers = {
+            "Content-Security-Policy": page.policy,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }
+        return web.Response(text=page.html, content_type="text/html", charset="utf-8", headers=headers)
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        try:
+            body, content_type = exposition(self._state)
+        except MissingExtraError as error:
+            return web.Response(text=f"{error}\n", status=501)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        if self.readers >= MOST_READERS:
+            text = f"there are {MOST_READERS} readers already\n"
+            return web.Response(text=text, status=503, headers={"Retry-After": "10"})
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream",
+                "Cache-Control": "no-store",
+                "X-Content-Type-Options": "nosniff",
+                "X-Accel-Buffering": "no",
+            }
+        )
+        self.readers += 1
+        try:
+            await response.prepare(request)
+            await self._tell(response)
+        except TimeoutError:
+            # Whatever is still on its way to it would keep the connection open.
+            if request.transport is not None:
+                request.transport.abort()
+        except ConnectionError:
+            pass  # it has gone, which needs no answer
+        finally:
+            self.readers -= 1
+        return response
+
+    async def _tell(self, response: web.StreamResponse) -> None:
+        """Send the present state, then what changes, until nothing will change any more."""
+        loop = asyncio.get_running_loop()
+        state, since, said_s = self._state, -1, loop.time()
+        while True:
+            over = state.over
+            if state.version != since:
+                found = state.changes(since)
+                name = "state" if since < 0 else "change"
+                since, said_s = found["version"], loop.time()
+                text = json.dumps(found, separators=(",", ":"), allow_nan=False)
+                await self._send(response, f"event: {name}\ndata: {text}\n\n")
+            elif over:
+                await self._send(response, "event: over\ndata: \n\n")
+                return
+            elif loop.time() - said_s >= HEARTBEAT_S:
+                said_s = loop.time()
+                await self._send(response, ":\n\n")
+            if not over:
+                await asyncio.sleep(REFRESH_S)
+
+    async def _send(self, response: web.StreamResponse, text: str) -> None:
+        async with asyncio.timeout(self._stall_s):
+            await response.write(text.encode())
