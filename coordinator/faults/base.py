@@ -216,14 +216,13 @@ class FaultKind(Section):
     """Whether it strikes the devices of a round together, and means nothing where there are no rounds."""
     lasting: ClassVar[bool] = False
     """Whether it can begin with a stage and last for some time."""
+    elsewhere: ClassVar[str] = ""
+    """Why it cannot be pinned to stages other than those."""
 
     @property
     def momentary(self) -> bool:
         """Whether it happens once, at the time that it is given, and strikes no round that begins later."""
         return False
-
-    elsewhere: ClassVar[str] = ""
-    """Why it cannot be pinned to stages other than those."""
 
     def problems(self, fault: Fault) -> Iterator[Problem]:
         """Yield what contradicts the fault, with paths relative to it."""

@@ -271,7 +271,7 @@ def random_buffered_scenario(seed: int) -> str:
     return "\n".join(lines).replace("  count: ", "  count: 1")
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 3))])
 def test_bytes_are_conserved_among_faults(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,7 +301,7 @@ def test_a_share_of_the_devices_is_struck_though_they_are_asked_one_by_one(tmp_p
     )
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 3))])
 def test_bytes_are_conserved(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     total = 0
     for seed in range(block * 8, block * 8 + 8):

@@ -345,7 +345,7 @@ def random_shielded_scenario(seed: int) -> str:
     return text.replace("at_stage: compute", "at_stage: report")
 
 
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 3))])
 def test_bytes_are_conserved(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: Counter[str] = Counter()
     ways: Counter[str] = Counter()

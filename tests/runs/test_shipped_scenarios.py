@@ -17,24 +17,13 @@ from device_profiles.documents import parse_document
 
 NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
 QUICK = (
-    "battery_savers",
     "coordinator_crash",
-    "bank_branches",
     "fedmmf_shielded",
-    "fedmmf_synthetic",
     "flash_crowd",
     "iot_gateways",
     "on_device_inference",
-    "persistent_factors",
-    "poisoned_updates",
     "quickstart",
-    "regional_outage",
     "secagg_basic",
-    "secagg_vs_plain_vs_ckks",
-    "stragglers",
-    "subway",
-    "smart_home_iot",
-    "social_mobile",
     "uk_rural",
 )
 
