@@ -8,7 +8,7 @@ import functools
 import gc
 import multiprocessing
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from coordinator.buffered_training import BufferedTraining
 from coordinator.cohort import Simulation
 from coordinator.exit_codes import ExitCode
 from coordinator.faults.striking import FaultsOfRun
+from coordinator.fleet import Fleet
 from coordinator.host import peak_rss_bytes
 from coordinator.metrics.metric_source import TableMetricSource
 from coordinator.metrics.reader import open_run
@@ -113,12 +114,32 @@ class RunFeed(Protocol):
         """
 
 
+class Survival(Protocol):
+    """Lets a run outlive the process that it began in."""
+
+    def directory(self, target: Path, resolved: str, manifest: Mapping[str, Any]) -> RunDirectory:
+        """Return the directory of the run: a new one, or that which is gone on with."""
+
+    def writer(self, directory: Path, *, record_events: bool) -> RunWriter:
+        """Return what writes the tables into the run's directory."""
+
+    def begin(self, training: Training, fleet: Fleet, writer: RunWriter) -> None:
+        """Bring the training and the tables to where the run has come."""
+
+    def finished(self, directory: Path) -> None:
+        """Clear away what a run that has its results needs no more."""
+
+
 class Conductor(Protocol):
     """Takes a training through its rounds, on one clock or the other."""
 
     clock: Literal["virtual", "real"]
     unseen: Collection[str]
     """Metrics that are not observed, and so not judged."""
+
+    @property
+    def survival(self) -> Survival | None:
+        """What keeps the run, and goes on with it; None: a run that is cut short begins again."""
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Train until a reason to stop, and return it."""
@@ -136,6 +157,7 @@ class VirtualTime:
     witness: Witness | None = None
     clock: Literal["virtual", "real"] = "virtual"
     unseen: Collection[str] = ()
+    survival: Survival | None = None
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Train on the virtual clock until a reason to stop, and return it."""
@@ -180,9 +202,10 @@ def run_assembled(
     calm = None if scenario.baseline is None else baseline_of(loaded)
     found = None if calm is None else earlier_baseline(target, calm, assembly.data_facts)
     kept = {} if found is None else {BASELINE: found}
-    with RunDirectory.create(target, loaded.resolved, manifest, kept) as directory:
+    survival = conduct.survival
+    with _directory(survival, target, loaded.resolved, manifest, kept) as directory:
         # Before the baseline, so that a run that is killed during it can be read, too.
-        with RunWriter(directory.path, record_events=scenario.record.events == "all") as writer:
+        with _writer(survival, directory.path, record_events=scenario.record.events == "all") as writer:
             prepared_s = time.perf_counter()
             try:
                 if calm is not None:
@@ -198,8 +221,10 @@ def run_assembled(
                 buffered = isinstance(scenario.rounds.pacing, Buffered)
                 kind = BufferedTraining if buffered else Training
                 training = kind(scenario, assembly, writer, observer, watch, directory.path)
+                if survival is not None:
+                    survival.begin(training, assembly.fleet, writer)
                 stop = conduct(loaded, assembly, training)
-                status = "finished"
+                status = "interrupted" if stop is StopReason.STOPPED else "finished"
                 reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch)
             except BaselineMissedError as missed:
                 of_baseline, reason = missed.verdicts, str(missed)
@@ -250,9 +275,29 @@ def run_assembled(
         )
         measured["write_s"] = time.perf_counter() - trained_s
         path = directory.finish(status, **facts)
+        if survival is not None and status == "finished":
+            survival.finished(path)
     observer.on_end(status)
     code = ExitCode.INTERRUPTED if status == "interrupted" else exit_code((*of_baseline, *verdicts))
     return RunOutcome(status, path, verdicts, reason, code, of_baseline, unseen)
+
+
+def _directory(
+    survival: Survival | None,
+    target: Path,
+    resolved: str,
+    manifest: Mapping[str, Any],
+    kept: Mapping[str, Path],
+) -> RunDirectory:
+    if survival is None:
+        return RunDirectory.create(target, resolved, manifest, kept)
+    return survival.directory(target, resolved, manifest)
+
+
+def _writer(survival: Survival | None, directory: Path, *, record_events: bool) -> RunWriter:
+    if survival is None:
+        return RunWriter(directory, record_events=record_events)
+    return survival.writer(directory, record_events=record_events)
 
 
 def _run_baseline(calm: LoadedScenario, target: Path, observer: RunObserver) -> Verdicts:

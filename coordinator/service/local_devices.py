@@ -207,6 +207,10 @@ class _Seat:
         assert self._resident is not None, "there is a welcome before everything else"
         self._resident.happened(event)
 
+    def session_lost(self) -> None:
+        """Let the device stop what it was at: nobody waits for it any more."""
+        self.leave()
+
     def leave(self) -> None:
         """Stop the device."""
         if self._resident is not None:

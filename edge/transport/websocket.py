@@ -276,6 +276,9 @@ class Listener(Protocol):
     def welcomed(self, welcome: Welcome) -> None:
         """Take note of the coordinator's welcome, the first one and those after broken connections."""
 
+    def session_lost(self) -> None:
+        """Take note that the session is gone, with all that was under way; a new one may begin."""
+
     def happened(self, event: Event) -> None:
         """Take an event of the session."""
 
@@ -324,6 +327,8 @@ class DeviceClient:
         self._unacknowledged_bytes = unacknowledged_bytes
         self._session: Session | None = None
         self._session_token = ""
+        self._welcomed = False
+        """Whether it has ever been let in."""
         self._conversation: Conversation | None = None
         self._farewell: str | None = None
 
@@ -394,9 +399,8 @@ class DeviceClient:
         try:
             async with asyncio.timeout(self._join_s):
                 await self._greet(socket)
-            if self._farewell is not None:
+            if self._session is None:
                 return
-            assert self._session is not None
             self._conversation = Conversation(socket, self._session, self._happened, self.link)
             await self._conversation.run()
         finally:
@@ -413,9 +417,7 @@ class DeviceClient:
             raise ConnectionResetError("the connection was closed in place of a welcome")
         frame = unpack(answer.data)
         if isinstance(frame, Goodbye):
-            if session is None:
-                raise JoinError(f"device {self.device} is not let in: {frame.reason}")
-            self._farewell = frame.reason
+            self._refused(frame.reason)
             return
         if not isinstance(frame, Welcome):
             raise RemoteProtocolError("wrong-stage", f"a {type(frame).__name__} in place of a welcome")
@@ -431,12 +433,24 @@ class DeviceClient:
             )
             session = self._session = Session(limits, client=True)
             self._session_token = frame.session
+            self._welcomed = True
         elif frame.session != self._session_token:
             raise RemoteProtocolError("wrong-session", "the coordinator goes on with another session")
         self._scenario = frame.scenario
         self._listener.welcomed(frame)
         for event in session.connected(frame.received, now_s):
             self._listener.happened(event)
+
+    def _refused(self, reason: str) -> None:
+        """Take a goodbye in answer to a hello: a session that is gone may be begun anew."""
+        if self._session is not None:
+            self._listener.session_lost()
+            self._session = None
+            self._session_token = ""
+        elif self._welcomed:
+            self._farewell = reason
+        else:
+            raise JoinError(f"device {self.device} is not let in: {reason}")
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, Ended):

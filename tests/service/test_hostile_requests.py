@@ -208,6 +208,9 @@ async def device(service: Service, pin: bytes | None) -> str:
     """Join as our own client does."""
 
     class Nothing:
+        def session_lost(self) -> None:
+            raise AssertionError("the session goes on")
+
         def welcomed(self, welcome: Welcome) -> None:
             pass
 

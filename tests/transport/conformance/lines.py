@@ -178,6 +178,9 @@ class SocketLine(Line):
     def welcomed(self, welcome: Welcome) -> None:
         self._changed.set()
 
+    def session_lost(self) -> None:
+        raise AssertionError("a session that is over is not begun anew here")
+
     def happened(self, event: Event) -> None:
         if isinstance(event, Received):
             self.at_device.append(decode(event.frame))
