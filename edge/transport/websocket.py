@@ -257,11 +257,16 @@ def join_url(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How a device comes back after a broken connection: ``attempts`` in a row, with growing pauses."""
+    """How a device comes back after a broken connection: for ``patience_s`` in vain, with growing pauses.
 
-    attempts: int
+    The first pause is ``first_s``, each other ``factor`` times as long as the one before, and ``longest_s``
+    at most.
+    """
+
+    patience_s: float
     first_s: float
     factor: float
+    longest_s: float
 
 
 def _distrust(error: aiohttp.ServerFingerprintMismatch | aiohttp.ClientConnectorCertificateError) -> str:
@@ -366,7 +371,7 @@ class DeviceClient:
         ------
         JoinError : the coordinator does not let the device in, or cannot be reached any more.
         """
-        failures = 0
+        failures, failing_s, loop = 0, 0.0, asyncio.get_running_loop()
         while True:
             before = self._progress
             why = "the connection was closed at once"
@@ -379,11 +384,16 @@ class DeviceClient:
                 why = str(error) or type(error).__name__
             if self._farewell is not None:
                 return self._farewell
-            failures = failures + 1 if self._progress == before else 0
-            if failures >= self._backoff.attempts:
+            if self._progress != before:
+                failures = 0
+                continue
+            backoff = self._backoff
+            failing_s = failing_s if failures else loop.time()
+            failures += 1
+            pause_s = min(backoff.first_s * backoff.factor ** (failures - 1), backoff.longest_s)
+            if loop.time() + pause_s > failing_s + backoff.patience_s:
                 raise JoinError(f"device {self.device}: {self._url} cannot be reached: {why}")
-            if failures:
-                await asyncio.sleep(self._backoff.first_s * self._backoff.factor ** (failures - 1))
+            await asyncio.sleep(pause_s)
 
     @property
     def _progress(self) -> tuple[str, int]:

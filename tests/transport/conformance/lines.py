@@ -207,7 +207,7 @@ async def socket_line() -> AsyncIterator[SocketLine]:
             token="",
             scenario="hash",
             listener=line,
-            backoff=Backoff(3, 0.01, 1.0),
+            backoff=Backoff(0.5, 0.01, 1.0, 0.01),
             join_s=5.0,
             unacknowledged_bytes=1 << 28,
         )
