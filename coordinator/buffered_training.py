@@ -32,8 +32,9 @@ from coordinator.round_records import Ended, ended_of
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
+from coordinator.stop_reason import StopReason
 from coordinator.threshold_watch import ThresholdWatch
-from coordinator.training import StopReason, Training
+from coordinator.training import Training
 from coordinator.workload import TrainingKernel
 from coordinator.world import World
 from edge.learning.base import Aggregate

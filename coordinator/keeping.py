@@ -11,7 +11,10 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from coordinator.fleet import Fleet
+from coordinator.invitations import Invitations
 from coordinator.over_round import OverRound
+from coordinator.privacy import RunPrivacy
 from coordinator.world import RunningCohort
 from edge.learning.base import OptimizerState, State
 
@@ -65,6 +68,38 @@ class Recalled:
     stop: str | None
     memory: Memory
     lost: tuple[str, ...]
+
+
+class CoordinatorMemory:
+    """What the coordinator has learnt and spent, beside the model.
+
+    Parameters
+    ----------
+    fleet, invitations, privacy : those that learn and spend.
+    """
+
+    def __init__(self, fleet: Fleet, invitations: Invitations, privacy: RunPrivacy | None) -> None:
+        self._parts: dict[str, _Remembers] = {"fleet": fleet, "invitations": invitations}
+        if privacy is not None:
+            self._parts["privacy"] = privacy
+
+    def arrays(self) -> Memory:
+        """Return all of it."""
+        memory: dict[str, npt.NDArray[Any]] = {}
+        for name, part in self._parts.items():
+            memory |= as_part(name, part.memory())
+        return memory
+
+    def recall(self, memory: Memory) -> None:
+        """Go on with what :meth:`arrays` returned."""
+        for name, part in self._parts.items():
+            part.recall(of_part(memory, name))
+
+
+class _Remembers(Protocol):
+    def memory(self) -> Memory: ...
+
+    def recall(self, memory: Memory) -> None: ...
 
 
 def of_part(memory: Memory, part: str) -> dict[str, npt.NDArray[Any]]:

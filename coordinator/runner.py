@@ -37,9 +37,10 @@ from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
 from coordinator.scenario.thresholds import Threshold
 from coordinator.secure_plan import modes
+from coordinator.stop_reason import StopReason
 from coordinator.summary import summarise
 from coordinator.threshold_watch import ThresholdWatch
-from coordinator.training import StopReason, Training
+from coordinator.training import Training
 from coordinator.verdicts import verdict_records
 from coordinator.witness import Witness, WitnessedNetwork
 from edge import clock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import math
 import time
 from collections import deque
@@ -20,7 +19,7 @@ from coordinator.audits import audit_masks
 from coordinator.checkpoint import CHECKPOINT, Checkpoint
 from coordinator.faults.striking import strikes_of
 from coordinator.invitations import SHORTEST_WAIT_S, Invitations
-from coordinator.keeping import Keeper, Memory, Recalled, as_part, of_part
+from coordinator.keeping import CoordinatorMemory, Keeper, Recalled
 from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch
 from coordinator.metrics.facts import Evaluation, FaultStrike, Inferences
 from coordinator.metrics.writer import TableWriter
@@ -30,6 +29,7 @@ from coordinator.round_records import RoundRecords, ended_of
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
+from coordinator.stop_reason import StopReason
 from coordinator.sums.base import aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.workload import RatingWorkload
@@ -38,19 +38,6 @@ from edge.learning.base import Aggregate
 from edge.vocabulary import RoundOutcome
 
 Ids = npt.NDArray[np.int64]
-
-
-class StopReason(enum.StrEnum):
-    """Why training ended."""
-
-    LAST_ROUND = "last round"
-    TARGET = "target reached"
-    CONVERGED = "converged"
-    TIME_LIMIT = "simulated time limit"
-    NOBODY_AVAILABLE = "nobody available"
-    THRESHOLD = "threshold missed"
-    DIVERGED = "diverged: the model holds values that are not finite"
-    STOPPED = "stopped between two rounds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +90,7 @@ class Training:
         model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
         self.invitations = Invitations(scenario, assembly.fleet, assembly.workload, model_bytes)
         """Who is invited."""
+        self._memory = CoordinatorMemory(assembly.fleet, self.invitations, assembly.privacy)
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
         self._applied = 0
         crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
@@ -136,10 +124,8 @@ class Training:
         self._looked_back = recalled.looked_back
         self._evaluated_at = recalled.evaluated_at
         self._ended = None if recalled.stop is None else StopReason(recalled.stop)
-        self._fleet.recall(of_part(recalled.memory, "fleet"))
-        self.invitations.recall(of_part(recalled.memory, "invitations"))
+        self._memory.recall(recalled.memory)
         if self._privacy is not None:
-            self._privacy.recall(of_part(recalled.memory, "privacy"))
             for phase in recalled.lost:
                 # Nobody knows how far they had come.
                 self._privacy.spend(self._secure_sums[phase], completed=True)
@@ -147,14 +133,7 @@ class Training:
     def keep_in(self, keeper: Keeper) -> None:
         """Let ``keeper`` keep what must outlive this process; before :meth:`run`."""
         self._keeper = keeper
-        keeper.started(self.state, self._optimizer_state, self._memory())
-
-    def _memory(self) -> Memory:
-        """Return what has been learnt and spent, beside the model."""
-        memory = as_part("fleet", self._fleet.memory()) | as_part("invitations", self.invitations.memory())
-        if self._privacy is not None:
-            memory |= as_part("privacy", self._privacy.memory())
-        return memory
+        keeper.started(self.state, self._optimizer_state, self._memory.arrays())
 
     def stop(self) -> None:
         """Begin no other round: training ends once the one under way, if there is one, is over."""
@@ -349,7 +328,7 @@ class Training:
         self._open.add(number)
         self._cohorts[number] = cohort
         if self._keeper is not None:
-            self._keeper.began(cohort, phase, world.loop.now_s, self._memory())
+            self._keeper.began(cohort, phase, world.loop.now_s, self._memory.arrays())
         active = await world.coordinator.run_round(
             plan,
             cohort,
@@ -370,7 +349,7 @@ class Training:
         wall_s = time.perf_counter() - wall_s
         over = OverRound(cohort, active, aggregate, phase, epsilon, wall_s, self._privacy is not None)
         if self._keeper is not None:
-            self._keeper.over(over, self.state, self._optimizer_state, self._applied, self._memory())
+            self._keeper.over(over, self.state, self._optimizer_state, self._applied, self._memory.arrays())
         self._pending.append(over)
         self._write_finished()
         return stop
@@ -426,7 +405,7 @@ class Training:
             strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
         self._records.write(facts, ended, strikes)
         if self._keeper is not None:
-            self._keeper.written(cohort.round_number, self._memory())
+            self._keeper.written(cohort.round_number, self._memory.arrays())
 
     def _measure(self, number: int, stop: StopReason | None) -> _Measured:
         """Let the model run and be evaluated after a round, if it is one after which that is done."""

@@ -25,7 +25,8 @@ from coordinator.service.refusals import refuse_on_real_clock
 from coordinator.service.sessions import Sessions
 from coordinator.service.stopping import first_signal
 from coordinator.service.survival.survivor import Survivor
-from coordinator.training import StopReason, Training
+from coordinator.stop_reason import StopReason
+from coordinator.training import Training
 from edge import real_clock
 from edge.errors import RecfleetError
 from edge.real_clock import RealClockLoop
