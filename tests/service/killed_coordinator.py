@@ -51,7 +51,8 @@ MODES = {
 _LONGEST_LIFE_S = 2.5
 _LISTENING = 0.8
 """Part of the kills that wait until the coordinator listens."""
-_NEAR = 1e-2
+_NEAR = 0.1
+"""How far a model may be from that of its rounds; one round more or less would be 1."""
 _SECONDS = 60.0
 """How long anything may take that only has to happen."""
 
@@ -92,9 +93,7 @@ class Findings:
         for one in rounds:
             if one.applied is not None:
                 before = self.applied.setdefault(one.number, one.applied)
-                assert before == one.applied, (
-                    f"round {one.number} was application {before}, then {one.applied}"
-                )
+                assert before == one.applied, f"round {one.number}: application {before}, then {one.applied}"
         lost = self.applied.keys() - {one.number for one in rounds}
         assert not lost, f"the journal has lost the rounds {sorted(lost)}"
 
@@ -113,7 +112,7 @@ class Oracle:
         """Apply the rounds that are new in a journal; return how far the model there is from that.
 
         As a part of the least that any of these rounds changed, by its entry that changed most. The next
-        distance is measured from the model there: sums that round differ a little, and learning makes it more.
+        distance is measured from the model there: rounded sums differ a little, and learning adds to that.
         """
         rounds = journal.rounds()
         members: dict[int, list[int]] = {}
