@@ -28,6 +28,7 @@ from edge.session_frames import (
     pack,
     unpack,
 )
+from edge.transport.loss import TransferFailedError
 from edge.transport.shaping import ShapedLink
 
 SERVER_MESSAGE_BYTES = MESSAGE_BYTES + 1
@@ -188,7 +189,11 @@ class Conversation:
                 if self._link is None:
                     self._take(message.data)
                 else:
-                    due_s = self._link.down.carry(len(message.data), self._loop.time())
+                    try:
+                        due_s = self._link.came(message.data, self._loop.time())
+                    except TransferFailedError as error:
+                        await self._give_up(error)
+                        return
                     self._late += 1
                     self._none_late.clear()
                     self._loop.call_at(due_s, self._take_late, message.data)
@@ -230,10 +235,19 @@ class Conversation:
             elif self._link is None:
                 await self._socket.send_bytes(data)
             else:
-                due_s = self._link.up.carry(len(data), self._loop.time())
+                try:
+                    due_s = self._link.sent(data, self._loop.time())
+                except TransferFailedError as error:
+                    await self._give_up(error)
+                    return
                 await self._delayed.put((due_s, data))
                 # The bucket fills no faster than the link empties it.
                 await asyncio.sleep(self._link.up.free_s - self._loop.time())
+
+    async def _give_up(self, error: TransferFailedError) -> None:
+        """Break the connection when TCP would have given it up; nothing passes it until then."""
+        await asyncio.sleep(error.after_s)
+        self.end(str(error))
 
     async def _write_delayed(self) -> None:
         while True:
@@ -370,7 +384,7 @@ class DeviceClient:
             except (aiohttp.ServerFingerprintMismatch, aiohttp.ClientConnectorCertificateError) as error:
                 # Not the coordinator, and it will not become it: nothing was told to it.
                 raise JoinError(f"device {self.device}: {self._url}: {_distrust(error)}") from error
-            except (ConnectionError, TimeoutError, aiohttp.ClientError) as error:
+            except (ConnectionError, TimeoutError, TransferFailedError, aiohttp.ClientError) as error:
                 why = str(error) or type(error).__name__
             if self._farewell is not None:
                 return self._farewell
@@ -387,6 +401,9 @@ class DeviceClient:
 
     async def _connect(self) -> None:
         """Open a connection, greet, and converse until it ends."""
+        loop = asyncio.get_running_loop()
+        if self.link is not None:
+            await asyncio.sleep(self.link.opening_s(loop.time()))
         async with asyncio.timeout(self._join_s):
             socket = await self._http.ws_connect(
                 self._url, max_msg_size=_CLIENT_MESSAGE_BYTES, compress=0, timeout=_CLOSE
@@ -397,6 +414,8 @@ class DeviceClient:
             if self._farewell is not None:
                 return
             assert self._session is not None
+            if self.link is not None:
+                self.link.opened(loop.time())
             self._conversation = Conversation(socket, self._session, self._happened, self.link)
             await self._conversation.run()
         finally:
