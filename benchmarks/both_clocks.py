@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from coordinator.assembly import Assembly, assemble
 from coordinator.metrics.reader import open_run
-from coordinator.runner import RunOutcome, VirtualTime, run_assembled
+from coordinator.runner import VirtualTime, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import Company, RealTime
 from coordinator.service.local_run import along
 from coordinator.training import StopReason, Training
 
+SETTLING_S = 2.0
 Floats = npt.NDArray[np.float64]
 Keyed = dict[tuple[int, int, str, str], int]
 """Bytes by round, device, stage and direction."""
@@ -94,6 +95,16 @@ class LaterTraining:
 
 
 @dataclass(slots=True)
+class SettledTime(RealTime):
+    """Conducts a run over sockets, some time after all have joined: by then devices are at rest."""
+
+    def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
+        """Listen, wait for devices and for rest, and train."""
+        later: Any = LaterTraining(training, SETTLING_S)
+        return RealTime.__call__(self, loaded, assembly, later)
+
+
+@dataclass(slots=True)
 class LaterTime(VirtualTime):
     """Conducts a simulation whose first round begins ``start_s`` after its time zero."""
 
@@ -114,11 +125,11 @@ class Clocked:
     payload, framing : bytes of each kind.
     """
 
-    def __init__(self, outcome: RunOutcome) -> None:
-        if outcome.status != "finished":
-            raise SystemExit(f"a run ended as {outcome.status}: {outcome.reason}")
-        self._directory = outcome.directory
-        run = open_run(outcome.directory)
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        run = open_run(directory)
+        if run.manifest["status"] != "finished":
+            raise SystemExit(f"a run ended as {run.manifest['status']}")
         table = run.read("device_rounds")
         self.rows = {name: np.array(table[name].to_pylist()) for name in ("round", "device", "outcome")}
         for name in table.column_names:
@@ -163,9 +174,9 @@ class Clocked:
 def over_sockets(loaded: LoadedScenario, target: Path) -> tuple[Clocked, Host]:
     """Run a scenario with all of its devices over sockets on loopback, with shaped links."""
     assembly, host = assemble(loaded), Host()
-    conductor = RealTime(wait_for=assembly.fleet.n, company=host.watched(along(shaped=True)))
+    conductor = SettledTime(wait_for=assembly.fleet.n, company=host.watched(along(shaped=True)))
     outcome = run_assembled(loaded, assembly, target=target, observer=Quiet(), conductor=conductor)
-    return Clocked(outcome), host
+    return Clocked(outcome.directory), host
 
 
 def simulated(loaded: LoadedScenario, target: Path, start_s: float) -> Clocked:
@@ -174,7 +185,8 @@ def simulated(loaded: LoadedScenario, target: Path, start_s: float) -> Clocked:
     # Devices over sockets have joined before the first round.
     assembly.fleet.connected[:] = True
     conductor = LaterTime(start_s=start_s)
-    return Clocked(run_assembled(loaded, assembly, target=target, observer=Quiet(), conductor=conductor))
+    outcome = run_assembled(loaded, assembly, target=target, observer=Quiet(), conductor=conductor)
+    return Clocked(outcome.directory)
 
 
 def both(folder: Path, loaded: LoadedScenario, name: str) -> tuple[Clocked, Clocked, Host]:

@@ -1,11 +1,13 @@
 """How near a run over real sockets comes to its simulation: the same scenario on both clocks, side by side.
 
-    python benchmarks/fidelity.py                       both fleets, about seven minutes
+    python benchmarks/fidelity.py                       everything, about eight minutes
     python benchmarks/fidelity.py --fleet still --rounds 3
     python benchmarks/fidelity.py --excess 10 25 50 100 what the host adds, by devices a round
 
 chance   phones on the networks of global_android_2024: jitter, losses, rates that change, radios that sleep
 still    the same phones on one network without any of that, so slow that this host does not hold them up
+emulated twenty devices in a network namespace of their own, over kernel TCP on an emulated link; skipped
+         where there is no root or no /dev/net/tun
 
 Devices are real sessions over loopback with shaped links (`recfleet run --clock real`), 200 of them, 100 a
 round, with secure aggregation (secagg-plus). The simulation begins as many seconds after its time zero as the
@@ -16,6 +18,8 @@ Printed are the payload bytes of every device, round and stage (equal, or the ex
 framing adds, cohorts, the greatest difference of the final models, quantiles of the device latency (from the
 invitation to the masked input) of those who completed, and the seconds of every stage. A round with secure
 aggregation waits for its slowest device at every stage, so latencies are near the worst of a hundred draws.
+Stages are seen by the coordinator: over sockets a transfer down ends with its acknowledgement, half a round
+trip later than simulated, and one up begins when its first piece arrives. Latencies do not depend on that.
 
 All devices share this host. What its loop is late is in the latencies, and printed. `--excess` prints how
 much later than simulated devices are, by how many take part in a round.
@@ -30,6 +34,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+import emulated_link
 import numpy as np
 from both_clocks import Clocked, Floats, Host, Keyed, both
 
@@ -42,9 +47,9 @@ TARGET = 0.10
 PROFILES = """
 networks:
   still_wire:
-    down: 200 kbit/s
-    up: 100 kbit/s
-    rtt: 400 ms
+    down: 60 kbit/s
+    up: 30 kbit/s
+    rtt: 600 ms
     jitter: 0 ms
     loss: 0%
     rate_sigma: 0
@@ -180,16 +185,38 @@ def show_host(host: Host) -> None:
 def compare(folder: Path, fleet: str, arguments: argparse.Namespace) -> bool:
     """Run one fleet on both clocks and print what came of it; return whether the bytes are equal."""
     devices, rounds, cohort = arguments.devices, arguments.rounds, arguments.cohort
-    print(f"\n== {fleet}: {devices} devices, {rounds} rounds of {cohort}, secagg-plus", flush=True)
+    print(f"\n== {fleet}: {devices} devices, {rounds} rounds of {cohort}", flush=True)
     loaded = scenario(folder, fleet, devices, rounds, cohort, arguments.seed)
     began_s = time.perf_counter()
     real, virtual, host = both(folder, loaded, fleet)
+    equal = show(real, virtual)
+    show_host(host)
+    print(f"took {time.perf_counter() - began_s:.0f} s")
+    return equal
+
+
+def compare_emulated(folder: Path) -> bool:
+    """Run over an emulated link where that can be had; return whether the bytes are equal."""
+    print("\n== emulated: kernel TCP between network namespaces")
+    reason = emulated_link.missing()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        return True
+    link = f"{emulated_link.DOWN_BPS / 1e6:g}/{emulated_link.UP_BPS / 1e6:g} Mbit/s"
+    print(
+        f"{emulated_link.DEVICES} devices, {emulated_link.ROUNDS} rounds of {emulated_link.COHORT}, "
+        f"one link of {link} and {1e3 * emulated_link.RTT_S:g} ms for all",
+        flush=True,
+    )
+    return show(*emulated_link.run(folder))
+
+
+def show(real: Clocked, virtual: Clocked) -> bool:
+    """Print what came of both runs; return whether the bytes are equal."""
     equal = show_bytes(real, virtual)
     show_models(real, virtual)
     near = show_latencies(real, virtual)
-    show_host(host)
     print(f"p50 and p95 of the device latency within {TARGET:.0%}: {'yes' if near else 'NO'}")
-    print(f"took {time.perf_counter() - began_s:.0f} s")
     return equal
 
 
@@ -209,14 +236,14 @@ def excess(folder: Path, fleet: str, arguments: argparse.Namespace) -> None:
 def main() -> int:
     """Compare the clocks; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--fleet", choices=FLEETS, help="one of the fleets; both by default")
+    parser.add_argument("--fleet", choices=[*FLEETS, "emulated"], help="one of them; all by default")
     parser.add_argument("--devices", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--cohort", type=int, default=100, help="devices a round")
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--excess", type=int, nargs="+", metavar="COHORT", help="cohorts to compare")
     arguments = parser.parse_args()
-    fleets = list(FLEETS) if arguments.fleet is None else [arguments.fleet]
+    fleets = [fleet for fleet in FLEETS if arguments.fleet in (None, fleet)]
     equal = True
     with tempfile.TemporaryDirectory() as folder:
         for fleet in fleets:
@@ -224,6 +251,8 @@ def main() -> int:
                 excess(Path(folder), fleet, arguments)
             else:
                 equal &= compare(Path(folder), fleet, arguments)
+        if arguments.fleet in (None, "emulated") and not arguments.excess:
+            equal &= compare_emulated(Path(folder))
     return 0 if equal else 1
 
 
