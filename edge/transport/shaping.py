@@ -13,18 +13,22 @@ What a device sends and receives takes as long as on the simulated link, by the 
 A message is followed whole from its first piece on; its pieces leave evenly over its time, and its last one
 carries the jitter. What comes later arrives later: one connection delivers in order. Where TCP would give the
 connection up, ``TransferFailedError`` says after how long; it is for the caller to break it.
+
+A host that many devices share is late now and then. What a device sends is put on its link at the device's
+own time, :attr:`ShapedLink.moment_s`, so the host's lateness shows only as far as the link cannot make it up.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edge.codec import round_of_head
 from edge.rng import hashed_bits_scalar
-from edge.session_frames import Piece, unpack
+from edge.session_frames import Ack, Note, Piece, Pong, SessionFrame, unpack
 from edge.transport.frame_draws import HANDSHAKE, LOSS, REPEATED, frame_draws, frame_jitter
 from edge.transport.loss import (
     Congestion,
@@ -209,12 +213,15 @@ class ShapedLink:
         "_conditions",
         "_device_key",
         "_messages",
+        "_promised",
         "_repeats",
         "_round_key",
         "_round_number",
         "_sequence",
         "_shape",
+        "_unfinished",
         "down",
+        "moment_s",
         "up",
     )
 
@@ -232,7 +239,13 @@ class ShapedLink:
         self._repeats = 0
         """Messages that were sent again, and connections that were opened again, in this round."""
         self._sequence = {Direction.DOWN: 0, Direction.UP: 0}
-        """The highest sequence number of a piece that has begun its way."""
+        """The highest sequence number that has begun its way."""
+        self._unfinished = {Direction.DOWN: False, Direction.UP: False}
+        """Whether the last piece of a message that has begun its way has not."""
+        self._promised: deque[float] = deque()
+        """When the device has sent what has not left yet, a time for every message and note."""
+        self.moment_s = math.inf
+        """The device's own time at what it does now, absolute seconds: what came last was due then."""
 
     def came(self, data: bytes, now_s: float) -> float:
         """Take a session frame that the coordinator has sent; return when it is to arrive.
@@ -242,29 +255,48 @@ class ShapedLink:
         CodecError : it is none.
         TransferFailedError : TCP gives the connection up.
         """
-        return self._pass(Direction.DOWN, self.down, data, now_s)
+        return self._pass(Direction.DOWN, unpack(data), len(data), now_s)
+
+    def promise(self) -> None:
+        """Take note that the device sends a message or a note at its own time."""
+        self._promised.append(self.moment_s)
 
     def sent(self, data: bytes, now_s: float) -> float:
         """Take a session frame for the coordinator; return when it is to arrive there.
 
         Raises ``TransferFailedError`` if TCP gives the connection up.
         """
-        return self._pass(Direction.UP, self.up, data, now_s)
-
-    def _pass(self, direction: Direction, lane: Lane, data: bytes, now_s: float) -> float:
         frame = unpack(data)
+        if isinstance(frame, Piece | Note):
+            begins = not self.up.in_message and not self._repeated(Direction.UP, frame)
+            if begins and self._promised:
+                now_s = min(now_s, self._promised.popleft())
+        elif isinstance(frame, Ack | Pong):
+            now_s = min(now_s, self.moment_s)
+        return self._pass(Direction.UP, frame, len(data), now_s)
+
+    def _pass(self, direction: Direction, frame: SessionFrame, size: int, now_s: float) -> float:
+        lane = self.up if direction is Direction.UP else self.down
+        if isinstance(frame, Note):
+            self._sequence[direction] = max(self._sequence[direction], frame.sequence)
         if not isinstance(frame, Piece):
-            return lane.carry(len(data), now_s)
+            return lane.carry(size, now_s)
         if not lane.in_message:
-            number = self._number(frame, repeated=frame.sequence <= self._sequence[direction])
+            number = self._number(frame, repeated=self._repeated(direction, frame))
             lane.begin(
-                len(data) + frame.left,
+                size + frame.left,
                 now_s,
                 frame_draws(self._round_key, number, LOSS),
                 frame_jitter(self._round_key, number, self._shape.jitter_s),
             )
         self._sequence[direction] = max(self._sequence[direction], frame.sequence)
+        self._unfinished[direction] = frame.left > 0
         return lane.piece(frame.left)
+
+    def _repeated(self, direction: Direction, frame: Piece | Note) -> bool:
+        """Return whether this, or the message that it is in, has begun its way on another connection."""
+        unfinished = isinstance(frame, Piece) and self._unfinished[direction]
+        return unfinished or frame.sequence <= self._sequence[direction]
 
     def _number(self, first: Piece, *, repeated: bool) -> int:
         """Return the number of the message that begins; those that follow keep theirs if it is repeated."""

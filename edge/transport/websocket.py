@@ -196,7 +196,7 @@ class Conversation:
                         return
                     self._late += 1
                     self._none_late.clear()
-                    self._loop.call_at(due_s, self._take_late, message.data)
+                    self._loop.call_at(due_s, self._take_late, message.data, due_s)
             elif message.type is aiohttp.WSMsgType.TEXT:
                 raise CodecError("garbage", "a text message; frames are binary")
             else:
@@ -213,7 +213,9 @@ class Conversation:
         if self._session.waiting:
             self._wake.set()
 
-    def _take_late(self, data: bytes) -> None:
+    def _take_late(self, data: bytes, due_s: float) -> None:
+        assert self._link is not None
+        self._link.moment_s = due_s
         self._late -= 1
         if not self._late:
             self._none_late.set()
@@ -346,10 +348,22 @@ class DeviceClient:
         """Whether there is a connection now."""
         return self._conversation is not None
 
+    @property
+    def moment_s(self) -> float | None:
+        """The device's own time on a shaped link, absolute seconds; None: it has none but the host's."""
+        return None if self.link is None else self.link.moment_s
+
+    def tell_time(self, when_s: float) -> None:
+        """Say when, by the device's own time, it does what comes next."""
+        assert self.link is not None, "only a shaped device has a time of its own"
+        self.link.moment_s = when_s
+
     def send(self, frame: bytes) -> Sent:
         """Queue a message for the coordinator; it survives broken connections."""
         assert self._session is not None, "nothing can be sent before the welcome"
         sent = self._session.send(frame)
+        if self.link is not None:
+            self.link.promise()
         self._go_on()
         return sent
 
@@ -357,6 +371,8 @@ class DeviceClient:
         """Say that a computation for a stage begins, or how long it took."""
         assert self._session is not None, "nothing can be sent before the welcome"
         self._session.note(stage, seconds)
+        if self.link is not None:
+            self.link.promise()
         self._go_on()
 
     def _go_on(self) -> None:

@@ -12,7 +12,7 @@ from edge.codec import encode
 from edge.errors import CodecError
 from edge.messages import Accept, Model
 from edge.rng import hashed_bits_scalar, stream_key
-from edge.session_frames import PIECE_BYTES, Ack, Piece, pack
+from edge.session_frames import PIECE_BYTES, Ack, Note, Piece, pack
 from edge.transport.cohort import CohortLinks, Frame, LinkSpecs
 from edge.transport.conditions import LinkConditions
 from edge.transport.link import Conditions
@@ -267,6 +267,50 @@ def test_the_rest_of_a_message_may_be_sent_again() -> None:
     size = len(frames[2]) + len(message) - 3 * PIECE_BYTES
     assert arrivals[-1] == pytest.approx(50.0 + data_time(size, RATE_BPS, RTT_S)[0] + LATE_S)
     assert arrivals == sorted(set(arrivals))
+
+
+# -- the device's own time -------------------------------------------------------------------------------
+
+
+def test_a_late_host_does_not_make_the_device_late() -> None:
+    on_time, late = shaped(JITTERY), shaped(JITTERY)
+    (data,) = pieces(accept())
+    ack = pack(Ack(1))
+    expected = on_time.sent(ack, 10.0), on_time.sent(data, 10.2)
+    late.moment_s = 10.0
+    ack_s = late.sent(ack, 10.4)
+    late.moment_s = 10.2
+    late.promise()
+    late.moment_s = 77.0
+    assert (ack_s, late.sent(data, 10.4)) == expected
+
+
+def test_what_the_device_sends_sooner_than_promised_leaves_at_once() -> None:
+    link = shaped()
+    link.moment_s = 50.0
+    link.promise()
+    (data,) = pieces(accept())
+    assert link.sent(data, 10.0) == shaped().sent(data, 10.0)
+
+
+def test_messages_and_notes_leave_at_the_times_that_they_were_promised_for() -> None:
+    link = shaped()
+    message = model(150_000)
+    for moment_s in (10.0, 20.0, 30.0):
+        link.moment_s = moment_s
+        link.promise()
+    note_s = link.sent(pack(Note(1, 2, 0.5)), 90.0)
+    assert 10.0 < note_s < 11.0
+    arrivals = [link.sent(frame, 90.0) for frame in pieces(message, 2)[:2]]
+    link.opened(90.0)
+    # The rest of the message on another connection, where the piece that follows was never sent.
+    rest = pieces(message, 2)[2:]
+    arrivals += [link.sent(frame, 90.0) for frame in rest]
+    link.opened(90.0)
+    (data,) = pieces(accept(), 10)
+    assert 20.0 < arrivals[0] < arrivals[1] < 30.0
+    assert arrivals[-1] > 90.0
+    assert link.sent(data, 95.0) == pytest.approx(90.0 + data_time(len(data), RATE_BPS, RTT_S)[0] + LATE_S)
 
 
 # -- rates and outages -----------------------------------------------------------------------------------
