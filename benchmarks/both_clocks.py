@@ -18,10 +18,11 @@ import numpy.typing as npt
 from coordinator.assembly import Assembly, assemble
 from coordinator.metrics.reader import open_run
 from coordinator.runner import VirtualTime, run_assembled
-from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.load import LoadedScenario, load
 from coordinator.service.conducting import Company, RealTime
 from coordinator.service.local_run import along
 from coordinator.training import StopReason, Training
+from coordinator.world import Clock
 
 SETTLING_S = 2.0
 Floats = npt.NDArray[np.float64]
@@ -105,15 +106,21 @@ class SettledTime(RealTime):
 
 
 @dataclass(slots=True)
-class LaterTime(VirtualTime):
-    """Conducts a simulation whose first round begins ``start_s`` after its time zero."""
+class TimetabledTime(VirtualTime):
+    """Conducts a simulation each of whose rounds begins no sooner than ``starts_s`` says, by its number."""
 
-    start_s: float = 0.0
+    starts_s: dict[int, float] = field(default_factory=dict)
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
-        """Train on the virtual clock, from then on."""
-        later: Any = LaterTraining(training, self.start_s)
-        return VirtualTime.__call__(self, loaded, assembly, later)
+        """Train on the virtual clock, by the timetable."""
+        select = training._select
+
+        async def select_in_time(clock: Clock, number: int) -> Any:
+            await asyncio.sleep(max(0.0, self.starts_s[number] - clock.now_s))
+            return await select(clock, number)
+
+        training._select = select_in_time  # type: ignore[method-assign]
+        return VirtualTime.__call__(self, loaded, assembly, training)
 
 
 class Clocked:
@@ -161,9 +168,10 @@ class Clocked:
         rounds, latency_s = self.rows["round"][self.completed], self.of_completed("latency_s")
         return np.array([np.median(latency_s[rounds == number]) for number in np.unique(rounds)])
 
-    def first_s(self) -> float:
-        """Return when the first invitation was sent."""
-        return float(np.nanmin(self.rows["invite_start_s"]))
+    def starts_s(self) -> dict[int, float]:
+        """Return when the first invitation of each round was sent."""
+        rounds, start_s = self.rows["round"], self.rows["invite_start_s"]
+        return {int(number): float(np.nanmin(start_s[rounds == number])) for number in np.unique(rounds)}
 
     def model(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of the model after the last round."""
@@ -179,17 +187,18 @@ def over_sockets(loaded: LoadedScenario, target: Path) -> tuple[Clocked, Host]:
     return Clocked(outcome.directory), host
 
 
-def simulated(loaded: LoadedScenario, target: Path, start_s: float) -> Clocked:
-    """Simulate a scenario from ``start_s`` on."""
+def simulated(file: Path, target: Path, real: Clocked) -> Clocked:
+    """Simulate a scenario, its rounds at the times at which they began over sockets."""
+    loaded = load(file, ["rounds.interval=0 s"])
     assembly = assemble(loaded)
     # Devices over sockets have joined before the first round.
     assembly.fleet.connected[:] = True
-    conductor = LaterTime(start_s=start_s)
+    conductor = TimetabledTime(starts_s=real.starts_s())
     outcome = run_assembled(loaded, assembly, target=target, observer=Quiet(), conductor=conductor)
     return Clocked(outcome.directory)
 
 
-def both(folder: Path, loaded: LoadedScenario, name: str) -> tuple[Clocked, Clocked, Host]:
+def both(folder: Path, file: Path, name: str) -> tuple[Clocked, Clocked, Host]:
     """Run a scenario over sockets, and simulate it."""
-    real, host = over_sockets(loaded, folder / f"{name}-real")
-    return real, simulated(loaded, folder / f"{name}-virtual", real.first_s()), host
+    real, host = over_sockets(load(file), folder / f"{name}-real")
+    return real, simulated(file, folder / f"{name}-virtual", real), host

@@ -252,7 +252,7 @@ def run(folder: Path) -> tuple[Clocked, Clocked]:
         finally:
             conducting.kill()
     real = Clocked(target)
-    return real, simulated(load(file), folder / "emulated-virtual", real.first_s())
+    return real, simulated(file, folder / "emulated-virtual", real)
 
 
 if __name__ == "__main__":

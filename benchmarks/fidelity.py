@@ -10,9 +10,9 @@ emulated twenty devices in a network namespace of their own, over kernel TCP on 
          where there is no root or no /dev/net/tun
 
 Devices are real sessions over loopback with shaped links (`recfleet run --clock real`), 200 of them, 100 a
-round, with secure aggregation (secagg-plus). The simulation begins as many seconds after its time zero as the
-first round did over sockets, so that both meet the same seconds of each link's changing rate, and with open
-connections. Availability is left out: over sockets it is what really happens.
+round, with secure aggregation (secagg-plus). In the simulation connections are open, as they are over sockets
+before the first round, and rounds begin at the times at which they began there, so that both meet the same
+seconds of each link's changing rate. Availability is left out: over sockets it is what really happens.
 
 Printed are the payload bytes of every device, round and stage (equal, or the exit code is 1), what session
 framing adds, cohorts, the greatest difference of the final models, quantiles of the device latency (from the
@@ -38,7 +38,6 @@ import emulated_link
 import numpy as np
 from both_clocks import Clocked, Floats, Host, Keyed, both
 
-from coordinator.scenario.load import LoadedScenario, load
 from edge.vocabulary import Stage, label
 
 QUANTILES = (50, 90, 95, 99)
@@ -82,7 +81,7 @@ FLEETS = {
 }
 
 
-def scenario(folder: Path, fleet: str, devices: int, rounds: int, cohort: int, seed: int) -> LoadedScenario:
+def scenario(folder: Path, fleet: str, devices: int, rounds: int, cohort: int, seed: int) -> Path:
     networks, interval_s = FLEETS[fleet]
     (folder / "profiles.yaml").write_text(PROFILES)
     file = folder / f"{fleet}.yaml"
@@ -96,7 +95,7 @@ def scenario(folder: Path, fleet: str, devices: int, rounds: int, cohort: int, s
             interval_s=interval_s,
         )
     )
-    return load(file)
+    return file
 
 
 def by_stage(found: Keyed) -> dict[tuple[str, str], int]:
@@ -178,7 +177,7 @@ def show_host(host: Host) -> None:
     p50, p95, p99 = np.percentile(late_ms, (50, 95, 99))
     print(
         f"host     the loop was late by {p50:.1f} ms (p50), {p95:.1f} ms (p95), {p99:.0f} ms (p99), "
-        f"{late_ms.max():.0f} ms (worst); computing that is longer than the profiles say comes on top"
+        f"{late_ms.max():.0f} ms (worst); links make up for that as far as they can"
     )
 
 
@@ -186,9 +185,9 @@ def compare(folder: Path, fleet: str, arguments: argparse.Namespace) -> bool:
     """Run one fleet on both clocks and print what came of it; return whether the bytes are equal."""
     devices, rounds, cohort = arguments.devices, arguments.rounds, arguments.cohort
     print(f"\n== {fleet}: {devices} devices, {rounds} rounds of {cohort}", flush=True)
-    loaded = scenario(folder, fleet, devices, rounds, cohort, arguments.seed)
+    file = scenario(folder, fleet, devices, rounds, cohort, arguments.seed)
     began_s = time.perf_counter()
-    real, virtual, host = both(folder, loaded, fleet)
+    real, virtual, host = both(folder, file, fleet)
     equal = show(real, virtual)
     show_host(host)
     print(f"took {time.perf_counter() - began_s:.0f} s")
@@ -225,8 +224,8 @@ def excess(folder: Path, fleet: str, arguments: argparse.Namespace) -> None:
     print(f"\n== {fleet}: latency above the simulated one by devices a round")
     print("  a round   p50 simulated      excess    p95 simulated      excess   loop late by p95, worst")
     for cohort in arguments.excess:
-        loaded = scenario(folder, fleet, 2 * cohort, arguments.rounds, cohort, arguments.seed)
-        real, virtual, host = both(folder, loaded, f"{fleet}-{cohort}")
+        file = scenario(folder, fleet, 2 * cohort, arguments.rounds, cohort, arguments.seed)
+        real, virtual, host = both(folder, file, f"{fleet}-{cohort}")
         rows = ratios(real.of_completed("latency_s"), virtual.of_completed("latency_s"))
         cells = "".join(f"{e:14.3f} s {1e3 * (f - e):8.0f} ms" for e, f in (rows[0], rows[2]))
         late_ms = 1e3 * np.array(host.late_s)
