@@ -22,7 +22,6 @@ from edge.device.real import ResidentDevice
 from edge.errors import RecfleetError
 from edge.session import Event
 from edge.session_frames import Welcome
-from edge.transport.shaping import ShapedLink
 from edge.transport.websocket import Backoff, DeviceClient
 
 JOIN_S = 10.0
@@ -175,7 +174,7 @@ class LocalDevices:
         works = self.works(welcome)
         self.tally.joined += 1
         if self._shaped:
-            client.link = ShapedLink(works.link(client.device))
+            client.link = works.link(client.device)
         return ResidentDevice(
             client.device,
             works.of(client.device),

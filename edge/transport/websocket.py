@@ -28,6 +28,7 @@ from edge.session_frames import (
     pack,
     unpack,
 )
+from edge.transport.loss import TransferFailedError
 from edge.transport.shaping import ShapedLink
 
 SERVER_MESSAGE_BYTES = MESSAGE_BYTES + 1
@@ -188,10 +189,14 @@ class Conversation:
                 if self._link is None:
                     self._take(message.data)
                 else:
-                    due_s = self._link.down.carry(len(message.data), self._loop.time())
+                    try:
+                        due_s = self._link.came(message.data, self._loop.time())
+                    except TransferFailedError as error:
+                        await self._give_up(error)
+                        return
                     self._late += 1
                     self._none_late.clear()
-                    self._loop.call_at(due_s, self._take_late, message.data)
+                    self._loop.call_at(due_s, self._take_late, message.data, due_s)
             elif message.type is aiohttp.WSMsgType.TEXT:
                 raise CodecError("garbage", "a text message; frames are binary")
             else:
@@ -208,7 +213,9 @@ class Conversation:
         if self._session.waiting:
             self._wake.set()
 
-    def _take_late(self, data: bytes) -> None:
+    def _take_late(self, data: bytes, due_s: float) -> None:
+        assert self._link is not None
+        self._link.moment_s = due_s
         self._late -= 1
         if not self._late:
             self._none_late.set()
@@ -230,10 +237,19 @@ class Conversation:
             elif self._link is None:
                 await self._socket.send_bytes(data)
             else:
-                due_s = self._link.up.carry(len(data), self._loop.time())
+                try:
+                    due_s = self._link.sent(data, self._loop.time())
+                except TransferFailedError as error:
+                    await self._give_up(error)
+                    return
                 await self._delayed.put((due_s, data))
                 # The bucket fills no faster than the link empties it.
                 await asyncio.sleep(self._link.up.free_s - self._loop.time())
+
+    async def _give_up(self, error: TransferFailedError) -> None:
+        """Break the connection when TCP would have given it up; nothing passes it until then."""
+        await asyncio.sleep(error.after_s)
+        self.end(str(error))
 
     async def _write_delayed(self) -> None:
         while True:
@@ -342,10 +358,22 @@ class DeviceClient:
         """Whether there is a connection now."""
         return self._conversation is not None
 
+    @property
+    def moment_s(self) -> float | None:
+        """The device's own time on a shaped link, absolute seconds; None: it has none but the host's."""
+        return None if self.link is None else self.link.moment_s
+
+    def tell_time(self, when_s: float) -> None:
+        """Say when, by the device's own time, it does what comes next."""
+        assert self.link is not None, "only a shaped device has a time of its own"
+        self.link.moment_s = when_s
+
     def send(self, frame: bytes) -> Sent:
         """Queue a message for the coordinator; it survives broken connections."""
         assert self._session is not None, "nothing can be sent before the welcome"
         sent = self._session.send(frame)
+        if self.link is not None:
+            self.link.promise()
         self._go_on()
         return sent
 
@@ -353,6 +381,8 @@ class DeviceClient:
         """Say that a computation for a stage begins, or how long it took."""
         assert self._session is not None, "nothing can be sent before the welcome"
         self._session.note(stage, seconds)
+        if self.link is not None:
+            self.link.promise()
         self._go_on()
 
     def _go_on(self) -> None:
@@ -380,7 +410,7 @@ class DeviceClient:
             except (aiohttp.ServerFingerprintMismatch, aiohttp.ClientConnectorCertificateError) as error:
                 # Not the coordinator, and it will not become it: nothing was told to it.
                 raise JoinError(f"device {self.device}: {self._url}: {_distrust(error)}") from error
-            except (ConnectionError, TimeoutError, aiohttp.ClientError) as error:
+            except (ConnectionError, TimeoutError, TransferFailedError, aiohttp.ClientError) as error:
                 why = str(error) or type(error).__name__
             if self._farewell is not None:
                 return self._farewell
@@ -402,6 +432,9 @@ class DeviceClient:
 
     async def _connect(self) -> None:
         """Open a connection, greet, and converse until it ends."""
+        loop = asyncio.get_running_loop()
+        if self.link is not None:
+            await asyncio.sleep(self.link.opening_s(loop.time()))
         async with asyncio.timeout(self._join_s):
             socket = await self._http.ws_connect(
                 self._url, max_msg_size=_CLIENT_MESSAGE_BYTES, compress=0, timeout=_CLOSE
@@ -411,6 +444,8 @@ class DeviceClient:
                 await self._greet(socket)
             if self._session is None:
                 return
+            if self.link is not None:
+                self.link.opened(loop.time())
             self._conversation = Conversation(socket, self._session, self._happened, self.link)
             await self._conversation.run()
         finally:
