@@ -12,7 +12,8 @@ from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.run import deliver, out_option, progress, seed_option, target_of
 from coordinator.cli.termination import termination_interrupts
-from coordinator.progress import REAL, Observers
+from coordinator.clock_words import REAL
+from coordinator.progress import Observers
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -100,6 +101,13 @@ def test_a_run_brings_its_devices_along(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "3 completed, 0 abandoned" in done.stdout
     assert "simulated" not in done.stdout + done.stderr
+    assert "profiles' power over measured times" in done.stdout
+    report = (tmp_path / "here" / "report.html").read_text(encoding="utf-8")
+    assert "real: every time is measured" in report
+    # The scenario has no description: whatever the report says of simulation would be of its own making.
+    assert re.findall(r"simulat(?!ed_s\")", report.lower()) == []
+    with gzip.open(tmp_path / "here" / "trace.json.gz") as trace:
+        assert json.load(trace)["otherData"] == {"clock": "measured time since the start of the run"}
 
 
 def test_what_only_a_simulation_has_is_refused_with_its_place(tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ class Dashboard:
         try:
             await response.prepare(request)
             await self._tell(response)
+            async with asyncio.timeout(self._stall_s):
+                await response.write_eof()
         except TimeoutError:
             # Whatever is still on its way to it would keep the connection open.
             if request.transport is not None:
