@@ -46,7 +46,12 @@ class RealClockLoop(asyncio.SelectorEventLoop):
             self._moment_s = before
 
 
+def runner() -> asyncio.Runner:
+    """Return what runs one coroutine after the other on one new real clock, which stands between them."""
+    return asyncio.Runner(loop_factory=RealClockLoop)
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run ``main`` to its end on a new real clock and return its result."""
-    with asyncio.Runner(loop_factory=RealClockLoop) as runner:
-        return runner.run(main)
+    with runner() as clock:
+        return clock.run(main)

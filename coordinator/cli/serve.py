@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def serve(
                 click.echo(line, err=True)
             click.echo(f"dashboard: {url}{DASHBOARD}", err=True)
 
-        live = LiveState()
+        live = LiveState(service=True)
+        dashboard = Dashboard(live)
         conductor = RealTime(
             host=host,
             port=port,
@@ -87,10 +89,15 @@ def serve(
             listening=listening,
             admission=opened.gate,
             observer=LiveService(live),
-            routes=Dashboard(live).add_to,
+            routes=dashboard.add_to,
+            stays=dashboard.settle,
         )
         target = target_of(loaded, out)
-        with termination_interrupts(), progress(quiet=quiet, plain=True, time_is=REAL) as observer:
+        with (
+            termination_interrupts(),
+            contextlib.closing(conductor),
+            progress(quiet=quiet, plain=True, time_is=REAL) as observer,
+        ):
             outcome = run_assembled(
                 loaded,
                 assembly,

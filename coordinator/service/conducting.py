@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -71,6 +71,8 @@ class RealTime:
     company : devices that this process brings along.
     admission, observer : who may come in, and who watches.
     routes : adds what else the service answers.
+    stays : awaited once all devices have gone; the service then stays open, though it answers nobody, until
+        :meth:`close`, while the results are written. None: it closes at once.
     """
 
     host: str = "127.0.0.1"
@@ -81,12 +83,24 @@ class RealTime:
     admission: Admission = field(default_factory=local_gate)
     observer: ServiceObserver = field(default_factory=NobodyWatches)
     routes: Callable[[web.Application], None] = lambda _app: None
+    stays: Callable[[], Awaitable[None]] | None = None
     clock: Literal["virtual", "real"] = "real"
     unseen: Collection[str] = _UNSEEN
+    _runner: asyncio.Runner = field(default_factory=real_clock.runner, init=False, repr=False)
+    _open: AsyncExitStack = field(default_factory=AsyncExitStack, init=False, repr=False)
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Listen, wait for devices, train until a reason to stop, say goodbye, and return it."""
-        return real_clock.run(self._conduct(loaded, assembly, training))
+        try:
+            return self._runner.run(self._conduct(loaded, assembly, training))
+        finally:
+            if self.stays is None:
+                self.close()
+
+    def close(self) -> None:
+        """Answer again, for as long as it takes those who watch to hear how it ended, and close."""
+        with self._runner as runner:
+            runner.run(self._open.aclose())
 
     async def _conduct(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         loop = asyncio.get_running_loop()
@@ -127,20 +141,23 @@ class RealTime:
             await sessions.close("the run is over")
             return stop
 
-        async with Listening(app, self.admission, self.host, self.port, sockets.join_timeout) as service:
-            self.listening(service.url)
-            async with self.company(service.url, loaded, assembly):
-                told = loop.create_task(story(), name="coordinator")
-                review = loop.create_task(keep_reviewing(sessions), name="review")
-                try:
-                    await asyncio.wait((told, crashed), return_when=asyncio.FIRST_COMPLETED)
-                except asyncio.CancelledError:
-                    await sessions.close("the run was stopped")
-                    raise
-                finally:
-                    told.cancel()
-                    review.cancel()
-                if crashed.done():
-                    await crashed
+        service = Listening(app, self.admission, self.host, self.port, sockets.join_timeout)
+        await self._open.enter_async_context(service)
+        self.listening(service.url)
+        async with self.company(service.url, loaded, assembly):
+            told = loop.create_task(story(), name="coordinator")
+            review = loop.create_task(keep_reviewing(sessions), name="review")
+            try:
+                await asyncio.wait((told, crashed), return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                await sessions.close("the run was stopped")
+                raise
+            finally:
+                told.cancel()
+                review.cancel()
+            if crashed.done():
+                await crashed
         crashed.cancel()
+        if self.stays is not None:
+            await self.stays()
         return await told

@@ -52,6 +52,13 @@ STATES = """
 Object.fromEntries([...document.querySelectorAll("[data-figure^='state.']")]
     .map((element) => [element.dataset.figure, Number(element.dataset.value)]))
 """
+VERDICTS = "[...document.querySelectorAll('#threshold-rows tr')].map((row) => row.children[1].textContent)"
+PROMISES = """
+thresholds:
+  round.completed: ["rate == 100%"]
+  round.duration: ["max < 1 us"]
+"""
+"""As long as it goes on, what is shown has 'so far' behind it."""
 UNNAMED = """
 [...document.querySelectorAll("section, [role=region], [role=img], progress")]
     .filter((element) => {
@@ -121,7 +128,7 @@ def test_a_simulated_run_beside_which_the_page_stays(browser: Browser, tmp_path:
     with command(tmp_path, "run", "stormy.yaml", "--watch", "--quiet", "--out", "out") as (process, url):
         page, (figures, title, heading, verdicts, status, images) = seen_at_the_end(
             browser, url, FIGURES, "document.title", "document.querySelector('h1').textContent",
-            "[...document.querySelectorAll('#threshold-rows tr')].map((row) => row.children[1].textContent)",
+            VERDICTS,
             "document.querySelector('#status-word').textContent", "document.querySelectorAll('h1 *').length",
         )  # fmt: skip
         # A late reader sees the same.
@@ -161,7 +168,7 @@ def test_a_run_over_real_sockets(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_a_service_is_watched_until_it_closes(browser: Browser, tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / "small.yaml").write_text(SMALL + PROMISES)
     with command(
         tmp_path, "serve", "small.yaml", "--port", "0", "--quiet", "--wait-for", "12", "--out", "out"
     ) as (
@@ -182,14 +189,33 @@ def test_a_service_is_watched_until_it_closes(browser: Browser, tmp_path: Path) 
                 await page.until(OVER)
                 assert await devices.wait() == 0
                 shown = "document.querySelector('#status').textContent"
-                return page, [await page.evaluate(FIGURES), await page.evaluate(shown)]
+                return page, [await page.evaluate(one) for one in (FIGURES, shown, VERDICTS)]
 
-        page, (figures, status) = asyncio.run(story())
-        assert service.wait(LIMIT_S) == 0
+        page, (figures, status, verdicts) = asyncio.run(story())
+        assert service.wait(LIMIT_S) == 3  # a threshold was missed
     assert page.problems == []
     expected = figures_of_tables(tmp_path / "out")
     assert of(figures, expected) == pytest.approx(expected, rel=1e-12)
-    assert status.startswith("ending")
+    assert status == ("finished all 3 rounds are over; the service has closed, and this page stays as it is")
+    assert verdicts == ["✓ held", "✗ missed"]
+
+
+def test_a_service_that_is_stopped_says_so_at_last(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    with command(tmp_path, "serve", "small.yaml", "--port", "0", "--quiet") as (service, url):
+
+        async def story() -> tuple[Page, str]:
+            async with browser.page() as page:
+                await page.open(url)
+                await page.until("document.querySelector('#status-word').dataset.status === 'running'")
+                service.send_signal(signal.SIGTERM)
+                await page.until(OVER)
+                return page, await page.evaluate("document.querySelector('#status').textContent")
+
+        page, status = asyncio.run(story())
+        assert service.wait(LIMIT_S) == 4
+    assert page.problems == []
+    assert status.startswith("interrupted it ended early: interrupted by the user; the service has closed")
 
 
 @pytest.fixture(scope="module")

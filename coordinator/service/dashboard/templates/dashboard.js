@@ -170,8 +170,10 @@
     pill.dataset.status = run.status;
     const notes = [];
     if (run.baseline) notes.push(`round ${run.baseline.round}${run.baseline.rounds ? ` of ${run.baseline.rounds}` : ""} of the run without faults`);
-    if (run.status === "ending") notes.push("the service is closing, and the results are being written");
-    if (run.reason) notes.push(run.reason);
+    if (run.status === "ending") notes.push("the devices have gone, and the results are being written");
+    if (run.reason) notes.push(`it ended early: ${run.reason}`);
+    else if (run.status === "finished" && run.rounds) notes.push(run.rounds === 1 ? "its round is over" : `all ${number(run.rounds)} rounds are over`);
+    if (over) notes.push(run.service ? "the service has closed, and this page stays as it is" : "nothing more will come");
     byId("status-note").textContent = notes.join("; ");
   }
   function drawRound() {
