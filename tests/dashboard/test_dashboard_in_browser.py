@@ -20,8 +20,9 @@ from browser import NAMES, Browser, Page, installed
 from dashboard_helpers import STORMY, figures_of_tables, watched
 from service_helpers import SMALL
 
-from coordinator.service.admission.gate import local_gate
-from coordinator.service.app import Listening
+from coordinator.service.admission.arrivals import ArrivalLimits
+from coordinator.service.admission.gate import Gate, local_gate
+from coordinator.service.app import Listening, guarded
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.routes import EVENTS, Dashboard
 from coordinator.service.dashboard.watching import Watching
@@ -216,6 +217,53 @@ def test_a_service_that_is_stopped_says_so_at_last(browser: Browser, tmp_path: P
         assert service.wait(LIMIT_S) == 4
     assert page.problems == []
     assert status.startswith("interrupted it ended early: interrupted by the user; the service has closed")
+
+
+@pytest.mark.parametrize("followed", [False, True], ids=["typed in", "a link of another site"])
+def test_the_viewers_token_opens_the_page_and_is_seen_no_more(browser: Browser, followed: bool) -> None:
+    token = "viewers-" * 5
+    state = LiveState()
+    asked: list[tuple[str, str]] = []
+
+    @web.middleware
+    async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        asked.append((request.path_qs, request.headers.get("Referer", "")))
+        return await handler(request)
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        return web.Response(text="<!doctype html><link rel=icon href=data:,>", content_type="text/html")
+
+    async def story() -> tuple[Page, list[Any]]:
+        gate = Gate(limits=ArrivalLimits(), view_token=token)
+        app = web.Application(middlewares=[noted, guarded(gate)])
+        Dashboard(state).add_to(app)
+        other = web.Application()
+        other.router.add_get("/", elsewhere)
+        async with (
+            Listening(app, gate, "127.0.0.1", 0, 5.0) as listening,
+            Listening(other, local_gate(), "127.0.0.1", 0, 5.0) as far,
+            browser.page() as page,
+        ):
+            address = f"{listening.url}/dashboard?token={token}"
+            if followed:
+                # Another name is another site.
+                await page.open(far.url.replace("127.0.0.1", "localhost"))
+                await page.evaluate(f"location.href = '{address}'")
+            else:
+                await page.open(address)
+            await page.until("document.body?.dataset.version === '0'")
+            state.refused(None, "192.0.2.7", "no token")
+            await page.until("document.querySelectorAll('#log-rows tr').length === 1")
+            return page, [
+                await page.evaluate(one)
+                for one in ("location.search", "document.cookie", "document.referrer")
+            ]
+
+    page, seen = asyncio.run(story())
+    assert page.problems == []
+    assert seen == ["", "", ""]
+    assert [path for path, _ in asked] == [f"/dashboard?token={token}", "/dashboard", "/dashboard/events"]
+    assert not any(token in referer for _, referer in asked)
 
 
 @pytest.fixture(scope="module")

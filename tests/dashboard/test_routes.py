@@ -366,6 +366,34 @@ def test_who_is_turned_away_sees_nothing() -> None:
     assert asyncio.run(main()) == [401] * 4
 
 
+def test_events_come_with_the_cookie_that_the_token_was_changed_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    token = "viewers-" * 5
+    gate = Gate(limits=ArrivalLimits(), view_token=token)
+    caplog.set_level("DEBUG")
+
+    async def main() -> None:
+        # A browser keeps cookies of addresses, too.
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with (
+            serving(LiveState(), gate=gate) as (url, _),
+            aiohttp.ClientSession(cookie_jar=jar) as session,
+        ):
+            async with session.get(f"{url}/dashboard/events") as answer:
+                assert answer.status == 401
+            async with session.get(f"{url}/?token={token}") as answer:
+                assert str(answer.url) == f"{url}/dashboard"
+                assert answer.headers["Referrer-Policy"] == "no-referrer"
+                assert token not in await answer.text()
+            async with session.get(f"{url}/dashboard/events") as answer:
+                assert (await next_event(answer))[0] == "state"
+                assert token not in str(answer.headers)
+
+    asyncio.run(main())
+    assert token not in caplog.text
+
+
 class TestBesideARun:
     def test_it_serves_from_a_thread_of_its_own_and_ends_with_the_context(self) -> None:
         state = LiveState()

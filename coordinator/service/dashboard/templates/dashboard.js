@@ -333,7 +333,7 @@
     // A page in the background is not drawn; what it missed is drawn once it is looked at.
     requestAnimationFrame(draw);
   }
-  const source = new EventSource(`/dashboard/events${location.search}`);
+  const source = new EventSource("/dashboard/events");
   source.addEventListener("open", () => { byId("lost").hidden = true; });
   source.addEventListener("state", (event) => take(JSON.parse(event.data), true));
   source.addEventListener("change", (event) => take(JSON.parse(event.data), false));
