@@ -296,6 +296,36 @@ def test_nothing_is_cut_at_any_width(
     assert red < 60 if dark else red > 200
 
 
+def test_thresholds_and_bytes_are_seen_whole_on_a_phone(browser: Browser, stormy: str) -> None:
+    beside = """
+        [...document.querySelectorAll(".promises, .bytes")]
+            .filter((element) => element.scrollWidth > element.clientWidth + 1).length
+    """
+    lines = """
+        [...document.querySelectorAll("#threshold-rows td")]
+            .filter((element) => element.getClientRects().length !== 1 || element.clientHeight > 30)
+            .map((element) => element.textContent)
+    """
+    rows = "document.querySelectorAll('#threshold-rows tr[role=row] td[role=cell]').length"
+    _, seen = seen_at_the_end(browser, stormy, beside, lines, rows, width=390)
+    assert seen == [0, [], 6 * 4]
+
+
+def test_before_a_round_is_over_no_chart_is_empty(browser: Browser) -> None:
+    async def story(url: str) -> list[str]:
+        async with browser.page() as page:
+            await page.open(url)
+            await page.until("document.body?.dataset.version === '0'")
+            found: list[str] = await page.evaluate(
+                "['latency', 'bytes'].map((name) => document.getElementById(name).textContent)"
+            )
+            return found
+
+    with Watching(LiveState()) as watching:
+        shown = asyncio.run(story(watching.url))
+    assert shown == ["Latency of reportsNo round is over yet.", "Bytes sentNo round is over yet."]
+
+
 def test_the_page_follows_a_run_as_it_goes_on(browser: Browser) -> None:
     state = LiveState()
 
