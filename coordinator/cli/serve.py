@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from coordinator.clock_words import REAL
 from coordinator.progress import Observers
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 
 @click.command
@@ -70,18 +73,28 @@ def serve(
     from coordinator.service.dashboard.live_state import LiveState  # noqa: PLC0415
     from coordinator.service.dashboard.routes import DASHBOARD, Dashboard  # noqa: PLC0415
     from coordinator.service.dashboard.watchers import LiveService  # noqa: PLC0415
+    from coordinator.service.identities import add_roster_route, enrol  # noqa: PLC0415
+    from coordinator.service.refusals import refuse_without_roster  # noqa: PLC0415
 
     loaded = load(scenario, settings if seed is None else (*settings, f"seed={seed}"))
+    live = LiveState(service=True)
+    dashboard = Dashboard(live)
     with open_gate(host, **admission) as opened:
         assembly = assembled(loaded, wait_for)
+        refuse_without_roster(loaded, assembly.fleet.n, opened.roster)
+        if opened.roster is not None:
+            enrol(assembly, opened.roster, None)
+
+        def routes(app: web.Application) -> None:
+            dashboard.add_to(app)
+            if opened.roster is not None:
+                add_roster_route(app, opened.roster, opened.gate)
 
         def listening(url: str) -> None:
             for line in opened.announcement(url):
                 click.echo(line, err=True)
             click.echo(f"dashboard: {url}{DASHBOARD}", err=True)
 
-        live = LiveState(service=True)
-        dashboard = Dashboard(live)
         conductor = RealTime(
             host=host,
             port=port,
@@ -89,7 +102,7 @@ def serve(
             listening=listening,
             admission=opened.gate,
             observer=LiveService(live),
-            routes=dashboard.add_to,
+            routes=routes,
             stays=dashboard.settle,
         )
         target = target_of(loaded, out)

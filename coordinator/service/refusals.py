@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
@@ -34,6 +34,30 @@ def refuse_on_devices(loaded: LoadedScenario) -> None:
         if isinstance(section, Ckks):
             message = "all devices of ckks share one secret key, and there is no way to hand it out"
             found.append(((*place, "mode"), message, "use 'recfleet run --clock real', or another mode"))
+    _raise(loaded, iter(found))
+
+
+def refuse_without_roster(loaded: LoadedScenario, devices: int, roster: Mapping[int, bytes] | None) -> None:
+    """Refuse a service in active mode whose devices have no identities, or others.
+
+    Raises
+    ------
+    ScenarioError : with what to do.
+    """
+    if roster is not None and len(roster) == devices:
+        return
+    found = []
+    for place, section in secure_sections(loaded.scenario):
+        if section.mode != "active":
+            continue
+        message = "devices in mode active sign with identities of their own, and none were issued"
+        if roster is not None:
+            message = f"{len(roster)} devices were issued identities, and the fleet has {devices}"
+        hint = (
+            f"issue them: 'recfleet enroll issue DIR --devices 0-{devices - 1} --each --identities', and add "
+            "--enrolment DIR"
+        )
+        found.append(((*place, "mode"), message, hint))
     _raise(loaded, iter(found))
 
 
