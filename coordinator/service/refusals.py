@@ -38,27 +38,32 @@ def refuse_on_devices(loaded: LoadedScenario) -> None:
 
 
 def refuse_without_roster(loaded: LoadedScenario, devices: int, roster: Mapping[int, bytes] | None) -> None:
-    """Refuse a service in active mode whose devices have no identities, or others.
+    """Refuse a service in active mode whose devices have no identities, or others, or would not take part.
 
     Raises
     ------
     ScenarioError : with what to do.
     """
-    if roster is not None and len(roster) == devices:
+    _raise(loaded, _problems_of_active(loaded, devices, roster))
+
+
+def _problems_of_active(
+    loaded: LoadedScenario, devices: int, roster: Mapping[int, bytes] | None
+) -> Iterator[tuple[Path, str, str]]:
+    sections = list(secure_sections(loaded.scenario))
+    if all(section.mode != "active" for _, section in sections):
         return
-    found = []
-    for place, section in secure_sections(loaded.scenario):
+    for place, section in sections:
         if section.mode != "active":
-            continue
-        message = "devices in mode active sign with identities of their own, and none were issued"
-        if roster is not None:
-            message = f"{len(roster)} devices were issued identities, and the fleet has {devices}"
-        hint = (
-            f"issue them: 'recfleet enroll issue DIR --devices 0-{devices - 1} --each --identities', and add "
-            "--enrolment DIR"
-        )
-        found.append(((*place, "mode"), message, hint))
-    _raise(loaded, iter(found))
+            message = f"devices with identities, which other phases need, take no part in mode {section.mode}"
+            yield (*place, "mode"), message, "write 'active' everywhere, or use 'recfleet run --clock real'"
+        elif roster is None or len(roster) != devices:
+            message = "devices in mode active sign with identities of their own, and none were issued"
+            if roster is not None:
+                message = f"{len(roster)} devices were issued identities, and the fleet has {devices}"
+            options = f"--devices 0-{devices - 1} --each --identities"
+            hint = f"issue them: 'recfleet enroll issue DIR {options}', and add --enrolment DIR"
+            yield (*place, "mode"), message, hint
 
 
 def _problems(loaded: LoadedScenario) -> Iterator[tuple[Path, str, str]]:

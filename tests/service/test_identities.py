@@ -153,6 +153,18 @@ def test_a_service_without_identities_does_not_start(tmp_path: Path) -> None:
     )
 
 
+def test_a_service_in_active_mode_and_another_does_not_start(enrolled: Path) -> None:
+    phases = """phases:
+  - {name: open, rounds: 1, secure_aggregation: {mode: secagg-plus, clip: 1}}
+  - {name: active, rounds: 1}
+"""
+    (enrolled / "scenario.yaml").write_text(ACTIVE.replace("count: 3, ", "") + phases)
+    done = recfleet(enrolled, "serve", "scenario.yaml", "--port", "0", "--enrolment", "dir")
+    assert done.returncode == 2
+    assert "phases[0].secure_aggregation.mode: on the real clock: devices with identities" in done.stderr
+    assert done.stderr.count("on the real clock") == 1
+
+
 def test_a_coordinator_cannot_do_without_the_identities_of_devices_that_have_them(enrolled: Path) -> None:
     (enrolled / "scenario.yaml").write_text(SMALL)
     with served(enrolled, "--enrolment", "dir") as (_, url):
