@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -57,6 +58,10 @@ def assembled(loaded: LoadedScenario, wait_for: int | None) -> Assembly:
 
 class WaitError(RecfleetError):
     """A run that could never begin."""
+
+
+class PlaceError(RecfleetError):
+    """A service that cannot listen where it should."""
 
 
 @dataclass(slots=True)
@@ -142,7 +147,11 @@ class RealTime:
             return stop
 
         service = Listening(app, self.admission, self.host, self.port, sockets.join_timeout)
-        await self._open.enter_async_context(service)
+        try:
+            await self._open.enter_async_context(service)
+        except OSError as error:
+            where = f"{self.host}:{self.port}: {os.strerror(error.errno) if error.errno else error}"
+            raise PlaceError(f"the service cannot listen at {where}; write another --port, or 0") from error
         self.listening(service.url)
         async with self.company(service.url, loaded, assembly):
             told = loop.create_task(story(), name="coordinator")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -122,6 +123,17 @@ def test_nobody_is_waited_for_who_cannot_come(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(SMALL)
     done = recfleet(tmp_path, "serve", "scenario.yaml", "--wait-for", "13")
     assert (done.returncode, "there are 12 devices in all" in done.stderr) == (2, True)
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    (tmp_path / "scenario.yaml").write_text(SMALL)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = recfleet(tmp_path, "serve", "scenario.yaml", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 2
+    assert "Address already in use; write another --port, or 0" in done.stderr
+    assert "traceback" not in done.stderr
 
 
 def test_a_device_that_is_not_of_the_fleet(tmp_path: Path) -> None:
