@@ -284,6 +284,14 @@ class Backoff:
     factor: float
     longest_s: float
 
+    def pause_s(self, failures: int, failing_for_s: float) -> float | None:
+        """Return how long to wait after so many failures in a row, seconds; None: no longer.
+
+        ``failing_for_s`` is the time since the first of them.
+        """
+        pause_s = min(self.first_s * self.factor ** (failures - 1), self.longest_s)
+        return pause_s if failing_for_s + pause_s <= self.patience_s else None
+
 
 def _distrust(error: aiohttp.ServerFingerprintMismatch | aiohttp.ClientConnectorCertificateError) -> str:
     if isinstance(error, aiohttp.ServerFingerprintMismatch):
@@ -417,11 +425,10 @@ class DeviceClient:
             if self._progress != before:
                 failures = 0
                 continue
-            backoff = self._backoff
             failing_s = failing_s if failures else loop.time()
             failures += 1
-            pause_s = min(backoff.first_s * backoff.factor ** (failures - 1), backoff.longest_s)
-            if loop.time() + pause_s > failing_s + backoff.patience_s:
+            pause_s = self._backoff.pause_s(failures, loop.time() - failing_s)
+            if pause_s is None:
                 raise JoinError(f"device {self.device}: {self._url} cannot be reached: {why}")
             await asyncio.sleep(pause_s)
 

@@ -137,7 +137,7 @@ class TestViewers:
                     assert answer.headers["Location"] == "/metrics?a=b"
                     cookie = answer.headers["Set-Cookie"]
                     assert "HttpOnly" in cookie
-                    assert "SameSite=Strict" in cookie
+                    assert "SameSite=Lax" in cookie
                 shown = {"Cookie": f"recfleet_view={self.TOKEN}"}
                 async with service.http.get(service.url + "/metrics", headers=shown) as answer:
                     assert answer.status == 200
