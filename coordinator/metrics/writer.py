@@ -68,8 +68,8 @@ class TableWriter(abc.ABC):
     def write_round(self, batches: RoundBatches) -> None:
         """Write the rows of a finished round.
 
-        The row of ``rounds`` goes last: a round that is in this table has all its rows in the tables of events
-        and devices. Evaluations and inferences are made, and written, after the round.
+        The row of ``rounds`` goes last: a round that is in this table has all its rows in the tables of
+        events and devices. Evaluations and inferences are made, and written, after the round.
         """
         if self._record_events:
             self._write("events", batches.events)

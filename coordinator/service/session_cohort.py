@@ -16,7 +16,7 @@ import numpy.typing as npt
 from coordinator.actor import ActiveRound, Broadcast
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.experience import UPDATES
-from coordinator.service.sessions import DeviceSession, Transfer
+from coordinator.service.device_session import DeviceSession, Transfer
 from coordinator.sums.base import RoundOfSums
 from coordinator.workload import TrainingKernel
 from coordinator.world import RunningCohort
