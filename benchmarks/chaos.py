@@ -4,13 +4,13 @@
     python benchmarks/chaos.py --rounds 3 --idle 200
 
 `recfleet serve` runs a scenario with secure aggregation and enrolment tokens. 30 % of the processes with
-devices are killed in every round and started again. The connections of one process become half open. Meanwhile
-strangers, thieves and bad devices try what is in the table that is printed (chaos_attacks.py).
+devices are killed in every round and started again. The connections of one process become half open.
+Meanwhile strangers, thieves and bad devices try what is in the table that is printed (chaos_attacks.py).
 
-Lost is a participation that a device was told counts and that is in no sum, or the other way round for the
-devices that were there all the time; and a round that is missing, there twice, or neither completed nor
-abandoned by name. What got in is a connection that should have been refused or ended and was not, and a device
-that is in a sum without being one of the honest ones. Either makes the exit code 1.
+Lost is a participation that a device was told counts and that is in no sum, or the other way round for
+the devices that were there all the time; and a round that is missing, there twice, or neither completed
+nor abandoned by name. What got in is a connection that should have been refused or ended and was not, and
+a device that is in a sum without being one of the honest ones. Either makes the exit code 1.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from service_process import ENVIRONMENT, metrics, recfleet, serving
 from coordinator.metrics.reader import RunTables, open_run
 
 HERE = Path(__file__).parent
-PROCESSES, DEVICES_EACH, BAD = 12, 5, 8
+PROCESSES, DEVICES_EACH, BAD = 10, 6, 8
 HONEST = PROCESSES * DEVICES_EACH
 KILLED_SHARE = 0.3
 STEADY, HALF_OPEN = 0, 1
@@ -96,7 +96,7 @@ class Fleet:
         """Kill 30 % of all processes at some moment of a round."""
         await asyncio.sleep(chance.uniform(0.0, within_s))
         killable = [number for number in self.processes if number not in (STEADY, HALF_OPEN)]
-        for number in chance.sample(killable, max(1, int(KILLED_SHARE * PROCESSES))):
+        for number in chance.sample(killable, round(KILLED_SHARE * PROCESSES)):
             self.kill(number)
 
     def end(self) -> None:

@@ -2,8 +2,8 @@
 
     python benchmarks/chaos_devices.py URL FIRST COUNT TOKENS JOURNAL
 
-They are those of ``recfleet device URL --id FIRST --count COUNT --token-file TOKENS``. Each line of JOURNAL is
-the round, the device, and how its part in it ended: one write, which outlives the process.
+They are those of ``recfleet device URL --id FIRST --count COUNT --token-file TOKENS``. Each line of
+JOURNAL is the round, the device, and how its part in it ended: one write, which outlives the process.
 """
 
 import os

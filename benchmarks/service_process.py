@@ -43,7 +43,7 @@ def recfleet(folder: Path, *arguments: str) -> str:
 
 @contextlib.contextmanager
 def serving(folder: Path, scenario: str, *options: str) -> Iterator[Serving]:
-    """Serve a scenario from ``folder`` into ``folder/run``; what it prints is in ``serve.out`` and ``.err``."""
+    """Serve a scenario from ``folder`` into ``folder/run``, with what it prints beside that."""
     (folder / "scenario.yaml").write_text(scenario)
     errors = folder / "serve.err"
     with open(folder / "serve.out", "w") as out, open(errors, "w") as err:

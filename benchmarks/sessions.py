@@ -3,11 +3,12 @@
     python benchmarks/sessions.py                five rounds in the clear, a minute
     python benchmarks/sessions.py --secure       with secagg-plus
 
-Two processes talk over loopback: `recfleet serve`, and `recfleet device --count 1000 --no-shape`. One more
-device, in a third, joins once memory with idle sessions has been read, and so begins the first round.
-Percentiles are interpolated in the histogram of /metrics, as Prometheus does it. The baseline is a bare aiohttp
-WebSocket echo server with as many connections and messages of the same size, whose clients are in a process of
-their own, too; its time a message is that of sending the answer. Exit code 1 if anything was lost.
+Two processes talk over loopback: `recfleet serve`, and `recfleet device --count 1000 --no-shape`. One
+more device, in a third, joins once memory with idle sessions has been read, and so begins the first
+round. Percentiles are interpolated in the histogram of /metrics, as Prometheus does it. The baseline is a
+bare aiohttp WebSocket echo server with as many connections and messages of the same size, whose clients
+are in a process of their own, too; its time a message is that of sending the answer. Exit code 1 if
+anything was lost.
 """
 
 import argparse
