@@ -41,6 +41,7 @@ HONEST = PROCESSES * DEVICES_EACH
 KILLED_SHARE = 0.3
 STEADY, HALF_OPEN = 0, 1
 """Processes that are not killed: one whose connections pass a tap, and one whose become half open."""
+IDLE_S = 8.0
 SCENARIO = f"""
 format: 1
 title: chaos
@@ -51,7 +52,7 @@ connection:
   sockets:
     join_timeout: 5 s
     heartbeat: 2 s
-    idle_timeout: 6 s
+    idle_timeout: {IDLE_S} s
     computing_timeout: 20 s
     resume_window: 10 s
 learning: {{algorithm: fedrecon, factors: 4, learning_rate: 0.05, upload: dense}}
@@ -134,7 +135,7 @@ def judge(
     if numbers != list(range(1, wanted + 1)):
         found.lost.append(f"the rounds are {numbers}, not 1 to {wanted}")
     summed = Counter((row["round"], row["device"]) for row in device_rounds if row["outcome"] == "completed")
-    per_round = Counter(round_number for round_number, _ in summed)
+    per_round = Counter(number for number, _ in summed.elements())
     for row in rounds:
         number = row["round"]
         if row["outcome"] == "completed":
@@ -149,7 +150,7 @@ def judge(
                 found.lost.append(f"round {number} is abandoned and has {per_round[number]} completed")
     counted = Counter((number, device) for number, device, how in told if how == "counted")
     found.counted, found.told = summed.total(), counted.total()
-    twice = sorted(part for part, times in (summed + Counter(dict(counted))).items() if times > 2)
+    twice = sorted({part for tally in (summed, counted) for part, times in tally.items() if times > 1})
     found.lost += [f"device {device} counted twice in round {number}" for number, device in twice]
     found.lost += [
         f"device {device} was told that round {number} counts, and it does not"
@@ -197,6 +198,7 @@ async def conduct(folder: Path, url: str, address: tuple[str, int], wanted: argp
             victims=list(range(STEADY * DEVICES_EACH, (STEADY + 1) * DEVICES_EACH)),
             bad=list(range(HONEST, HONEST + BAD)),
             tap=tap,
+            idle_s=IDLE_S,
             patience_s=60.0,
             chance=random.Random(f"{wanted.seed}/attacks"),
             http=hostile,

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 import struct
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -36,6 +37,10 @@ _REQUEST = (
 )
 
 
+SILENCE_S = 2.5
+"""A connection that does not answer for so long gives its session up: half of join_timeout, or 3 s."""
+
+
 class NotNowError(Exception):
     """An attack that cannot be tried at the moment."""
 
@@ -66,6 +71,7 @@ class Attackers:
     dead_tokens : tokens of the first victim that are no longer valid, by what is wrong with them.
     victims : honest devices that are there all the time; their connections pass ``tap``.
     bad : devices that have a valid token each, and nothing good in mind.
+    idle_s : silence after which a connection counts as broken.
     patience_s : how long the service may take to end what it should end.
     """
 
@@ -75,6 +81,7 @@ class Attackers:
     victims: list[int]
     bad: list[int]
     tap: Proxy
+    idle_s: float
     patience_s: float
     chance: random.Random
     http: aiohttp.ClientSession
@@ -135,12 +142,21 @@ class Attackers:
     async def session_with_everything(self) -> tuple[str, bool]:
         """Go on with it with the right token, while its owner is there."""
         victim, session = self._stolen()
-        return await self._says_hello(victim, self.tokens[victim], session)
+        return await self._from_its_owner(victim, session, SILENCE_S)
 
     async def twin(self) -> tuple[str, bool]:
         """Join as a device that is there."""
         victim, _ = self._stolen()
-        return await self._says_hello(victim, self.tokens[victim])
+        return await self._from_its_owner(victim, "", self.idle_s)
+
+    async def _from_its_owner(self, victim: int, session: str, silence_s: float) -> tuple[str, bool]:
+        """Show the right tokens of a device; that works once it is silent for so long, and not before."""
+        began_s = time.monotonic()
+        owners = [one for one in self._taps() if one.hello is not None and one.hello.device == victim]
+        answer, got_in = await self._says_hello(victim, self.tokens[victim], session)
+        if got_in and all(owner.silence_s(began_s - silence_s) >= silence_s for owner in owners):
+            return "taken over from an owner that was silent", False
+        return answer, got_in
 
     async def replay(self) -> tuple[str, bool]:
         """Send all that a device has sent on a connection again, while it is there."""

@@ -2,9 +2,15 @@
 
 import asyncio
 import contextlib
+import itertools
+import math
 import struct
+import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from edge.errors import CodecError
 from edge.session_frames import Hello, Piece, SessionFrame, Welcome, unpack
@@ -14,12 +20,26 @@ _KEPT_BYTES = 1 << 20
 
 @dataclass
 class Recording:
-    """The beginning of what passed on a connection; ``live`` as long as it is open and forwarded."""
+    """The beginning of what passed on a connection.
+
+    Attributes
+    ----------
+    live : whether it is open and forwarded.
+    heard_s : when something came from the device, monotonic seconds.
+    """
 
     up: bytearray = field(default_factory=bytearray)
     down: bytearray = field(default_factory=bytearray)
     thawed: asyncio.Event = field(default_factory=asyncio.Event)
     live: bool = True
+    heard_s: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
+
+    def silence_s(self, since_s: float) -> float:
+        """Return the longest silence of the device since ``since_s``; infinity if its connection is gone."""
+        if not self.live:
+            return math.inf
+        times = [since_s, *(time_s for time_s in self.heard_s if time_s > since_s), time.monotonic()]
+        return max(after - before for before, after in itertools.pairwise(times))
 
     @property
     def hello(self) -> Hello | None:
@@ -62,6 +82,7 @@ class Proxy:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # what was aborted is closed in the next turn of the loop
 
     def freeze(self) -> int:
         """Forward nothing more on the connections that there are, and keep them open; return how many."""
@@ -80,21 +101,24 @@ class Proxy:
         recording = Recording()
         recording.thawed.set()
         self.recordings.append(recording)
-        with contextlib.suppress(OSError):
+        try:
             far_reader, far_writer = await asyncio.open_connection(*self._target)
-            pumps = [
-                asyncio.create_task(self._pump(reader, far_writer, recording, recording.up)),
-                asyncio.create_task(self._pump(far_reader, writer, recording, recording.down)),
-            ]
-            try:
-                # Either side's end is the other's; a frozen connection ends with the proxy.
-                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for pump in pumps:
-                    pump.cancel()
-                far_writer.transport.abort()
-        recording.live = False
-        writer.transport.abort()
+        except OSError:
+            writer.transport.abort()
+            return
+        pumps = [
+            asyncio.create_task(self._pump(reader, far_writer, recording, recording.up)),
+            asyncio.create_task(self._pump(far_reader, writer, recording, recording.down)),
+        ]
+        try:
+            # Either side's end is the other's; a frozen connection ends with the proxy.
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            recording.live = False
+            for pump in pumps:
+                pump.cancel()
+            far_writer.transport.abort()
+            writer.transport.abort()
 
     async def _pump(
         self,
@@ -107,6 +131,8 @@ class Proxy:
             while data := await reader.read(1 << 16):
                 await recording.thawed.wait()
                 kept += data[: _KEPT_BYTES - len(kept)]
+                if kept is recording.up:
+                    recording.heard_s.append(time.monotonic())
                 writer.write(data)
                 await writer.drain()
         await recording.thawed.wait()
@@ -133,4 +159,8 @@ def frames_in(data: bytes) -> Iterator[SessionFrame]:
         place += length
         if opening == 2:
             with contextlib.suppress(CodecError):
-                yield unpack(bytes(byte ^ mask[i % 4] for i, byte in enumerate(body)))
+                yield unpack(
+                    (
+                        np.frombuffer(body, np.uint8) ^ np.resize(np.frombuffer(mask, np.uint8), length)
+                    ).tobytes()
+                )
