@@ -21,6 +21,7 @@ from aiohttp import web
 from dashboard_helpers import merged
 from prometheus_client.parser import text_string_to_metric_families
 
+from coordinator.service.admission.arrivals import ArrivalLimits
 from coordinator.service.admission.gate import Gate, local_gate
 from coordinator.service.app import Listening, guarded
 from coordinator.service.dashboard import routes
@@ -160,7 +161,7 @@ def test_a_reader_that_takes_nothing_is_dropped_and_holds_nobody_up(monkeypatch:
         slow = socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", port))
-        slow.sendall(b"GET /dashboard/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow.sendall(b"GET /dashboard/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         try:
             async with session.get(f"{url}/dashboard/events") as answer:
                 _, known = await next_event(answer)
@@ -316,7 +317,7 @@ def test_who_is_turned_away_sees_nothing() -> None:
             return web.Response(status=401)
 
     async def main() -> list[int]:
-        nobody = Nobody()
+        nobody = Nobody(limits=ArrivalLimits())
         app = web.Application(middlewares=[guarded(nobody)])
         Dashboard(LiveState()).add_to(app)
         found = []
