@@ -29,8 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
-from chaos_attacks import STRANGER, Attackers, Ledger
+from chaos_attacks import STRANGER, Attackers
 from chaos_proxy import Proxy
+from chaos_wire import Ledger
 from service_process import ENVIRONMENT, metrics, recfleet, serving
 
 from coordinator.metrics.reader import RunTables, open_run

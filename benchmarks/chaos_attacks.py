@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 import random
-import struct
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import aiohttp
 from chaos_proxy import Proxy, Recording, frames_in
+from chaos_wire import HUGE_HEADER, REQUEST, Ledger, NotNowError, masked, trickle
 
 from edge.session_frames import (
     MESSAGE_BYTES,
@@ -31,33 +31,8 @@ STRANGER = "127.0.0.2"
 FLOODERS = ("127.0.0.3", "127.0.0.4")
 """Addresses of their own, so that the limits of an address are theirs and not the devices'."""
 _REFUSED = (OSError, aiohttp.ClientError, EOFError)
-_REQUEST = (
-    b"GET /v1/join HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-)
-
-
 SILENCE_S = 2.5
 """A connection that does not answer for so long gives its session up: half of join_timeout, or 3 s."""
-
-
-class NotNowError(Exception):
-    """An attack that cannot be tried at the moment."""
-
-
-@dataclass
-class Ledger:
-    """What was tried how often, how it went, and how often it got in."""
-
-    tried: Counter[str] = field(default_factory=Counter)
-    in_: Counter[str] = field(default_factory=Counter)
-    answers: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-
-    def note(self, name: str, answer: str, *, got_in: bool) -> None:
-        """Take note of an attempt."""
-        self.tried[name] += 1
-        self.in_[name] += got_in
-        self.answers[name][answer] += 1
 
 
 @dataclass
@@ -223,13 +198,13 @@ class Attackers:
         device = self.chance.choice(self.bad)
         async with self._locks[device], self._raw() as (reader, writer):
             hello = Hello(PROTOCOL, device, self.tokens[device], "", "", 0)
-            writer.write(_REQUEST + masked(pack(hello)) + _HUGE_HEADER)
+            writer.write(REQUEST + masked(pack(hello)) + HUGE_HEADER)
             return await self._closed(reader)
 
     async def oversize_header_of_a_stranger(self) -> tuple[str, bool]:
         """Announce such a frame in place of a hello."""
         async with self._raw() as (reader, writer):
-            writer.write(_REQUEST + _HUGE_HEADER)
+            writer.write(REQUEST + HUGE_HEADER)
             return await self._closed(reader)
 
     async def oversize_request(self) -> tuple[str, bool]:
@@ -248,20 +223,20 @@ class Attackers:
                 with contextlib.suppress(NotNowError):
                     async with self._raw() as (reader, writer):
                         writer.write(before)
-                        trickle = asyncio.create_task(_trickle(writer, slowly))
+                        trickling = asyncio.create_task(trickle(writer, slowly))
                         try:
                             _, got_in = await self._closed(reader)
                         finally:
-                            trickle.cancel()
+                            trickling.cancel()
                     self.ledger.note(name, "cut off", got_in=got_in)
                 await asyncio.sleep(0.1)
 
         hello = masked(pack(Hello(PROTOCOL, self.victims[0], "x" * 400, "", "", 0)))
-        long_request = _REQUEST[:-2] + b"X-Slow: and so on\r\n" * 10_000
+        long_request = REQUEST[:-2] + b"X-Slow: and so on\r\n" * 10_000
         async with asyncio.TaskGroup() as group:
             for _ in range(number):
                 group.create_task(one("slow-loris: the request", b"", long_request))
-                group.create_task(one("slow-loris: the hello", _REQUEST, hello))
+                group.create_task(one("slow-loris: the hello", REQUEST, hello))
 
     async def idle_flood(self, number: int) -> None:
         """Open so many connections from each of two addresses, and say nothing on them."""
@@ -387,19 +362,4 @@ class Attackers:
         return ("closed" if ended else "still open"), not ended
 
 
-async def _trickle(writer: asyncio.StreamWriter, data: bytes) -> None:
-    with contextlib.suppress(OSError):
-        for place in range(len(data)):
-            writer.write(data[place : place + 1])
-            await writer.drain()
-            await asyncio.sleep(0.1)
-
-
-def masked(data: bytes) -> bytes:
-    """Return a binary WebSocket message as a client sends it, with a mask of zeros."""
-    length = bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + struct.pack(">H", len(data))
-    return b"\x82" + length + bytes(4) + data
-
-
-_HUGE_HEADER = b"\x82\xff" + struct.pack(">Q", 2**62) + bytes(4)
 _QUICKLY = aiohttp.ClientWSTimeout(ws_close=1.0)
