@@ -32,8 +32,9 @@ from coordinator.round_records import Ended, ended_of
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
+from coordinator.stop_reason import StopReason
 from coordinator.threshold_watch import ThresholdWatch
-from coordinator.training import StopReason, Training
+from coordinator.training import Training
 from coordinator.workload import TrainingKernel
 from coordinator.world import World
 from edge.learning.base import Aggregate
@@ -231,7 +232,7 @@ class BufferedTraining(Training):
     def _close(self, now_s: float) -> None:
         """End the step under way, and begin the next one or end training."""
         number = self._steps[-1].number
-        stop = self._look_back(number, self._end_step(now_s), now_s)
+        stop = self._ended_step(number, now_s)
         self._retire_old()
         if stop is None and number == self._scenario.round_count:
             stop = StopReason.LAST_ROUND
@@ -240,6 +241,11 @@ class BufferedTraining(Training):
         else:
             self._begin_step(now_s)
         self._write_finished()
+
+    def _ended_step(self, number: int, now_s: float) -> StopReason | None:
+        """End the step under way and look back at it; return why training ends, if it does."""
+        stop = self._end_step(now_s)
+        return self._look_back(number, stop, now_s, self._measure(number, stop))
 
     def _end_step(self, now_s: float) -> StopReason | None:
         """Apply what is in the buffer, if it is enough; return why training ends, if it does."""
@@ -269,7 +275,7 @@ class BufferedTraining(Training):
         step = self._steps[-1]
         if self._buffer.reports or self._in_flight or step.members:
             now_s = self._simulation.loop.now_s
-            stop = self._look_back(step.number, self._end_step(now_s), now_s) or stop
+            stop = self._ended_step(step.number, now_s) or stop
         else:
             self._steps.pop()
         self._finish(stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,7 @@ from edge.transport.loss import MAX_BACKOFFS
 from edge.transport.tcp_model import SYN_BYTES
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 
+T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _INVITE = Stage.INVITE
@@ -104,6 +105,10 @@ class Simulation:
     ) -> SimulatedCohort:
         """Return the cohort of a round; ``done`` is called once, when its last device has ended."""
         return SimulatedCohort(self, ids, round_number, phase, kernel, done)
+
+    async def aside(self, measure: Callable[[], T]) -> T:
+        """Return what ``measure`` does; no time passes meanwhile."""
+        return measure()
 
     def forget(self, kernel: Kernel[ClientUpdate]) -> None:
         """Take note that nobody will ask for ``kernel`` any more."""

@@ -7,8 +7,9 @@ fleet after it has been made: a round costs what its invited devices cost.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -191,6 +192,14 @@ class Fleet:
         once, place = np.unique(ids, return_inverse=True)
         self._spent_j[once] = self._drained_j(once, now_s) + np.bincount(place, joules)
         self._spent_on[once] = int(now_s // DAY_S)
+
+    def memory(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what rounds have changed for good: what they took out of the batteries, arrays by name."""
+        return {"spent_j": self._spent_j, "spent_on": self._spent_on}
+
+    def recall(self, memory: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on with what :meth:`memory` returned."""
+        self._spent_j[:], self._spent_on[:] = memory["spent_j"], memory["spent_on"]
 
     def _drained_j(self, ids: Ids, now_s: float) -> Floats:
         """Return what rounds took out of each battery since it was full: every device is charged at night."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -95,6 +98,25 @@ class Invitations:
         ids = self._selector.draw(wanted, number, attempt, now_s, among)
         self._selector.invited(ids)
         return ids
+
+    def memory(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what has been learnt, arrays by name; nothing where nobody learns.
+
+        What a policy makes of it, it makes of it again.
+        """
+        memory: dict[str, npt.NDArray[Any]] = {}
+        if self.experience is not None:
+            memory |= {f"experience.{name}": array for name, array in self.experience.memory().items()}
+        if self._tiers is not None:
+            memory |= {f"tiers.{name}": array for name, array in self._tiers.memory().items()}
+        return memory
+
+    def recall(self, memory: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on with what :meth:`memory` returned."""
+        for part, learner in (("experience.", self.experience), ("tiers.", self._tiers)):
+            if learner is not None:
+                mine = {name.removeprefix(part): a for name, a in memory.items() if name.startswith(part)}
+                learner.recall(mine)
 
     def wait_s(self, now_s: float, number: int, attempt: int) -> float:
         """Return when to look for devices again, seconds from now, after ``attempt`` + 1 looks in vain."""

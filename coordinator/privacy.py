@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
 
 from coordinator.scenario.privacy_section import (
     CentralGaussian,
@@ -78,6 +82,15 @@ class RunPrivacy:
         if completed or isinstance(self.section, LocalGaussian):
             self._accountant.compose(self._release(sums))
         return self._accountant.epsilon(self.section.delta)
+
+    def memory(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what has been spent, as arrays by name; nothing where nobody counts."""
+        return {} if self._accountant is None else {"spent": self._accountant.spent}
+
+    def recall(self, memory: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on with what :meth:`memory` returned."""
+        if self._accountant is not None:
+            self._accountant.spent[:] = memory["spent"]
 
     def _neighbours(self) -> Neighbours:
         section = self.section

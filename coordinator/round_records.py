@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from coordinator.energy import device_energy
 from coordinator.fleet import Fleet
-from coordinator.metrics.batches import fault_batch, round_batches
+from coordinator.metrics.batches import RoundBatches, fault_batch, round_batches
 from coordinator.metrics.facts import Cohort, FaultStrike, RoundFacts
 from coordinator.metrics.writer import TableWriter
 from coordinator.progress import RunObserver, round_summary
@@ -64,34 +64,39 @@ class RoundRecords:
         """Write one round, and what was done to it on purpose."""
         if strikes:
             self._writer.write_faults(fault_batch(facts.round_number, facts.phase, strikes))
-        fleet, ids = self._fleet, ended.ids
-        network = fleet.network[ids]
-        compute_j, radio_j = device_energy(
-            ended.columns,
-            len(ids),
-            fleet.active_power_w[fleet.device_class[ids]],
-            fleet.radio_specs.take(network),
-        )
-        fleet.spend(ids, compute_j + radio_j, facts.end_s)
-        members = Cohort(
-            device=ids,
-            device_class=fleet.device_class[ids],
-            network=network,
-            region=fleet.region[ids],
-            outcome=ended.outcome,
-            stage=ended.stage,
-            reason=ended.reason,
-            energy_compute_j=compute_j,
-            energy_radio_j=radio_j,
-            memory_bytes=ended.memory_bytes,
-            examples=np.where(np.isnan(ended.loss), 0, ended.examples),
-            loss=ended.loss,
-            work_share=np.where(np.isnan(ended.loss), np.nan, ended.work_share),
-            staleness=ended.staleness,
-        )
-        batches = round_batches(facts, members, fleet.names, ended.columns)
+        batches, joules = rows_of(self._fleet, facts, ended)
+        self._fleet.spend(ended.ids, joules, facts.end_s)
         self._writer.write_round(batches)
         self._observer.on_round(round_summary(batches.row))
+
+
+def rows_of(fleet: Fleet, facts: RoundFacts, ended: Ended) -> tuple[RoundBatches, Floats]:
+    """Return the rows of a round, and the energy that each device spent on it, joules, float64 [n]."""
+    ids = ended.ids
+    network = fleet.network[ids]
+    compute_j, radio_j = device_energy(
+        ended.columns,
+        len(ids),
+        fleet.active_power_w[fleet.device_class[ids]],
+        fleet.radio_specs.take(network),
+    )
+    members = Cohort(
+        device=ids,
+        device_class=fleet.device_class[ids],
+        network=network,
+        region=fleet.region[ids],
+        outcome=ended.outcome,
+        stage=ended.stage,
+        reason=ended.reason,
+        energy_compute_j=compute_j,
+        energy_radio_j=radio_j,
+        memory_bytes=ended.memory_bytes,
+        examples=np.where(np.isnan(ended.loss), 0, ended.examples),
+        loss=ended.loss,
+        work_share=np.where(np.isnan(ended.loss), np.nan, ended.work_share),
+        staleness=ended.staleness,
+    )
+    return round_batches(facts, members, fleet.names, ended.columns), compute_j + radio_j
 
 
 def ended_of(cohort: RunningCohort) -> Ended:

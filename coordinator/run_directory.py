@@ -226,6 +226,27 @@ class RunDirectory:
             raise
         return cls(target, partial, descriptor, whole)
 
+    @classmethod
+    def reopen(cls, target: Path) -> RunDirectory:
+        """Return the unfinished directory of the run with that target, to be gone on with.
+
+        The manifest counts in ``resumed`` how often that was done.
+
+        Raises
+        ------
+        RunDirectoryError : there is none, or a living process is writing it.
+        """
+        partial = target.with_name(target.name + PARTIAL_SUFFIX)
+        if not _is_run(partial):
+            raise RunDirectoryError(f"{partial}: is not a run directory; there is nothing to go on with")
+        descriptor = _lock(partial)
+        if descriptor is None:
+            raise RunDirectoryError(f"{partial}: another process is writing this run; wait for it")
+        manifest = json.loads((partial / MANIFEST).read_text(encoding="utf-8"))
+        manifest |= {"status": "running", "resumed": manifest.get("resumed", 0) + 1, "host": host_facts()}
+        write_json(partial / MANIFEST, manifest)
+        return cls(target, partial, descriptor, manifest)
+
     def __enter__(self) -> RunDirectory:
         return self
 

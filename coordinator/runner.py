@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import functools
-import gc
-import multiprocessing
 import time
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any
 
-from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
 from coordinator.baseline import BaselineMissedError, baseline_of, earlier_baseline
 from coordinator.buffered_training import BufferedTraining
-from coordinator.cohort import Simulation
+from coordinator.conductor import Conductor, RunFeed, Survival, Verdicts
 from coordinator.exit_codes import ExitCode
-from coordinator.faults.striking import FaultsOfRun
 from coordinator.host import peak_rss_bytes
 from coordinator.metrics.metric_source import TableMetricSource
 from coordinator.metrics.reader import open_run
@@ -30,23 +22,17 @@ from coordinator.progress import RunObserver
 from coordinator.report.page import write_report
 from coordinator.report.view import RunView
 from coordinator.run_directory import BASELINE, ITEMS, SUMMARY, VERDICTS, RunDirectory, Status
-from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.pacing_section import Buffered
-from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, exit_code
+from coordinator.scenario.threshold_evaluation import evaluate, exit_code
 from coordinator.scenario.thresholds import Threshold
 from coordinator.secure_plan import modes
+from coordinator.stop_reason import StopReason
 from coordinator.summary import summarise
 from coordinator.threshold_watch import ThresholdWatch
-from coordinator.training import StopReason, Training
+from coordinator.training import Training
 from coordinator.verdicts import verdict_records
-from coordinator.witness import Witness, WitnessedNetwork
-from edge import clock
-from edge.clock import VirtualClockLoop
-from edge.device.compute import ComputeQueue, Executor, InlineExecutor, PooledExecutor
-from edge.transport.link import SimulatedNetwork
-
-Verdicts: TypeAlias = tuple[ThresholdResult, ...]
+from coordinator.virtual_time import VirtualTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,54 +81,6 @@ def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver)
     return run_assembled(loaded, assemble(loaded), target=target, observer=observer)
 
 
-class RunFeed(Protocol):
-    """Is given what a run writes, while it does; nothing it does changes the run."""
-
-    def on_begin(
-        self, loaded: LoadedScenario, clock: Literal["virtual", "real"], baseline: TableMetricSource | None
-    ) -> None:
-        """Take note of the scenario, and of the metrics of its baseline where it has one."""
-
-    def on_batch(self, table: str, batch: Any) -> None:
-        """Take a ``pyarrow.RecordBatch`` that has been written to a table."""
-
-    def on_verdicts(self, verdicts: Verdicts, reason: str | None) -> None:
-        """Take the verdicts of a run that is over, and why it ended before its last round, if it did.
-
-        They are those of its baseline, if that ended it, and none of a run that was interrupted.
-        """
-
-
-class Conductor(Protocol):
-    """Takes a training through its rounds, on one clock or the other."""
-
-    clock: Literal["virtual", "real"]
-    unseen: Collection[str]
-    """Metrics that are not observed, and so not judged."""
-
-    def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
-        """Train until a reason to stop, and return it."""
-
-
-@dataclass(slots=True)
-class VirtualTime:
-    """Conducts simulated runs.
-
-    Attributes
-    ----------
-    witness : sees what happens, beside the run; None for nobody.
-    """
-
-    witness: Witness | None = None
-    clock: Literal["virtual", "real"] = "virtual"
-    unseen: Collection[str] = ()
-
-    def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
-        """Train on the virtual clock until a reason to stop, and return it."""
-        with quiet_collector(), _executor(loaded.scenario.compute.workers) as executor:
-            return simulate(loaded, assembly, training, executor, self.witness)
-
-
 def run_assembled(
     loaded: LoadedScenario,
     assembly: Assembly,
@@ -180,9 +118,10 @@ def run_assembled(
     calm = None if scenario.baseline is None else baseline_of(loaded)
     found = None if calm is None else earlier_baseline(target, calm, assembly.data_facts)
     kept = {} if found is None else {BASELINE: found}
-    with RunDirectory.create(target, loaded.resolved, manifest, kept) as directory:
+    survival = conduct.survival
+    with _directory(survival, target, loaded.resolved, manifest, kept) as directory:
         # Before the baseline, so that a run that is killed during it can be read, too.
-        with RunWriter(directory.path, record_events=scenario.record.events == "all") as writer:
+        with _writer(survival, directory.path, record_events=scenario.record.events == "all") as writer:
             prepared_s = time.perf_counter()
             try:
                 if calm is not None:
@@ -198,8 +137,10 @@ def run_assembled(
                 buffered = isinstance(scenario.rounds.pacing, Buffered)
                 kind = BufferedTraining if buffered else Training
                 training = kind(scenario, assembly, writer, observer, watch, directory.path)
+                if survival is not None:
+                    survival.begin(training, assembly.fleet, writer)
                 stop = conduct(loaded, assembly, training)
-                status = "finished"
+                status = "interrupted" if stop is StopReason.STOPPED else "finished"
                 reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch)
             except BaselineMissedError as missed:
                 of_baseline, reason = missed.verdicts, str(missed)
@@ -250,9 +191,29 @@ def run_assembled(
         )
         measured["write_s"] = time.perf_counter() - trained_s
         path = directory.finish(status, **facts)
+        if survival is not None and status == "finished":
+            survival.finished(path)
     observer.on_end(status)
     code = ExitCode.INTERRUPTED if status == "interrupted" else exit_code((*of_baseline, *verdicts))
     return RunOutcome(status, path, verdicts, reason, code, of_baseline, unseen)
+
+
+def _directory(
+    survival: Survival | None,
+    target: Path,
+    resolved: str,
+    manifest: Mapping[str, Any],
+    kept: Mapping[str, Path],
+) -> RunDirectory:
+    if survival is None:
+        return RunDirectory.create(target, resolved, manifest, kept)
+    return survival.directory(target, resolved, manifest)
+
+
+def _writer(survival: Survival | None, directory: Path, *, record_events: bool) -> RunWriter:
+    if survival is None:
+        return RunWriter(directory, record_events=record_events)
+    return survival.writer(directory, record_events=record_events)
 
 
 def _run_baseline(calm: LoadedScenario, target: Path, observer: RunObserver) -> Verdicts:
@@ -297,109 +258,3 @@ def _judged(verdicts: Verdicts, watch: ThresholdWatch | None) -> Verdicts:
         return verdicts
     final = replace(ended_by, reason=f"{ended_by.reason}, and ended the run")
     return tuple(final if verdict.threshold == ended_by.threshold else verdict for verdict in verdicts)
-
-
-def simulate(
-    loaded: LoadedScenario,
-    assembly: Assembly,
-    training: Training,
-    executor: Executor,
-    witness: Witness | None = None,
-) -> StopReason:
-    """Train on the virtual clock, until a reason to stop, and return it.
-
-    Parameters
-    ----------
-    loaded, assembly, training : what is run.
-    executor : computes.
-    witness : sees what happens, beside the run.
-    """
-    scenario = loaded.scenario
-    network: Callable[..., SimulatedNetwork] = SimulatedNetwork
-    if witness is not None:
-        network = functools.partial(WitnessedNetwork, witness=witness)
-        for sums in assembly.secure_sums.values():
-            if sums is not None:
-                sums.watch = witness.encoded
-
-    async def main() -> StopReason:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualClockLoop)
-        crashed: asyncio.Future[None] = loop.create_future()
-
-        def crash(who: str, error: BaseException) -> None:
-            if not crashed.done():
-                error.add_note(f"{who}, at {loop.now_s:.6f} s of simulated time")
-                crashed.set_exception(error)
-
-        def callback_failed(_: object, context: dict[str, Any]) -> None:
-            crash(context["message"], context.get("exception") or RuntimeError(context["message"]))
-
-        loop.set_exception_handler(callback_failed)
-        run_id = loaded.run_id
-        simulation = Simulation(
-            seed=scenario.seed,
-            run_id=run_id,
-            loop=loop,
-            network=network(
-                loop,
-                # Named from the coordinator's side in a scenario, from the devices' side here.
-                down_bps=scenario.coordinator.up_rate,
-                up_bps=scenario.coordinator.down_rate,
-                tls=scenario.connection.tls,
-                congestion=scenario.connection.congestion,
-            ),
-            fleet=assembly.fleet,
-            workload=assembly.workload,
-            compute=ComputeQueue(executor, scenario.compute.batch),
-            coordinator=Coordinator(run_id, method_name(scenario.learning)),
-            retry=scenario.rounds.retry,
-            keep_alive=scenario.connection.keep_alive,
-            faults=FaultsOfRun(scenario, assembly.fleet),
-            secure_sums=assembly.secure_sums,
-            shields=assembly.shields,
-            privacy=assembly.privacy,
-            partial_work=training.invitations.partial_work,
-            experience=training.invitations.experience,
-            crashed=crash,
-            witness=witness,
-        )
-        if witness is not None:
-            witness.begins(simulation)
-        story = loop.create_task(training.run(simulation), name="coordinator")
-        await asyncio.wait((story, crashed), return_when=asyncio.FIRST_COMPLETED)
-        if crashed.done():
-            story.cancel()
-            await crashed
-        stop = await story
-        if witness is not None:
-            await witness.ends()
-            if crashed.done():
-                await crashed
-        crashed.cancel()
-        return stop
-
-    return clock.run(main())
-
-
-@contextlib.contextmanager
-def _executor(workers: int) -> Iterator[Executor]:
-    if workers == 0:
-        yield InlineExecutor()
-        return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        yield PooledExecutor(pool, workers)
-
-
-@contextlib.contextmanager
-def quiet_collector() -> Iterator[None]:
-    """Let the cycle collector look rarely: a run makes many short-lived objects and hardly any cycles."""
-    thresholds = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(500_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()

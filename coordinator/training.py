@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import math
 import time
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,48 +18,34 @@ from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
 from coordinator.checkpoint import CHECKPOINT, Checkpoint
 from coordinator.faults.striking import strikes_of
-from coordinator.host import rss_bytes
 from coordinator.invitations import SHORTEST_WAIT_S, Invitations
+from coordinator.keeping import CoordinatorMemory, Keeper, Recalled
 from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch
-from coordinator.metrics.facts import NO_FAILURE, Evaluation, FaultStrike, RoundFacts
+from coordinator.metrics.facts import Evaluation, FaultStrike, Inferences
 from coordinator.metrics.writer import TableWriter
+from coordinator.over_round import OverRound
 from coordinator.progress import RunObserver
 from coordinator.round_records import RoundRecords, ended_of
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.sums.base import SumFacts, aggregate_of, joined, summed_specs
+from coordinator.stop_reason import StopReason
+from coordinator.sums.base import aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.workload import RatingWorkload
 from coordinator.world import Clock, RunningCohort, World
 from edge.learning.base import Aggregate
-from edge.vocabulary import Outcome, RoundOutcome, Stage
+from edge.vocabulary import RoundOutcome
 
 Ids = npt.NDArray[np.int64]
 
 
-class StopReason(enum.StrEnum):
-    """Why training ended."""
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What was found out about a model: when devices ran it, and when it was evaluated."""
 
-    LAST_ROUND = "last round"
-    TARGET = "target reached"
-    CONVERGED = "converged"
-    TIME_LIMIT = "simulated time limit"
-    NOBODY_AVAILABLE = "nobody available"
-    THRESHOLD = "threshold missed"
-    DIVERGED = "diverged: the model holds values that are not finite"
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A round that is over for the coordinator, but perhaps not for all its devices."""
-
-    cohort: RunningCohort
-    active: ActiveRound
-    aggregate: Aggregate | None
-    phase: str
-    epsilon: float | None
-    wall_s: float
+    inferences: Inferences | None = None
+    values: list[Evaluation] | None = None
 
 
 class Training:
@@ -91,6 +75,7 @@ class Training:
         self._workload = assembly.workload
         self._evaluator = assembly.evaluator
         self._privacy = assembly.privacy
+        self._secure_sums = assembly.secure_sums
         self._inference = assembly.inference
         self._fixed = assembly.workload.algorithm.fixed()
         if self._fixed:
@@ -105,6 +90,7 @@ class Training:
         model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
         self.invitations = Invitations(scenario, assembly.fleet, assembly.workload, model_bytes)
         """Who is invited."""
+        self._memory = CoordinatorMemory(assembly.fleet, self.invitations, assembly.privacy)
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
         self._applied = 0
         crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
@@ -116,23 +102,64 @@ class Training:
         """Crashes of the coordinator, by the round that was under way, or was next."""
         self._cohorts: dict[int, RunningCohort] = {}
         """The cohorts of the rounds in :attr:`_open`."""
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[OverRound] = deque()
         self._open: set[int] = set()
         """Rounds with devices that are still at work."""
         self._idle: asyncio.Event = asyncio.Event()
         self._evaluated_at = -1
+        self._rounds_run = 0
+        self._looked_back: int | None = None
+        """The last round that the model was looked at after; None: not even before the first."""
+        self._ended: StopReason | None = None
+        """Why training has ended, as an earlier process found."""
+        self._stopping = False
+        self._keeper: Keeper | None = None
+        """Keeps what must outlive this process; None: nothing need."""
+
+    def recall(self, recalled: Recalled) -> None:
+        """Go on where an earlier process has come to; before :meth:`run`."""
+        self.state, self._optimizer_state = recalled.state, recalled.optimizer_state
+        self._applied = recalled.applied
+        self._rounds_run = recalled.rounds_run
+        self._looked_back = recalled.looked_back
+        self._evaluated_at = recalled.evaluated_at
+        self._ended = None if recalled.stop is None else StopReason(recalled.stop)
+        self._memory.recall(recalled.memory)
+        if self._privacy is not None:
+            for phase in recalled.lost:
+                # Nobody knows how far they had come.
+                self._privacy.spend(self._secure_sums[phase], completed=True)
+
+    def keep_in(self, keeper: Keeper) -> None:
+        """Let ``keeper`` keep what must outlive this process; before :meth:`run`."""
+        self._keeper = keeper
+        keeper.started(self.state, self._optimizer_state, self._memory.arrays())
+
+    def stop(self) -> None:
+        """Begin no other round: training ends once the one under way, if there is one, is over."""
+        self._stopping = True
+        self.wake()
 
     async def run(self, world: World) -> StopReason:
-        """Train until a reason to stop; return it once the last device is done."""
+        """Train until a reason to stop; return it once the last device is done.
+
+        Whoever is still at work when training was stopped by :meth:`stop` is not waited for.
+        """
+        if self._stopping:
+            return StopReason.STOPPED
         self._world = world
-        self._rounds_run = 0
         world.begin(self._crash)
-        self._begin(world.loop.now_s)
-        stop = await self._rounds(world)
-        wanted = self._scenario.evaluation.final and stop is not StopReason.DIVERGED
-        if wanted and self._evaluated_at != self._rounds_run:
-            self._evaluate(self._rounds_run, world.loop.now_s)
-        while self._open:
+        stop = self._ended
+        if stop is None:
+            stop = await self._begin(world)
+        if stop is None:
+            stop = await self._rounds(world)
+        unwanted = stop in (StopReason.DIVERGED, StopReason.STOPPED)
+        if self._scenario.evaluation.final and not unwanted and self._evaluated_at != self._rounds_run:
+            now_s = world.loop.now_s
+            self._write_values(self._rounds_run, now_s, await world.aside(self._evaluate))
+            self._keep_look(self._rounds_run, stop)
+        while self._open and stop is not StopReason.STOPPED:
             await self._pause(None)
         for number, strikes in sorted(self._crashes.items()):
             # After the last round: there was no other to tell of them.
@@ -148,36 +175,71 @@ class Training:
                 return self._end_of_time
             number = self._rounds_run + 1
             ids = await self._select(loop, number)
+            if self._stopping:
+                return StopReason.STOPPED
             if ids is None:
                 return StopReason.NOBODY_AVAILABLE
             stop = await self._round(world, number, ids)
-            stop = self._look_back(number, stop, loop.now_s)
+            stop = await self._look_back_aside(number, stop)
             if stop is not None:
                 return stop
             if rounds.interval > 0:
-                await asyncio.sleep(rounds.interval)
+                await self._rest(rounds.interval)
         return StopReason.LAST_ROUND
 
-    def _begin(self, now_s: float) -> None:
-        """Measure the model before the first round, and try the audits."""
-        self._evaluate(0, now_s)
+    async def _begin(self, world: World) -> StopReason | None:
+        """Measure the model before the first round, and try the audits; or go on where a process ended.
+
+        Returns why training ends, if it does.
+        """
+        if self._looked_back is not None:
+            if self._looked_back < self._rounds_run:
+                return await self._look_back_aside(self._rounds_run, None)
+            return None
+        now_s = world.loop.now_s
+        self._write_values(0, now_s, await world.aside(self._evaluate))
         if self._scenario.audit is not None:
             assert isinstance(self._workload, RatingWorkload), "the scenario was checked"
             audits = audit_masks(self._workload, self._scenario.audit)
             phase = self._scenario.phase_at(0, 0.0)
             self._writer.write_evaluations(evaluation_batch(0, phase, now_s, audits))
+        self._keep_look(0, None)
+        return None
 
-    def _look_back(self, number: int, stop: StopReason | None, now_s: float) -> StopReason | None:
-        """Let the model run and be measured after a round; return why training ends, if it does."""
+    async def _look_back_aside(self, number: int, stop: StopReason | None) -> StopReason | None:
+        """As :meth:`_look_back`, where the world has a place to measure in."""
+        now_s = self._world.loop.now_s
+        measured = await self._world.aside(lambda: self._measure(number, stop))
+        return self._look_back(number, stop, now_s, measured)
+
+    def _look_back(
+        self, number: int, stop: StopReason | None, now_s: float, measured: _Measured
+    ) -> StopReason | None:
+        """Write what was measured after a round; return why training ends, if it does."""
         self._rounds_run = number
-        if stop is StopReason.DIVERGED:
-            return stop
-        self._infer(number, now_s)
-        if number % self._scenario.evaluation.every == 0 and self._evaluate(number, now_s):
-            return StopReason.TARGET
-        if stop is None and self._watch.missed(number, now_s) is not None:
-            return StopReason.THRESHOLD
+        if measured.inferences is not None:
+            phase, names = self._scenario.phase_at(number - 1, now_s), self._fleet.names
+            self._writer.write_inferences(inference_batch(number, phase, now_s, measured.inferences, names))
+        if measured.values is not None and self._write_values(number, now_s, measured.values):
+            stop = StopReason.TARGET
+        elif stop is None and self._watch.missed(number, now_s) is not None:
+            stop = StopReason.THRESHOLD
+        self._keep_look(number, stop)
         return stop
+
+    def _keep_look(self, number: int, stop: StopReason | None) -> None:
+        self._looked_back = number
+        if self._keeper is not None:
+            self._keeper.looked_back(number, stop)
+
+    async def _rest(self, seconds: float) -> None:
+        """Let time pass between two rounds."""
+        if self._keeper is None:
+            await asyncio.sleep(seconds)
+            return
+        end_s = self._world.loop.now_s + seconds
+        while not self._stopping and (left_s := end_s - self._world.loop.now_s) > 0.0:
+            await self._pause(left_s)
 
     def _save(self) -> None:
         if self._checkpoint is not None:
@@ -222,6 +284,8 @@ class Training:
         attempt = 0
         while True:
             await self._until_up(loop)
+            if self._stopping:
+                return None
             ids = self.invitations.of_round(number, attempt, loop.now_s)
             if ids is not None:
                 return ids
@@ -263,6 +327,8 @@ class Training:
         cohort = world.cohort(ids, number, phase, kernel, self._cohort_done)
         self._open.add(number)
         self._cohorts[number] = cohort
+        if self._keeper is not None:
+            self._keeper.began(cohort, phase, world.loop.now_s, self._memory.arrays())
         active = await world.coordinator.run_round(
             plan,
             cohort,
@@ -281,7 +347,10 @@ class Training:
             aggregate = self._aggregate(active, number)
             stop = self._apply(aggregate, number)
         wall_s = time.perf_counter() - wall_s
-        self._pending.append(_Pending(cohort, active, aggregate, phase, epsilon, wall_s))
+        over = OverRound(cohort, active, aggregate, phase, epsilon, wall_s, self._privacy is not None)
+        if self._keeper is not None:
+            self._keeper.over(over, self.state, self._optimizer_state, self._applied, self._memory.arrays())
+        self._pending.append(over)
         self._write_finished()
         return stop
 
@@ -328,62 +397,33 @@ class Training:
         while self._pending and self._pending[0].cohort.round_number not in self._open:
             self._write(self._pending.popleft())
 
-    def _write(self, pending: _Pending) -> None:
-        cohort, active, aggregate = pending.cohort, pending.active, pending.aggregate
-        outcome = active.machine.outcome
-        assert outcome is not None, "only rounds that are over are written"
-        ended = ended_of(cohort)
-        if outcome is RoundOutcome.ABANDONED:
-            given_up = ended.outcome == Outcome.COMPLETED
-            ended.outcome[given_up] = Outcome.ABANDONED
-            ended.reason[given_up] = active.machine.reason
-            ended.stage[given_up] = Stage.ACKNOWLEDGE
-        elif not (isinstance(active.machine, SecureRoundMachine) and active.machine.failure):
-            # A secure sum can end early for a device and yet be made without it.
-            ended.outcome[ended.outcome == Outcome.ABANDONED] = Outcome.FAILED
-        summed = cohort.secure_sum.facts() if cohort.secure_sum is not None else None
-        facts = RoundFacts(
-            round_number=cohort.round_number,
-            phase=pending.phase,
-            start_s=active.start_s,
-            end_s=active.end_s,
-            outcome=outcome,
-            reason=active.machine.reason,
-            loss=aggregate.loss if aggregate is not None else math.nan,
-            weight=aggregate.weight if aggregate is not None else 0.0,
-            wall_s=pending.wall_s,
-            host_rss_bytes=rss_bytes(),
-            stage_s=active.stage_s(),
-            epsilon=pending.epsilon,
-            clipped_updates_fraction=self._clipped_fraction(cohort, ended.outcome),
-            **_facts_of_sum(summed),
-        )
+    def _write(self, over: OverRound) -> None:
+        cohort, ended = over.cohort, ended_of(over.cohort)
+        facts = over.told(ended)
         strikes = self._crashes.pop(cohort.round_number, [])
         if cohort.faults is not None:
             strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
         self._records.write(facts, ended, strikes)
+        if self._keeper is not None:
+            self._keeper.written(cohort.round_number, self._memory.arrays())
 
-    def _clipped_fraction(self, cohort: RunningCohort, outcomes: npt.NDArray[np.int8]) -> float | None:
-        """Return the share of the applied updates whose norm was clipped; None where norms are not."""
-        applied = outcomes == Outcome.COMPLETED
-        if self._privacy is None or cohort.clipped is None or not applied.any():
-            return None
-        return float(np.count_nonzero(cohort.clipped & applied) / np.count_nonzero(applied))
+    def _measure(self, number: int, stop: StopReason | None) -> _Measured:
+        """Let the model run and be evaluated after a round, if it is one after which that is done."""
+        if stop is StopReason.DIVERGED:
+            return _Measured()
+        section, found = self._scenario.inference, None
+        if self._inference is not None and section is not None and number % section.every == 0:
+            found = self._inference.run(self.state, number)
+        evaluated = number % self._scenario.evaluation.every == 0
+        return _Measured(found, self._evaluate() if evaluated else None)
 
-    def _infer(self, number: int, now_s: float) -> None:
-        """Let devices run their own models after round ``number``, if it is one after which they do."""
-        section = self._scenario.inference
-        if self._inference is None or section is None or number % section.every:
-            return
-        found = self._inference.run(self.state, number)
-        phase = self._scenario.phase_at(number - 1, now_s)
-        self._writer.write_inferences(inference_batch(number, phase, now_s, found, self._fleet.names))
-
-    def _evaluate(self, number: int, now_s: float) -> bool:
-        """Evaluate the model after round ``number``; return whether the scenario's target is reached."""
-        self._evaluated_at = number
+    def _evaluate(self) -> list[Evaluation]:
         with np.errstate(over="ignore", invalid="ignore"):  # what a model that has run away is worth
-            values = self._evaluator.evaluate(self.state)
+            return self._evaluator.evaluate(self.state)
+
+    def _write_values(self, number: int, now_s: float, values: list[Evaluation]) -> bool:
+        """Write an evaluation after round ``number``; return whether the scenario's target is reached."""
+        self._evaluated_at = number
         phase = self._scenario.phase_at(max(number - 1, 0), now_s)
         self._writer.write_evaluations(evaluation_batch(number, phase, now_s, values))
         self._observer.on_evaluation(number, values)
@@ -391,14 +431,6 @@ class Training:
         return target is not None and any(
             _is_target(target.threshold.metric, v) and target.reached(v.value) for v in values
         )
-
-
-def _facts_of_sum(summed: SumFacts | None) -> dict[str, Any]:
-    """Return what the table of rounds shows of a secure sum."""
-    if summed is None:
-        return {}
-    facts = asdict(summed)
-    return {**facts, "failure": summed.failure or NO_FAILURE}
 
 
 def _is_target(metric: str, value: Evaluation) -> bool:

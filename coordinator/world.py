@@ -7,7 +7,7 @@ Training needs no more than this. :class:`~coordinator.cohort.Simulation` is a w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from edge.device.round_faults import RoundFaults
 from edge.learning.base import ClientUpdate, Work
 from edge.log import EventLog
 
+T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
 CrashHandler = Callable[[int, float], None]
 """Called with the number of a fault and for how many seconds the coordinator is down."""
@@ -99,6 +100,12 @@ class World(Protocol):
         ids : int64 [n], the invited devices.
         round_number, phase : the round, and the phase of the scenario that it belongs to.
         kernel : computes the client updates of this round.
+        """
+
+    async def aside(self, measure: Callable[[], T]) -> T:
+        """Return what ``measure`` does, which takes long and may run beside everything else.
+
+        In virtual time no time passes meanwhile.
         """
 
     def forget(self, kernel: Kernel[ClientUpdate]) -> None:

@@ -7,6 +7,7 @@ timer need not know which of the two it is.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -16,20 +17,25 @@ T = TypeVar("T")
 
 
 class RealClockLoop(asyncio.SelectorEventLoop):
-    """An event loop on real time, in seconds since the loop was made."""
+    """An event loop on real time, in seconds since the run began.
 
-    def __init__(self) -> None:
-        self._origin_s = time.monotonic()
+    Parameters
+    ----------
+    start_s : how long ago that was, when the loop is made; for a run that goes on in another process.
+    """
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._origin_s = time.monotonic() - start_s
         self._moment_s: float | None = None
         super().__init__()
 
     def time(self) -> float:
-        """Return the seconds since the loop was made."""
+        """Return the seconds since the run began."""
         return time.monotonic() - self._origin_s if self._moment_s is None else self._moment_s
 
     @property
     def now_s(self) -> float:
-        """Return the seconds since the loop was made."""
+        """Return the seconds since the run began."""
         return self.time()
 
     @contextmanager
@@ -46,7 +52,7 @@ class RealClockLoop(asyncio.SelectorEventLoop):
             self._moment_s = before
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run ``main`` to its end on a new real clock and return its result."""
-    with asyncio.Runner(loop_factory=RealClockLoop) as runner:
+def run(main: Coroutine[Any, Any, T], start_s: float = 0.0) -> T:
+    """Run ``main`` to its end on a new real clock, ``start_s`` after its run began; return its result."""
+    with asyncio.Runner(loop_factory=functools.partial(RealClockLoop, start_s)) as runner:
         return runner.run(main)

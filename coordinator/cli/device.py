@@ -10,6 +10,14 @@ from coordinator.cli.admission_options import device_options, tokens_of
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.exit_codes import ExitCode
+from device_profiles.units import UnitError, parse_duration_s
+
+
+def _patience(context: click.Context, parameter: click.Parameter, text: str) -> float:
+    try:
+        return parse_duration_s(text)
+    except UnitError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command
@@ -46,6 +54,15 @@ from coordinator.exit_codes import ExitCode
     show_default=True,
     help="Threads that compute for the devices of this process.",
 )
+@click.option(
+    "--patience",
+    "patience_s",
+    default="60 s",
+    show_default=True,
+    callback=_patience,
+    metavar="TIME",
+    help="How long to try to reach a coordinator that is not there, or not any more: '60 s', '10 min'.",
+)
 @refusals()
 def device(
     *,
@@ -59,6 +76,7 @@ def device(
     pin: str | None,
     insecure: bool,
     workers: int,
+    patience_s: float,
 ) -> int:
     """Join a coordinator as one device, or as many.
 
@@ -79,6 +97,7 @@ def device(
         data=data,
         shaped=shaped,
         workers=workers,
+        patience_s=patience_s,
     )
     try:
         with termination_interrupts():

@@ -39,6 +39,11 @@ from coordinator.scenario.load import load
 )
 @click.option("--quiet", is_flag=True, help="Print only the URL, the run directory, and missed thresholds.")
 @click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with the run of this scenario that was stopped or killed; begin it if there is none.",
+)
 @serve_options
 @json_option
 @junit_option
@@ -54,6 +59,7 @@ def serve(
     wait_for: int | None,
     quiet: bool,
     details: bool,
+    resume: bool,
     json_file: Path | None,
     junit_file: Path | None,
     **admission: Any,
@@ -62,13 +68,15 @@ def serve(
 
     Devices join with 'recfleet device URL', from other hosts with a token (--enrolment) over TLS. The run
     begins once enough are there, and leaves the same files as a simulated one; every time in them is
-    measured. Ctrl-C ends it in order.
+    measured. The first Ctrl-C (or SIGTERM) ends it after the round under way, the second at once; --resume
+    goes on with it, even if it was killed.
     """
     # Not before: what every run imports, every run waits for.
     from coordinator.service.conducting import RealTime, assembled  # noqa: PLC0415
     from coordinator.service.dashboard.live_state import LiveState  # noqa: PLC0415
     from coordinator.service.dashboard.routes import DASHBOARD, Dashboard  # noqa: PLC0415
     from coordinator.service.dashboard.watchers import LiveService  # noqa: PLC0415
+    from coordinator.service.survival.survivor import Survivor  # noqa: PLC0415
 
     loaded = load(scenario, settings if seed is None else (*settings, f"seed={seed}"))
     with open_gate(host, **admission) as opened:
@@ -83,6 +91,9 @@ def serve(
             gc.collect()
             gc.freeze()
 
+        def tell(line: str) -> None:
+            click.echo(line, err=True)
+
         live = LiveState()
         conductor = RealTime(
             host=host,
@@ -92,6 +103,8 @@ def serve(
             admission=opened.gate,
             observer=LiveService(live),
             routes=Dashboard(live).add_to,
+            survival=Survivor(resume=resume, tell=tell),
+            stopping=tell,
         )
         target = target_of(loaded, out)
         with termination_interrupts(), progress(quiet=quiet, plain=True, time_is=REAL) as observer:

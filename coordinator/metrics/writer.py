@@ -47,11 +47,12 @@ class TableWriter(abc.ABC):
 
     Attributes
     ----------
+    record_events : as given.
     watch : is given every batch once it has been written, with the name of its table; None for nobody.
     """
 
     def __init__(self, *, record_events: bool = True) -> None:
-        self._record_events = record_events
+        self.record_events = record_events
         self.watch: Callable[[str, Any], None] | None = None
         self._digest = RunDigest()
 
@@ -68,10 +69,10 @@ class TableWriter(abc.ABC):
     def write_round(self, batches: RoundBatches) -> None:
         """Write the rows of a finished round.
 
-        The row of ``rounds`` goes last: a round that is in this table has all its rows in the tables of
-        events and devices. Evaluations and inferences are made, and written, after the round.
+        The row of ``rounds`` goes last: a round that is in this table has all its rows in those of events and
+        devices. Evaluations and inferences are made, and written, after the round.
         """
-        if self._record_events:
+        if self.record_events:
             self._write("events", batches.events)
         self._write("device_rounds", batches.device_rounds)
         self._write("rounds", batches.rounds)

@@ -15,7 +15,8 @@ nobody here knows the accuracy of a tier during training.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +79,21 @@ class SpeedTiers:
         """Take a credit from the tier that a round was drawn from."""
         if tier is not None:
             self.credits[tier] = max(self.credits[tier] - 1, 0)
+
+    def memory(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the tiers and what is left to each, as arrays by name."""
+        return {
+            "tier": self.tier,
+            "sorted_after": np.array(self._sorted_after),
+            "credited": np.array(list(self.credits), dtype=np.int64),
+            "credits": np.array(list(self.credits.values()), dtype=np.int64),
+        }
+
+    def recall(self, memory: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on with what :meth:`memory` returned."""
+        self.tier[:] = memory["tier"]
+        self._sorted_after = int(memory["sorted_after"])
+        self.credits = dict(zip(memory["credited"].tolist(), memory["credits"].tolist(), strict=True))
 
     def _belongs(self, tier: int, ids: Ids) -> Bools:
         return np.asarray(self.tier[ids] == tier)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,7 @@ UPDATES = frozenset((Report, AdvertiseKeys, EncryptedInput))
 """What a device sends first once its update is ready."""
 _ANSWERS = (Reason.NONE, Reason.DEADLINE, Reason.COHORT_FULL, Reason.STALE)
 """How the coordinator judges an update that answers the invitation, be it too late."""
+_COLUMNS = ("invited", "reports", "examples", "loss", "duration_s", "last_round")
 
 
 class Experience:
@@ -83,6 +86,23 @@ class Experience:
     def known(self) -> Ids:
         """Return the devices of which an update has arrived, in the order of their first, int64."""
         return np.array(self._known, dtype=np.int64)
+
+    def memory(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all of it as arrays by name."""
+        rounds = self.utility_of_round
+        return {name: getattr(self, name) for name in _COLUMNS} | {
+            "known": self.known(),
+            "utility_rounds": np.array(list(rounds), dtype=np.int64),
+            "utilities": np.array(list(rounds.values()), dtype=np.float64),
+        }
+
+    def recall(self, memory: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on with what :meth:`memory` returned."""
+        for name in _COLUMNS:
+            getattr(self, name)[:] = memory[name]
+        self._known[:] = memory["known"].tolist()
+        rounds, utilities = memory["utility_rounds"].tolist(), memory["utilities"].tolist()
+        self.utility_of_round.update(zip(rounds, utilities, strict=True))
 
     def statistical_utility(self, ids: Ids) -> npt.NDArray[np.float64]:
         """Return examples times sqrt(mean loss²) of each device of ``ids``, NaN where no report has come.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,13 +23,17 @@ from coordinator.service.hooks import Admission, NobodyWatches, ServiceObserver
 from coordinator.service.real_world import RealWorld
 from coordinator.service.refusals import refuse_on_real_clock
 from coordinator.service.sessions import Sessions
-from coordinator.training import StopReason, Training
+from coordinator.service.stopping import first_signal
+from coordinator.service.survival.survivor import Survivor
+from coordinator.stop_reason import StopReason
+from coordinator.training import Training
 from edge import real_clock
 from edge.errors import RecfleetError
 from edge.real_clock import RealClockLoop
 
 _UNSEEN = frozenset({"secagg.sum_error", "secagg.double_reveal", "round.clipped", "privacy.clipped"})
 """Metrics of what happens on devices, which the coordinator has no business to know."""
+_STOPPING = "stops once the round under way is over; the next signal abandons it"
 Company = Callable[[str, LoadedScenario, Assembly], AbstractAsyncContextManager[None]]
 """Devices that this process brings along: given the URL, the scenario and its assembly."""
 
@@ -71,6 +76,9 @@ class RealTime:
     company : devices that this process brings along.
     admission, observer : who may come in, and who watches.
     routes : adds what else the service answers.
+    survival : lets the run outlive this process; None: it ends with it.
+    stopping : is told, in a line, when a signal asks the run to end: the round under way is finished first,
+        and a second signal abandons it. None: signals are not heard here.
     """
 
     host: str = "127.0.0.1"
@@ -81,12 +89,15 @@ class RealTime:
     admission: Admission = field(default_factory=local_gate)
     observer: ServiceObserver = field(default_factory=NobodyWatches)
     routes: Callable[[web.Application], None] = lambda _app: None
+    survival: Survivor | None = None
+    stopping: Callable[[str], None] | None = None
     clock: Literal["virtual", "real"] = "real"
     unseen: Collection[str] = _UNSEEN
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Listen, wait for devices, train until a reason to stop, say goodbye, and return it."""
-        return real_clock.run(self._conduct(loaded, assembly, training))
+        start_s = 0.0 if self.survival is None else self.survival.start_s
+        return real_clock.run(self._conduct(loaded, assembly, training), start_s)
 
     async def _conduct(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         loop = asyncio.get_running_loop()
@@ -124,16 +135,24 @@ class RealTime:
             wanted = scenario.rounds.invited if self.wait_for is None else self.wait_for
             await world.until_joined(wanted)
             stop = await training.run(world)
-            await sessions.close("the run is over")
+            await sessions.close("the run was stopped" if stop is StopReason.STOPPED else "the run is over")
             return stop
+
+        def asked_to_stop() -> None:
+            assert self.stopping is not None
+            training.stop()
+            world.wait_no_longer()
+            self.stopping(_STOPPING)
 
         async with Listening(app, self.admission, self.host, self.port, sockets.join_timeout) as service:
             self.listening(service.url)
+            hears = contextlib.nullcontext() if self.stopping is None else first_signal(loop, asked_to_stop)
             async with self.company(service.url, loaded, assembly):
                 told = loop.create_task(story(), name="coordinator")
                 review = loop.create_task(keep_reviewing(sessions), name="review")
                 try:
-                    await asyncio.wait((told, crashed), return_when=asyncio.FIRST_COMPLETED)
+                    with hears:
+                        await asyncio.wait((told, crashed), return_when=asyncio.FIRST_COMPLETED)
                 except asyncio.CancelledError:
                     await sessions.close("the run was stopped")
                     raise

@@ -28,10 +28,11 @@ from edge.transport.websocket import Backoff, DeviceClient
 JOIN_S = 10.0
 """How long a device waits for a connection and its welcome until it has the scenario, which says."""
 _UNACKNOWLEDGED_BYTES = 256 * 1024 * 1024
-_FIRST_BACKOFF_S = 0.2
+PATIENCE_S = 60.0
+"""How long a device tries to reach a coordinator that is not there."""
+_FIRST_PAUSE_S = 0.2
 _GROWTH = 1.5
-_ATTEMPTS = 12
-"""In a row, a minute altogether."""
+_LONGEST_PAUSE_S = 5.0
 
 
 class ScenarioMismatchError(RecfleetError):
@@ -71,6 +72,7 @@ class LocalDevices:
     shaped : whether links and computing times are those of the devices' profiles.
     known : the scenario and what was made of it, where this process has them already.
     workers : threads that compute.
+    patience_s : how long a device tries to reach a coordinator that is not there, or not any more.
     """
 
     def __init__(
@@ -84,7 +86,9 @@ class LocalDevices:
         shaped: bool = True,
         known: tuple[LoadedScenario, Assembly] | None = None,
         workers: int = 1,
+        patience_s: float = PATIENCE_S,
     ) -> None:
+        self._patience_s = patience_s
         self._url = url
         self._devices = list(devices)
         self._token_of = token_of
@@ -138,7 +142,7 @@ class LocalDevices:
             token=self._token_of(device),
             scenario=self._hash,
             listener=seat,
-            backoff=Backoff(_ATTEMPTS, _FIRST_BACKOFF_S, _GROWTH),
+            backoff=Backoff(self._patience_s, _FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S),
             join_s=JOIN_S,
             unacknowledged_bytes=_UNACKNOWLEDGED_BYTES,
         )
@@ -206,6 +210,10 @@ class _Seat:
         """Pass an event on."""
         assert self._resident is not None, "there is a welcome before everything else"
         self._resident.happened(event)
+
+    def session_lost(self) -> None:
+        """Let the device stop what it was at: nobody waits for it any more."""
+        self.leave()
 
     def leave(self) -> None:
         """Stop the device."""

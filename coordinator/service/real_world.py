@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from edge.real_clock import RealClockLoop
 from edge.session import Noted, Received
 from edge.vocabulary import Direction, Reason, Stage
 
+T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
 _MOST_EXAMPLES = 2**32 - 1
 _STAGES = frozenset(int(stage) for stage in Stage)
@@ -105,6 +107,10 @@ class RealWorld:
         self._cohort_of.update(dict.fromkeys(cohort.devices, cohort))
         return cohort
 
+    async def aside(self, measure: Callable[[], T]) -> T:
+        """Return what ``measure`` does; devices are heard and answered meanwhile."""
+        return await self.loop.run_in_executor(None, measure)
+
     def forget(self, kernel: Kernel[ClientUpdate]) -> None:
         """Do nothing: devices compute elsewhere."""
 
@@ -119,6 +125,12 @@ class RealWorld:
             self._enough = (wanted, self.loop.create_future())
             await self._enough[1]
 
+    def wait_no_longer(self) -> None:
+        """End :meth:`until_joined`, however many have joined."""
+        if self._enough is not None:
+            (_, enough), self._enough = self._enough, None
+            enough.set_result(None)
+
     # -- as the listener of the sessions -----------------------------------------------------------------
 
     def joined(self, session: DeviceSession) -> None:
@@ -126,8 +138,7 @@ class RealWorld:
         assert self.fleet.joined is not None
         self.fleet.joined[session.device] = True
         if self._enough is not None and len(self.sessions) >= self._enough[0]:
-            (_, enough), self._enough = self._enough, None
-            enough.set_result(None)
+            self.wait_no_longer()
         self._changed()
 
     def left(self, session: DeviceSession, reason: Reason) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.actor import ActiveRound, Broadcast
+from coordinator.round_records import Ended, ended_of
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.experience import UPDATES
 from coordinator.service.device_session import DeviceSession, Transfer
@@ -394,13 +395,29 @@ class SessionCohort:
 
     def close(self) -> None:
         """Settle how the devices have ended: nothing of theirs is on its way any more."""
-        assert self.round is not None
-        machine = self.round.machine
-        if isinstance(machine, SecureRoundMachine):
-            self._applied += np.flatnonzero(np.isin(self.ids, list(machine.summed))).tolist()
-        for slot in self._applied:
+        for slot in self._counted():
             # Whoever went away before its receipt does not know it, but its report counts.
             self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE
+
+    def _counted(self) -> list[int]:
+        """Return the slots of the devices whose updates have been taken."""
+        machine = None if self.round is None else self.round.machine
+        if not isinstance(machine, SecureRoundMachine):
+            return self._applied
+        return [*self._applied, *np.flatnonzero(np.isin(self.ids, list(machine.summed))).tolist()]
+
+    def interrupted(self) -> Ended:
+        """Return how the devices will have ended if the coordinator's process ends now."""
+        ended = ended_of(self)
+        open_ = ~np.array(self._told)
+        ended.outcome[open_], ended.reason[open_] = Outcome.DROPPED, Reason.COORDINATOR_CRASH
+        counted = self._counted()
+        ended.outcome[counted], ended.stage[counted], ended.reason[counted] = (
+            Outcome.COMPLETED,
+            -1,
+            Reason.NONE,
+        )
+        return ended
 
 
 def _reason(code: int) -> Reason:

@@ -19,12 +19,13 @@ from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.memory import TablesInMemory
 from coordinator.progress import RoundSummary
 from coordinator.run_directory import npz_bytes
-from coordinator.runner import simulate
 from coordinator.scenario.load import LoadedScenario, load_text
+from coordinator.stop_reason import StopReason
 from coordinator.sums.base import SecureSums
 from coordinator.swarm.record import FrozenError, Record
 from coordinator.threshold_watch import ThresholdWatch
-from coordinator.training import StopReason, Training
+from coordinator.training import Training
+from coordinator.virtual_time import simulate
 from edge.device.compute import InlineExecutor
 from edge.learning.base import State
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple
 
-from coordinator.runner import quiet_collector
 from coordinator.swarm.verdict import Verdict, digest_of, judge
+from coordinator.virtual_time import quiet_collector
 
 _HASH_SEED: Final = "PYTHONHASHSEED"
 

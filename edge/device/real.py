@@ -140,11 +140,14 @@ class RealDevice:
                 result = await self._loop.run_in_executor(self._executor, self._work.update, model)
                 await self._take_until(start_s + self._work.compute_s(self._round_number))
         except TimeoutError:
+            self._computed_since(start_s)
             raise DeadlineExceededError(f"device {self.device}") from None
-        finally:
-            self._free_s = self._loop.time()
-            self._wire.note(Stage.COMPUTE, self._free_s - start_s)
+        self._computed_since(start_s)
         return result
+
+    def _computed_since(self, start_s: float) -> None:
+        self._free_s = self._loop.time()
+        self._wire.note(Stage.COMPUTE, self._free_s - start_s)
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round; None where updates are reported."""

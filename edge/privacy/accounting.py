@@ -236,7 +236,8 @@ class Accountant:
 
     def __init__(self, neighbours: Neighbours = Neighbours.ZERO_OUT) -> None:
         self.neighbours = neighbours
-        self._spent = np.zeros(orders().size)
+        self.spent = np.zeros(orders().size)
+        """Rényi divergence of everything so far, by order, float64 [orders]."""
         self._known: dict[Release, npt.NDArray[np.float64]] = {}
 
     def compose(self, release: Release) -> None:
@@ -246,7 +247,7 @@ class Accountant:
         """
         if release not in self._known:
             self._known[release] = release.rdp(self.neighbours)
-        self._spent += self._known[release]
+        self.spent += self._known[release]
 
     def epsilon(self, delta: float) -> float:
         """Return ε at ``delta``, which is above 0 and below 1, for everything so far; 0 before any release.
@@ -255,7 +256,7 @@ class Accountant:
         """
         if not 0 < delta < 1:
             raise LocalProtocolError(f"delta is above 0 and below 1, not {delta}")
-        spent, _ = _dp_accounting().rdp.compute_epsilon(orders(), self._spent, delta)
+        spent, _ = _dp_accounting().rdp.compute_epsilon(orders(), self.spent, delta)
         return float(spent)
 
 

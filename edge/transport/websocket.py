@@ -257,11 +257,16 @@ def join_url(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How a device comes back after a broken connection: ``attempts`` in a row, with growing pauses."""
+    """How a device comes back after a broken connection: for ``patience_s`` in vain, with growing pauses.
 
-    attempts: int
+    The first pause is ``first_s``, each other ``factor`` times as long as the one before, and ``longest_s``
+    at most.
+    """
+
+    patience_s: float
     first_s: float
     factor: float
+    longest_s: float
 
 
 def _distrust(error: aiohttp.ServerFingerprintMismatch | aiohttp.ClientConnectorCertificateError) -> str:
@@ -275,6 +280,9 @@ class Listener(Protocol):
 
     def welcomed(self, welcome: Welcome) -> None:
         """Take note of the coordinator's welcome, the first one and those after broken connections."""
+
+    def session_lost(self) -> None:
+        """Take note that the session is gone, with all that was under way; a new one may begin."""
 
     def happened(self, event: Event) -> None:
         """Take an event of the session."""
@@ -324,6 +332,8 @@ class DeviceClient:
         self._unacknowledged_bytes = unacknowledged_bytes
         self._session: Session | None = None
         self._session_token = ""
+        self._welcomed = False
+        """Whether it has ever been let in."""
         self._conversation: Conversation | None = None
         self._farewell: str | None = None
 
@@ -361,7 +371,7 @@ class DeviceClient:
         ------
         JoinError : the coordinator does not let the device in, or cannot be reached any more.
         """
-        failures = 0
+        failures, failing_s, loop = 0, 0.0, asyncio.get_running_loop()
         while True:
             before = self._progress
             why = "the connection was closed at once"
@@ -374,11 +384,16 @@ class DeviceClient:
                 why = str(error) or type(error).__name__
             if self._farewell is not None:
                 return self._farewell
-            failures = failures + 1 if self._progress == before else 0
-            if failures >= self._backoff.attempts:
+            if self._progress != before:
+                failures = 0
+                continue
+            backoff = self._backoff
+            failing_s = failing_s if failures else loop.time()
+            failures += 1
+            pause_s = min(backoff.first_s * backoff.factor ** (failures - 1), backoff.longest_s)
+            if loop.time() + pause_s > failing_s + backoff.patience_s:
                 raise JoinError(f"device {self.device}: {self._url} cannot be reached: {why}")
-            if failures:
-                await asyncio.sleep(self._backoff.first_s * self._backoff.factor ** (failures - 1))
+            await asyncio.sleep(pause_s)
 
     @property
     def _progress(self) -> tuple[str, int]:
@@ -394,9 +409,8 @@ class DeviceClient:
         try:
             async with asyncio.timeout(self._join_s):
                 await self._greet(socket)
-            if self._farewell is not None:
+            if self._session is None:
                 return
-            assert self._session is not None
             self._conversation = Conversation(socket, self._session, self._happened, self.link)
             await self._conversation.run()
         finally:
@@ -413,9 +427,7 @@ class DeviceClient:
             raise ConnectionResetError("the connection was closed in place of a welcome")
         frame = unpack(answer.data)
         if isinstance(frame, Goodbye):
-            if session is None:
-                raise JoinError(f"device {self.device} is not let in: {frame.reason}")
-            self._farewell = frame.reason
+            self._refused(frame.reason)
             return
         if not isinstance(frame, Welcome):
             raise RemoteProtocolError("wrong-stage", f"a {type(frame).__name__} in place of a welcome")
@@ -431,12 +443,24 @@ class DeviceClient:
             )
             session = self._session = Session(limits, client=True)
             self._session_token = frame.session
+            self._welcomed = True
         elif frame.session != self._session_token:
             raise RemoteProtocolError("wrong-session", "the coordinator goes on with another session")
         self._scenario = frame.scenario
         self._listener.welcomed(frame)
         for event in session.connected(frame.received, now_s):
             self._listener.happened(event)
+
+    def _refused(self, reason: str) -> None:
+        """Take a goodbye in answer to a hello: a session that is gone may be begun anew."""
+        if self._session is not None:
+            self._listener.session_lost()
+            self._session = None
+            self._session_token = ""
+        elif self._welcomed:
+            self._farewell = reason
+        else:
+            raise JoinError(f"device {self.device} is not let in: {reason}")
 
     def _happened(self, event: Event) -> None:
         if isinstance(event, Ended):

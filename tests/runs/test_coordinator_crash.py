@@ -23,7 +23,8 @@ from coordinator.actor import Coordinator
 from coordinator.checkpoint import CHECKPOINT, Checkpoint
 from coordinator.cohort import SimulatedCohort, Simulation
 from coordinator.runner import RunOutcome
-from coordinator.training import StopReason, Training
+from coordinator.stop_reason import StopReason
+from coordinator.training import Training
 from edge.learning.base import Aggregate
 
 ROUNDS = 2

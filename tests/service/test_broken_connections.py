@@ -160,7 +160,7 @@ def test_a_device_that_does_not_come_back_is_gone(tmp_path: Path) -> None:
         if isinstance(message, Accept) and not struck:
             struck.append(device)
             client = fleet.devices.clients[device]
-            client._backoff = type(client._backoff)(20, 10.0, 1.0)
+            client._backoff = type(client._backoff)(200.0, 10.0, 1.0, 10.0)
             client._url = "http://127.0.0.1:1/v1/join"
             asyncio.get_running_loop().call_soon(fleet.break_off, device)
 

@@ -208,6 +208,9 @@ async def device(service: Service, pin: bytes | None) -> str:
     """Join as our own client does."""
 
     class Nothing:
+        def session_lost(self) -> None:
+            raise AssertionError("the session goes on")
+
         def welcomed(self, welcome: Welcome) -> None:
             pass
 
@@ -223,7 +226,7 @@ async def device(service: Service, pin: bytes | None) -> str:
             token="",
             scenario="",
             listener=Nothing(),
-            backoff=Backoff(3, 0.1, 1.0),
+            backoff=Backoff(0.3, 0.1, 1.0, 0.1),
             join_s=5.0,
             unacknowledged_bytes=1 << 20,
         )

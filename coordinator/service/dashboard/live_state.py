@@ -31,7 +31,7 @@ _ABANDONED: Final = label(RoundOutcome.ABANDONED)
 class LiveState:
     """What a run has come to.
 
-    It is a :class:`~coordinator.progress.RunObserver` and a :class:`~coordinator.runner.RunFeed`.
+    It is a :class:`~coordinator.progress.RunObserver` and a :class:`~coordinator.conductor.RunFeed`.
 
     Attributes
     ----------

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from coordinator.assembly import assemble
 from coordinator.progress import Observers, RunObserver
-from coordinator.runner import RunOutcome, VirtualTime, run_assembled
+from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.watchers import LiveWitness
+from coordinator.virtual_time import VirtualTime
 
 
 def run_watched(

@@ -8,9 +8,9 @@ from typing import Final
 
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.schema import Scenario
+from coordinator.stop_reason import StopReason
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import rows
-from coordinator.training import StopReason
 from edge.vocabulary import RoundOutcome, label
 
 _PATIENT_S: Final = 60.0

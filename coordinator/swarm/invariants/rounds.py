@@ -10,9 +10,9 @@ from typing import Any, cast
 from coordinator.metrics.schemas import SUM_STAGES
 from coordinator.scenario.secure_section import Ckks, NoSecureAggregation
 from coordinator.secure_rounds import STAGE_OF_STATE
+from coordinator.stop_reason import StopReason
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import columns, rows
-from coordinator.training import StopReason
 from edge.device.simulated import SimulatedDevice
 from edge.messages import Acknowledge
 from edge.vocabulary import EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, label

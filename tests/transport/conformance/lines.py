@@ -179,6 +179,9 @@ class SocketLine(Line):
     def welcomed(self, welcome: Welcome) -> None:
         self._changed.set()
 
+    def session_lost(self) -> None:
+        raise AssertionError("a session that is over is not begun anew here")
+
     def happened(self, event: Event) -> None:
         if isinstance(event, Received):
             self.at_device.append(decode(event.frame))
@@ -205,7 +208,7 @@ async def socket_line() -> AsyncIterator[SocketLine]:
             token="",
             scenario="hash",
             listener=line,
-            backoff=Backoff(3, 0.01, 1.0),
+            backoff=Backoff(0.5, 0.01, 1.0, 0.01),
             join_s=5.0,
             unacknowledged_bytes=1 << 28,
         )

@@ -1,0 +1,68 @@
+"""What a run is handed to: who takes it through its rounds, keeps it, and watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+from coordinator.assembly import Assembly
+from coordinator.fleet import Fleet
+from coordinator.metrics.metric_source import TableMetricSource
+from coordinator.metrics.writer import RunWriter
+from coordinator.run_directory import RunDirectory
+from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.threshold_evaluation import ThresholdResult
+from coordinator.stop_reason import StopReason
+from coordinator.training import Training
+
+Verdicts: TypeAlias = tuple[ThresholdResult, ...]
+
+
+class RunFeed(Protocol):
+    """Is given what a run writes, while it does; nothing it does changes the run."""
+
+    def on_begin(
+        self, loaded: LoadedScenario, clock: Literal["virtual", "real"], baseline: TableMetricSource | None
+    ) -> None:
+        """Take note of the scenario, and of the metrics of its baseline where it has one."""
+
+    def on_batch(self, table: str, batch: Any) -> None:
+        """Take a ``pyarrow.RecordBatch`` that has been written to a table."""
+
+    def on_verdicts(self, verdicts: Verdicts, reason: str | None) -> None:
+        """Take the verdicts of a run that is over, and why it ended before its last round, if it did.
+
+        They are those of its baseline, if that ended it, and none of a run that was interrupted.
+        """
+
+
+class Survival(Protocol):
+    """Lets a run outlive the process that it began in."""
+
+    def directory(self, target: Path, resolved: str, manifest: Mapping[str, Any]) -> RunDirectory:
+        """Return the directory of the run: a new one, or that which is gone on with."""
+
+    def writer(self, directory: Path, *, record_events: bool) -> RunWriter:
+        """Return what writes the tables into the run's directory."""
+
+    def begin(self, training: Training, fleet: Fleet, writer: RunWriter) -> None:
+        """Bring the training and the tables to where the run has come."""
+
+    def finished(self, directory: Path) -> None:
+        """Clear away what a run that has its results needs no more."""
+
+
+class Conductor(Protocol):
+    """Takes a training through its rounds, on one clock or the other."""
+
+    clock: Literal["virtual", "real"]
+    unseen: Collection[str]
+    """Metrics that are not observed, and so not judged."""
+
+    @property
+    def survival(self) -> Survival | None:
+        """What keeps the run, and goes on with it; None: a run that is cut short begins again."""
+
+    def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
+        """Train until a reason to stop, and return it."""

@@ -1,0 +1,296 @@
+"""A run whose coordinator may be killed at any moment, and that another process goes on with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from coordinator.fleet import Fleet
+from coordinator.keeping import Memory, Recalled, as_part, of_part
+from coordinator.metrics.facts import RoundFacts
+from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS
+from coordinator.metrics.writer import RunWriter, parquet_path
+from coordinator.over_round import OverRound, lost_round
+from coordinator.round_records import Ended, rows_of
+from coordinator.run_directory import MANIFEST, PARTIAL_SUFFIX, RunDirectory, RunDirectoryError
+from coordinator.service.session_cohort import SessionCohort
+from coordinator.service.survival.journal import JOURNAL, Journal, JournaledRound, Named, remove_journal
+from coordinator.training import Training
+from coordinator.world import RunningCohort
+from edge.learning.base import OptimizerState, State
+from edge.vocabulary import RoundOutcome
+
+_MODEL: Final = "model"
+_COORDINATOR: Final = "coordinator"
+_BEGAN_AT_S: Final = "began_at_s"
+"""Seconds since the epoch."""
+_NOW_S: Final = "now_s"
+"""Time of the run at the last step."""
+_LOOKED_BACK: Final = "looked_back"
+_STOP: Final = "stop"
+_OF_RUN: Final = ("scenario_hash", "seed", "clock", "data")
+"""What of the manifest is the same when a run goes on."""
+
+
+class RunFinishedError(RunDirectoryError):
+    """A run that is to be gone on with has its results already."""
+
+
+class JournaledWriter(RunWriter):
+    """Writes the tables of a run, and keeps what it writes in the journal.
+
+    Parameters
+    ----------
+    directory, record_events : as of :class:`RunWriter`.
+    journal : keeps the rows; closed with the tables.
+    """
+
+    def __init__(self, directory: Path, *, record_events: bool, journal: Journal) -> None:
+        super().__init__(directory, record_events=record_events)
+        self._journal = journal
+        self._repeating = False
+
+    def _keep(self, table: str, batch: Any) -> None:
+        super()._keep(table, batch)
+        if not self._repeating:
+            self._journal.add(table, batch)
+
+    def repeat(self) -> None:
+        """Write again what the journal has, for the tables, their digest, and whoever watches them."""
+        self._repeating = True
+        for table, batch in self._journal.rows():
+            self._write(table, batch)
+        self._repeating = False
+
+    def close(self) -> None:
+        """Close the streams and the journal."""
+        super().close()
+        self._journal.close()
+
+
+class Survivor:
+    """Begins a run with a journal, or goes on with one.
+
+    Parameters
+    ----------
+    resume : whether to go on with what an earlier process has left, if it has.
+    tell : is told, in a line, what is gone on with.
+
+    Attributes
+    ----------
+    start_s : how long ago the run began, seconds, the time included when nobody served it.
+    """
+
+    def __init__(self, *, resume: bool, tell: Callable[[str], None] = lambda _line: None) -> None:
+        self._resume = resume
+        self._tell = tell
+        self._resumed = False
+        self._journal: Journal
+        self.start_s = 0.0
+
+    def directory(self, target: Path, resolved: str, manifest: Mapping[str, Any]) -> RunDirectory:
+        """Return the directory of the run: a new one, or that which is gone on with.
+
+        Raises
+        ------
+        RunFinishedError : there is nothing left to do.
+        RunDirectoryError : as from :meth:`RunDirectory.create`, or what is there is another run.
+        """
+        partial = target.with_name(target.name + PARTIAL_SUFFIX)
+        if not self._resume:
+            return RunDirectory.create(target, resolved, manifest)
+        if not partial.exists():
+            if (target / MANIFEST).is_file():
+                raise RunFinishedError(f"{target}: is finished; leave out --resume to run it again")
+            self._tell(f"{partial}: there is nothing to go on with; a new run begins")
+            return RunDirectory.create(target, resolved, manifest)
+        _require_same(partial, manifest)
+        directory = RunDirectory.reopen(target)
+        self._resumed = True
+        return directory
+
+    @staticmethod
+    def finished(directory: Path) -> None:
+        """Remove the journal of a run that has its results."""
+        remove_journal(directory)
+
+    def writer(self, directory: Path, *, record_events: bool) -> JournaledWriter:
+        """Return what writes the tables into the run's directory.
+
+        Raises
+        ------
+        JournalError : the journal is not of this version.
+        """
+        self._journal = Journal(directory, create=not self._resumed)
+        for table in SCHEMAS:
+            parquet_path(directory, table).unlink(missing_ok=True)  # made from the streams at the end
+        return JournaledWriter(directory, record_events=record_events, journal=self._journal)
+
+    def begin(self, training: Training, fleet: Fleet, writer: RunWriter) -> None:
+        """Bring the training and the tables to where the run has come; what it does is kept from now on."""
+        assert isinstance(writer, JournaledWriter)
+        journal = self._journal
+        began_at_s = journal.fact(_BEGAN_AT_S)
+        unfinished: list[JournaledRound] = []
+        if began_at_s is None:  # or its process ended before anything was done
+            with journal.step():
+                journal.keep_fact(_BEGAN_AT_S, time.time())
+        else:
+            # Whatever a clock that was set meanwhile says, no time passes twice.
+            self.start_s = max(time.time() - float(began_at_s), float(journal.fact(_NOW_S) or 0.0))
+            rounds = journal.rounds()
+            unfinished = [one for one in rounds if one.stands != "written"]
+            training.recall(_recalled(journal, rounds))
+            for one in unfinished:
+                _spend(fleet, journal.draft(one.number))
+            self._tell(_gone_on_with(rounds))
+        events = writer.record_events
+        training.keep_in(JournalKeeper(journal, fleet, unfinished, record_events=events))
+        writer.repeat()
+
+
+class JournalKeeper:
+    """Keeps a training in a journal; implements :class:`~coordinator.keeping.Keeper`.
+
+    Parameters
+    ----------
+    journal : where.
+    fleet : whose devices take part.
+    unfinished : rounds of an earlier process that nothing more can come of.
+    record_events : whether rounds have rows of events.
+    """
+
+    def __init__(
+        self, journal: Journal, fleet: Fleet, unfinished: Sequence[JournaledRound], *, record_events: bool
+    ) -> None:
+        self._journal = journal
+        self._record_events = record_events
+        self._fleet = fleet
+        self._unfinished = unfinished
+
+    def started(self, state: State, optimizer_state: OptimizerState, memory: Memory) -> None:
+        """Keep where training begins, or goes on."""
+        with self._journal.step():
+            for one in self._unfinished:
+                self._journal.accept_draft(one)
+            self._keep_model(state, optimizer_state)
+            self._journal.keep_arrays(_COORDINATOR, memory)
+
+    def began(self, cohort: RunningCohort, phase: str, start_s: float, memory: Memory) -> None:
+        """Keep that a round begins: its number is not used again, whatever happens."""
+        number = cohort.round_number
+        draft = self._draft(lost_round(number, phase, start_s), cohort)
+        with self._step():
+            self._journal.begin(number, phase, draft)
+            self._journal.keep_arrays(_COORDINATOR, memory)
+
+    def over(
+        self, over: OverRound, state: State, optimizer_state: OptimizerState, applied: int, memory: Memory
+    ) -> None:
+        """Keep how a round went and the model after it, in one step: it is applied from now on."""
+        completed = over.active.machine.outcome is RoundOutcome.COMPLETED
+        ended = _interrupted(over.cohort)
+        draft = self._rows(over.told(ended), ended)
+        with self._step():
+            self._journal.over(over.cohort.round_number, applied if completed else None, draft)
+            if completed:
+                self._keep_model(state, optimizer_state)
+            self._journal.keep_arrays(_COORDINATOR, memory)
+
+    def written(self, number: int, memory: Memory) -> None:
+        """Keep the rows of a round whose devices are all done."""
+        with self._step():
+            self._journal.written(number)
+            self._journal.keep_arrays(_COORDINATOR, memory)
+
+    def looked_back(self, number: int, stop: str | None) -> None:
+        """Keep what was measured after a round (0: before the first), and why training ends, if it does."""
+        with self._step():
+            self._journal.keep_fact(_LOOKED_BACK, number)
+            if stop is not None:
+                self._journal.keep_fact(_STOP, stop)
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        with self._journal.step():
+            yield
+            self._journal.keep_fact(_NOW_S, asyncio.get_running_loop().time())
+
+    def _keep_model(self, state: State, optimizer_state: OptimizerState) -> None:
+        model = as_part("state", state) | as_part("optimizer", optimizer_state)
+        self._journal.keep_arrays(_MODEL, model)
+
+    def _draft(self, facts: RoundFacts, cohort: RunningCohort) -> list[Named]:
+        return self._rows(facts, _interrupted(cohort))
+
+    def _rows(self, facts: RoundFacts, ended: Ended) -> list[Named]:
+        batches, _ = rows_of(self._fleet, facts, ended)
+        rows = [("device_rounds", batches.device_rounds), ("rounds", batches.rounds)]
+        return [("events", batches.events), *rows] if self._record_events else rows
+
+
+def _interrupted(cohort: RunningCohort) -> Ended:
+    assert isinstance(cohort, SessionCohort), "only runs on the real clock are kept"
+    return cohort.interrupted()
+
+
+def _recalled(journal: Journal, rounds: Sequence[JournaledRound]) -> Recalled:
+    model, memory = journal.arrays(_MODEL), journal.arrays(_COORDINATOR)
+    looked_back = journal.fact(_LOOKED_BACK)
+    last = journal.last_rows("evaluations")
+    return Recalled(
+        state=of_part(model, "state"),
+        optimizer_state=of_part(model, "optimizer"),
+        applied=max((one.applied for one in rounds if one.applied is not None), default=0),
+        rounds_run=max((one.number for one in rounds), default=0),
+        looked_back=None if looked_back is None else int(looked_back),
+        evaluated_at=-1 if last is None else int(last.column("round")[-1].as_py()),
+        stop=journal.fact(_STOP),
+        memory=memory,
+        lost=tuple(one.phase for one in rounds if one.stands == "begun"),
+    )
+
+
+def _spend(fleet: Fleet, draft: Iterable[Named]) -> None:
+    """Take what a round that was cut short has cost out of the batteries, as far as that is known."""
+    rows = dict(draft)
+    devices = rows["device_rounds"]
+    joules = sum(devices.column(name).to_numpy() for name in ("energy_compute_j", "energy_radio_j"))
+    ids = devices.column("device").to_numpy().astype(np.int64)
+    fleet.spend(ids, joules, rows["rounds"].column("end_s")[0].as_py())
+
+
+def _gone_on_with(rounds: Sequence[JournaledRound]) -> str:
+    applied = sum(one.applied is not None for one in rounds)
+    cut = [str(one.number) for one in rounds if one.stands == "begun"]
+    what = f"goes on after {len(rounds)} rounds, {applied} of them applied"
+    return f"{what}; round {', '.join(cut)} was cut short" if cut else what
+
+
+def _require_same(partial: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse to go on with another run.
+
+    Raises
+    ------
+    RunDirectoryError : it is one.
+    """
+    if not (partial / JOURNAL).is_file():
+        raise RunDirectoryError(
+            f"{partial}: has no journal, as runs of 'recfleet serve' have, so nothing can go on with it; "
+            "leave out --resume to begin again, or give another --out"
+        )
+    before = json.loads((partial / MANIFEST).read_text(encoding="utf-8"))
+    same = {"schema_version": SCHEMA_VERSION, **{name: manifest[name] for name in _OF_RUN}}
+    other = [name for name, value in same.items() if before.get(name) != value]
+    if other:
+        raise RunDirectoryError(
+            f"{partial}: is another run ({', '.join(other)} differ); "
+            "give its own scenario and data, leave out --resume to begin again, or give another --out"
+        )

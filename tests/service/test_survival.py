@@ -1,0 +1,258 @@
+"""Runs that outlive the process of their coordinator: killed between any two steps, stopped, gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from killed_coordinator import COMMAND, MODES, ROOT, Play
+from service_helpers import SMALL
+
+from coordinator.metrics.reader import open_run
+from coordinator.run_directory import MODEL, RunDirectory, RunDirectoryError
+from coordinator.service.survival.journal import JOURNAL, Journal, JournalError
+
+SMALL_RUN = SMALL.replace("interval: 0.2 s", "interval: 0.05 s")
+STEPS = 2 + 1 + 3 * 4 + 1
+"""Of a run of three rounds: its beginning, and where it stands then; the look at the first model; a round
+begins, is over, is written, and looked back at; and the last evaluation."""
+DIES = """
+import os, sys
+from pathlib import Path
+from coordinator.scenario.load import load
+from coordinator.service.survival.journal import Journal
+from service_helpers import run_real
+from coordinator.service.survival.survivor import Survivor
+
+folder, dies_at, moment = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+steps = 0
+step = Journal.step
+
+def dying(journal):
+    import contextlib
+    @contextlib.contextmanager
+    def within():
+        global steps
+        steps += 1
+        if steps == dies_at and moment == "before":
+            os._exit(9)
+        with step(journal):
+            yield
+            if steps == dies_at and moment == "within":
+                os._exit(9)
+        if steps == dies_at and moment == "after":
+            os._exit(9)
+    return within()
+
+Journal.step = dying
+run_real(load(folder / "s.yaml"), folder / "run", survival=Survivor(resume=True))
+print(steps)
+"""
+
+
+def run_to_step(folder: Path, dies_at: int, moment: str) -> subprocess.CompletedProcess[str]:
+    """Go on with a run, in a process that dies at a step of its journal; 0 for at none."""
+    (folder / "s.yaml").write_text(SMALL_RUN)
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "service")))
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", DIES, str(folder), str(dies_at), moment],
+        env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    done = run_to_step(folder, 0, "")
+    assert (done.returncode, done.stdout) == (0, f"{STEPS}\n"), done.stderr
+    return folder / "run"
+
+
+def check_same_rounds(run: Path, undisturbed: Path) -> None:
+    """Assert that a run has the rounds of another, but for one that was cut short, each once."""
+    tables, whole = open_run(run), open_run(undisturbed)
+    rows = tables.read("rounds").to_pylist()
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    evaluated = tables.read("evaluations")["round"].to_pylist()
+    assert evaluated == whole.read("evaluations")["round"].to_pylist()
+    if all(row["outcome"] == "completed" for row in rows):
+        # Nothing was lost, so nothing may differ: neither the model nor who took part.
+        with np.load(run / MODEL) as model, np.load(undisturbed / MODEL) as other:
+            assert {name: model[name].tobytes() for name in model} == {n: other[n].tobytes() for n in other}
+        columns = ["round", "device", "outcome"]
+        assert tables.read("device_rounds", columns).equals(whole.read("device_rounds", columns))
+    else:
+        (cut,) = [row for row in rows if row["outcome"] != "completed"]
+        assert (cut["reason"], cut["completed"], cut["dropped"]) == ("coordinator-crash", 0, 6)
+
+
+@pytest.mark.parametrize(
+    ("dies_at", "moment"),
+    [
+        (1, "within"),
+        (4, "after"),
+        (5, "within"),
+        (6, "before"),
+        *(
+            pytest.param(step, moment, marks=pytest.mark.slow)
+            for step in range(1, STEPS + 1)
+            for moment in ("before", "within", "after")
+        ),
+    ],
+)
+def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
+    tmp_path: Path, undisturbed: Path, dies_at: int, moment: str
+) -> None:
+    died = run_to_step(tmp_path, dies_at, moment)
+    assert died.returncode == 9, died.stderr
+    done = run_to_step(tmp_path, 0, "")
+    assert done.returncode == 0, done.stderr
+    check_same_rounds(tmp_path / "run", undisturbed)
+    assert not list((tmp_path / "run").glob(JOURNAL + "*"))
+
+
+def test_a_run_that_dies_at_every_step_gets_to_its_end(tmp_path: Path) -> None:
+    """Each process does one step of its own, whatever it takes to get there."""
+    for _ in range(8):
+        died = run_to_step(tmp_path, 3, "after")
+        if died.returncode != 9:
+            break
+    assert died.returncode == 0, died.stderr
+    rows = open_run(tmp_path / "run").read("rounds").to_pylist()
+    assert [row["round"] for row in rows] == [1, 2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_a_coordinator_that_is_killed_again_and_again(tmp_path: Path, mode: str) -> None:
+    play = Play(tmp_path, MODES[mode])
+    with play.devices() as devices:
+        for seconds, listening in ((0.3, False), (2.0, True), (0.0, True), (1.2, True), (0.9, False)):
+            play.kill_after(seconds, listening=listening)
+        play.end()
+        assert devices.poll() is None or devices.returncode == 0
+    play.check()
+    assert play.findings.kills == 5
+
+
+def test_a_service_that_is_asked_to_stop_finishes_its_round_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    play = Play(tmp_path, ())
+    with play.devices() as devices:
+        play.end()
+        _, errors = devices.communicate(timeout=60)
+    assert devices.returncode == 0, errors
+    tables = open_run(play.partial)
+    first = tables.read("rounds")["outcome"].to_pylist()
+    assert set(first) == {"completed"}
+    assert tables.manifest["status"] == "interrupted"
+    assert tables.manifest["stopped_by"] == "stopped between two rounds"
+    with play.devices():
+        play.end()
+    assert len(open_run(play.partial).read("rounds")) > len(first)
+    assert open_run(play.partial).manifest["resumed"] == 1
+    play.check()
+
+
+def test_the_second_signal_does_not_wait_for_the_round(tmp_path: Path) -> None:
+    """Devices that stand still hold the round up for an hour; whoever asks twice is not held up."""
+    play = Play(tmp_path, ("rounds.deadline=3600 s", "connection.sockets.join_timeout=1 s"))
+    with play.devices() as devices, play.coordinator() as life:
+        assert life.listen(time.monotonic() + 60.0, "after round")
+        devices.send_signal(signal.SIGSTOP)
+        life.process.send_signal(signal.SIGTERM)
+        assert life.listen(time.monotonic() + 60.0, "stops once the round under way is over")
+        life.process.send_signal(signal.SIGTERM)
+        life.listen(time.monotonic() + 60.0)
+        assert life.process.wait(60.0) == 4
+    assert open_run(play.partial).manifest["status"] == "interrupted"
+
+
+def recfleet(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SMALL)
+    serve = ("serve", "s.yaml", "--port", "0", "--out", "run", "--resume", "--quiet")
+    # A run without a journal.
+    with RunDirectory.create(tmp_path / "run", "seed: 1\n", {"seed": 1}):
+        pass
+    done = recfleet(tmp_path, *serve)
+    assert done.returncode == 2
+    assert "run.partial: has no journal" in done.stderr
+    # One of another scenario.
+    with Journal(tmp_path / "run.partial", create=True):
+        pass
+    done = recfleet(tmp_path, *serve)
+    assert done.returncode == 2
+    assert "is another run (scenario_hash, seed, clock, data differ)" in done.stderr
+    assert json.loads((tmp_path / "run.partial" / "manifest.json").read_text())["seed"] == 1
+
+
+def test_a_living_run_is_not_gone_on_with(tmp_path: Path) -> None:
+    with (
+        RunDirectory.create(tmp_path / "run", "seed: 1\n", {"seed": 1}),
+        pytest.raises(RunDirectoryError, match="another process is writing this run"),
+    ):
+        RunDirectory.reopen(tmp_path / "run")
+    RunDirectory.reopen(tmp_path / "run").finish("interrupted")
+    with pytest.raises(RunDirectoryError, match="nothing to go on with"):
+        RunDirectory.reopen(tmp_path / "other")
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, undisturbed: Path) -> None:
+    done = run_to_step(undisturbed.parent, 0, "")
+    assert "RunFinishedError" in done.stderr
+    assert open_run(undisturbed).complete
+
+
+def cut_short(journal: Journal) -> None:
+    with journal.step():
+        journal.begin(1, "only", [])
+        journal.written(2)
+
+
+class TestJournal:
+    def test_a_step_is_whole_or_not_there(self, tmp_path: Path) -> None:
+        with Journal(tmp_path, create=True) as journal:
+            with pytest.raises(JournalError, match="round 2 is not over"):
+                cut_short(journal)
+            assert journal.rounds() == []
+            with journal.step():
+                journal.begin(1, "only", [])
+        with Journal(tmp_path, create=False) as journal:
+            assert [(one.number, one.stands, one.applied) for one in journal.rounds()] == [(1, "begun", None)]
+
+    def test_a_round_goes_one_way(self, tmp_path: Path) -> None:
+        with Journal(tmp_path, create=True) as journal:
+            with journal.step():
+                journal.begin(1, "only", [])
+                journal.over(1, 1, [])
+            with (
+                pytest.raises(JournalError, match="round 1 is not begun, and cannot be over"),
+                journal.step(),
+            ):
+                journal.over(1, 2, [])
+            with journal.step():
+                journal.written(1)
+            assert [(one.stands, one.applied) for one in journal.rounds()] == [("written", 1)]
+
+    def test_what_is_no_journal(self, tmp_path: Path) -> None:
+        with pytest.raises(JournalError, match="there is no journal"):
+            Journal(tmp_path, create=False)
+        (tmp_path / JOURNAL).write_text("a shopping list, long enough to be read as one: " * 50)
+        with pytest.raises(JournalError, match="is no journal of a run"):
+            Journal(tmp_path, create=False)
+        with pytest.raises(JournalError, match="is there already"):
+            Journal(tmp_path, create=True)
