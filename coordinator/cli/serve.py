@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,10 @@ def serve(
             for line in opened.announcement(url):
                 click.echo(line, err=True)
             click.echo(f"dashboard: {url}{DASHBOARD}", err=True)
+            # What is there by now stays: the service would stop while it is looked through for garbage. How
+            # often that is done stays as it is, for connections that end leave cycles.
+            gc.collect()
+            gc.freeze()
 
         def tell(line: str) -> None:
             click.echo(line, err=True)
