@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,6 +87,7 @@ def test_a_service_that_is_stopped_says_goodbye_and_leaves_a_readable_run(tmp_pa
             assert fleet.poll() is None
             with urllib.request.urlopen(url + "/readyz") as answer:
                 joined = json.load(answer)["devices"]
+            time.sleep(0.02)  # fewer a second than one address may come with
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
         output, errors = fleet.communicate(timeout=60)
