@@ -209,8 +209,8 @@ def compare_emulated(folder: Path) -> bool:
     )
     equal = show(*emulated_link.run(folder))
     print(
-        "a message here fits into one window, and the link's queue serves those windows one after another; the\n"
-        "simulation shares the link evenly, and all end with the last: medians differ, the last ones do not"
+        "a message here fits into one window, and the link's queue serves those windows one after another;\n"
+        "the simulation shares the link evenly, and all end together: medians differ, the last ones do not"
     )
     return equal
 
