@@ -209,8 +209,8 @@ def compare_emulated(folder: Path) -> bool:
     )
     equal = show(*emulated_link.run(folder))
     print(
-        "a message here fits into one window, and the queue of the link serves such windows one by one;\n"
-        "the simulation shares the link evenly, so all end with the last: medians differ, the last do not"
+        "a message here fits into one window, and the link's queue serves those windows one after another;\n"
+        "the simulation shares the link evenly, and all end together: medians differ, the last ones do not"
     )
     return equal
 
