@@ -20,7 +20,7 @@ from edge.secagg.entropy import SystemEntropy
 from edge.secagg.keys import Identity
 from edge.secagg.roster import Enrolled, Roster, RosterError
 from edge.secagg.states import Mode
-from edge.transport.websocket import Backoff
+from edge.transport.device_client import Backoff
 
 ROSTER: Final = "/v1/roster"
 _BEARER: Final = "Bearer "

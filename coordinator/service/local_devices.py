@@ -24,7 +24,7 @@ from edge.errors import RecfleetError
 from edge.secagg.roster import Enrolled, Roster, RosterError
 from edge.session import Event
 from edge.session_frames import Welcome
-from edge.transport.websocket import Backoff, DeviceClient
+from edge.transport.device_client import Backoff, DeviceClient
 
 JOIN_S = 10.0
 """How long a device waits for a connection and its welcome until it has the scenario, which says."""

@@ -21,7 +21,7 @@ from door_helpers import (
 from edge.session_frames import (
     Welcome,
 )
-from edge.transport.websocket import Backoff, DeviceClient, JoinError
+from edge.transport.device_client import Backoff, DeviceClient, JoinError
 
 
 class TestRequests:

@@ -35,7 +35,7 @@ from edge.messages import Model
 from edge.secagg.entropy import SystemEntropy
 from edge.secagg.keys import Identity
 from edge.secagg.roster import Enrolled, Roster, RosterError
-from edge.transport.websocket import Backoff
+from edge.transport.device_client import Backoff
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "coordinator.cli"]

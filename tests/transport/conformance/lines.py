@@ -26,8 +26,8 @@ from edge.session import Event, Noted, Received
 from edge.session_frames import Welcome
 from edge.transport.cohort import CohortLinks, Frame, LinkSpecs
 from edge.transport.conditions import LinkConditions
+from edge.transport.device_client import Backoff, DeviceClient
 from edge.transport.link import Delivery, DeviceLink, SimulatedNetwork
-from edge.transport.websocket import Backoff, DeviceClient
 from edge.vocabulary import Direction, Reason
 
 
