@@ -101,6 +101,15 @@ class Fleet:
         for number in chance.sample(killable, round(KILLED_SHARE * PROCESSES)):
             self.kill(number)
 
+    def check(self) -> None:
+        """Give up if a process has failed by itself: nobody else would ever do its part."""
+        for number, process in self.processes.items():
+            if process.poll():
+                errors = (self.folder / f"devices-{number}.err").read_text()
+                raise SystemExit(
+                    f"the devices of process {number} ended with {process.returncode}:\n{errors}"
+                )
+
     def end(self) -> None:
         """End what still runs."""
         for process in self.processes.values():
@@ -225,6 +234,7 @@ async def conduct(folder: Path, url: str, address: tuple[str, int], wanted: argp
                     tasks.append(asyncio.create_task(fleet.strike(chance, 0.7 * took_s)))
                     if seen % 2 == 0:
                         frozen += brittle.freeze()
+                fleet.check()
                 for task in tasks:
                     if task.done():
                         task.result()

@@ -33,7 +33,7 @@ class Journal(Tally):
 
 def main() -> None:
     url, first, count, tokens, journal = sys.argv[1:]
-    token_of = read_tokens(Path(tokens).read_text(), tokens)
+    token_of, _ = read_tokens(Path(tokens).read_text(), tokens)
     devices = LocalDevices(url, range(int(first), int(first) + int(count)), token_of=token_of)
     devices.tally = Journal(file=os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
     real_clock.run(devices.run())
