@@ -118,7 +118,7 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
 @pytest.mark.slow
 def test_a_run_that_dies_at_every_step_gets_to_its_end(tmp_path: Path) -> None:
     """Each process does one step of its own, whatever it takes to get there."""
-    for _ in range(8):
+    for _ in range(12):
         died = run_to_step(tmp_path, 2, "after")
         if died.returncode != 9:
             break
