@@ -124,7 +124,8 @@ class RatingEvaluator:
         for start in range(0, len(population.users), _USERS_A_BATCH):
             part = slice(start, start + _USERS_A_BATCH)
             users = population.users[part]
-            support, query = population.support.gather(users), population.query.gather(users)
+            support = self._workload.gather(population.support, users)
+            query = population.query.gather(users)
             keys = hashed_bits(self._key, users)
             # Devices go on from what they keep, and keep nothing of this.
             predicted = algorithm.predict(state, support, query, keys, self._workload.kept_of(users))
@@ -156,32 +157,49 @@ class RatingEvaluator:
     ) -> None:
         users = population.users[part]
         keys, local = hashed_bits(self._key, users), self._workload.kept_of(users)
-        scores = self._workload.algorithm.scores(state, support, keys, local)
-        section = self._section.ranking
+        algorithm, section = self._workload.algorithm, self._section.ranking
         assert section is not None
         if section.negatives == "full":
+            scores = algorithm.scores(state, support, keys, local)
             for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
                 sums.add_full(scores, query, support, group[part])
             return
         # One held-out item a user (the schema allows sampled negatives with leave-one-out only).
-        rows = np.arange(len(users))
         if self._negatives is not None:
             negatives = self._negatives[users]
         else:
             rated = _together([part.gather(users) for part in self._workload.split.parts])
-            negatives = sample_negatives(
-                users, rated, scores.shape[1], int(section.negatives), seed=self._seed
-            )
+            n_items = self._workload.split.train.n_items
+            negatives = sample_negatives(users, rated, n_items, int(section.negatives), seed=self._seed)
         items = query.items.astype(np.int64)
-        ranks = ranks_among(scores[rows, items], scores[rows[:, None], negatives], items, negatives)
+        candidates = np.concatenate([items[:, None], negatives], axis=1)
+        order = np.argsort(candidates, axis=1, kind="stable")
+        among = _ItemLists.of(np.take_along_axis(candidates, order, axis=1))
+        predicted = algorithm.predict(state, support, among, keys, local).reshape(candidates.shape)
+        found = np.empty_like(predicted)
+        np.put_along_axis(found, order, predicted, axis=1)
+        ranks = ranks_among(found[:, 0], found[:, 1:], items, negatives)
         for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
             sums.add_ranks(ranks, group[part])
 
 
 @dataclass(frozen=True, slots=True)
 class _ItemLists:
+    """Items of some users, for which no ratings are known."""
+
     indptr: npt.NDArray[np.int64]
     items: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, table: npt.NDArray[np.int64]) -> _ItemLists:
+        """Return the rows of ``table`` int64 [n, k] as lists of k items each."""
+        n, k = table.shape
+        return cls(np.arange(n + 1) * k, table.ravel().astype(np.int32))
+
+    @property
+    def ratings(self) -> npt.NDArray[np.float32]:
+        """Zeros, which nobody looks at."""
+        return np.zeros(len(self.items), np.float32)
 
 
 def _together(batches: Sequence[RatingBatch]) -> _ItemLists:
