@@ -109,7 +109,9 @@ class SharpFedRecon(FedRecon):
         for first, end in kernels.blocks(batch.indptr):
             design, fitted = self._reconstruct(table, batch, first, end, client_keys, local)
             counts = np.diff(batch.indptr[first : end + 1])
-            shared[first:end], own[first:end] = _rises(design, fitted, self.settings.factors, counts, radii)
+            shared[first:end], own[first:end] = _rises(
+                design, fitted, self.settings.factors, self.settings.item_bias, counts, radii
+            )
         return shared, own
 
     def _reconstruct(
@@ -222,7 +224,7 @@ def _item_steps_sharply(
         squares = np.einsum("nk,nk->n", down, down)
         if has_bias:
             squares += np.square(error)
-        total = np.asarray(np.bincount(owners, squares, minlength=len(counts)))
+        total = device_sums(squares, counts)
         away = np.repeat(step_lengths(total, radius).astype(dtype), counts)
         # The worst point is against the descent: e grows by (down·p + e)·ρ/‖g‖.
         rise = np.einsum("nk,nk->n", down, users)
@@ -243,7 +245,12 @@ def _item_steps_sharply(
 
 
 def _rises(
-    design: Array, fitted: Array, factors: int, counts: npt.NDArray[np.int64], radii: Radii
+    design: Array,
+    fitted: Array,
+    factors: int,
+    item_bias: bool,
+    counts: npt.NDArray[np.int64],
+    radii: Radii,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the rise of ½·mean(e²) at the worst item rows and at the worst user parameters, [n] each."""
     spread = np.repeat(fitted, counts, axis=0).astype(np.float64)
@@ -252,11 +259,11 @@ def _rises(
 
     error = -np.einsum("nk,nk->n", rows, spread)
     here = 0.5 * device_means(np.square(error), counts)
-    # A row's gradient is −e·[p, 1]/N: along it e grows by ρ/‖g‖ · e·(|p|² + 1)/N.
-    lengths = np.square(spread[:, :factors]).sum(axis=1) + 1.0
+    # A row's gradient is −e·[p, 1]/N: along it e grows by ρ/‖g‖ · e·(|p|² + 1)/N, or |p|² without biases.
+    lengths = np.square(spread[:, :factors]).sum(axis=1) + item_bias
     squares = device_means(np.square(error) * lengths, counts) / sizes
     away = np.repeat(step_lengths(squares, radii.shared) / sizes, counts)
-    shared = 0.5 * mean(np.square(error * (1.0 + away * lengths))) - here
+    shared = 0.5 * device_means(np.square(error * (1.0 + away * lengths)), counts) - here
     # The user's gradient is −mean(e·x), x the row without its target.
     own = np.delete(rows, factors, axis=1)
     gradient = np.stack([-device_means(error * column, counts) for column in own.T], axis=1)

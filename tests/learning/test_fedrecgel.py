@@ -169,7 +169,7 @@ def test_each_block_of_fedrecon_descends_from_its_own_worst_point(radii: tuple[f
         np.testing.assert_allclose(rows[:, -1], b, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["fedncf", "fedrecon"])
+@pytest.mark.parametrize("name", ["fedncf", "fedrecon", "fedmf"])
 def test_sharpness_is_the_rise_at_the_worst_point_nearby(name: str) -> None:
     """No random direction of the same length makes the loss rise more; for small radii it is ρ·‖g‖."""
     algorithm = sharp(BASES[name], 0.0, 0.0, dtype=np.float64)
