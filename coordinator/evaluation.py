@@ -164,23 +164,46 @@ class RatingEvaluator:
             for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
                 sums.add_full(scores, query, support, group[part])
             return
-        # One held-out item a user (the schema allows sampled negatives with leave-one-out only).
-        if self._negatives is not None:
-            negatives = self._negatives[users]
-        else:
-            rated = _together([part.gather(users) for part in self._workload.split.parts])
-            n_items = self._workload.split.train.n_items
-            negatives = sample_negatives(users, rated, n_items, int(section.negatives), seed=self._seed)
-        items = query.items.astype(np.int64)
-        candidates = np.concatenate([items[:, None], negatives], axis=1)
+        candidates = self._candidates_of(users, query)
         order = np.argsort(candidates, axis=1, kind="stable")
         among = _ItemLists.of(np.take_along_axis(candidates, order, axis=1))
         predicted = algorithm.predict(state, support, among, keys, local).reshape(candidates.shape)
         found = np.empty_like(predicted)
         np.put_along_axis(found, order, predicted, axis=1)
-        ranks = ranks_among(found[:, 0], found[:, 1:], items, negatives)
+        ranks = ranks_among(found[:, 0], found[:, 1:], candidates[:, 0], candidates[:, 1:])
         for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
             sums.add_ranks(ranks, group[part])
+
+    def candidates(self) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return the users whose held-out item is ranked among sampled ones, and the items ranked.
+
+        int64 [n] and [n, 1 + negatives], the held-out item first: what any other recommender must be given to
+        be compared.
+
+        Raises
+        ------
+        ValueError : the scenario ranks nothing, or the whole catalogue.
+        """
+        section = self._section.ranking
+        if section is None or section.negatives == "full":
+            raise ValueError("nothing is ranked among sampled items; write 'negatives' in evaluation.ranking")
+        (population,) = self._populations
+        return population.users, self._candidates_of(
+            population.users, population.query.gather(population.users)
+        )
+
+    def _candidates_of(self, users: Ids, query: Any) -> npt.NDArray[np.int64]:
+        # One held-out item a user (the schema allows sampled negatives with leave-one-out only).
+        section = self._section.ranking
+        assert section is not None
+        if self._negatives is not None:
+            negatives = self._negatives[users]
+        else:
+            split = self._workload.split
+            rated = _together([part.gather(users) for part in split.parts])
+            wanted = int(section.negatives)
+            negatives = sample_negatives(users, rated, split.train.n_items, wanted, seed=self._seed)
+        return np.concatenate([query.items.astype(np.int64)[:, None], negatives], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
