@@ -22,6 +22,7 @@ from edge.evaluation.negatives import sample_negatives
 from edge.evaluation.ranking import RankingSums, ranks_among
 from edge.evaluation.rating_errors import RatingErrors
 from edge.learning.base import State
+from edge.learning.sampled_negatives import SamplesNegatives
 from edge.rng import hashed_bits, stream, stream_key
 
 Ids = npt.NDArray[np.int64]
@@ -115,7 +116,9 @@ class RatingEvaluator:
     def _measure(self, population: _Population, state: State) -> Iterator[Evaluation]:
         algorithm = self._workload.algorithm
         groupings = population.groupings
-        errors = [RatingErrors(len(names)) for _, names, _ in groupings]
+        errors: list[RatingErrors] = []
+        if not isinstance(algorithm, SamplesNegatives):  # what that predicts are no ratings
+            errors = [RatingErrors(len(names)) for _, names, _ in groupings]
         ranking = self._section.ranking
         rankings: list[RankingSums] = []
         if ranking is not None:
@@ -128,17 +131,16 @@ class RatingEvaluator:
             query = population.query.gather(users)
             keys = hashed_bits(self._key, users)
             # Devices go on from what they keep, and keep nothing of this.
-            predicted = algorithm.predict(state, support, query, keys, self._workload.kept_of(users))
-            counts = np.diff(query.indptr)
-            for sums, (_, _, group) in zip(errors, groupings, strict=True):
-                sums.add(predicted, query.ratings, np.repeat(group[part], counts))
+            if errors:
+                predicted = algorithm.predict(state, support, query, keys, self._workload.kept_of(users))
+                counts = np.diff(query.indptr)
+                for sums, (_, _, group) in zip(errors, groupings, strict=True):
+                    sums.add(predicted, query.ratings, np.repeat(group[part], counts))
             if rankings:
                 self._add_rankings(rankings, population, part, state, support, query)
         for index, (tag, names, group) in enumerate(groupings):
             users_in = np.bincount(group, minlength=len(names))
-            tables = [errors[index].results()]
-            if rankings:
-                tables.append(rankings[index].results())
+            tables = [sums[index].results() for sums in (errors, rankings) if sums]
             for table in tables:
                 for metric, values in table.items():
                     for name, value, users_of in zip(names, values.tolist(), users_in.tolist(), strict=True):

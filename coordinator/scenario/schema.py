@@ -237,6 +237,9 @@ class Scenario(Section):
             )
             yield Problem(("evaluation", "on"), message)
         ranking = self.evaluation.ranking
+        if ranking is None and METHODS[method_name(self.learning)].only_ranks(self.learning):
+            message = "missing; this method predicts no ratings, only which items somebody takes to"
+            yield Problem(("evaluation", "ranking"), f"{message}; write 'ranking: {{}}' in evaluation")
         if ranking is None or ranking.negatives == "full":
             return
         kind = self.data.split.kind

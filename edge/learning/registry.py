@@ -26,6 +26,7 @@ class Method(NamedTuple):
     ``uniform`` says of settings whether every update weighs 1; otherwise it weighs a number of examples.
     ``dense`` says whether an update has the same arrays whatever data made it, so that it can be summed
     securely. ``stepwise`` says whether an update is made of local steps, of which a device can take a part.
+    ``only_ranks`` says whether its predictions are no ratings, so that only rankings can be measured.
     """
 
     settings: type[BaseModel]
@@ -34,6 +35,7 @@ class Method(NamedTuple):
     uniform: Callable[[Any], bool]
     dense: Callable[[Any], bool]
     stepwise: Callable[[Any], bool]
+    only_ranks: Callable[[Any], bool] = lambda _: False
 
 
 METHODS: dict[str, Method] = {
@@ -60,6 +62,7 @@ METHODS: dict[str, Method] = {
         uniform=lambda settings: settings.weighting == "uniform",
         dense=lambda settings: settings.upload == "dense",
         stepwise=lambda _: True,
+        only_ranks=lambda _: True,
     ),
     "fedrecgel": Method(
         FedRecGELSettings,
@@ -68,6 +71,7 @@ METHODS: dict[str, Method] = {
         uniform=lambda settings: settings.base.weighting == "uniform",
         dense=lambda settings: settings.base.upload == "dense",
         stepwise=lambda _: True,
+        only_ranks=lambda settings: isinstance(settings.base, FedNCFSettings),
     ),
     "linear-regression": Method(
         LinearRegressionSettings,

@@ -121,3 +121,12 @@ def test_a_threshold_on_the_published_split_is_refused(tmp_path: Path) -> None:
     data = "{source: movielens-1m, path: x, positive: 4, split: {kind: published-leave-one-out}}"
     with pytest.raises(ScenarioError, match="counts every rating as a positive; leave it out"):
         load(tmp_path / "s.yaml", ["data=null", f"data={data}"])
+
+
+def test_a_method_that_only_ranks_needs_a_ranking_and_has_no_errors(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="predicts no ratings, only which items somebody takes to"):
+        loaded(tmp_path, NCF, "evaluation.ranking=null")
+    assert loaded(tmp_path, "algorithm: fedrecon, factors: 4", "evaluation.ranking=null") is not None
+    assembly = assemble(loaded(tmp_path, NCF))
+    values = assembly.evaluator.evaluate(assembly.workload.algorithm.initial_state(1))
+    assert {value.metric.split("@")[0] for value in values} == {"hr", "ndcg", "recall", "precision"}
