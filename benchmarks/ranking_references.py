@@ -24,47 +24,32 @@ def popularity(train: RatingStore, candidates: Candidates) -> Scores:
     return train.item_counts().astype(np.float64)[candidates]
 
 
-def _interactions(train: RatingStore, first: int, end: int) -> npt.NDArray[np.float32]:
-    """Return users ``first`` … ``end - 1`` as rows of 0 and 1, [users, items]."""
-    counts = train.counts[first:end]
-    table = np.zeros((end - first, train.n_items), np.float32)
-    items = train.items[int(train.indptr[first]) : int(train.indptr[end])]
-    table[np.repeat(np.arange(end - first), counts), items] = 1.0
-    return table
-
-
 @dataclass(frozen=True)
 class ItemKnn:
     """Item-based neighbours (Sarwar et al. 2001): the sum of similarities to the user's items.
 
-    Cosine similarity with ``shrinkage`` added to the denominator; of each item the ``neighbours`` most
-    similar count.
+    Similarity is the cosine; of each item the ``neighbours`` most similar count.
     """
 
     neighbours: int = 100
-    shrinkage: float = 0.0
 
     def scores(self, train: RatingStore, candidates: Candidates) -> Scores:
         """Return the candidates' scores."""
         similar = np.zeros((train.n_items, train.n_items), np.float32)
-        blocks = [
-            (first, min(first + _USERS_AT_ONCE, train.n_users))
-            for first in range(0, train.n_users, _USERS_AT_ONCE)
-        ]
-        for first, end in blocks:
-            rows = _interactions(train, first, end)
-            similar += rows.T @ rows
+        for user in range(train.n_users):
+            items = train.local(user)[0].astype(np.int64)
+            similar[np.ix_(items, items)] += 1.0
         norms = np.sqrt(np.maximum(np.diagonal(similar), 1.0)).copy()
         for item, row in enumerate(similar):
-            np.divide(row, norms[item] * norms + self.shrinkage, out=row)
+            np.divide(row, norms[item] * norms, out=row)
             row[item] = 0.0
             if self.neighbours < train.n_items:
                 least = np.partition(row, train.n_items - self.neighbours)[train.n_items - self.neighbours]
                 row[row < least] = 0.0
         scores = np.empty(candidates.shape)
-        for first, end in blocks:
-            of_all = _interactions(train, first, end) @ similar.T
-            scores[first:end] = np.take_along_axis(of_all, candidates[first:end], axis=1)
+        for user, row in enumerate(candidates):
+            items = train.local(user)[0].astype(np.int64)
+            scores[user] = similar[row][:, items].sum(axis=1)
         return scores
 
 
