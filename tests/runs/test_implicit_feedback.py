@@ -130,3 +130,10 @@ def test_a_method_that_only_ranks_needs_a_ranking_and_has_no_errors(tmp_path: Pa
     assembly = assemble(loaded(tmp_path, NCF))
     values = assembly.evaluator.evaluate(assembly.workload.algorithm.initial_state(1))
     assert {value.metric.split("@")[0] for value in values} == {"hr", "ndcg", "recall", "precision"}
+
+
+def test_a_sparse_upload_inside_a_wrapper_is_named_where_it_stands(tmp_path: Path) -> None:
+    wrapped = f"algorithm: fedrecgel, base: {{{NCF}, upload: sparse}}"
+    with pytest.raises(ScenarioError, match=r"learning\.base\.upload: a sparse update .*") as refused:
+        loaded(tmp_path, wrapped, "secure_aggregation={mode: secagg-plus, examples_max: 40}")
+    assert "write 'upload: dense' in learning.base" in str(refused.value)
