@@ -47,6 +47,7 @@ from device_profiles.documents import DocumentError, Path
 from device_profiles.units import format_bytes
 from edge.data.build import RatingsFile
 from edge.data.clients import Clients, group_users, one_user_per_client
+from edge.data.positives import keep_positives
 from edge.data.published import PublishedRatings, read_published_ml_1m
 from edge.data.readers.detect import read_ratings
 from edge.data.readers.titles import read_item_titles
@@ -164,7 +165,9 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     recommender = cast(Recommender, create(scenario.learning, problem))
     workload = RatingWorkload(recommender, split, clients, seed)
     fleet = build_fleet(loaded, clients.n_clients)
-    negatives = None if published is None else published.negatives
+    negatives = None
+    if published is not None and scenario.evaluation.on == "test":
+        negatives = published.negatives
     evaluator = RatingEvaluator(workload, fleet, scenario.evaluation, seed, negatives)
     catalogue = catalogue_facts(ratings, None if read is None else read_item_titles(read))
     inference: DeviceInference | None = None
@@ -182,7 +185,8 @@ def _published(loaded: LoadedScenario) -> PublishedRatings | None:
     if not isinstance(data, FileRatings) or not isinstance(data.split, PublishedSplit):
         return None
     path = loaded.resolve(("data", "path"))
-    return read_published_ml_1m(path.parent if path.is_file() else path)
+    folder = path.parent if path.is_file() else path
+    return read_published_ml_1m(folder, validation=data.split.validation)
 
 
 def _facts(read: RatingsFile) -> dict[str, Any]:
@@ -200,6 +204,8 @@ def _ratings(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
 
 
 def _limited(store: RatingStore, data: SyntheticRatings | FileRatings, loaded: LoadedScenario) -> RatingStore:
+    if data.positive is not None:
+        store = keep_positives(store, data.positive)
     if data.max_ratings_per_user is None:
         return store
     return limit_per_user(store, data.max_ratings_per_user, seed=loaded.scenario.seed)

@@ -22,6 +22,7 @@ from edge.evaluation.negatives import sample_negatives
 from edge.evaluation.ranking import RankingSums, ranks_among
 from edge.evaluation.rating_errors import RatingErrors
 from edge.learning.base import State
+from edge.learning.sampled_negatives import SamplesNegatives
 from edge.rng import hashed_bits, stream, stream_key
 
 Ids = npt.NDArray[np.int64]
@@ -115,7 +116,9 @@ class RatingEvaluator:
     def _measure(self, population: _Population, state: State) -> Iterator[Evaluation]:
         algorithm = self._workload.algorithm
         groupings = population.groupings
-        errors = [RatingErrors(len(names)) for _, names, _ in groupings]
+        errors: list[RatingErrors] = []
+        if not isinstance(algorithm, SamplesNegatives):  # what that predicts are no ratings
+            errors = [RatingErrors(len(names)) for _, names, _ in groupings]
         ranking = self._section.ranking
         rankings: list[RankingSums] = []
         if ranking is not None:
@@ -124,20 +127,20 @@ class RatingEvaluator:
         for start in range(0, len(population.users), _USERS_A_BATCH):
             part = slice(start, start + _USERS_A_BATCH)
             users = population.users[part]
-            support, query = population.support.gather(users), population.query.gather(users)
+            support = self._workload.gather(population.support, users)
+            query = population.query.gather(users)
             keys = hashed_bits(self._key, users)
             # Devices go on from what they keep, and keep nothing of this.
-            predicted = algorithm.predict(state, support, query, keys, self._workload.kept_of(users))
-            counts = np.diff(query.indptr)
-            for sums, (_, _, group) in zip(errors, groupings, strict=True):
-                sums.add(predicted, query.ratings, np.repeat(group[part], counts))
+            if errors:
+                predicted = algorithm.predict(state, support, query, keys, self._workload.kept_of(users))
+                counts = np.diff(query.indptr)
+                for sums, (_, _, group) in zip(errors, groupings, strict=True):
+                    sums.add(predicted, query.ratings, np.repeat(group[part], counts))
             if rankings:
                 self._add_rankings(rankings, population, part, state, support, query)
         for index, (tag, names, group) in enumerate(groupings):
             users_in = np.bincount(group, minlength=len(names))
-            tables = [errors[index].results()]
-            if rankings:
-                tables.append(rankings[index].results())
+            tables = [sums[index].results() for sums in (errors, rankings) if sums]
             for table in tables:
                 for metric, values in table.items():
                     for name, value, users_of in zip(names, values.tolist(), users_in.tolist(), strict=True):
@@ -156,32 +159,72 @@ class RatingEvaluator:
     ) -> None:
         users = population.users[part]
         keys, local = hashed_bits(self._key, users), self._workload.kept_of(users)
-        scores = self._workload.algorithm.scores(state, support, keys, local)
-        section = self._section.ranking
+        algorithm, section = self._workload.algorithm, self._section.ranking
         assert section is not None
         if section.negatives == "full":
+            scores = algorithm.scores(state, support, keys, local)
             for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
                 sums.add_full(scores, query, support, group[part])
             return
+        candidates = self._candidates_of(users, query)
+        order = np.argsort(candidates, axis=1, kind="stable")
+        among = _ItemLists.of(np.take_along_axis(candidates, order, axis=1))
+        predicted = algorithm.predict(state, support, among, keys, local).reshape(candidates.shape)
+        found = np.empty_like(predicted)
+        np.put_along_axis(found, order, predicted, axis=1)
+        ranks = ranks_among(found[:, 0], found[:, 1:], candidates[:, 0], candidates[:, 1:])
+        for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
+            sums.add_ranks(ranks, group[part])
+
+    def candidates(self) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return the users whose held-out item is ranked among sampled ones, and the items ranked.
+
+        int64 [n] and [n, 1 + negatives], the held-out item first: what any other recommender must be given to
+        be compared.
+
+        Raises
+        ------
+        ValueError : the scenario ranks nothing, or the whole catalogue.
+        """
+        section = self._section.ranking
+        if section is None or section.negatives == "full":
+            raise ValueError("nothing is ranked among sampled items; write 'negatives' in evaluation.ranking")
+        (population,) = self._populations
+        return population.users, self._candidates_of(
+            population.users, population.query.gather(population.users)
+        )
+
+    def _candidates_of(self, users: Ids, query: Any) -> npt.NDArray[np.int64]:
         # One held-out item a user (the schema allows sampled negatives with leave-one-out only).
-        rows = np.arange(len(users))
+        section = self._section.ranking
+        assert section is not None
         if self._negatives is not None:
             negatives = self._negatives[users]
         else:
-            rated = _together([part.gather(users) for part in self._workload.split.parts])
-            negatives = sample_negatives(
-                users, rated, scores.shape[1], int(section.negatives), seed=self._seed
-            )
-        items = query.items.astype(np.int64)
-        ranks = ranks_among(scores[rows, items], scores[rows[:, None], negatives], items, negatives)
-        for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
-            sums.add_ranks(ranks, group[part])
+            split = self._workload.split
+            rated = _together([part.gather(users) for part in split.parts])
+            wanted = int(section.negatives)
+            negatives = sample_negatives(users, rated, split.train.n_items, wanted, seed=self._seed)
+        return np.concatenate([query.items.astype(np.int64)[:, None], negatives], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
 class _ItemLists:
+    """Items of some users, for which no ratings are known."""
+
     indptr: npt.NDArray[np.int64]
     items: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, table: npt.NDArray[np.int64]) -> _ItemLists:
+        """Return the rows of ``table`` int64 [n, k] as lists of k items each."""
+        n, k = table.shape
+        return cls(np.arange(n + 1) * k, table.ravel().astype(np.int32))
+
+    @property
+    def ratings(self) -> npt.NDArray[np.float32]:
+        """Zeros, which nobody looks at."""
+        return np.zeros(len(self.items), np.float32)
 
 
 def _together(batches: Sequence[RatingBatch]) -> _ItemLists:

@@ -13,8 +13,19 @@ import numpy.typing as npt
 from edge.data.clients import Clients
 from edge.data.regression import RegressionStore
 from edge.data.split import Split
+from edge.data.store import RatingStore
 from edge.device.compute import Kernel
-from edge.learning.base import Algorithm, Array, ClientUpdate, Problem, Recommender, State, Work
+from edge.learning.base import (
+    Algorithm,
+    Array,
+    ClientUpdate,
+    Problem,
+    RatingBatch,
+    Recommender,
+    State,
+    Work,
+)
+from edge.learning.sampled_negatives import ImplicitBatch, SamplesNegatives
 from edge.rng import hashed_bits, stream_key
 
 Ids = npt.NDArray[np.int64]
@@ -85,7 +96,7 @@ class _RatingKernel:
             offsets, users = workload.clients.gather(clients)
         else:
             offsets, users = None, workload.clients.users[clients]
-        batch = workload.split.train.gather(users)
+        batch = workload.gather(workload.split.train, users)
         steps = None if self.limits is None else self.limits.take(clients)
         update = functools.partial(
             workload.algorithm.client_update, self.state, batch, keys, offsets, steps=steps
@@ -119,11 +130,20 @@ class RatingWorkload:
         self.n_clients = clients.n_clients
         self.grouped = bool((clients.counts != 1).any())
         self.key = stream_key(seed, "learning", "client")
+        self._held_out = split.held_out if isinstance(algorithm, SamplesNegatives) else None
         self.kept: npt.NDArray[np.float32] | None = None
         self.keep: Callable[[int, Array], None] | None = None
         if algorithm.local_width:
             self.kept = np.zeros((split.train.n_users, algorithm.local_width), np.float32)
             self.keep = self._keep
+
+    def gather(self, store: RatingStore, users: Ids) -> RatingBatch:
+        """Return the ratings of ``users``, for methods that sample with what they must not draw."""
+        batch = store.gather(users)
+        if self._held_out is None:
+            return batch
+        held_out = self._held_out.gather(users)
+        return ImplicitBatch(batch.indptr, batch.items, batch.ratings, held_out.indptr, held_out.items)
 
     def kept_of(self, users: Ids) -> npt.NDArray[np.float32] | None:
         """Return a copy of what the devices of ``users`` (int64 [n]) keep; None where they keep nothing."""
@@ -229,4 +249,10 @@ class RegressionWorkload:
 
 def rating_problem(split: Split, features: npt.NDArray[np.float32] | None = None) -> Problem:
     """Return what a method must know of ratings before the first round; ``features`` are the items'."""
-    return Problem(n_items=split.train.n_items, rating_mean=split.train.mean(), features=features)
+    held_out = split.held_out
+    return Problem(
+        n_items=split.train.n_items,
+        rating_mean=split.train.mean(),
+        features=features,
+        kept_back=0 if held_out is None else int(held_out.counts.max(initial=0)),
+    )

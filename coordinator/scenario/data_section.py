@@ -51,10 +51,13 @@ class PublishedSplit(Section):
     """The leave-one-out split of MovieLens 1M that was published with Neural Collaborative Filtering.
 
     It needs `ml-1m.test.rating` and `ml-1m.test.negative` beside `ratings.dat`. Sampled negatives are the
-    99 published ones.
+    99 published ones; on validation they are drawn, as with other splits.
     """
 
     kind: Literal["published-leave-one-out"]
+    validation: StrictBool = Field(
+        default=False, description="keep back each user's last rating of the published training part too"
+    )
 
 
 class UserSplit(Section):
@@ -102,6 +105,11 @@ class _Ratings(Section):
 
     max_ratings_per_user: PositiveInt | None = Field(
         default=None, description="keep at most this many ratings of a user, the latest; all by default"
+    )
+    positive: PositiveFloat | None = Field(
+        default=None,
+        description="implicit feedback: keep ratings of this much or more, as if lower ones had never been"
+        " given; all by default",
     )
     users_per_client: PositiveInt | None = Field(
         default=None, description="users a client holds (cross-silo); 1 by default (cross-device)"
@@ -154,6 +162,9 @@ class _Ratings(Section):
             if self.max_ratings_per_user is not None:
                 message = "the published split has all ratings; leave it out"
                 yield Problem(("max_ratings_per_user",), message, None, of_key=True)
+            if self.positive is not None:
+                message = "the published split counts every rating as a positive; leave it out"
+                yield Problem(("positive",), message, None, of_key=True)
         if self.grouping != "iid" and not self.grouped:
             yield Problem(
                 ("grouping",), "a client holds one user, so nothing is grouped; write users_per_client too",

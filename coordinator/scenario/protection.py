@@ -56,7 +56,7 @@ def secure_problems(scenario: Scenario) -> Iterator[Problem]:
     dense = METHODS[method_name(scenario.learning)].dense(scenario.learning)
     if not dense and any(section.mode != "off" and _shielded(section) is None for _, section in sections):
         message = "a sparse update names the items that a device rated, and cannot be summed securely"
-        yield Problem(("learning", "upload"), message, "write 'upload: dense' in learning")
+        yield _upload_problem(scenario, message)
     for place, section in sections:
         if _shielded(section) is not None:
             yield from _shield_problems(scenario, (*place, "shielded"))
@@ -67,6 +67,12 @@ def secure_problems(scenario: Scenario) -> Iterator[Problem]:
         return
     for place, section in planned:
         yield from _plan_problems(scenario, place, section)
+
+
+def _upload_problem(scenario: Scenario, message: str) -> Problem:
+    """Return a problem of what is uploaded, at the setting of the method, or of the one that it wraps."""
+    where = ("learning", "base") if hasattr(scenario.learning, "base") else ("learning",)
+    return Problem((*where, "upload"), message, f"write 'upload: dense' in {'.'.join(where)}")
 
 
 def _shielded(section: SecureAggregation) -> Shielded | None:
@@ -121,7 +127,7 @@ def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
     if not isinstance(privacy, CentralGaussian):
         if not method.dense(scenario.learning):
             message = "a sparse update names the items that a user rated, past any noise"
-            yield Problem(("learning", "upload"), message, "write 'upload: dense' in learning")
+            yield _upload_problem(scenario, message)
     elif privacy.amplification == "sampling" and not isinstance(scenario.rounds.selection, RandomSelection):
         message = "counts on every device being as likely to be invited as any other"
         yield Problem(("privacy", "amplification"), message, "write 'selection: random' in rounds")

@@ -231,9 +231,15 @@ class Scenario(Section):
                 yield Problem(("evaluation", "ranking"), message, None, of_key=True)
             return
         if self.evaluation.on == "validation" and not getattr(self.data.split, "validation", False):
-            message = "the split keeps nothing back for validation; write 'validation: 10%' in data.split"
+            share = "true" if self.data.split.kind == "published-leave-one-out" else "10%"
+            message = (
+                f"the split keeps nothing back for validation; write 'validation: {share}' in data.split"
+            )
             yield Problem(("evaluation", "on"), message)
         ranking = self.evaluation.ranking
+        if ranking is None and METHODS[method_name(self.learning)].only_ranks(self.learning):
+            message = "missing; this method predicts no ratings, only which items somebody takes to"
+            yield Problem(("evaluation", "ranking"), f"{message}; write 'ranking: {{}}' in evaluation")
         if ranking is None or ranking.negatives == "full":
             return
         kind = self.data.split.kind

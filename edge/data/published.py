@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edge.data.build import RatingsFile, build_store
 from edge.data.readers.movielens import LAYOUT_1M, columns_1m
-from edge.data.split import Split
+from edge.data.split import Split, split_leave_one_out
 from edge.data.store import RatingStore
 from edge.errors import DataError
 
@@ -30,7 +30,7 @@ class PublishedRatings:
     Attributes
     ----------
     file : ``ratings.dat`` as it was read.
-    split : every user trains; ``test`` holds one rating a user, ``validation`` is None.
+    split : every user trains; ``test`` holds one rating a user, ``validation`` another one if asked for.
     positives : int64[n_users], the held-out item.
     negatives : int64[n_users, 99], the items to rank it against, in the published order.
     rated_negatives : how many of the negatives the user did rate.
@@ -43,8 +43,11 @@ class PublishedRatings:
     rated_negatives: int
 
 
-def read_published_ml_1m(folder: str | Path) -> PublishedRatings:
+def read_published_ml_1m(folder: str | Path, *, validation: bool = False) -> PublishedRatings:
     """Read ``ratings.dat`` and the two ``ml-1m.test.*`` files of ``folder``.
+
+    With ``validation`` each user's last rating but the held-out one is kept back too, found as
+    :func:`~edge.data.split.split_leave_one_out` finds the last one.
 
     Raises
     ------
@@ -66,12 +69,17 @@ def read_published_ml_1m(folder: str | Path) -> PublishedRatings:
     positives = to_index[held_out]
     in_test = _mark_held_out(store, positives, times, root / "ml-1m.test.rating")
     negative_items = to_index[negatives]
+    train, last = store.select(~in_test), None
+    if validation:
+        # The order is that of time: no seed is looked at.
+        again = split_leave_one_out(train, seed=0, validation=False)
+        train, last = again.train, again.test
     return PublishedRatings(
         file=RatingsFile(store, root / "ratings.dat", LAYOUT_1M.format, columns.ratings.size, duplicates),
         split=Split(
             kind="published-leave-one-out",
-            train=store.select(~in_test),
-            validation=None,
+            train=train,
+            validation=last,
             test=store.select(in_test),
             support=None,
             seen_users=np.arange(store.n_users, dtype=np.int64),

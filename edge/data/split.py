@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.data.hashing import hash_arrays
-from edge.data.store import RatingStore
+from edge.data.store import RatingStore, as_items
 from edge.rng import stream
 
 _CHUNK_USERS = 65_536
@@ -52,6 +52,22 @@ class Split:
         """The parts that there are; each rating of the dataset is in exactly one of them."""
         found = (self.train, self.validation, self.test, self.support)
         return [store for store in found if store is not None]
+
+    @cached_property
+    def held_out(self) -> RatingStore | None:
+        """The ratings of validation and test together, without times or labels; None if there are none."""
+        stores = [store for store in (self.validation, self.test) if store is not None]
+        if len(stores) < 2:
+            return stores[0] if stores else None
+        owners = np.concatenate([store.owners() for store in stores])
+        items = np.concatenate([store.items for store in stores])
+        order = np.lexsort((items, owners))
+        indptr = np.zeros(self.train.n_users + 1, dtype=np.int64)
+        np.cumsum(np.sum([store.counts for store in stores], axis=0), out=indptr[1:])
+        ratings = np.concatenate([store.decoded() for store in stores])[order]
+        return RatingStore(
+            indptr, as_items(items[order].astype(np.int64), self.train.n_items), ratings, self.train.n_items
+        )
 
     @cached_property
     def hash(self) -> str:

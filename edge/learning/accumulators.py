@@ -6,6 +6,7 @@ the bits of the sum depend on that order and on nothing else.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Set
 from typing import Any
@@ -162,3 +163,47 @@ class RowAccumulator:
     def result(self) -> Aggregate:
         """Return the sum so far."""
         return self._totals.aggregate({self._name: self._sum.copy()})
+
+
+class RowsAndWholeAccumulator:
+    """Adds a few rows of one table, each update naming the rows it changes, and some whole arrays beside it.
+
+    Parameters
+    ----------
+    name, index_name, index_dtype, dtype, rows, width : as for :class:`RowAccumulator`.
+    whole : dtype and shape of every other array of an update, by name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index_name: str,
+        *,
+        index_dtype: np.dtype[Any],
+        dtype: np.dtype[Any],
+        rows: int,
+        width: int,
+        whole: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]],
+    ) -> None:
+        self._of_rows = frozenset((name, index_name))
+        self._of_whole = frozenset(whole)
+        self._rows = RowAccumulator(
+            name, index_name, index_dtype=index_dtype, dtype=dtype, rows=rows, width=width
+        )
+        self._whole = DenseAccumulator(whole)
+
+    def check(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays that are not a well-formed update (``malformed-update``)."""
+        _check_names(arrays, self._of_rows | self._of_whole)
+        self._rows.check({name: arrays[name] for name in self._of_rows})
+        self._whole.check({name: arrays[name] for name in self._of_whole})
+
+    def add(self, update: ClientUpdate) -> None:
+        """Add one update."""
+        self._rows.add(update)
+        self._whole.add(update)
+
+    def result(self) -> Aggregate:
+        """Return the sum so far."""
+        rows, whole = self._rows.result(), self._whole.result()
+        return dataclasses.replace(rows, sums={**rows.sums, **whole.sums})

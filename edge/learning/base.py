@@ -76,13 +76,15 @@ class Problem:
 
     ``n_items`` and ``n_features`` are the width of the data (0 where they do not apply); ``rating_mean`` is
     the mean training rating, a statistic that a fleet can compute as one secure sum before training;
-    ``features`` are those of the items, float32 [n_items, d], None where they have none.
+    ``features`` are those of the items, float32 [n_items, d], None where they have none; ``kept_back`` is the
+    most ratings of a user that are kept back for validation and test.
     """
 
     n_items: int = 0
     n_features: int = 0
     rating_mean: float = 0.0
     features: npt.NDArray[np.float32] | None = None
+    kept_back: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,25 +13,29 @@ from pydantic import BaseModel
 
 from edge.learning.base import Algorithm, Problem
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
+from edge.learning.fedncf import FedNCF, FedNCFSettings
+from edge.learning.fedrecgel import FedRecGELSettings, fedrecgel
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
 from edge.learning.local_steps import Gradient
 
 
 class Method(NamedTuple):
-    """A method: its settings model, its class, called with settings and problem, and what it learns from.
+    """A method: its settings model, what makes it, called with settings and problem, and what it learns from.
 
     ``uniform`` says of settings whether every update weighs 1; otherwise it weighs a number of examples.
     ``dense`` says whether an update has the same arrays whatever data made it, so that it can be summed
     securely. ``stepwise`` says whether an update is made of local steps, of which a device can take a part.
+    ``only_ranks`` says whether its predictions are no ratings, so that only rankings can be measured.
     """
 
     settings: type[BaseModel]
-    algorithm: type[Any]
+    algorithm: Callable[[Any, Problem], Algorithm[Any]]
     data: Literal["ratings", "regression"]
     uniform: Callable[[Any], bool]
     dense: Callable[[Any], bool]
     stepwise: Callable[[Any], bool]
+    only_ranks: Callable[[Any], bool] = lambda _: False
 
 
 METHODS: dict[str, Method] = {
@@ -50,6 +54,24 @@ METHODS: dict[str, Method] = {
         uniform=lambda settings: settings.weighting == "uniform",
         dense=lambda settings: settings.upload == "dense",
         stepwise=lambda _: True,
+    ),
+    "fedncf": Method(
+        FedNCFSettings,
+        FedNCF,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda settings: settings.upload == "dense",
+        stepwise=lambda _: True,
+        only_ranks=lambda _: True,
+    ),
+    "fedrecgel": Method(
+        FedRecGELSettings,
+        fedrecgel,
+        "ratings",
+        uniform=lambda settings: settings.base.weighting == "uniform",
+        dense=lambda settings: settings.base.upload == "dense",
+        stepwise=lambda _: True,
+        only_ranks=lambda settings: isinstance(settings.base, FedNCFSettings),
     ),
     "linear-regression": Method(
         LinearRegressionSettings,

@@ -52,6 +52,7 @@ def test_all_are_here() -> None:
         "fedmmf_two_order",
         "flash_crowd",
         "hospital_network",
+        "implicit_feedback",
         "iot_gateways",
         "linear_regression_10x5",
         "million_dormant",

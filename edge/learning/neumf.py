@@ -1,0 +1,226 @@
+"""NeuMF, the network: its forward and backward passes, for many devices at once.
+
+Source: He et al., "Neural Collaborative Filtering" (WWW 2017), section 3.4. A generalised matrix
+factorisation and a perceptron, each with embeddings of its own, meet in the last layer:
+
+    a₁ = relu(W₁ᵀ[u_m; q_m] + c₁)   a_l = relu(W_lᵀ a_{l−1} + c_l)   x = h_gᵀ(u_g ⊙ q_g) + h_mᵀ a_L + h₀
+
+and σ(x) is the probability that user u takes to item i. u_g, u_m are the user's embeddings, q_g, q_m the
+item's.
+
+The user is the same in all rows of a device, so W₁ᵀ[u_m; q_m] is the user's part, once a device, plus the
+item's; the gradient of the user's part of W₁ has rank one. That halves the work of the widest layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.learning import layers
+
+Floats = npt.NDArray[Any]
+
+
+class Shape(NamedTuple):
+    """Sizes: of the embeddings of both halves, and of the perceptron's layers after them."""
+
+    gmf: int
+    mlp: int
+    hidden: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Length of a user's or an item's embeddings together."""
+        return self.gmf + self.mlp
+
+    @property
+    def parts(self) -> Iterator[tuple[int, ...]]:
+        """Shapes of the network's parts, in the order in which they lie in one vector of weights."""
+        inputs = 2 * self.mlp
+        for outputs in self.hidden:
+            yield (inputs, outputs)
+            yield (outputs,)
+            inputs = outputs
+        yield (self.gmf,)
+        yield (inputs,)
+        yield (1,)
+
+    @property
+    def weights(self) -> int:
+        """Number of the network's weights."""
+        return sum(int(np.prod(part)) for part in self.parts)
+
+
+class Network(NamedTuple):
+    """The network's weights as views of their vectors, one for each device; see :func:`network_of`."""
+
+    dense: tuple[Floats, ...]
+    """W_l, [n, inputs, outputs]."""
+    biases: tuple[Floats, ...]
+    """c_l, [n, outputs]."""
+    gmf: Floats
+    """h_g, [n, gmf]."""
+    mlp: Floats
+    """h_m, [n, last layer]."""
+    bias: Floats
+    """h₀, [n, 1]."""
+
+
+def network_of(shape: Shape, vectors: Floats) -> Network:
+    """Return views of the parts of ``vectors`` [n, weights], which may be broadcast along the first axis."""
+    found, start = [], 0
+    for part in shape.parts:
+        end = start + int(np.prod(part))
+        found.append(vectors[:, start:end].reshape(len(vectors), *part))
+        start = end
+    layered = 2 * len(shape.hidden)
+    gmf, mlp, bias = found[layered:]
+    return Network(tuple(found[:layered:2]), tuple(found[1:layered:2]), gmf, mlp, bias)
+
+
+class Point(NamedTuple):
+    """Where devices stand: all that is trained, for the rows that they look at."""
+
+    gmf: Floats
+    """q_g of each row, [R, gmf]."""
+    mlp: Floats
+    """q_m of each row, [R, mlp]."""
+    network: Floats
+    """[n, weights]."""
+    users: Floats
+    """[u_g, u_m], [n, gmf + mlp]."""
+
+
+class Gradients(NamedTuple):
+    """Gradients at a point, of its shapes; a block that was not asked for has none."""
+
+    gmf: Floats | None
+    mlp: Floats | None
+    network: Floats | None
+    users: Floats | None
+
+
+class Rows(NamedTuple):
+    """The examples of a batch of devices."""
+
+    bounds: list[int]
+    counts: npt.NDArray[np.int64]
+    labels: Floats
+    """1 for an item that the user took to, 0 for a sampled one, [R]."""
+
+
+class _Pass(NamedTuple):
+    """A forward pass, and what going back through it needs."""
+
+    network: Network
+    activations: list[Floats]
+    user: Floats
+    """h_g ⊙ u_g, spread over rows, [R, gmf]."""
+    last: Floats
+    """h_m, spread over rows."""
+    logits: Floats
+
+
+def item_part(shape: Shape, mlp: Floats, network: Floats, bounds: layers.Bounds) -> Floats:
+    """Return the item's part of the first layer, [R, outputs]: the same whatever the users."""
+    first = network_of(shape, network).dense[0]
+    return layers.products(mlp, first[:, shape.mlp :], bounds)
+
+
+def _forward(shape: Shape, point: Point, rows: Rows, known: Floats | None) -> _Pass:
+    network = network_of(shape, point.network)
+    counts, bounds = rows.counts, rows.bounds
+    first = network.dense[0]
+    items = layers.products(point.mlp, first[:, shape.mlp :], bounds) if known is None else known
+    users = layers.vector_products(point.users[:, shape.gmf :], first[:, : shape.mlp]) + network.biases[0]
+    activations = [layers.relu(items + np.repeat(users, counts, axis=0))]
+    for weights, biases in zip(network.dense[1:], network.biases[1:], strict=True):
+        z = layers.products(activations[-1], weights, bounds)
+        z += np.repeat(biases, counts, axis=0)
+        activations.append(layers.relu(z))
+    user = np.repeat(network.gmf * point.users[:, : shape.gmf], counts, axis=0)
+    last = np.repeat(network.mlp, counts, axis=0)
+    logits = layers.row_products(point.gmf, user)
+    logits += layers.row_products(activations[-1], last)
+    logits += np.repeat(network.bias[:, 0], counts)
+    return _Pass(network, activations, user, last, logits)
+
+
+def logits(shape: Shape, point: Point, rows: Rows) -> Floats:
+    """Return x of every row, [R]."""
+    return _forward(shape, point, rows, None).logits
+
+
+def losses_and_gradients(
+    shape: Shape,
+    point: Point,
+    rows: Rows,
+    regularization: float,
+    *,
+    shared: bool,
+    local: bool,
+    known: Floats | None = None,
+) -> tuple[Floats, Gradients]:
+    """Return the cross-entropy of every row, and the gradients of each device's objective.
+
+    A device's objective is the mean over its rows of cross-entropy + ½λ(|q_g|² + |q_m|² + |u_g|² + |u_m|²).
+
+    Parameters
+    ----------
+    shape : sizes.
+    point, rows : where devices stand, and their examples.
+    regularization : λ.
+    shared : whether gradients of item rows and network are wanted.
+    local : whether gradients of users are wanted.
+    known : of :func:`item_part` at this point, if it is at hand.
+    """
+    forward = _forward(shape, point, rows, known)
+    network, activations, bounds = forward.network, forward.activations, rows.bounds
+    dtype = point.users.dtype
+    losses = layers.cross_entropy(forward.logits, rows.labels)
+    each = (1.0 / np.maximum(rows.counts, 1)).astype(dtype)
+    slopes = layers.cross_entropy_backward(forward.logits, rows.labels)
+    slopes *= np.repeat(each, rows.counts)
+    decay = dtype.type(regularization)
+    of_user = layers.weighted_sums(slopes, point.gmf, bounds)
+    vectors = np.empty(point.network.shape, dtype) if shared else None
+    written = None if vectors is None else network_of(shape, vectors)
+    if written is not None:
+        np.multiply(point.users[:, : shape.gmf], of_user, out=written.gmf)
+        written.mlp[:] = layers.weighted_sums(slopes, activations[-1], bounds)
+        written.bias[:] = layers.row_sums(slopes[:, None], bounds)
+    back = forward.last
+    back *= slopes[:, None]
+    for depth in range(len(activations) - 1, 0, -1):
+        layers.relu_backward(activations[depth], back)
+        if written is not None:
+            layers.weight_gradients(activations[depth - 1], back, bounds, written.dense[depth])
+            written.biases[depth][:] = layers.row_sums(back, bounds)
+        back = layers.transposed_products(back, network.dense[depth], bounds)
+    layers.relu_backward(activations[0], back)
+    sums = layers.row_sums(back, bounds)
+    gmf = mlp = users = None
+    first = network.dense[0]
+    if written is not None:
+        layers.weight_gradients(point.mlp, back, bounds, written.dense[0][:, shape.mlp :])
+        embeddings = point.users[:, shape.gmf :]
+        np.multiply(embeddings[:, :, None], sums[:, None, :], out=written.dense[0][:, : shape.mlp])
+        written.biases[0][:] = sums
+        mlp = layers.transposed_products(back, first[:, shape.mlp :], bounds)
+        gmf = forward.user
+        gmf *= slopes[:, None]
+        if decay:
+            shrunk = np.repeat(each * decay, rows.counts)[:, None]
+            mlp += shrunk * point.mlp
+            gmf += shrunk * point.gmf
+    if local:
+        users = np.empty_like(point.users)
+        np.multiply(network.gmf, of_user, out=users[:, : shape.gmf])
+        users[:, shape.gmf :] = layers.transposed_vector_products(sums, first[:, : shape.mlp])
+        if decay:
+            users += decay * point.users
+    return losses, Gradients(gmf, mlp, vectors, users)
