@@ -53,6 +53,7 @@ from edge.learning.local_steps import (
     step_counts,
     work_share,
 )
+from edge.learning.proximal import proximal_item_steps, pull_of
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
 from edge.rng import stream
 
@@ -88,6 +89,9 @@ class ReconstructionSettings(BaseModel):
     client: LocalDescent = Field(
         default=GradientSteps(method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.02),
         description="a device's steps on the items: gradient-steps or mini-batches",
+    )
+    proximal: NonNegativeFloat = Field(
+        default=0.0, description="μ of FedProx, which pulls each of these steps back to the global items"
     )
     weighting: Literal["examples", "uniform"] = Field(
         default="examples", description="weight of an update: its number of query ratings, or one per client"
@@ -266,6 +270,11 @@ class FedRecon:
         per_user *= done
         scales = per_user.astype(self.dtype)
         rates = kernels.step_rates(query.indptr, keys, s.client, self.dtype, steps)
+        pull = (
+            pull_of(query.indptr, keys, s.client, s.proximal, kernels.CLIENT_DRAW, steps)
+            if s.proximal
+            else None
+        )
         rows = np.empty((len(query.items), self.width), self.dtype)
         losses: npt.NDArray[Any] = np.zeros(users)
         kept = np.empty((users, self.local_width), self.dtype) if self.local_width else None
@@ -276,16 +285,17 @@ class FedRecon:
             if query is not support:
                 design = kernels.gather(table, query, first, end)
             part = slice(int(query.indptr[first]), int(query.indptr[end]))
-            error = kernels.item_steps(
-                design,
-                fitted,
-                s.factors,
-                counts=counts[first:end],
-                rates=rates[:, part],
-                scales=scales[first:end],
-                regularization=s.client.regularization,
-                out=rows[part],
-            )
+            how: dict[str, Any] = {
+                "counts": counts[first:end],
+                "rates": rates[:, part],
+                "scales": scales[first:end],
+                "regularization": s.client.regularization,
+                "out": rows[part],
+            }
+            if pull is None:
+                error = kernels.item_steps(design, fitted, s.factors, **how)
+            else:
+                error = proximal_item_steps(design, fitted, s.factors, pull=pull.of(part), **how)
             np.square(error, out=error)
             owner = np.repeat(np.arange(end - first), counts[first:end])
             losses[first:end] = np.bincount(owner, error, minlength=end - first)
@@ -331,8 +341,13 @@ class FedRecon:
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
     ) -> tuple[State, OptimizerState]:
         """Let the server optimiser apply the mean delta of the item rows."""
+        return self._apply(state, optimizer_state, aggregate.mean()[ROWS], round_number)
+
+    def _apply(
+        self, state: State, optimizer_state: OptimizerState, rows: Array, round_number: int
+    ) -> tuple[State, OptimizerState]:
+        """Let the server optimiser apply a change of the item rows, [items, k (+ 1)]."""
         s = self.settings
-        rows = aggregate.mean()[ROWS]
         update = {FACTORS: rows[:, : s.factors]}
         if s.item_bias:
             update[BIAS] = rows[:, s.factors]
