@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from edge.learning.base import Algorithm, Problem
+from edge.learning.fedavg_mf import FedAvgMF, FedAvgMFSettings
 from edge.learning.fedmf import FedMF, FedMFSettings
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedrecon import FedRecon, FedReconSettings
@@ -58,6 +59,14 @@ METHODS: dict[str, Method] = {
         "ratings",
         uniform=lambda settings: settings.weighting == "uniform",
         dense=lambda settings: settings.upload == "dense",
+        stepwise=lambda _: True,
+    ),
+    "fedavg-mf": Method(
+        FedAvgMFSettings,
+        FedAvgMF,
+        "ratings",
+        uniform=lambda _: False,
+        dense=lambda _: False,
         stepwise=lambda _: True,
     ),
     "linear-regression": Method(
