@@ -18,6 +18,7 @@ from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
 from edge.learning.local_steps import Gradient
+from edge.learning.pfedme import PFedMe, PFedMeSettings
 
 
 class Method(NamedTuple):
@@ -64,6 +65,14 @@ METHODS: dict[str, Method] = {
     "fedavg-mf": Method(
         FedAvgMFSettings,
         FedAvgMF,
+        "ratings",
+        uniform=lambda _: False,
+        dense=lambda _: False,
+        stepwise=lambda _: True,
+    ),
+    "pfedme": Method(
+        PFedMeSettings,
+        PFedMe,
         "ratings",
         uniform=lambda _: False,
         dense=lambda _: False,
