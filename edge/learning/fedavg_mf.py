@@ -278,8 +278,7 @@ class FedAvgMF:
         rows = self._starting_rows(state, support, local)
         if self.settings.fine_tuning is not None:
             return self.items.predict(state, support, query, client_keys, rows)
-        table = self._table(state)
-        return kernels.predict_rows(table, self._extended(rows), query.items, np.diff(query.indptr))
+        return self.items.predict_from(state, rows, query.items, np.diff(query.indptr))
 
     def scores(
         self,

@@ -259,7 +259,7 @@ class FedRecon:
         users = len(batch.indptr) - 1
         per_client = np.ones(users, np.int64) if clients is None else np.diff(clients)
         owners = np.repeat(np.arange(len(per_client)), per_client)
-        keys = client_keys if clients is None else _user_keys(client_keys, clients)
+        keys = client_keys if clients is None else user_keys(client_keys, clients)
         support: RatingBatch = batch
         query: RatingBatch = batch
         if s.split == "support-query":
@@ -392,6 +392,16 @@ class FedRecon:
             scores[first:end] = kernels.score_catalogue(table, fitted)
         return scores
 
+    def predict_from(
+        self, state: State, local: Array, items: npt.NDArray[Any], counts: npt.NDArray[np.int64]
+    ) -> Array:
+        """Predict each user's ``items`` from local parameters as they are, [sum of ``counts``].
+
+        ``local`` is as :meth:`reconstruct` returns it.
+        """
+        extended = np.insert(local, self.settings.factors, -1.0, axis=1)
+        return kernels.predict_rows(self._table(state), extended, items, counts)
+
     def reconstruct(
         self,
         state: State,
@@ -445,7 +455,7 @@ class FedRecon:
         return np.where(examples >= 2, examples - support, examples)
 
 
-def _user_keys(client_keys: npt.NDArray[np.uint64], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def user_keys(client_keys: npt.NDArray[np.uint64], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     """Return a key for every user of clients that hold several: a hash of the client's key and the place."""
     per_client = np.diff(clients)
     place = np.arange(int(clients[-1])) - np.repeat(clients[:-1], per_client)

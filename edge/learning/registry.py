@@ -15,6 +15,7 @@ from edge.learning.base import Algorithm, Problem
 from edge.learning.fedavg_mf import FedAvgMF, FedAvgMFSettings
 from edge.learning.fedmf import FedMF, FedMFSettings
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
+from edge.learning.fedrec import FedRec, FedRecSettings
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
 from edge.learning.local_steps import Gradient
@@ -68,6 +69,14 @@ METHODS: dict[str, Method] = {
         "ratings",
         uniform=lambda _: False,
         dense=lambda _: False,
+        stepwise=lambda _: True,
+    ),
+    "fedrec": Method(
+        FedRecSettings,
+        FedRec,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda settings: settings.upload == "dense",
         stepwise=lambda _: True,
     ),
     "pfedme": Method(
