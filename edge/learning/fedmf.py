@@ -40,7 +40,7 @@ class FactorizationSettings(ReconstructionSettings):
     )
     reconstruction: Annotated[UserSteps | MiniBatches, Field(discriminator="method")] = Field(
         default=UserSteps(
-            method="gradient-steps", steps=1, learning_rate=0.005, regularization=0.1, normalized=False
+            method="gradient-steps", steps=1, learning_rate=0.01, regularization=0.1, normalized=False
         ),
         description="a device's steps on its user factors, from those of its last round",
     )
@@ -55,7 +55,7 @@ class FactorizationSettings(ReconstructionSettings):
     optimizer: ServerOptimizer = Field(
         default=SgdSettings(kind="sgd"), description="server optimiser: sgd, adagrad or adam"
     )
-    learning_rate: PositiveFloat = Field(default=0.005, description="server learning rate γ")
+    learning_rate: PositiveFloat = Field(default=0.01, description="server learning rate γ")
 
     def plain(self) -> FedReconSettings:
         """Return the settings of FedRecon that compute the same updates."""
