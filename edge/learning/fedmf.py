@@ -40,7 +40,13 @@ class FactorizationSettings(ReconstructionSettings):
     )
     reconstruction: Annotated[UserSteps | MiniBatches, Field(discriminator="method")] = Field(
         default=UserSteps(
-            method="gradient-steps", steps=1, learning_rate=0.01, regularization=0.1, normalized=False
+            method="gradient-steps",
+            steps=1,
+            learning_rate=0.01,
+            bias_learning_rate=0.002,
+            regularization=0.1,
+            bias_regularization=0.02,
+            normalized=False,
         ),
         description="a device's steps on its user factors, from those of its last round",
     )
