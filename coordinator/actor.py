@@ -60,6 +60,16 @@ class SecureSum(Protocol):
         """Return how long a stage may take, seconds; of all stages but the first."""
 
 
+class OwnParts(Protocol):
+    """What the model has of each device alone, where a method keeps such things on the coordinator."""
+
+    def sent_to(self, device: int) -> Arrays:
+        """Return what ``device`` is sent in the place of the model's arrays of these names and sizes."""
+
+    def named(self, device: int, arrays: Arrays) -> Arrays:
+        """Return the arrays of a report from ``device`` with what says whose they are."""
+
+
 class Cohort(Protocol):
     """The devices chosen for a round."""
 
@@ -81,6 +91,7 @@ class ActiveRound:
     start_s: float
     closed: asyncio.Future[None]
     secure: SecureSum | None = None
+    own: OwnParts | None = None
     end_s: float = 0.0
     stage_end_s: dict[Stage, float] = field(default_factory=dict)
     """When each stage of a secure sum ended on the coordinator, in order."""
@@ -104,7 +115,16 @@ class ActiveRound:
     def send_model(self, channel: Channel, message: AnyMessage) -> None:
         """Send the model to a device that accepted with ``message``."""
         model = self.whole_model if message.__class__ is AcceptBare else self.model
-        channel.push(model.message, model.frame_bytes, model.payload_bytes)
+        sent = model.message
+        if self.own is not None:
+            assert isinstance(sent, Model)
+            sent = sent._replace(arrays={**sent.arrays, **self.own.sent_to(channel.device)})
+        channel.push(sent, model.frame_bytes, model.payload_bytes)
+
+    def update_of(self, report: Report) -> ClientUpdate:
+        """Return the update that a report brings."""
+        arrays = report.arrays if self.own is None else self.own.named(report.device, report.arrays)
+        return ClientUpdate(arrays, report.weight, report.examples, report.loss)
 
     def stage_s(self) -> dict[Stage, float]:
         """Return how long each stage of a secure sum took, seconds; the first began with the round."""
@@ -152,12 +172,14 @@ class Coordinator:
         accumulator: Accumulator,
         secure: SecureSum | None = None,
         fixed: Arrays | None = None,
+        own: OwnParts | None = None,
     ) -> ActiveRound:
         """Invite ``cohort``, collect reports until the round is over, and return it.
 
         With ``secure`` the updates are summed by its protocol instead of being reported, or beside being
         reported if the plan is for a mixed round. ``fixed`` never
-        changes and is sent only to devices that say they lack it. The round goes on answering stragglers
+        changes and is sent only to devices that say they lack it; ``own`` is what each is sent for itself.
+        The round goes on answering stragglers
         until :meth:`forget` is called for it.
         """
         loop = asyncio.get_running_loop()
@@ -169,7 +191,7 @@ class Coordinator:
             aggregation = secure.start(message, cohort.devices, plan.target)
             machine = SecureRoundMachine(plan, cohort.devices, aggregation)
         active = self._opened(machine, message, accumulator, fixed)
-        active.secure = secure
+        active.secure, active.own = secure, own
         deadline = loop.call_later(plan.deadline_s, self._deadline_passed, active)
         cohort.invite(active, self._invitation(active))
         await active.closed
@@ -290,9 +312,7 @@ class Coordinator:
             active.send_model(channel, message)
         elif verdict is _AGGREGATE:
             assert isinstance(message, Report)
-            active.accumulator.add(
-                ClientUpdate(message.arrays, message.weight, message.examples, message.loss)
-            )
+            active.accumulator.add(active.update_of(message))
             active.answer(channel, _NONE)
             self._grant_grace(active, machine)
             self._notice_end(active)
@@ -344,9 +364,7 @@ class Coordinator:
             active.send_model(channel, message)
         elif verdict is _AGGREGATE:
             assert isinstance(message, Report)
-            active.accumulator.add(
-                ClientUpdate(message.arrays, message.weight, message.examples, message.loss)
-            )
+            active.accumulator.add(active.update_of(message))
             active.answer(channel, _NONE)
         elif verdict is _REFUSE:
             _refuse(active, channel, message, reason)

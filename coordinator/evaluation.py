@@ -132,7 +132,9 @@ class RatingEvaluator:
             keys = hashed_bits(self._key, users)
             # Devices go on from what they keep, and keep nothing of this.
             if errors:
-                predicted = algorithm.predict(state, support, query, keys, self._workload.kept_of(users))
+                predicted = algorithm.predict(
+                    state, support, query, keys, self._workload.rows_of(users, state)
+                )
                 counts = np.diff(query.indptr)
                 for sums, (_, _, group) in zip(errors, groupings, strict=True):
                     sums.add(predicted, query.ratings, np.repeat(group[part], counts))
@@ -158,7 +160,7 @@ class RatingEvaluator:
         query: Any,
     ) -> None:
         users = population.users[part]
-        keys, local = hashed_bits(self._key, users), self._workload.kept_of(users)
+        keys, local = hashed_bits(self._key, users), self._workload.rows_of(users, state)
         algorithm, section = self._workload.algorithm, self._section.ranking
         assert section is not None
         if section.negatives == "full":

@@ -336,6 +336,7 @@ class Training:
             algorithm.accumulator(self.state),
             cohort.secure_sum,
             self._fixed,
+            self._workload.own_parts(self.state),
         )
         aggregate: Aggregate | None = None
         stop: StopReason | None = None

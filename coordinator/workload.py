@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from edge.learning.base import (
     State,
     Work,
 )
+from edge.learning.fedavg_mf import FedAvgMF
 from edge.learning.sampled_negatives import ImplicitBatch, SamplesNegatives
 from edge.rng import hashed_bits, stream_key
 
@@ -53,6 +54,9 @@ class Workload(Protocol):
 
     def training(self, state: State, round_number: int) -> TrainingKernel:
         """Return the kernel that computes client updates of a round from the global ``state``."""
+
+    def own_parts(self, state: State) -> OwnRows | None:
+        """Return what ``state`` has of each client alone; None where a method has no such thing."""
 
 
 class TrainingKernel(Kernel[ClientUpdate], Protocol):
@@ -103,7 +107,25 @@ class _RatingKernel:
         )
         # A device is in one round at a time, and only it changes its rows, once it has this result: however
         # early or late a batch is computed, the rows of those that will ask for it are the same.
-        return update if workload.kept is None else functools.partial(update, local=workload.kept_of(users))
+        local = workload.rows_of(users, self.state)
+        return update if local is None else functools.partial(update, local=local)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """The users' rows of a model that has them: each is for one device, and changed by no other."""
+
+    algorithm: FedAvgMF
+    clients: Clients
+    state: State
+
+    def sent_to(self, device: int) -> dict[str, Array]:
+        """Return the row of the device's user, by name."""
+        return self.algorithm.own(self.state, int(self.clients.users[device]))
+
+    def named(self, device: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the arrays of a report with whose row is in it: that of whoever sent it."""
+        return self.algorithm.named(arrays, int(self.clients.users[device]))
 
 
 class RatingWorkload:
@@ -148,6 +170,19 @@ class RatingWorkload:
     def kept_of(self, users: Ids) -> npt.NDArray[np.float32] | None:
         """Return a copy of what the devices of ``users`` (int64 [n]) keep; None where they keep nothing."""
         return None if self.kept is None else self.kept[users]
+
+    def rows_of(self, users: Ids, state: State) -> Array | None:
+        """Return the rows that the devices of ``users`` (int64 [n]) begin with; None where they have none.
+
+        They are what the devices keep, or what they are sent of ``state`` for themselves.
+        """
+        if isinstance(self.algorithm, FedAvgMF):
+            return self.algorithm.rows_of(state, users)
+        return self.kept_of(users)
+
+    def own_parts(self, state: State) -> OwnRows | None:
+        """Return what ``state`` has of each client alone: its user's row; None where there are none."""
+        return OwnRows(self.algorithm, self.clients, state) if isinstance(self.algorithm, FedAvgMF) else None
 
     def _keep(self, client: int, local: Array) -> None:
         assert self.kept is not None
@@ -246,13 +281,17 @@ class RegressionWorkload:
         """Return the kernel that computes client updates of a round from the global ``state``."""
         return _RegressionKernel(self, state, round_number)
 
+    def own_parts(self, state: State) -> None:
+        """Return None: a regression has nothing of one client alone."""
+
 
 def rating_problem(split: Split, features: npt.NDArray[np.float32] | None = None) -> Problem:
     """Return what a method must know of ratings before the first round; ``features`` are the items'."""
-    held_out = split.held_out
+    train, held_out = split.train, split.held_out
     return Problem(
-        n_items=split.train.n_items,
-        rating_mean=split.train.mean(),
+        n_items=train.n_items,
+        rating_mean=train.mean(),
         features=features,
         kept_back=0 if held_out is None else int(held_out.counts.max(initial=0)),
+        n_users=train.n_users,
     )

@@ -11,6 +11,7 @@ from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.pacing_section import Buffered, PartialWork, Tiers
 from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.protection import secure_sections
+from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.registry import METHODS
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def _buffered_problems(scenario: Scenario, pacing: Buffered) -> Iterator[Problem
     if scenario.privacy is not None:
         message = "what privacy has been spent is accounted for by rounds, which a buffer does not have"
         yield Problem(mode, message, "write another mode, or leave privacy out")
+    if isinstance(scenario.learning, SharedFactorizationSettings):
+        message = "a user's row on the coordinator could change under its own device"
+        yield Problem(mode, message, "write another mode, or another algorithm in learning")
     if getattr(scenario.learning, "stop_gradient_norm", 0.0) > 0:
         message = "reports on several models do not add up to a gradient, whose norm could be looked at"
         yield Problem(("learning", "stop_gradient_norm"), message, "leave it out, or write another pacing")

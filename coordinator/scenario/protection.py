@@ -12,6 +12,7 @@ from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation
 from coordinator.scenario.selection_section import RandomSelection
 from device_profiles.documents import Path
 from edge.homomorphic.config import CkksConfig
+from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.registry import METHODS
 from edge.privacy.noise import share_sd
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
@@ -55,8 +56,12 @@ def secure_problems(scenario: Scenario) -> Iterator[Problem]:
     sections = list(secure_sections(scenario))
     dense = METHODS[method_name(scenario.learning)].dense(scenario.learning)
     if not dense and any(section.mode != "off" and _shielded(section) is None for _, section in sections):
-        message = "a sparse update names the items that a device rated, and cannot be summed securely"
-        yield _upload_problem(scenario, message)
+        if isinstance(scenario.learning, SharedFactorizationSettings):
+            message = "no sum hides a user's row, which one device alone changes, from the coordinator"
+            yield Problem(("learning", "algorithm"), message, "write 'fedmf' or 'fedrecon', or 'mode: off'")
+        else:
+            message = "a sparse update names the items that a device rated, and cannot be summed securely"
+            yield _upload_problem(scenario, message)
     for place, section in sections:
         if _shielded(section) is not None:
             yield from _shield_problems(scenario, (*place, "shielded"))
@@ -119,6 +124,10 @@ def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
             if threshold.metric.startswith("privacy."):
                 message = "is only known with a section 'privacy'"
                 yield Problem(("thresholds", threshold.written_key), message, None, of_key=True)
+        return
+    if isinstance(scenario.learning, SharedFactorizationSettings):
+        message = "noise that hides a user in a sum leaves nothing of a row that one device alone changes"
+        yield Problem(("learning", "algorithm"), message, "write 'fedmf' or 'fedrecon', or leave privacy out")
         return
     method = METHODS[method_name(scenario.learning)]
     if not method.uniform(scenario.learning):

@@ -30,6 +30,7 @@ from coordinator.scenario.thresholds import BASELINE, Threshold, parse_threshold
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
 from edge.data.published import PUBLISHED_NEGATIVES
+from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
 from edge.vocabulary import Way, labels
@@ -221,6 +222,9 @@ class Scenario(Section):
         elif isinstance(self.learning, FedMMFSettings) and getattr(self.data, "features", None) is None:
             message = "missing; fedmmf fits its masks to the features of the items"
             yield Problem(("data", "features"), message)
+        elif isinstance(self.learning, SharedFactorizationSettings) and getattr(self.data, "grouped", False):
+            message = f"{method_name(self.learning)!r} keeps a row of one user for each device"
+            yield Problem(("learning", "algorithm"), message, "write one user a client in data")
 
     def _evaluation_problems(self) -> Iterator[Problem]:
         if self.audit is not None and not isinstance(self.learning, FedMMFSettings):

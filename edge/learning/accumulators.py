@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.errors import RemoteProtocolError
-from edge.learning.base import Aggregate, Array, ClientUpdate
+from edge.learning.base import Accumulator, Aggregate, Array, ClientUpdate
 
 
 class _Totals:
@@ -207,3 +207,50 @@ class RowsAndWholeAccumulator:
         """Return the sum so far."""
         rows, whole = self._rows.result(), self._whole.result()
         return dataclasses.replace(rows, sums={**rows.sums, **whole.sums})
+
+
+class UserRowsAccumulator:
+    """Adds what all clients share, and keeps a row of each client's user apart: nobody else changes it.
+
+    Parameters
+    ----------
+    shared : takes the arrays that all clients change.
+    row_name : the array that holds the change of a user's row, [width].
+    user_name : the array that says whose row it is, int64 [1]; no row is changed twice.
+    dtype, width : of a row.
+    """
+
+    def __init__(
+        self, shared: Accumulator, row_name: str, user_name: str, *, dtype: np.dtype[Any], width: int
+    ) -> None:
+        self._shared = shared
+        self._row_name, self._user_name = row_name, user_name
+        self._dtype, self._width = dtype, width
+        self._users: list[int] = []
+        self._rows: list[Array] = []
+
+    def check(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays that are not a well-formed update (``malformed-update``)."""
+        if self._row_name not in arrays:
+            raise _malformed(f"an update has the array '{self._row_name}'")
+        _check_array(self._row_name, arrays[self._row_name], self._dtype, (self._width,))
+        self._shared.check(self._of_all(arrays))
+
+    def add(self, update: ClientUpdate) -> None:
+        """Add one update."""
+        self._users.append(int(update.arrays[self._user_name][0]))
+        self._rows.append(update.arrays[self._row_name])
+        self._shared.add(update._replace(arrays=self._of_all(update.arrays)))
+
+    def result(self) -> Aggregate:
+        """Return the sum so far, and the users' rows beside it: [m] and [m, width]."""
+        aggregate = self._shared.result()
+        own = {
+            self._user_name: np.array(self._users, np.int64),
+            self._row_name: np.array(self._rows, self._dtype).reshape(-1, self._width),
+        }
+        return dataclasses.replace(aggregate, sums={**aggregate.sums, **own})
+
+    def _of_all(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        own = (self._row_name, self._user_name)
+        return {name: array for name, array in arrays.items() if name not in own}

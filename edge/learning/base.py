@@ -74,7 +74,8 @@ class RegressionBatch(Protocol):
 class Problem:
     """What a method must know of the data before the first round; all of it is public.
 
-    ``n_items`` and ``n_features`` are the width of the data (0 where they do not apply); ``rating_mean`` is
+    ``n_items`` and ``n_features`` are the width of the data (0 where they do not apply), ``n_users`` the
+    number of users with a row of their own on the coordinator, where a method has such; ``rating_mean`` is
     the mean training rating, a statistic that a fleet can compute as one secure sum before training;
     ``features`` are those of the items, float32 [n_items, d], None where they have none; ``kept_back`` is the
     most ratings of a user that are kept back for validation and test.
@@ -85,6 +86,7 @@ class Problem:
     rating_mean: float = 0.0
     features: npt.NDArray[np.float32] | None = None
     kept_back: int = 0
+    n_users: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

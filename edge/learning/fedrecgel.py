@@ -30,6 +30,7 @@ from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.layers import device_means, device_sums
 from edge.learning.least_squares import segment_grams
 from edge.learning.local_steps import GradientSteps, UserSteps
+from edge.learning.proximal import Pull
 from edge.learning.sharpness import Radii, step_lengths
 
 Base = Annotated[FedNCFSettings | FedReconSettings, Field(discriminator="algorithm")]
@@ -54,6 +55,8 @@ class FedRecGELSettings(BaseModel):
                     f"'{value.reconstruction.method}' has no full gradient to take elsewhere; write"
                     " 'reconstruction: {method: gradient-steps}' in learning.base"
                 )
+            if value.proximal:
+                raise ValueError("a step that is pulled back is not taken elsewhere; leave 'proximal' out")
             if not isinstance(value.client, GradientSteps):
                 raise ValueError(
                     f"'{value.client.method}' has no full gradient to take elsewhere; write"
@@ -140,9 +143,11 @@ class SharpFedRecon(FedRecon):
         rates: Array,
         scales: Array,
         out: Array,
+        pull: Pull | None,
     ) -> Array:
         if self.radii.shared == 0:
-            return super()._item_steps(design, fitted, counts, rates, scales, out)
+            return super()._item_steps(design, fitted, counts, rates, scales, out, pull)
+        assert pull is None, "the settings were checked"
         decay = self.settings.client.regularization
         return _item_steps_sharply(
             design, fitted, self.settings.factors, counts, rates, scales, decay, self.radii.shared, out

@@ -53,6 +53,7 @@ from edge.learning.local_steps import (
     step_counts,
     work_share,
 )
+from edge.learning.proximal import Pull, proximal_item_steps, pull_of
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
 from edge.rng import stream
 
@@ -88,6 +89,9 @@ class ReconstructionSettings(BaseModel):
     client: LocalDescent = Field(
         default=GradientSteps(method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.02),
         description="a device's steps on the items: gradient-steps or mini-batches",
+    )
+    proximal: NonNegativeFloat = Field(
+        default=0.0, description="μ of FedProx, which pulls each of these steps back to the global items"
     )
     weighting: Literal["examples", "uniform"] = Field(
         default="examples", description="weight of an update: its number of query ratings, or one per client"
@@ -255,7 +259,7 @@ class FedRecon:
         users = len(batch.indptr) - 1
         per_client = np.ones(users, np.int64) if clients is None else np.diff(clients)
         owners = np.repeat(np.arange(len(per_client)), per_client)
-        keys = client_keys if clients is None else _user_keys(client_keys, clients)
+        keys = client_keys if clients is None else user_keys(client_keys, clients)
         support: RatingBatch = batch
         query: RatingBatch = batch
         if s.split == "support-query":
@@ -266,6 +270,11 @@ class FedRecon:
         per_user *= done
         scales = per_user.astype(self.dtype)
         rates = kernels.step_rates(query.indptr, keys, s.client, self.dtype, steps)
+        pull = (
+            pull_of(query.indptr, keys, s.client, s.proximal, kernels.CLIENT_DRAW, steps)
+            if s.proximal
+            else None
+        )
         rows = np.empty((len(query.items), self.width), self.dtype)
         losses: npt.NDArray[Any] = np.zeros(users)
         kept = np.empty((users, self.local_width), self.dtype) if self.local_width else None
@@ -277,7 +286,13 @@ class FedRecon:
                 design = kernels.gather(table, query, first, end)
             part = slice(int(query.indptr[first]), int(query.indptr[end]))
             error = self._item_steps(
-                design, fitted, counts[first:end], rates[:, part], scales[first:end], rows[part]
+                design,
+                fitted,
+                counts[first:end],
+                rates[:, part],
+                scales[first:end],
+                rows[part],
+                None if pull is None else pull.of(part),
             )
             np.square(error, out=error)
             owner = np.repeat(np.arange(end - first), counts[first:end])
@@ -324,8 +339,13 @@ class FedRecon:
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
     ) -> tuple[State, OptimizerState]:
         """Let the server optimiser apply the mean delta of the item rows."""
+        return self._apply(state, optimizer_state, aggregate.mean()[ROWS], round_number)
+
+    def _apply(
+        self, state: State, optimizer_state: OptimizerState, rows: Array, round_number: int
+    ) -> tuple[State, OptimizerState]:
+        """Let the server optimiser apply a change of the item rows, [items, k (+ 1)]."""
         s = self.settings
-        rows = aggregate.mean()[ROWS]
         update = {FACTORS: rows[:, : s.factors]}
         if s.item_bias:
             update[BIAS] = rows[:, s.factors]
@@ -369,6 +389,16 @@ class FedRecon:
             _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
             scores[first:end] = kernels.score_catalogue(table, fitted)
         return scores
+
+    def predict_from(
+        self, state: State, local: Array, items: npt.NDArray[Any], counts: npt.NDArray[np.int64]
+    ) -> Array:
+        """Predict each user's ``items`` from local parameters as they are, [sum of ``counts``].
+
+        ``local`` is as :meth:`reconstruct` returns it.
+        """
+        extended = np.insert(local, self.settings.factors, -1.0, axis=1)
+        return kernels.predict_rows(self._table(state), extended, items, counts)
 
     def reconstruct(
         self,
@@ -416,18 +446,19 @@ class FedRecon:
         rates: Array,
         scales: Array,
         out: Array,
+        pull: Pull | None,
     ) -> Array:
         """Take the client's steps on the items; see :func:`~edge.learning.fedrecon_kernels.item_steps`."""
-        return kernels.item_steps(
-            design,
-            fitted,
-            self.settings.factors,
-            counts=counts,
-            rates=rates,
-            scales=scales,
-            regularization=self.settings.client.regularization,
-            out=out,
-        )
+        how: dict[str, Any] = {
+            "counts": counts,
+            "rates": rates,
+            "scales": scales,
+            "regularization": self.settings.client.regularization,
+            "out": out,
+        }
+        if pull is None:
+            return kernels.item_steps(design, fitted, self.settings.factors, **how)
+        return proximal_item_steps(design, fitted, self.settings.factors, pull=pull, **how)
 
     def _table(self, state: State) -> kernels.Table:
         return kernels.item_table(
@@ -444,7 +475,7 @@ class FedRecon:
         return np.where(examples >= 2, examples - support, examples)
 
 
-def _user_keys(client_keys: npt.NDArray[np.uint64], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def user_keys(client_keys: npt.NDArray[np.uint64], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     """Return a key for every user of clients that hold several: a hash of the client's key and the place."""
     per_client = np.diff(clients)
     place = np.arange(int(clients[-1])) - np.repeat(clients[:-1], per_client)

@@ -180,15 +180,19 @@ def reconstruct(
             penalty = _penalty(method, k, len(unknowns), dtype)
             rate = np.full(len(unknowns), method.learning_rate, dtype)
             rate[k:] = method.bias_learning_rate
-            # A user without ratings and without penalty has a zero gradient; any divisor will do.
-            divisors = np.maximum(np.diff(indptr)[:, None] + penalty, dtype.type(1e-6))
+            ratings = np.diff(indptr)[:, None]
+            if method.normalized:
+                # A user without ratings and without penalty has a zero gradient; any divisor will do.
+                sizes = rate / np.maximum(ratings + penalty, dtype.type(1e-6))
+            else:
+                sizes, penalty = rate, ratings * penalty
             weights = descend(
                 weights,
                 gram,
                 moment,
                 steps=method.steps,
-                step_sizes=(rate / divisors).astype(dtype),
-                regularization=np.broadcast_to(penalty, weights.shape),
+                step_sizes=np.broadcast_to(sizes, weights.shape).astype(dtype),
+                regularization=np.broadcast_to(penalty, weights.shape).astype(dtype),
             )
     local = np.empty((users, width), dtype)
     local[:, unknowns] = weights

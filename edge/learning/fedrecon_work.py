@@ -33,8 +33,8 @@ def fedrecon_work(
     ridge: one Gram matrix (N·w² flops, symmetric, w = k + 2 columns) and one solve (⅔d³ + 2d²);
     gradient steps: one Gram matrix and 2d² a step; mini-batches: 4d a row and epoch, five operators a batch.
     The item steps: one product per row for the error (2w) and one for the delta (2(k + 1)), each epoch; or
-    only the first ``steps`` of them, int64 [n]. User factors that persist cost the memory of one more row;
-    steps from them cost what steps from zero do.
+    only the first ``steps`` of them, int64 [n]; 3(k + 1) more a row for the pull of FedProx. User factors
+    that persist cost the memory of one more row; steps from them cost what steps from zero do.
     """
     n = len(examples)
     k = settings.factors
@@ -76,6 +76,8 @@ def fedrecon_work(
     client_steps = step_counts(settings.client, query) if steps is None else steps
     seen = rows_seen(settings.client, query, client_steps).astype(np.float64)
     flops[:, _SCORING] = seen * (2.0 * width + 2.0 * (k + 1))
+    if settings.proximal:
+        flops[:, _SCORING] += seen * 3.0 * (k + 1)
     moved[:, _SCORING] = seen * (2.0 * width + k + 1) * _FLOAT_BYTES
     ops[:, _SCORING] = 3.0 * client_steps
 

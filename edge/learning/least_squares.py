@@ -64,6 +64,7 @@ def descend(
     step_sizes: npt.NDArray[F],
     regularization: npt.NDArray[F],
     limits: npt.NDArray[np.int64] | None = None,
+    proximal: npt.NDArray[F] | None = None,
 ) -> npt.NDArray[F]:
     """Take full-batch gradient steps w ← w − η·(XᵀX w − Xᵀt + λ w) for every segment.
 
@@ -75,12 +76,15 @@ def descend(
     gram, moment : [n, d, d] and [n, d], XᵀX and Xᵀt; C order, so that every segment is multiplied alike.
     step_sizes, regularization : [n, d] (or broadcast to it), η and λ of each unknown of each segment.
     limits : int64 [n], steps after which a segment stays where it is; None: none does.
+    proximal : [n, d] (or broadcast to it), μ of a further term ½·μ|w − start|²; None: there is none.
     """
     weights = start
     for step in range(steps):
         gradient = np.matmul(gram, weights[:, :, None])[:, :, 0]
         gradient -= moment
         gradient += regularization * weights
+        if proximal is not None:
+            gradient += proximal * (weights - start)
         moved = weights - step_sizes * gradient
         weights = moved if limits is None else np.where(step < limits[:, None], moved, weights)
     return weights
@@ -118,6 +122,8 @@ def descend_in_mini_batches(
     learning_rate: npt.NDArray[F],
     regularization: npt.NDArray[F],
     limits: npt.NDArray[np.int64] | None = None,
+    anchor: npt.NDArray[F] | None = None,
+    proximal: float = 0.0,
 ) -> npt.NDArray[F]:
     """Take one epoch of mini-batch gradient steps, w ← w − η·(−mean (t − x·w) x + λ w), for every segment.
 
@@ -132,6 +138,7 @@ def descend_in_mini_batches(
     batch_size : rows per mini-batch; the last one of a segment may be smaller.
     learning_rate, regularization : [d], η and λ of each unknown.
     limits : int64 [n], mini-batches after which a segment stays where it is; None: none does.
+    anchor, proximal : w_t [n, d] and μ of a further term ½·μ|w − w_t|²; without ``anchor`` there is none.
     """
     counts = np.diff(indptr)
     order = np.empty(len(ranks), dtype=np.int64)
@@ -153,6 +160,8 @@ def descend_in_mini_batches(
         residual *= present
         residual /= sizes[:, None].astype(residual.dtype)
         gradient = regularization * current
+        if anchor is not None:
+            gradient += proximal * (current - anchor[active])
         # One rank at a time: the order of the additions must not depend on numpy's choice for a shape.
         for place in range(batch_size):
             gradient -= residual[:, place, None] * x[:, place]

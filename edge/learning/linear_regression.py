@@ -9,6 +9,9 @@ fleet is Σ (n_i / n) J_i, so the coordinator averages with weights n_i / n.
   adds the mean of the changes. With every client taking part, one local step on the full batch and
   ``learning_rate: 1`` this is gradient descent on the pooled data.
 
+* FedProx (``proximal``, Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020, equation
+  2): the same, each client minimising J_i(w) + ½μ|w − w_t|², w_t the weights that it was sent.
+
 All arithmetic is float64. An upload is no anonymous data: it is a combination of the device's samples, and
 with one sample it is that sample up to scale.
 """
@@ -20,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, StrictBool
 from edge.learning.accumulators import DenseAccumulator
@@ -64,6 +67,9 @@ class LinearRegressionSettings(BaseModel):
         default=GradientSteps(method="gradient-steps", steps=1, learning_rate=0.1),
         description="what a device does: gradient (FedSGD), or gradient-steps or mini-batches (FedAvg)",
     )
+    proximal: NonNegativeFloat = Field(
+        default=0.0, description="μ of FedProx, which pulls local steps back to the global weights"
+    )
     optimizer: ServerOptimizer = Field(default=SgdSettings(kind="sgd"), description="server optimiser")
     learning_rate: PositiveFloat = Field(default=1.0, description="server learning rate")
     schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
@@ -73,6 +79,13 @@ class LinearRegressionSettings(BaseModel):
     stop_loss: NonNegativeFloat = Field(
         default=0.0, description="stop when the mean training loss of a round is below; 0 never stops"
     )
+
+    @field_validator("proximal")
+    @classmethod
+    def _pulls_steps(cls, value: float, info: ValidationInfo) -> float:
+        if value and isinstance(info.data.get("local"), Gradient):
+            raise ValueError("a gradient is no local step that could be pulled back; leave it out")
+        return value
 
 
 class LinearRegression:
@@ -110,7 +123,10 @@ class LinearRegression:
         return None if isinstance(local, Gradient) else step_counts(local, examples)
 
     def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
-        """Return the cost of the local steps: 4d flops a sample and step, three operators a step."""
+        """Return the cost of the local steps: 4d flops a sample and step, three operators a step.
+
+        The pull of FedProx is another 3d a step.
+        """
         n, d = len(examples), self.unknowns
         rows = examples.astype(np.float64)
         local = self.settings.local
@@ -121,7 +137,7 @@ class LinearRegression:
             seen = rows_seen(local, examples, limited).astype(np.float64)
             taken = np.maximum(limited.astype(np.float64), 1.0)
         flops, moved, ops = (np.zeros((n, len(WORK_KINDS))) for _ in range(3))
-        flops[:, _DENSE] = (seen * 4 * d + taken * 2 * d) / taken
+        flops[:, _DENSE] = (seen * 4 * d + taken * (5 if self.settings.proximal else 2) * d) / taken
         moved[:, _DENSE] = (seen * 2 * (d + 1) * _FLOAT_BYTES) / taken
         ops[:, _DENSE] = 3.0
         memory = _FLOAT_BYTES * (rows * (d + 2) + 4 * d)
@@ -177,6 +193,8 @@ class LinearRegression:
                     learning_rate=np.full(self.unknowns, s.local.learning_rate),
                     regularization=self._decay(s.local.regularization),
                     limits=None if steps is None else steps - epoch * per_epoch,
+                    anchor=start if s.proximal else None,
+                    proximal=s.proximal,
                 )
             change = weights - start
         weight = np.asarray(counts * done, dtype=np.float64)
@@ -270,4 +288,5 @@ class LinearRegression:
             step_sizes=rate / np.maximum(sizes, 1.0),
             regularization=sizes * self._decay(s.local.regularization),
             limits=limits,
+            proximal=sizes * s.proximal if s.proximal else None,
         )

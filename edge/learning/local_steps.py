@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt
+from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 
 
 class _Settings(BaseModel):
@@ -39,6 +39,10 @@ class UserSteps(_Settings):
 
     The division is the diagonal of the Hessian for features of size one. It makes one rate fit users with few
     and with many ratings: rates up to 2 are stable for the bias, for factors 2 over their mean square.
+
+    Not ``normalized``, a step is that of stochastic gradient descent on matrix factorisation, η·Σ (error·q −
+    λp), with λ for every rating: it grows with their number, and the rate has to be small enough for the
+    longest history.
     """
 
     method: Literal["gradient-steps"]
@@ -47,6 +51,10 @@ class UserSteps(_Settings):
     bias_learning_rate: PositiveFloat = Field(default=0.5, description="rate of the user bias")
     regularization: NonNegativeFloat = Field(default=8.0, description="λ of the user factors")
     bias_regularization: NonNegativeFloat = Field(default=1.0, description="λ_b of the user bias")
+    normalized: StrictBool = Field(
+        default=True,
+        description="divide steps by the number of ratings plus λ; false: sums, with λ for every rating",
+    )
 
 
 class GradientSteps(_Settings):

@@ -12,12 +12,16 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from edge.learning.base import Algorithm, Problem
+from edge.learning.fedavg_mf import FedAvgMF, FedAvgMFSettings
+from edge.learning.fedmf import FedMF, FedMFSettings
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedncf import FedNCF, FedNCFSettings
+from edge.learning.fedrec import FedRec, FedRecSettings
 from edge.learning.fedrecgel import FedRecGELSettings, fedrecgel
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
 from edge.learning.local_steps import Gradient
+from edge.learning.pfedme import PFedMe, PFedMeSettings
 
 
 class Method(NamedTuple):
@@ -72,6 +76,38 @@ METHODS: dict[str, Method] = {
         dense=lambda settings: settings.base.upload == "dense",
         stepwise=lambda _: True,
         only_ranks=lambda settings: isinstance(settings.base, FedNCFSettings),
+    ),
+    "fedmf": Method(
+        FedMFSettings,
+        FedMF,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda settings: settings.upload == "dense",
+        stepwise=lambda _: True,
+    ),
+    "fedavg-mf": Method(
+        FedAvgMFSettings,
+        FedAvgMF,
+        "ratings",
+        uniform=lambda _: False,
+        dense=lambda _: False,
+        stepwise=lambda _: True,
+    ),
+    "fedrec": Method(
+        FedRecSettings,
+        FedRec,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda settings: settings.upload == "dense",
+        stepwise=lambda _: True,
+    ),
+    "pfedme": Method(
+        PFedMeSettings,
+        PFedMe,
+        "ratings",
+        uniform=lambda _: False,
+        dense=lambda _: False,
+        stepwise=lambda _: True,
     ),
     "linear-regression": Method(
         LinearRegressionSettings,

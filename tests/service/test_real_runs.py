@@ -56,6 +56,21 @@ def test_devices_go_on_with_what_they_keep(tmp_path: Path) -> None:
         np.testing.assert_allclose(array, model_of(virtual)[name], rtol=1e-5, atol=1e-6)
 
 
+def test_a_device_is_sent_its_own_users_row(tmp_path: Path) -> None:
+    text = (
+        SMALL.replace("fedrecon", "fedavg-mf").replace(", upload: dense", "").replace("count: 3", "count: 5")
+    )
+    loaded = loaded_text(tmp_path, text)
+    over_sockets, virtual = run_real(loaded, tmp_path / "real"), run_virtual(loaded, tmp_path / "virtual")
+    assert payloads(over_sockets) == payloads(virtual)
+    rows = model_of(over_sockets)["user_table"]
+    assert rows.shape == (12, 5)
+    taken_part = {row["device"] for row in rows_of(virtual, "device_rounds") if row["outcome"] == "completed"}
+    assert set(np.flatnonzero(rows.any(axis=1)).tolist()) == taken_part
+    for name, array in model_of(over_sockets).items():
+        np.testing.assert_allclose(array, model_of(virtual)[name], rtol=1e-5, atol=1e-6)
+
+
 def test_what_never_changes_is_sent_once(tmp_path: Path) -> None:
     text = SMALL.replace("ratings_per_user: 8", "ratings_per_user: 8, features: {kind: synthetic, noise: 2}")
     method = "algorithm: fedmmf, mask: {kind: one-order, regularization: 30}"
