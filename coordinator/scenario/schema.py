@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from coordinator.scenario.aggregation_section import Aggregation, Mean, aggregation_problems
 from coordinator.scenario.audit_section import Audit
 from coordinator.scenario.data_section import Data, SyntheticRatings, SyntheticRegression
 from coordinator.scenario.errors import Problem, did_you_mean
@@ -103,6 +104,9 @@ class Scenario(Section):
     secure_aggregation: SecureAggregation = Field(
         default=NoSecureAggregation(), description="how updates are summed so that only the sum is seen"
     )
+    aggregation: Aggregation = Field(
+        default=Mean(), description="what is taken for the mean of updates, some of which may be poisoned"
+    )
     privacy: Privacy | None = Field(
         default=None, description="noise that hides a single user, and how much; none by default"
     )
@@ -141,6 +145,7 @@ class Scenario(Section):
         yield from self._baseline_problems()
         yield from secure_problems(self)
         yield from privacy_problems(self)
+        yield from aggregation_problems(self)
         yield from fault_problems(self)
         yield from pacing_problems(self)
         yield from inference_problems(self)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.errors import RemoteProtocolError
-from edge.learning.base import Aggregate, Array, ClientUpdate
+from edge.learning.base import Aggregate, Array, ClientUpdate, Layout, Table
 
 
 class _Totals:
@@ -79,6 +79,11 @@ class DenseAccumulator:
         }
         self._totals = _Totals()
 
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out."""
+        return Layout(self._shapes)
+
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""
         _check_names(arrays, self._shapes.keys())
@@ -128,6 +133,12 @@ class RowAccumulator:
         self._opaque_rows = self._sum.view(np.dtype((np.void, width * dtype.itemsize))).ravel()
         """A view of the sum with a row an element."""
         self._totals = _Totals()
+
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out."""
+        rows, width = self._sum.shape
+        return Layout({}, (Table(self._index_name, self._name, self._sum.dtype, rows, width),))
 
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""
