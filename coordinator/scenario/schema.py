@@ -223,8 +223,9 @@ class Scenario(Section):
             )
             fitting = sorted(name for name, entry in METHODS.items() if entry.data == has)
             yield Problem(("learning", "algorithm"), message, f"methods for {has}: {', '.join(fitting)}")
-        elif isinstance(self.learning, FedMMFSettings) and getattr(self.data, "features", None) is None:
-            message = "missing; fedmmf fits its masks to the features of the items"
+        elif METHODS[method_name(self.learning)].features and getattr(self.data, "features", None) is None:
+            does = "fits its masks to" if isinstance(self.learning, FedMMFSettings) else "learns from"
+            message = f"missing; {method_name(self.learning)} {does} the features of the items"
             yield Problem(("data", "features"), message)
 
     def _evaluation_problems(self) -> Iterator[Problem]:

@@ -12,9 +12,11 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from edge.learning.base import Algorithm, Problem
+from edge.learning.federated_context import FederatedContext, FederatedContextSettings
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
+from edge.learning.local_context import LocalContext, LocalContextSettings
 from edge.learning.local_steps import Gradient
 
 
@@ -24,6 +26,7 @@ class Method(NamedTuple):
     ``uniform`` says of settings whether every update weighs 1; otherwise it weighs a number of examples.
     ``dense`` says whether an update has the same arrays whatever data made it, so that it can be summed
     securely. ``stepwise`` says whether an update is made of local steps, of which a device can take a part.
+    ``features`` says whether it learns from the features of the items.
     """
 
     settings: type[BaseModel]
@@ -32,6 +35,7 @@ class Method(NamedTuple):
     uniform: Callable[[Any], bool]
     dense: Callable[[Any], bool]
     stepwise: Callable[[Any], bool]
+    features: bool = False
 
 
 METHODS: dict[str, Method] = {
@@ -50,6 +54,25 @@ METHODS: dict[str, Method] = {
         uniform=lambda settings: settings.weighting == "uniform",
         dense=lambda settings: settings.upload == "dense",
         stepwise=lambda _: True,
+        features=True,
+    ),
+    "federated-context": Method(
+        FederatedContextSettings,
+        FederatedContext,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda _: True,
+        stepwise=lambda _: True,
+        features=True,
+    ),
+    "local-context": Method(
+        LocalContextSettings,
+        LocalContext,
+        "ratings",
+        uniform=lambda _: True,
+        dense=lambda _: True,
+        stepwise=lambda _: False,
+        features=True,
     ),
     "linear-regression": Method(
         LinearRegressionSettings,

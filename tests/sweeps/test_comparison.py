@@ -16,7 +16,6 @@ from coordinator.comparison_report import comparison_record, comparison_suites, 
 from coordinator.intervals import difference, estimate
 from coordinator.metrics.reader import RunFormatError, open_run
 
-
 NO_RACE = "no costs to an equal rmse, mae, accuracy: a run was at its first evaluation there already"
 """Said of runs so short that one of them got no better."""
 
