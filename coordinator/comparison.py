@@ -216,7 +216,7 @@ def compare_runs(directories: Iterable[Path]) -> Comparison:
     costs, without = costs_to_equal_accuracy([run.curves for run in runs])
     if without:
         notes.append(
-            f"no costs to an equal {', '.join(without)}: a run was at its first evaluation there already"
+            f"no costs to an equal {', '.join(without)}: all runs were there at their first evaluation"
         )
     groups = _grouped(
         [replace(run, figures={**run.figures, **more}) for run, more in zip(runs, costs, strict=True)]

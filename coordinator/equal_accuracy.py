@@ -1,7 +1,8 @@
 """What it took runs to come to the same accuracy: simulated time, bytes, energy and ε until a common value.
 
 The value is the least good of what the runs were at their best, so that all of them have reached it; whoever
-is better sooner takes less. A metric that some run already had at its first evaluation is no race.
+is better sooner takes less, and who was there at its first evaluation took nothing. Where all were, there is
+no race.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _costs(name: str, curves: Sequence[Curve]) -> Iterator[dict[str, Figure]]:
     bests = [float(curve.value[curve.best]) for curve in curves]
     goal = min(bests) if higher else max(bests)
     reached = [int(np.argmax(curve.value >= goal if higher else curve.value <= goal)) for curve in curves]
-    if 0 in reached:
+    if not any(reached):
         return
     what = f"{name} {'≥' if higher else '≤'} {goal:.4g}"
     for curve, at in zip(curves, reached, strict=True):

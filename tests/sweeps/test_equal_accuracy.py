@@ -60,11 +60,19 @@ def test_of_rankings_more_is_better() -> None:
     assert second["bytes to ndcg@10 ≥ 0.3"].value == 10.0
 
 
-@pytest.mark.parametrize("values", [[1.0, 1.1], [1.0], [1.0, 1.0]])
-def test_who_never_got_better_makes_no_race(values: list[float]) -> None:
+@pytest.mark.parametrize("values", [[2.0, 2.1], [2.0], [2.0, 2.0]])
+def test_where_all_were_there_from_the_first_is_no_race(values: list[float]) -> None:
     found, without = costs_to_equal_accuracy([[curve("rmse", [2.0, 0.9])], [curve("rmse", values)]])
     assert found == [{}, {}]
     assert without == ["rmse"]
+
+
+def test_who_was_there_from_the_first_took_nothing() -> None:
+    local, trained = curve("rmse", [1.0, 1.0]), curve("rmse", [2.0, 1.5, 0.9])
+    (first, second), without = costs_to_equal_accuracy([[local], [trained]])
+    assert without == []
+    assert first["bytes to rmse ≤ 1"].value == 0.0
+    assert second["bytes to rmse ≤ 1"].value == 20.0
 
 
 def test_metrics_that_one_run_lacks_and_losses_are_left_out() -> None:
