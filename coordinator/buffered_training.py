@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.actor import ActiveRound
+from coordinator.aggregation.plan import aggregating
 from coordinator.assembly import Assembly
 from coordinator.buffered_cohort import BufferedCohort
 from coordinator.cohort import SimulatedCohort, Simulation
@@ -218,7 +219,8 @@ class BufferedTraining(Training):
     def _begin_step(self, now_s: float) -> None:
         number = self._rounds_run + 1
         self._asked[:] = False
-        self._buffer = Buffer(number, self._workload.algorithm.accumulator(self.state))
+        accumulator = self._workload.algorithm.accumulator(self.state)
+        self._buffer = Buffer(number, aggregating(accumulator, self._scenario.aggregation))
         phase = self._scenario.phase_at(number - 1, now_s)
         self._steps.append(_Step(number, phase, now_s, time.perf_counter()))
 

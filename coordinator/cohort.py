@@ -34,6 +34,7 @@ from edge.learning.base import ClientUpdate, together
 from edge.log import WIDTH, Column, EventLog
 from edge.message_kinds import KINDS
 from edge.messages import Invite, Report
+from edge.privacy.protection import clipped_update
 from edge.rng import stream_key
 from edge.secagg.errors import NotFiniteError
 from edge.secagg_messages import MaskedInput
@@ -78,6 +79,8 @@ class Simulation:
     """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
     privacy: RunPrivacy | None
     """What devices do to their updates before anybody sees them; None: nothing."""
+    norm_bound: float | None
+    """What devices clip their updates to, beside privacy; None: nothing."""
     partial_work: PartialWork | None
     """How many local steps devices take; None: all of them."""
     experience: Experience | None
@@ -206,6 +209,8 @@ class SimulatedCohort:
         self.protect: Callable[[SimulatedDevice, ClientUpdate], ClientUpdate | Reason] | None = None
         if simulation.privacy is not None:
             self.protect = self._protect
+        elif simulation.norm_bound is not None:
+            self.protect = self._bound
         elif shield is not None:
             self.protect = self._lay_out
         """Makes of a device's update what may be seen of it; None where everything may."""
@@ -452,6 +457,16 @@ class SimulatedCohort:
         except NotFiniteError:
             return Reason.NOT_FINITE
         return protected
+
+    def _bound(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+        """Return a device's update within the norm bound, as the device sends it; or what is wrong."""
+        norm_bound = self._simulation.norm_bound
+        assert norm_bound is not None
+        try:
+            clipped, self._clipped[device.slot] = clipped_update(update, norm_bound)
+        except NotFiniteError:
+            return Reason.NOT_FINITE
+        return clipped if self.shield is None else self._lay_out(device, clipped)
 
     def _lay_out(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
         """Return the update as it is reported in the clear, or as the sum takes it."""

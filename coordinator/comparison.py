@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from coordinator.analysis.learning_curves import Curve, learning_curves
+from coordinator.equal_accuracy import costs_to_equal_accuracy
 from coordinator.figures import Figure, run_figures
 from coordinator.intervals import Difference, Estimate, difference, estimate
 from coordinator.metrics.reader import RunFormatError, open_run
@@ -39,6 +41,7 @@ class ComparedRun:
     seed : of the run.
     settings : path and value of everything that its scenario asks for, the seed aside.
     figures : by name.
+    curves : what its model was worth as it went on.
     verdicts : records of the verdicts on its thresholds.
     """
 
@@ -47,6 +50,7 @@ class ComparedRun:
     seed: int
     settings: Mapping[str, str]
     figures: Mapping[str, Figure]
+    curves: Sequence[Curve]
     verdicts: tuple[dict[str, Any], ...]
 
 
@@ -170,12 +174,14 @@ def read_run(directory: Path) -> ComparedRun:
         raise RunFormatError(str(error)) from None
     verdicts = tuple(read_verdicts(directory))
     settings = {key: node for key, node in document.root.items() if key not in _NOT_SETTINGS}
+    run = open_run(directory)
     return ComparedRun(
         directory,
         str(manifest.get("scenario", directory.name)),
         int(manifest.get("seed", 0)),
         dict(_flat(settings, ())),
-        run_figures(open_run(directory), verdicts),
+        run_figures(run, verdicts),
+        learning_curves(run),
         verdicts,
     )
 
@@ -206,7 +212,15 @@ def compare_runs(directories: Iterable[Path]) -> Comparison:
         if path.resolve() in seen:
             raise ComparisonError(f"{path}: is given twice; a run does not differ from itself")
         seen.add(path.resolve())
-    groups = _grouped([read_run(path) for path in paths])
+    runs = [read_run(path) for path in paths]
+    costs, without = costs_to_equal_accuracy([run.curves for run in runs])
+    if without:
+        notes.append(
+            f"no costs to an equal {', '.join(without)}: all runs were there at their first evaluation"
+        )
+    groups = _grouped(
+        [replace(run, figures={**run.figures, **more}) for run, more in zip(runs, costs, strict=True)]
+    )
     if len(groups) < 2:
         raise ComparisonError(
             f"all {len(paths)} runs are repeats of one scenario with the same settings; "

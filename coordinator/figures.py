@@ -104,9 +104,13 @@ def _of_tables(run: RunTables) -> Iterator[tuple[str, Figure]]:
         if values.size:
             unit = known.kind.value if known is not None else MetricKind.NUMBER.value
             yield f"{metric} {aggregation}", Figure(aggregate(values, aggregation), unit)
-    rounds = run.read("rounds", ["end_s", *_TOTALS])
+    rounds = run.read("rounds", ["end_s", "energy_j", "epsilon", *_TOTALS])
     if rounds.num_rows:
         for column in _TOTALS:
             total = float(pc.sum(rounds[column]).as_py())
             yield f"{column.removesuffix('_bytes')} bytes", Figure(total, MetricKind.BYTES.value)
+        yield "energy", Figure(float(pc.sum(rounds["energy_j"]).as_py()), MetricKind.ENERGY.value)
         yield "simulated time", Figure(pc.max(rounds["end_s"]).as_py(), MetricKind.DURATION.value)
+        spent = pc.max(rounds["epsilon"]).as_py()
+        if spent is not None:
+            yield "epsilon", Figure(float(spent), MetricKind.NUMBER.value)

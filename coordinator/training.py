@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.actor import ActiveRound
+from coordinator.aggregation.plan import aggregating
 from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
 from coordinator.checkpoint import CHECKPOINT, Checkpoint
@@ -333,7 +334,7 @@ class Training:
             plan,
             cohort,
             algorithm.broadcast(self.state),
-            algorithm.accumulator(self.state),
+            aggregating(algorithm.accumulator(self.state), self._scenario.aggregation),
             cohort.secure_sum,
             self._fixed,
             self._workload.own_parts(self.state),
@@ -348,7 +349,8 @@ class Training:
             aggregate = self._aggregate(active, number)
             stop = self._apply(aggregate, number)
         wall_s = time.perf_counter() - wall_s
-        over = OverRound(cohort, active, aggregate, phase, epsilon, wall_s, self._privacy is not None)
+        clips = self._privacy is not None or self._scenario.aggregation.norm_bound is not None
+        over = OverRound(cohort, active, aggregate, phase, epsilon, wall_s, clips)
         if self._keeper is not None:
             self._keeper.over(over, self.state, self._optimizer_state, self._applied, self._memory.arrays())
         self._pending.append(over)

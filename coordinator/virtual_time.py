@@ -108,6 +108,7 @@ def simulate(
             secure_sums=assembly.secure_sums,
             shields=assembly.shields,
             privacy=assembly.privacy,
+            norm_bound=scenario.aggregation.norm_bound,
             partial_work=training.invitations.partial_work,
             experience=training.invitations.experience,
             crashed=crash,

@@ -39,6 +39,8 @@ class Curve:
     round : int64 [n], rounds finished before.
     time_s : float64 [n], simulated time.
     bytes : float64 [n], sent either way by then, waste included.
+    energy_j : float64 [n], simulated energy of all devices by then.
+    epsilon : float64 [n], spent by then; NaN where nobody counts.
     value : float64 [n], never NaN.
     """
 
@@ -48,6 +50,8 @@ class Curve:
     round: npt.NDArray[np.int64]
     time_s: Floats
     bytes: Floats
+    energy_j: Floats
+    epsilon: Floats
     value: Floats
 
     @property
@@ -63,15 +67,20 @@ class Curve:
 
 def learning_curves(run: RunTables) -> list[Curve]:
     """Return the training loss, then every metric of all users in the order of ``evaluations``; no audits."""
-    rounds = read_rows(run, "rounds", ["round", "end_s", "loss", "down_bytes", "up_bytes"]).numbers
+    columns = ["round", "end_s", "loss", "down_bytes", "up_bytes", "energy_j", "epsilon"]
+    rounds = read_rows(run, "rounds", columns).numbers
     order = np.argsort(rounds["round"], kind="stable")
     sent = np.cumsum((rounds["down_bytes"] + rounds["up_bytes"])[order]).astype(np.float64)
+    energy_j = np.cumsum(rounds["energy_j"][order])
+    epsilon = np.fmax.accumulate(rounds["epsilon"][order])
+    counted = bool((~np.isnan(epsilon)).any())
     known = ~np.isnan(rounds["loss"][order])
     curves = []
     if known.any():
         numbers = rounds["round"][order][known].astype(np.int64)
         times_s, loss = rounds["end_s"][order][known], rounds["loss"][order][known]
-        curves.append(Curve(TRAINING_LOSS, "", "", numbers, times_s, sent[known], loss))
+        costs = (sent[known], energy_j[known], epsilon[known])
+        curves.append(Curve(TRAINING_LOSS, "", "", numbers, times_s, *costs, loss))
     rows = read_rows(run, "evaluations", ["round", "time_s", "metric", "split", "population", "tag", "value"])
     chosen = rows.where(rows.equal("tag", "all") & ~np.isnan(rows.numbers["value"]))
     keys = [chosen.codes[name] for name in ("metric", "split", "population")]
@@ -93,6 +102,8 @@ def learning_curves(run: RunTables) -> list[Curve]:
                 numbers,
                 chosen.numbers["time_s"][same],
                 np.append(0.0, sent)[finished],
+                np.append(0.0, energy_j)[finished],
+                np.append(0.0 if counted else np.nan, epsilon)[finished],
                 chosen.numbers["value"][same],
             )
         )

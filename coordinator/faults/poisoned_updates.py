@@ -10,7 +10,7 @@ from pydantic import Field
 
 from coordinator.faults.base import FaultKind, Strike
 from coordinator.scenario.errors import Problem
-from device_profiles.fields import PositiveFloat
+from device_profiles.fields import PositiveFloat, StrictBool
 from edge.device.round_faults import Poison
 from edge.vocabulary import Stage
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PoisonedUpdates(FaultKind):
-    """The device spoils its update before it is clipped, masked or sent."""
+    """The device spoils its update before it is masked or sent, and before it is clipped, if at all."""
 
     stages: ClassVar[frozenset[Stage]] = frozenset()
     elsewhere: ClassVar[str] = "an update is spoilt when it is computed"
@@ -29,6 +29,12 @@ class PoisonedUpdates(FaultKind):
     )
     scale: PositiveFloat | None = Field(
         default=None, description="factor on the update; 1000000 for `huge-norm` and 1 for `sign-flip`"
+    )
+
+    ignores_bound: StrictBool = Field(
+        default=False,
+        description="spoil the update after its norm was clipped (`aggregation.norm_bound`, "
+        "`privacy.clip_norm`), as a device does that ignores the bound",
     )
 
     def problems(self, fault: Fault) -> Iterator[Problem]:
@@ -50,4 +56,6 @@ class PoisonedUpdates(FaultKind):
         """Spoil the updates."""
         if strike.begun:
             for slot in strike.slots.tolist():
-                strike.faults.poisons.setdefault(slot, []).append(Poison(strike.number, self.factor))
+                strike.faults.poisons.setdefault(slot, []).append(
+                    Poison(strike.number, self.factor, self.ignores_bound)
+                )

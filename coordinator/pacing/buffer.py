@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 
 from coordinator.rounds import Member, RoundMachine, RoundPlan, Verdict
-from edge.learning.base import Accumulator, Aggregate, Array, ClientUpdate
+from edge.learning.base import Accumulator, Aggregate, Array, ClientUpdate, Layout
 from edge.messages import FROM_DEVICES, Accept, AcceptBare, Message, Report
 from edge.vocabulary import Reason, RoundOutcome
 
@@ -109,6 +109,11 @@ class Buffer:
         self.reports = 0
         self._accumulator = accumulator
 
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out."""
+        return self._accumulator.layout
+
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""
         self._accumulator.check(arrays)
@@ -150,6 +155,11 @@ class Doorway:
         self._weight = weight
         self.last = (0, 0)
         """The step that the last report went into, and how many steps old it was."""
+
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out."""
+        return self._buffer().layout
 
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""

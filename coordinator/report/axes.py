@@ -26,6 +26,8 @@ _SIZES: Final = tuple((2.0**power, 2.0**power, f"{prefix}B") for power, prefix i
     (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki"), (0, "")
 ))  # fmt: skip
 
+_ENERGIES: Final = ((2e6, 1e6, "MJ"), (2e3, 1e3, "kJ"), (1.0, 1.0, "J"))
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -119,6 +121,11 @@ def duration_axis(scale: Scale, label: str) -> Axis:
 def bytes_axis(scale: Scale, label: str) -> Axis:
     """Return an axis of sizes, all ticks in one unit."""
     return _in_units(scale, label, _SIZES, "B/1000")
+
+
+def energy_axis(scale: Scale, label: str) -> Axis:
+    """Return an axis of energies, all ticks in one unit."""
+    return _in_units(scale, label, _ENERGIES, "mJ")
 
 
 def _log_axis(scale: Scale, label: str) -> Axis:

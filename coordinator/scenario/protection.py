@@ -121,7 +121,8 @@ def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
     privacy = scenario.privacy
     if privacy is None:
         for threshold in scenario.thresholds:
-            if threshold.metric.startswith("privacy."):
+            bounded = threshold.metric == "privacy.clipped" and scenario.aggregation.norm_bound is not None
+            if threshold.metric.startswith("privacy.") and not bounded:
                 message = "is only known with a section 'privacy'"
                 yield Problem(("thresholds", threshold.written_key), message, None, of_key=True)
         return

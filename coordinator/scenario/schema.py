@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from coordinator.scenario.aggregation_section import Aggregation, Mean, aggregation_problems
 from coordinator.scenario.audit_section import Audit
 from coordinator.scenario.data_section import Data, SyntheticRatings, SyntheticRegression
 from coordinator.scenario.errors import Problem, did_you_mean
@@ -104,6 +105,9 @@ class Scenario(Section):
     secure_aggregation: SecureAggregation = Field(
         default=NoSecureAggregation(), description="how updates are summed so that only the sum is seen"
     )
+    aggregation: Aggregation = Field(
+        default=Mean(), description="what is taken for the mean of updates, some of which may be poisoned"
+    )
     privacy: Privacy | None = Field(
         default=None, description="noise that hides a single user, and how much; none by default"
     )
@@ -142,6 +146,7 @@ class Scenario(Section):
         yield from self._baseline_problems()
         yield from secure_problems(self)
         yield from privacy_problems(self)
+        yield from aggregation_problems(self)
         yield from fault_problems(self)
         yield from pacing_problems(self)
         yield from inference_problems(self)
@@ -219,8 +224,9 @@ class Scenario(Section):
             )
             fitting = sorted(name for name, entry in METHODS.items() if entry.data == has)
             yield Problem(("learning", "algorithm"), message, f"methods for {has}: {', '.join(fitting)}")
-        elif isinstance(self.learning, FedMMFSettings) and getattr(self.data, "features", None) is None:
-            message = "missing; fedmmf fits its masks to the features of the items"
+        elif METHODS[method_name(self.learning)].features and getattr(self.data, "features", None) is None:
+            does = "fits its masks to" if isinstance(self.learning, FedMMFSettings) else "learns from"
+            message = f"missing; {method_name(self.learning)} {does} the features of the items"
             yield Problem(("data", "features"), message)
         elif isinstance(self.learning, SharedFactorizationSettings) and getattr(self.data, "grouped", False):
             message = f"{method_name(self.learning)!r} keeps a row of one user for each device"

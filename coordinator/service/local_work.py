@@ -14,6 +14,7 @@ from coordinator.sums.base import RoundOfSums
 from edge.device.crypto_costs import CryptoCosts
 from edge.learning.base import ClientUpdate
 from edge.messages import Model
+from edge.privacy.protection import clipped_update
 from edge.rng import hashed_bits_scalar, stream_key
 from edge.secagg.entropy import SystemEntropy
 from edge.secagg.errors import NotFiniteError
@@ -119,7 +120,14 @@ class DeviceWork:
                 update, _ = assembly.privacy.protection.apply(update, SystemEntropy())
             except NotFiniteError:
                 return Reason.NOT_FINITE
-        elif (shield := assembly.shields.get(self._phase(model))) is not None and not self._shielded(model):
+            return update
+        norm_bound = self._works.scenario.aggregation.norm_bound
+        if norm_bound is not None:
+            try:
+                update, _ = clipped_update(update, norm_bound)
+            except NotFiniteError:
+                return Reason.NOT_FINITE
+        if (shield := assembly.shields.get(self._phase(model))) is not None and not self._shielded(model):
             update = shield.summed(update)
         return update
 

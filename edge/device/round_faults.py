@@ -100,10 +100,14 @@ class Gathering:
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """An update is multiplied by ``factor`` (NaN: is not a number) before anything protects it."""
+    """An update is multiplied by ``factor`` (NaN: is not a number).
+
+    Before anything protects it, or with ``protected`` after its norm was clipped: the device ignores bounds.
+    """
 
     fault: int
     factor: float
+    protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +304,13 @@ class RoundFaults:
                 longest_s = max(longest_s, gathering.until_s - now_s)
         return longest_s
 
-    def poisoned(self, slot: int, update: ClientUpdate, now_s: float) -> ClientUpdate:
-        """Return what a device makes of its update."""
+    def poisoned(
+        self, slot: int, update: ClientUpdate, now_s: float, *, protected: bool = False
+    ) -> ClientUpdate:
+        """Return what a device makes of its update, before it is protected or after."""
         for poison in self.poisons.get(slot, ()):
+            if poison.protected is not protected:
+                continue
             self.note(poison.fault, slot, Stage.COMPUTE, now_s)
             # Real numbers alone: the names of items stay, or the update would be malformed as well.
             with np.errstate(over="ignore", invalid="ignore"):

@@ -494,7 +494,10 @@ class SimulatedDevice(DeviceLink):
             if self._in_clear():
                 await self._gather(_REPORT)
         protect = services.protect
-        return result if protect is None else protect(self, result)
+        made = result if protect is None else protect(self, result)
+        if faults is not None and isinstance(made, ClientUpdate):
+            return faults.poisoned(self.slot, made, self.loop.now_s, protected=True)
+        return made
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round; None where updates are reported."""

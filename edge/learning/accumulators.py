@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.errors import RemoteProtocolError
-from edge.learning.base import Accumulator, Aggregate, Array, ClientUpdate
+from edge.learning.base import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
 
 
 class _Totals:
@@ -80,6 +80,11 @@ class DenseAccumulator:
         }
         self._totals = _Totals()
 
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out."""
+        return Layout(self._shapes)
+
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""
         _check_names(arrays, self._shapes.keys())
@@ -129,6 +134,12 @@ class RowAccumulator:
         self._opaque_rows = self._sum.view(np.dtype((np.void, width * dtype.itemsize))).ravel()
         """A view of the sum with a row an element."""
         self._totals = _Totals()
+
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out."""
+        rows, width = self._sum.shape
+        return Layout({}, (Table(self._index_name, self._name, self._sum.dtype, rows, width),))
 
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""
@@ -192,6 +203,11 @@ class RowsAndWholeAccumulator:
         )
         self._whole = DenseAccumulator(whole)
 
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out."""
+        return Layout(self._whole.layout.dense, self._rows.layout.tables)
+
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""
         _check_names(arrays, self._of_rows | self._of_whole)
@@ -228,6 +244,11 @@ class UserRowsAccumulator:
         self._dtype, self._width = dtype, width
         self._users: list[int] = []
         self._rows: list[Array] = []
+
+    @property
+    def layout(self) -> Layout:
+        """How that part of an update is laid out that all clients change."""
+        return self._shared.layout
 
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""

@@ -238,11 +238,39 @@ class Aggregate:
         return {name: array / self.weight for name, array in self.sums.items()}
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """A table of which an update names some rows.
+
+    ``index`` is the array of their numbers, [n], ``name`` that of the rows themselves, [n, ``width``] of
+    ``dtype``; ``rows`` how many the table has.
+    """
+
+    index: str
+    name: str
+    dtype: np.dtype[Any]
+    rows: int
+    width: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """How an update is laid out: arrays that are whole, by name with dtype and shape, and tables."""
+
+    dense: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    tables: Sequence[Table] = ()
+
+
 class Accumulator(Protocol):
     """Adds client updates up, one at a time, in the order they come, holding one sum and no update.
 
     The result depends on that order alone, not on the batches they were computed in.
     """
+
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out, for those who look at single ones."""
+        ...
 
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update.

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from edge.learning.base import Algorithm, Problem
 from edge.learning.fedavg_mf import FedAvgMF, FedAvgMFSettings
+from edge.learning.federated_context import FederatedContext, FederatedContextSettings
 from edge.learning.fedmf import FedMF, FedMFSettings
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedncf import FedNCF, FedNCFSettings
@@ -20,6 +21,7 @@ from edge.learning.fedrec import FedRec, FedRecSettings
 from edge.learning.fedrecgel import FedRecGELSettings, fedrecgel
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
+from edge.learning.local_context import LocalContext, LocalContextSettings
 from edge.learning.local_steps import Gradient
 from edge.learning.pfedme import PFedMe, PFedMeSettings
 
@@ -31,6 +33,7 @@ class Method(NamedTuple):
     ``dense`` says whether an update has the same arrays whatever data made it, so that it can be summed
     securely. ``stepwise`` says whether an update is made of local steps, of which a device can take a part.
     ``only_ranks`` says whether its predictions are no ratings, so that only rankings can be measured.
+    ``features`` says whether it learns from the features of the items.
     """
 
     settings: type[BaseModel]
@@ -40,6 +43,7 @@ class Method(NamedTuple):
     dense: Callable[[Any], bool]
     stepwise: Callable[[Any], bool]
     only_ranks: Callable[[Any], bool] = lambda _: False
+    features: bool = False
 
 
 METHODS: dict[str, Method] = {
@@ -58,6 +62,25 @@ METHODS: dict[str, Method] = {
         uniform=lambda settings: settings.weighting == "uniform",
         dense=lambda settings: settings.upload == "dense",
         stepwise=lambda _: True,
+        features=True,
+    ),
+    "federated-context": Method(
+        FederatedContextSettings,
+        FederatedContext,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda _: True,
+        stepwise=lambda _: True,
+        features=True,
+    ),
+    "local-context": Method(
+        LocalContextSettings,
+        LocalContext,
+        "ratings",
+        uniform=lambda _: True,
+        dense=lambda _: True,
+        stepwise=lambda _: False,
+        features=True,
     ),
     "fedncf": Method(
         FedNCFSettings,

@@ -33,9 +33,19 @@ class Protection:
         Raises what :func:`~edge.privacy.clipping.clip_update` and :func:`~edge.privacy.noise.with_gaussian`
         raise.
         """
-        real = {name: array for name, array in update.arrays.items() if array.dtype.kind == "f"}
-        arrays, clipped, _ = clip_update(real, self.clip_norm)
+        protected, clipped = clipped_update(update, self.clip_norm)
         if self.noise_sd > 0:
-            arrays = with_gaussian(arrays, self.noise_sd, entropy)
-        protected = update._replace(arrays={**update.arrays, **arrays})
+            real = {name: array for name, array in protected.arrays.items() if array.dtype.kind == "f"}
+            noisy = with_gaussian(real, self.noise_sd, entropy)
+            protected = protected._replace(arrays={**protected.arrays, **noisy})
         return (protected._replace(examples=0, loss=0.0) if self.bare else protected), clipped
+
+
+def clipped_update(update: ClientUpdate, norm_bound: float) -> tuple[ClientUpdate, bool]:
+    """Return an update whose real numbers have at most this L2 norm together, and whether it was above.
+
+    Raises what :func:`~edge.privacy.clipping.clip_update` raises.
+    """
+    real = {name: array for name, array in update.arrays.items() if array.dtype.kind == "f"}
+    arrays, clipped, _ = clip_update(real, norm_bound)
+    return update._replace(arrays={**update.arrays, **arrays}), clipped

@@ -90,6 +90,10 @@ def test_time_to_accuracy_takes_the_first_evaluation_at_or_beyond(tmp_path: Path
     assert [row["bytes"] for row in time_to_accuracy(rmse)] == [sent[0], sent[1], sent[1]]
     assert [row["time_s"] for row in time_to_accuracy(rmse)] == [100.0, 200.0, 200.0]
     assert rmse.bytes.tolist() == [0.0, *sent.tolist()]
+    energy_j = read_rows(run, "rounds", ["energy_j"]).numbers["energy_j"].cumsum()
+    assert rmse.energy_j.tolist() == [0.0, *energy_j.tolist()]
+    assert energy_j[-1] > 0
+    assert np.isnan(rmse.epsilon).all()
 
 
 def test_a_metric_that_never_improved_has_no_time(tmp_path: Path) -> None:

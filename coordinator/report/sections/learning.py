@@ -1,4 +1,4 @@
-"""What the model is worth, against the time of the run and against bytes."""
+"""What the model is worth, against the time of the run, bytes, energy and ε."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.analysis.learning_curves import FRACTIONS, Curve, time_to_accuracy
-from coordinator.report.axes import Scale, around, bytes_axis, duration_axis, number_axis, show
+from coordinator.report.axes import Scale, around, bytes_axis, duration_axis, energy_axis, number_axis, show
 from coordinator.report.blocks import Axis, Block, Cell, Plot, Section, Table
 from coordinator.report.charts import Line, line_plot, thin
 from coordinator.report.view import RunView
@@ -34,17 +34,21 @@ def curve_plots(
     time_name: str,
     groups: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Plot]:
-    """Return one metric of one or several runs against time and against bytes, as two charts.
+    """Return one metric of one or several runs against time, bytes and energy, as charts.
 
     ``time_name`` is what the time of the runs is called.
-    Runs that ``groups`` puts together, by name, look the same.
+    And against ε, where all runs have spent some and none an infinite one. Runs that ``groups`` puts
+    together, by name, look the same.
     """
     plots = []
     vertical = around(np.concatenate([curve.value for _, curve in curves]))
-    ways: tuple[tuple[str, Callable[[Curve], Floats], str, Callable[[Scale, str], Axis]], ...] = (
+    ways: list[tuple[str, Callable[[Curve], Floats], str, Callable[[Scale, str], Axis]]] = [
         (time_name, lambda curve: curve.time_s, "s", duration_axis),
         ("bytes sent", lambda curve: curve.bytes, "B", bytes_axis),
-    )
+        ("energy", lambda curve: curve.energy_j, "J", energy_axis),
+    ]
+    if all(np.isfinite(curve.epsilon).all() for _, curve in curves):
+        ways.append(("ε", lambda curve: curve.epsilon, "", number_axis))
     for what, value_of, unit, axis in ways:
         highest = max(float(value_of(curve).max()) for _, curve in curves)
         horizontal = Scale(0.0, highest * 1.02 or 1.0)
@@ -72,10 +76,11 @@ def _values(metric: str, curves: Sequence[tuple[str, Curve]], time_name: str) ->
                 Cell(f"{curve.round[at]}"),
                 Cell(show(float(curve.time_s[at]), "s"), float(curve.time_s[at])),
                 Cell(show(float(curve.bytes[at]), "B"), int(curve.bytes[at])),
+                Cell(show(float(curve.energy_j[at]), "J"), float(curve.energy_j[at])),
                 Cell(f"{curve.value[at]:.5g}", float(curve.value[at])),
             )
             rows.append((Cell(name), *cells) if several else cells)
-    headers = ("after round", time_name, "bytes sent", metric)
+    headers = ("after round", time_name, "bytes sent", "energy", metric)
     return Table(metric, ("run", *headers) if several else headers, tuple(rows), 1)
 
 

@@ -1,0 +1,162 @@
+"""The updates of a round, held until a robust rule can look at all of them.
+
+A plain mean needs one buffer the size of the model. A rule needs every update, so the coordinator holds as
+many bytes as the cohort has uploaded, and a block of about 32 MiB besides while the rule looks at them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.aggregation.rules import Coordinatewise, Krum, Matrix, Rule, krum_choice, middle
+from edge.learning.base import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
+
+BLOCK = 1 << 22
+"""Numbers that a rule looks at together."""
+Ids = npt.NDArray[np.int64]
+
+
+class HeldUpdates:
+    """Implements :class:`~edge.learning.base.Accumulator` by a rule instead of a sum.
+
+    Every update counts once: it is divided by the weight that it came with. What comes out is a sum all the
+    same, the rule's estimate times the number of clients, over a weight of 1 each, so that a method's server
+    update works as it does on a mean. For tables of which each update names some rows, a coordinate-wise rule
+    is over the clients that sent the row, and the estimate is multiplied by their number.
+
+    Parameters
+    ----------
+    accumulator : of the method, empty; it says how updates are laid out.
+    rule : what to take for the mean.
+    min_senders : a row that fewer clients sent is left as it is.
+    """
+
+    def __init__(self, accumulator: Accumulator, rule: Rule, min_senders: int = 1) -> None:
+        self._accumulator = accumulator
+        self._rule = rule
+        self._min_senders = min_senders
+        self._held: list[ClientUpdate] = []
+
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out."""
+        return self._accumulator.layout
+
+    def check(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays that are not a well-formed update (``malformed-update``)."""
+        self._accumulator.check(arrays)
+
+    def add(self, update: ClientUpdate) -> None:
+        """Hold one update."""
+        self._held.append(update)
+
+    def result(self) -> Aggregate:
+        """Return what the rule makes of the updates so far; called once."""
+        examples = sum(update.examples for update in self._held)
+        losses = sum(update.loss * update.examples for update in self._held)
+        loss = losses / examples if examples else float("nan")
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is noticed when it is applied
+            single = [_weighing_one(update) for update in self._held]
+            if isinstance(self._rule, Krum):
+                chosen = self._chosen(single, self._rule)
+                return dataclasses.replace(chosen, clients=len(single), examples=examples, loss=loss)
+            sums = self._estimates([update.arrays for update in single], self._rule)
+        return Aggregate(sums, float(len(single)), len(single), examples, loss)
+
+    def _chosen(self, updates: list[ClientUpdate], rule: Krum) -> Aggregate:
+        """Return the sum of the updates that Krum takes."""
+        n = len(updates)
+        gram = np.zeros((n, n))
+        for block in self._blocks([update.arrays for update in updates]):
+            gram += block @ block.T
+        false = rule.false(n)
+        for index in krum_choice(gram, false, rule.kept(n)).tolist():
+            self._accumulator.add(updates[index])
+        return self._accumulator.result()
+
+    def _blocks(self, updates: list[Mapping[str, Array]]) -> Iterator[Matrix]:
+        """Yield all updates side by side, float64 [clients, columns], some of the columns at a time."""
+        n = max(len(updates), 1)
+        for name in self.layout.dense:
+            for columns in _columns(updates, name, BLOCK // n):
+                yield np.ascontiguousarray(columns.T, dtype=np.float64)
+        for table in self.layout.tables:
+            sent = _Sent(table, updates)
+            step = max(BLOCK // (n * max(table.width, 1)), 1)
+            for first in range(0, table.rows, step):
+                low, high = np.searchsorted(sent.index, (first, first + step))
+                block = np.zeros((n, min(step, table.rows - first), table.width))
+                block[sent.sender[low:high], sent.index[low:high] - first] = sent.rows[low:high]
+                yield block.reshape(n, -1)
+
+    def _estimates(self, updates: list[Mapping[str, Array]], rule: Coordinatewise) -> dict[str, Array]:
+        n = len(updates)
+        sums: dict[str, Array] = {}
+        for name, (dtype, shape) in self.layout.dense.items():
+            flat: Array = np.zeros(int(np.prod(shape, dtype=np.int64)), dtype)
+            done = 0
+            for columns in _columns(updates, name, BLOCK // max(n, 1)):
+                flat[done : done + len(columns)] = middle(columns, rule.cut(n)) * n
+                done += len(columns)
+            sums[name] = flat.reshape(shape)
+        for table in self.layout.tables:
+            sums[table.name] = self._table(table, updates, rule)
+        return sums
+
+    def _table(self, table: Table, updates: list[Mapping[str, Array]], rule: Coordinatewise) -> Array:
+        sums: Array = np.zeros((table.rows, table.width), table.dtype)
+        if not updates:
+            return sums
+        sent = _Sent(table, updates)
+        numbers, starts, counts = np.unique(sent.index, return_index=True, return_counts=True)
+        for senders in np.unique(counts).tolist():
+            if senders < self._min_senders:
+                continue
+            # Rows that were sent by equally many clients are looked at together.
+            alike = np.flatnonzero(counts == senders)
+            step = max(BLOCK // (senders * max(table.width, 1)), 1)
+            for first in range(0, len(alike), step):
+                part = alike[first : first + step]
+                places = starts[part][:, None] + np.arange(senders)
+                values = np.ascontiguousarray(sent.rows[places].transpose(0, 2, 1))
+                sums[numbers[part]] = middle(values, rule.cut(senders)) * senders
+        return sums
+
+
+class _Sent:
+    """The rows of one table that came in: ``index`` [N] in order, ``sender`` [N], ``rows`` [N, width]."""
+
+    def __init__(self, table: Table, updates: list[Mapping[str, Array]]) -> None:
+        lengths = [len(arrays[table.index]) for arrays in updates]
+        index = np.concatenate([arrays[table.index] for arrays in updates] or [np.zeros(0, np.int64)])
+        order = np.argsort(index, kind="stable")
+        self.index: Ids = index[order].astype(np.int64)
+        self.sender: Ids = np.repeat(np.arange(len(updates)), lengths)[order]
+        rows = [arrays[table.name] for arrays in updates] or [np.zeros((0, table.width), table.dtype)]
+        self.rows: Array = np.concatenate(rows)[order]
+
+
+def _weighing_one(update: ClientUpdate) -> ClientUpdate:
+    """Return the update divided by its weight; one that weighs nothing is taken as it is."""
+    if update.weight == 1.0:
+        return update
+    weight = update.weight if update.weight > 0 else 1.0
+    arrays = {
+        name: array / array.dtype.type(weight) if array.dtype.kind == "f" else array
+        for name, array in update.arrays.items()
+    }
+    return update._replace(arrays=arrays, weight=1.0)
+
+
+def _columns(updates: list[Mapping[str, Array]], name: str, step: int) -> Iterator[Array]:
+    """Yield a whole array of all updates, coordinate by coordinate: [coordinates, clients], new arrays."""
+    if not updates:
+        return
+    flat = [arrays[name].ravel() for arrays in updates]
+    step = max(step, 1)
+    for first in range(0, len(flat[0]), step):
+        yield np.stack([values[first : first + step] for values in flat], axis=-1)

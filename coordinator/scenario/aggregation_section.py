@@ -1,0 +1,147 @@
+"""The section ``aggregation``: the mean of updates, or what withstands poisoned ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from coordinator.aggregation import rules
+from coordinator.scenario.errors import Problem
+from coordinator.scenario.model import Section, require
+from coordinator.scenario.privacy_section import LocalGaussian
+from coordinator.scenario.protection import secure_sections
+from device_profiles.fields import PositiveFloat, PositiveFraction, PositiveInt
+from edge.learning.fedavg_mf import SharedFactorizationSettings
+from edge.privacy.clipping import SMALLEST_BOUND
+
+if TYPE_CHECKING:
+    from coordinator.scenario.schema import Scenario
+
+
+class _Aggregation(Section):
+    """What every rule has."""
+
+    norm_bound: PositiveFloat | None = Field(
+        default=None,
+        description="largest L2 norm of what a device adds, its update times its weight; devices clip to it, "
+        "and the coordinator refuses what is above where it sees single updates; none by default",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> _Aggregation:
+        require(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Problem]:
+        if self.norm_bound is not None and self.norm_bound < SMALLEST_BOUND:
+            message = f"{self.norm_bound:g} is too small; write {SMALLEST_BOUND:g} or more"
+            yield Problem(("norm_bound",), message)
+
+    def build(self) -> rules.Rule | None:
+        """Return the robust rule; None for a plain mean."""
+        return None
+
+
+class Mean(_Aggregation):
+    """The weighted mean of the updates; one of them can move it anywhere."""
+
+    rule: Literal["mean"] = Field(default="mean", description="mean: the weighted mean")
+
+
+class _Coordinatewise(_Aggregation):
+    """A rule on every coordinate by itself."""
+
+    min_senders: PositiveInt = Field(
+        default=3,
+        description="where updates name rows: a row that fewer clients sent is left as it is in the round",
+    )
+
+
+class Median(_Coordinatewise):
+    """The coordinate-wise median (Yin et al. 2018, definition 1)."""
+
+    rule: Literal["median"] = Field(description="median: the middle value of every coordinate")
+
+    def build(self) -> rules.Rule:
+        """Return the rule."""
+        return rules.Median()
+
+
+class TrimmedMean(_Coordinatewise):
+    """The coordinate-wise trimmed mean (Yin et al. 2018, definition 2)."""
+
+    rule: Literal["trimmed-mean"] = Field(
+        description="trimmed-mean: the mean of every coordinate without its smallest and largest values"
+    )
+    trim: PositiveFraction = Field(
+        description="share of the values left out at either end, rounded up; below one half"
+    )
+
+    def _problems(self) -> Iterator[Problem]:
+        yield from super()._problems()
+        if self.trim >= 0.5:
+            yield Problem(("trim",), f"{self.trim:.0%} at either end leaves nothing; write less than 50%")
+
+    def build(self) -> rules.Rule:
+        """Return the rule."""
+        return rules.TrimmedMean(self.trim)
+
+
+class Krum(_Aggregation):
+    """The update closest to the others, or all but the farthest (Blanchard et al. 2017)."""
+
+    rule: Literal["krum", "multi-krum"] = Field(
+        description="krum: the one update that lies closest to the others; multi-krum: the mean of all but "
+        "the farthest"
+    )
+    attackers: PositiveFraction = Field(
+        description="share of false updates to withstand, rounded up to f; a round has more than 2·f + 2"
+    )
+
+    def build(self) -> rules.Krum:
+        """Return the rule."""
+        return rules.Krum(self.attackers, multi=self.rule == "multi-krum")
+
+
+if TYPE_CHECKING:
+    Aggregation = Mean | Median | TrimmedMean | Krum
+else:
+    Aggregation = Annotated[Mean | Median | TrimmedMean | Krum, Field(discriminator="rule")]
+
+
+def aggregation_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Yield why a scenario cannot aggregate as its section says."""
+    section = scenario.aggregation
+    if section.norm_bound is not None and scenario.privacy is not None:
+        message = "'privacy.clip_norm' bounds the updates already; leave it out"
+        yield Problem(("aggregation", "norm_bound"), message, None, of_key=True)
+    if section.build() is None:
+        return
+    if isinstance(scenario.learning, SharedFactorizationSettings):
+        message = f"{section.rule!r} compares updates, and a user's row is in one alone"
+        yield Problem(("aggregation", "rule"), message, "write 'rule: mean', or another algorithm")
+    if any(sum_.mode != "off" for _, sum_ in secure_sections(scenario)):
+        message = f"{section.rule!r} looks at single updates, and a secure sum shows none"
+        hint = "write 'rule: mean' with a norm_bound, or 'mode: off' in secure_aggregation"
+        yield Problem(("aggregation", "rule"), message, hint)
+    if scenario.privacy is not None and not isinstance(scenario.privacy, LocalGaussian):
+        message = (
+            f"{section.rule!r} is no sum, and the noise of {scenario.privacy.mechanism!r} is sized for one"
+        )
+        yield Problem(("aggregation", "rule"), message, "write 'rule: mean', or 'mechanism: local-gaussian'")
+    if isinstance(section, Krum):
+        yield from _krum_problems(scenario, section)
+
+
+def _krum_problems(scenario: Scenario, section: Krum) -> Iterator[Problem]:
+    """Yield why a round could have too few reports for Krum to mean anything."""
+    rule = section.build()
+    for reports in range(scenario.rounds.quorum_reports, scenario.rounds.cohort + 1):
+        false = rule.false(reports)
+        if reports <= 2 * false + 2:
+            needed = 2 * false + 3
+            message = f"{false} false reports are withstood in {needed}, and a round may have {reports}"
+            yield Problem(("aggregation", "attackers"), message, "write less, or a higher quorum in rounds")
+            return
