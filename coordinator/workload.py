@@ -85,7 +85,7 @@ class _RatingKernel:
             offsets, users = workload.clients.gather(clients)
         else:
             offsets, users = None, workload.clients.users[clients]
-        batch = workload.split.train.gather(users)
+        batch = workload.split.train.gather(users, timed=workload.timed)
         steps = None if self.limits is None else self.limits.take(clients)
         update = functools.partial(
             workload.algorithm.client_update, self.state, batch, keys, offsets, steps=steps
@@ -104,6 +104,7 @@ class RatingWorkload:
     split : the ratings; devices train on ``split.train``.
     clients : the users of each client.
     seed : the run's seed.
+    timed : whether the method reads a user's ratings in the order of time.
 
     Attributes
     ----------
@@ -112,8 +113,11 @@ class RatingWorkload:
         of this is ever sent, or written to a run directory.
     """
 
-    def __init__(self, algorithm: Recommender, split: Split, clients: Clients, seed: int) -> None:
+    def __init__(
+        self, algorithm: Recommender, split: Split, clients: Clients, seed: int, *, timed: bool = False
+    ) -> None:
         self.algorithm = algorithm
+        self.timed = timed
         self.split = split
         self.clients = clients
         self.n_clients = clients.n_clients

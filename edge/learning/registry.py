@@ -15,6 +15,7 @@ from edge.learning.base import Algorithm, Problem
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
+from edge.learning.lipm import LIPM, LIPMSettings
 from edge.learning.local_steps import Gradient
 
 
@@ -24,6 +25,7 @@ class Method(NamedTuple):
     ``uniform`` says of settings whether every update weighs 1; otherwise it weighs a number of examples.
     ``dense`` says whether an update has the same arrays whatever data made it, so that it can be summed
     securely. ``stepwise`` says whether an update is made of local steps, of which a device can take a part.
+    ``timed`` says whether it reads a user's ratings in the order of time, so that they need timestamps.
     """
 
     settings: type[BaseModel]
@@ -32,6 +34,7 @@ class Method(NamedTuple):
     uniform: Callable[[Any], bool]
     dense: Callable[[Any], bool]
     stepwise: Callable[[Any], bool]
+    timed: bool = False
 
 
 METHODS: dict[str, Method] = {
@@ -50,6 +53,15 @@ METHODS: dict[str, Method] = {
         uniform=lambda settings: settings.weighting == "uniform",
         dense=lambda settings: settings.upload == "dense",
         stepwise=lambda _: True,
+    ),
+    "lipm": Method(
+        LIPMSettings,
+        LIPM,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda _: True,
+        stepwise=lambda _: True,
+        timed=True,
     ),
     "linear-regression": Method(
         LinearRegressionSettings,
