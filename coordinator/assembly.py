@@ -105,7 +105,8 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     assembly.secure_sums = _secure_sums(loaded, workload)
     assembly.shields = _shields(loaded, workload)
     if loaded.scenario.privacy is not None:
-        assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients)
+        everybody = np.arange(workload.n_clients)
+        assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients, workload.examples(everybody))
     _check_frames(loaded, assembly)
     assembly.wall_s = time.perf_counter() - start_s
     return assembly

@@ -106,7 +106,7 @@ class DeviceWork:
             update = update._replace(local=None)
         if assembly.privacy is not None:
             try:
-                update, _ = assembly.privacy.protection.apply(update, SystemEntropy())
+                update, _ = assembly.privacy.protection(self._device).apply(update, SystemEntropy())
             except NotFiniteError:
                 return Reason.NOT_FINITE
         elif (shield := assembly.shields.get(self._phase(model))) is not None and not self._shielded(model):

@@ -270,7 +270,7 @@ class LIPM:
         s = self.settings
         least = math.exp(-2.0 * s.attention_bound) * aggregate.weight
         total = float(aggregate.sums[ATTENTION][0]) / s.attention_scale
-        divisor = min(max(total, least), aggregate.weight)
+        divisor = min(max(total, least), aggregate.weight) / (1.0 - aggregate.shrinkage)
         update = {name: aggregate.sums[name] / divisor for name in (ROWS, *INTEREST_NAMES)}
         rows = update.pop(ROWS)
         update[FACTORS] = rows[:, : s.factors]
