@@ -277,15 +277,8 @@ class FedRecon:
             if query is not support:
                 design = kernels.gather(table, query, first, end)
             part = slice(int(query.indptr[first]), int(query.indptr[end]))
-            error = kernels.item_steps(
-                design,
-                fitted,
-                s.factors,
-                counts=counts[first:end],
-                rates=rates[:, part],
-                scales=scales[first:end],
-                regularization=s.client.regularization,
-                out=rows[part],
+            error = self._item_steps(
+                design, fitted, counts[first:end], rates[:, part], scales[first:end], rows[part]
             )
             np.square(error, out=error)
             owner = np.repeat(np.arange(end - first), counts[first:end])
@@ -414,6 +407,27 @@ class FedRecon:
         start = None if local is None else local[first:end]
         return design, kernels.reconstruct(
             table, design, indptr, keys[first:end], self.settings.reconstruction, start
+        )
+
+    def _item_steps(
+        self,
+        design: Array,
+        fitted: Array,
+        counts: npt.NDArray[np.int64],
+        rates: Array,
+        scales: Array,
+        out: Array,
+    ) -> Array:
+        """Take the client's steps on the items; see :func:`~edge.learning.fedrecon_kernels.item_steps`."""
+        return kernels.item_steps(
+            design,
+            fitted,
+            self.settings.factors,
+            counts=counts,
+            rates=rates,
+            scales=scales,
+            regularization=self.settings.client.regularization,
+            out=out,
         )
 
     def _table(self, state: State) -> kernels.Table:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from edge.learning.base import Algorithm, Problem
+from edge.learning.blur import BLUR, BLURSettings
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
@@ -49,6 +50,14 @@ METHODS: dict[str, Method] = {
     "fedmmf": Method(
         FedMMFSettings,
         FedMMF,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda settings: settings.upload == "dense",
+        stepwise=lambda _: True,
+    ),
+    "blur": Method(
+        BLURSettings,
+        BLUR,
         "ratings",
         uniform=lambda settings: settings.weighting == "uniform",
         dense=lambda settings: settings.upload == "dense",
