@@ -5,9 +5,9 @@
     python benchmarks/private_methods.py DATA lines --seeds 1    one table, one seed
 
 DATA is a folder with ``ml-1m``, as grouplens.org has it. Its 6,040 users are phones, 1,000 a round, that
-train a factorisation with four factors and biases on 80% of their ratings; the RMSE is on the rest. All updates
-weigh the same. Noise multipliers z are in units of the clipping norm, 0.1. ``lines`` sets the methods side by
-side, ``noise`` sweeps z, ``naive`` sets a claimed epsilon beside the true one.
+train a factorisation with four factors and biases on 80% of their ratings; the RMSE is on the rest. All
+updates weigh the same. Noise multipliers z are in units of the clipping norm, 0.1. ``lines`` sets the methods
+side by side, ``noise`` sweeps z, ``naive`` sets a claimed epsilon beside the true one.
 
 Epsilon is the run's own, at delta 1e-5, over all rounds. Mind whose view it is. With the central mechanism it
 is that of somebody who sees the models, the coordinator being trusted; with personal budgets that of the
