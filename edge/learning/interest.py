@@ -5,13 +5,16 @@ interest vector u. A head of one line reads g from it, which is all that aggrega
 
     x_t = [q_i | e]         factors of the item rated at t, and e = r − μ − b_i; both taken as given
     ê_t = h_t A · q_{i'}    what the next item i' is expected to be rated at, beyond μ + b_{i'}
-    g_t = clip(h_t·w + w₀, −c, c)
-    ℓ_t = ½·(exp(g_t)·(e' − ê_t)² − g_t)
+    g_t = c·tanh(h_t·w / c)
+    ℓ_t = ½·(exp(s_t)·(e' − ê_t)² − s_t) + ½τ·(h_t·w)²,    s_t = g_t + w₀
 
-ℓ is the negative log-likelihood of the next rating under a Gaussian whose log-precision is g (Nix and Weigend
-1994): a proper score, least in expectation where exp(g) is one over the expected squared error. So GRU and
-heads are learnt from next ratings alone, on the device, by one gradient; and weights exp(g) are those of the
-inverse variance, which average unbiased estimates best.
+ℓ without its last term is the negative log-likelihood of the next rating under a Gaussian whose log-precision
+is s (Nix and Weigend 1994): a proper score, least in expectation where exp(s) is one over the expected
+squared error. So GRU and heads are learnt from next ratings alone, on the device, by one gradient; and
+weights exp(g) are those of the inverse variance, which average unbiased estimates best. The level w₀ is the
+fleet's: a softmax does not see it, and g keeps within ±c of it, whatever the ratings are measured in. A hard
+clip would do as well for aggregation, but whoever is beyond it has no gradient to come back by. The term of τ
+leaves to the level what all users have in common, and keeps it from driving everybody's g to the same end.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from edge.learning.gru import Floats, GRUWeights, gru_backward, gru_forward
 
 GRU_INPUT, GRU_HIDDEN, GRU_BIAS = "gru_input", "gru_hidden", "gru_bias"
 OUTLOOK, PRECISION = "outlook", "precision"
+SHRINKAGE = 0.03
+"""τ, the pull of everybody's g to the level."""
 INTEREST_NAMES = (GRU_INPUT, GRU_HIDDEN, GRU_BIAS, OUTLOOK, PRECISION)
 """The parameters: W [k + 1, 3d], U [d, 3d], b [3d], A [d, k], and [w | w₀], [d + 1]."""
 
@@ -43,7 +48,7 @@ class Behaviour(NamedTuple):
 class Interest(NamedTuple):
     """Of each user: ``vectors`` u [n, d], ``g`` [n], ``losses`` mean ℓ [n], ``gradient`` by name, [n, …].
 
-    A user with fewer than two ratings has a loss and a gradient of zero; one without any, u = 0.
+    A user with fewer than two ratings has a loss and a gradient of zero; one without any, u = 0 and g = 0.
     """
 
     vectors: Floats
@@ -90,8 +95,11 @@ def interest(
     x = np.concatenate([factors, targets[:, None]], axis=1)
     trace = gru_forward(weights, x, indptr)
     states = trace.states
-    raw = np.einsum("nd,nd->n", states, np.broadcast_to(head[:-1], states.shape)) + head[-1]
-    g_all = np.clip(raw, -bound, bound).astype(dtype)
+    raw = np.einsum("nd,nd->n", states, np.broadcast_to(head[:-1], states.shape))
+    if bound == 0:
+        raw = np.zeros_like(raw)
+    bent = np.tanh(raw / dtype.type(bound)) if bound > 0 else raw
+    g_all = bent * dtype.type(bound)
 
     counts = np.diff(indptr)
     owners = np.repeat(np.arange(users), counts)
@@ -105,16 +113,20 @@ def interest(
             np.dot(states[start:end], outlook, out=expected[start:end])
     following = factors[inner + 1]
     miss = targets[inner + 1] - np.einsum("nk,nk->n", expected[inner], following)
-    g = g_all[inner]
-    precision = np.exp(g)
+    level = g_all[inner] + head[-1]
+    precision = np.exp(level)
     squared = precision * miss * miss
-    losses = np.bincount(owners[inner], 0.5 * (squared - g) * share, minlength=users).astype(dtype)
+    pulled = raw[inner]
+    each = 0.5 * (squared - level + SHRINKAGE * pulled * pulled) * share
+    losses = np.bincount(owners[inner], each, minlength=users).astype(dtype)
 
     by_expected = np.zeros_like(factors)
     by_expected[inner] = (-precision * miss * share)[:, None] * following
-    by_g = np.zeros(len(factors), dtype)
-    by_g[inner] = 0.5 * (squared - 1.0) * share * (np.abs(raw[inner]) < bound)
-    d_states = by_g[:, None] * head[:-1]
+    by_level = np.zeros(len(factors), dtype)
+    by_level[inner] = 0.5 * (squared - 1.0) * share
+    by_raw = by_level * (1.0 - bent * bent) if bound > 0 else np.zeros_like(by_level)
+    by_raw[inner] += SHRINKAGE * pulled * share
+    d_states = by_raw[:, None] * head[:-1]
     gradient = {
         OUTLOOK: np.zeros((users, *outlook.shape), dtype),
         PRECISION: np.zeros((users, len(head)), dtype),
@@ -124,13 +136,13 @@ def interest(
         if start < end:
             d_states[start:end] += np.dot(by_expected[start:end], back)
             np.dot(states[start:end].T, by_expected[start:end], out=gradient[OUTLOOK][user])
-            np.dot(by_g[start:end], states[start:end], out=gradient[PRECISION][user, :-1])
-            gradient[PRECISION][user, -1] = np.add.reduce(by_g[start:end])
+            np.dot(by_raw[start:end], states[start:end], out=gradient[PRECISION][user, :-1])
+            gradient[PRECISION][user, -1] = np.add.reduce(by_level[start:end])
     by_gru = gru_backward(weights, x, indptr, trace, d_states)
     gradient |= {GRU_INPUT: by_gru.input, GRU_HIDDEN: by_gru.hidden, GRU_BIAS: by_gru.bias}
 
     vectors = np.zeros((users, states.shape[1]), dtype)
-    last = np.clip(head[-1:], -bound, bound).astype(dtype).repeat(users)
+    last = np.zeros(users, dtype)
     some = counts > 0
     vectors[some], last[some] = states[indptr[1:][some] - 1], g_all[indptr[1:][some] - 1]
     return Interest(vectors, last, losses, {name: gradient[name] for name in INTEREST_NAMES})

@@ -90,7 +90,7 @@ class LIPMSettings(ReconstructionSettings):
     )
     attention_bound: NonNegativeFloat = Field(
         default=1.0,
-        description="c: g is clipped to ±c; no weight is above e^2c times another, and 0 weighs all alike",
+        description="c: g keeps within ±c; no weight is above e^2c times another, and 0 weighs all alike",
     )
     attention_scale: PositiveFloat = Field(
         default=1.0,

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_helpers import (
+    add_all,
     assert_same_update,
     fedrecon,
     keys_for,
+    low_rank_ratings,
     random_ratings,
     take_users,
     trained_looking_state,
@@ -20,6 +22,7 @@ from learning_helpers import (
 
 from edge.learning.base import Problem
 from edge.learning.blur import BLUR, BLURSettings, beyond, sparsify
+from edge.learning.fedrecon_kernels import Ratings
 
 N_ITEMS = 40
 COUNTS = [7, 0, 1, 40, 13, 2, 24]
@@ -149,3 +152,27 @@ def test_a_device_does_not_depend_on_the_others_of_its_batch(users: list[int]) -
     for place, user in enumerate(users):
         alone = method.client_update(state, take_users(everybody, [user]), keys[[user]])
         assert_same_update(together, place, alone, 0)
+
+
+def test_training_with_short_and_sparse_updates_learns_a_low_rank_taste() -> None:
+    users, each = 120, 30
+    ratings = low_rank_ratings(0, users, N_ITEMS, each)
+    held_out = np.random.default_rng(1).random(users * each) < 0.2
+    before = np.concatenate([[0], np.cumsum(~held_out)])[ratings.indptr]
+    after = np.concatenate([[0], np.cumsum(held_out)])[ratings.indptr]
+    train = Ratings(before, ratings.items[~held_out], ratings.ratings[~held_out])
+    test = Ratings(after, ratings.items[held_out], ratings.ratings[held_out])
+    method = blur(norm_bound=0.2, keep=0.3, learning_rate=0.05)
+    state, keys = method.initial_state(0), keys_for(0, users)
+    optimizer_state = method.initial_optimizer_state(state)
+
+    def rmse() -> float:
+        return float(np.sqrt(np.mean((method.predict(state, train, test, keys) - test.ratings) ** 2)))
+
+    first = rmse()
+    for number in range(60):
+        cohort = np.random.default_rng(number).choice(users, 40, replace=False).tolist()
+        accumulator = method.accumulator(state)
+        add_all(accumulator, method.client_update(state, take_users(train, cohort), keys_for(number, 40)))
+        state, optimizer_state = method.server_update(state, optimizer_state, accumulator.result(), number)
+    assert rmse() < 0.6 * first

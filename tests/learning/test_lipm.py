@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interest_helpers import TimedRatings, lipm, lively_state, take_timed, timed_ratings
-from learning_helpers import assert_same_update, fedrecon, keys_for
+from learning_helpers import add_all, assert_same_update, fedrecon, keys_for, low_rank_ratings
 
 from edge.errors import LocalProtocolError
 from edge.learning.base import Aggregate
@@ -50,14 +50,15 @@ def test_without_weights_it_is_fedrecon_bit_for_bit(weighting: str, optimizer: d
         assert after[name].tobytes() == array.tobytes(), name
 
 
-@pytest.mark.parametrize("constant", [-0.7, 0.0, 0.9])
-def test_a_constant_g_is_the_weighted_mean(constant: float) -> None:
+@pytest.mark.parametrize("bound", [0.3, 1.0, 2.5])
+def test_a_constant_g_is_the_weighted_mean(bound: float) -> None:
     shared = {"factors": 4, "upload": "dense", **SGD}
-    method = lipm(N_ITEMS, np.float64, attention_bound=1, **shared)
+    method = lipm(N_ITEMS, np.float64, attention_bound=bound, **shared)
     plain = fedrecon(N_ITEMS, dtype=np.float64, **shared)
     batch = timed_ratings(1, COUNTS, N_ITEMS, np.float64)
     state = lively_state(method, 2)
-    state["precision"] = np.array([0.0, 0.0, 0.0, constant])
+    state["precision"] = np.array([0.0, 0.0, 0.0, 0.7])
+    assert not method.read(state, batch).g.any(), "each uploads e^−c times its update"
     after, _ = applied(method, state, batch)
     expected, _ = applied(plain, {name: state[name] for name in plain.initial_state(2)}, batch)
     for name, array in expected.items():
@@ -189,3 +190,37 @@ def test_times_are_asked_for_where_there_are_none() -> None:
     batch = Ratings(*timed_ratings(1, COUNTS, N_ITEMS)[:3])
     with pytest.raises(LocalProtocolError, match="no timestamps"):
         method.client_update(method.initial_state(1), batch, keys_for(5, len(COUNTS)))
+
+
+def test_training_learns_a_low_rank_taste_and_whom_to_trust() -> None:
+    """Half of the users rate by their taste, half nearly at random; scored on those that have one."""
+    users, each = 120, 30
+    plain = low_rank_ratings(0, users, N_ITEMS, each)
+    rng = np.random.default_rng(2)
+    erratic = np.arange(users) % 2 == 1
+    noise = np.where(np.repeat(erratic, each), rng.normal(0, 3.0, users * each), 0.0)
+    ratings = (plain.ratings + noise).astype(np.float32)
+    held_out = rng.random(users * each) < 0.2
+    before = np.concatenate([[0], np.cumsum(~held_out)])[plain.indptr]
+    after = np.concatenate([[0], np.cumsum(held_out)])[plain.indptr]
+    times = rng.permutation(users * each)
+    train = TimedRatings(before, plain.items[~held_out], ratings[~held_out], times[~held_out])
+    test = Ratings(after, plain.items[held_out], ratings[held_out])
+    settled = np.repeat(~erratic, np.diff(test.indptr))
+    method = lipm(N_ITEMS, factors=4, window=20, interest_width=8, learning_rate=0.05)
+    state, keys = method.initial_state(0), keys_for(0, users)
+    optimizer_state = method.initial_optimizer_state(state)
+
+    def rmse() -> float:
+        guess = method.predict(state, Ratings(*train[:3]), test, keys)
+        return float(np.sqrt(np.mean((guess - test.ratings)[settled] ** 2)))
+
+    first = rmse()
+    for number in range(60):
+        cohort = np.random.default_rng(number).choice(users, 40, replace=False).tolist()
+        accumulator = method.accumulator(state)
+        add_all(accumulator, method.client_update(state, take_timed(train, cohort), keys_for(number, 40)))
+        state, optimizer_state = method.server_update(state, optimizer_state, accumulator.result(), number)
+    assert rmse() < 0.6 * first
+    g = method.read(state, train).g
+    assert g[~erratic].mean() > g[erratic].mean() + 0.3
