@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from coordinator.scenario.data_section import (
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.fault_checks import unknown_victims
 from coordinator.scenario.inference_section import Inference
+from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
 from coordinator.scenario.secure_section import (
@@ -65,7 +66,7 @@ from edge.data.synthetic import generate_ratings
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.learning.base import Problem, Recommender
-from edge.learning.registry import create
+from edge.learning.registry import METHODS, create
 from edge.secagg.cryptography import MODELLED, REAL
 
 
@@ -105,7 +106,8 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     assembly.secure_sums = _secure_sums(loaded, workload)
     assembly.shields = _shields(loaded, workload)
     if loaded.scenario.privacy is not None:
-        assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients)
+        everybody = np.arange(workload.n_clients)
+        assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients, workload.examples(everybody))
     _check_frames(loaded, assembly)
     assembly.wall_s = time.perf_counter() - start_s
     return assembly
@@ -163,7 +165,10 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         }
     problem = rating_problem(split, None if features is None else features.values)
     recommender = cast(Recommender, create(scenario.learning, problem))
-    workload = RatingWorkload(recommender, split, clients, seed)
+    timed = METHODS[method_name(scenario.learning)].timed
+    if timed and split.train.timestamps is None:
+        _refuse_timeless(loaded)
+    workload = RatingWorkload(recommender, split, clients, seed, timed=timed)
     fleet = build_fleet(loaded, clients.n_clients)
     negatives = None
     if published is not None and scenario.evaluation.on == "test":
@@ -321,6 +326,16 @@ def _check_frames(loaded: LoadedScenario, assembly: Assembly) -> None:
             message = f"the {what} has {format_bytes(size)}, more than a frame may have"
             hint = f"write at least {format_bytes(2 * size)}"
             raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
+
+
+def _refuse_timeless(loaded: LoadedScenario) -> NoReturn:
+    """Refuse data without timestamps for a method that reads ratings in the order of time."""
+    path = ("learning", "algorithm")
+    message = (
+        f"{method_name(loaded.scenario.learning)!r} reads ratings by time, and this data has no timestamps"
+    )
+    hint = "use data that has them, such as MovieLens, or 'fedrecon'"
+    raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
 
 
 def _check_cohort(loaded: LoadedScenario, clients: int) -> None:

@@ -453,7 +453,7 @@ class SimulatedCohort:
         assert privacy is not None
         entropy = privacy.entropy(device.device, self.round_number)
         try:
-            protected, self._clipped[device.slot] = privacy.protection.apply(update, entropy)
+            protected, self._clipped[device.slot] = privacy.protection(device.device).apply(update, entropy)
         except NotFiniteError:
             return Reason.NOT_FINITE
         return protected

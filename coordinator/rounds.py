@@ -81,14 +81,15 @@ class RoundMachine:
     invited : device ids.
     """
 
-    __slots__ = ("_members", "_open", "accepted", "closed_by", "outcome", "plan", "reason", "reports")
+    __slots__ = ("_members", "_open", "accepted", "closed_by", "outcome", "plan", "reason", "reported")
 
     def __init__(self, plan: RoundPlan, invited: list[int]) -> None:
         self.plan = plan
         self._members = dict.fromkeys(invited, _INVITED)
         self._open = len(self._members)
         self.accepted = 0
-        self.reports = 0
+        self.reported: list[int] = []
+        """Devices whose reports count, in the order of their coming."""
         self.outcome: RoundOutcome | None = None
         self.reason = _NONE
         self.closed_by = _NONE
@@ -100,6 +101,16 @@ class RoundMachine:
     def over(self) -> bool:
         """Say whether the outcome is known."""
         return self.outcome is not None
+
+    @property
+    def reports(self) -> int:
+        """How many reports count."""
+        return len(self.reported)
+
+    @property
+    def applied(self) -> frozenset[int]:
+        """The devices whose updates a completed round applies."""
+        return frozenset(self.reported) if self.outcome is RoundOutcome.COMPLETED else frozenset()
 
     def received(self, message: Message) -> tuple[Verdict, Reason]:
         """Judge a frame from a device.
@@ -142,7 +153,7 @@ class RoundMachine:
         self._members[message.device] = _REPORTED
         if self.outcome is not None:
             return Verdict.REFUSE, self._lateness()
-        self.reports += 1
+        self.reported.append(message.device)
         self._open -= 1
         self._close_if_done()
         return Verdict.AGGREGATE, _NONE

@@ -107,6 +107,8 @@ def run_assembled(
         "data": assembly.data_facts,
         "secure_aggregation": modes(scenario),
     }
+    if assembly.privacy is not None:
+        manifest["privacy"] = assembly.privacy.facts()
     status: Status = "failed"
     reason: str | None = None
     digest: str | None = None
@@ -160,7 +162,8 @@ def run_assembled(
         trained_s = time.perf_counter()
         tables = open_run(directory.path)
         write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
-        summary = summarise(tables, status)
+        private = None if assembly.privacy is None else assembly.privacy.facts()
+        summary = summarise(tables, status, private)
         directory.write_json(SUMMARY, summary)
         if status == "finished":
             verdicts = _judged(evaluate(seen, TableMetricSource(tables), baseline), watch)
@@ -179,6 +182,8 @@ def run_assembled(
             "unseen_thresholds": [str(threshold) for threshold in unseen],
             "measured": measured,
         }
+        if private is not None:
+            facts["privacy"] = private
         write_report(
             RunView(
                 tables,

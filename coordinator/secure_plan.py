@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian
+from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian, PersonalGaussian
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation, SecureAggregation
@@ -84,8 +84,18 @@ def _ckks_lines(section: Ckks, config: CkksConfig) -> Iterator[str]:
 def _privacy_lines(scenario: Scenario) -> Iterator[str]:
     privacy = scenario.privacy
     assert privacy is not None
-    noise = privacy.noise_multiplier * privacy.clip_norm
     yield f"privacy: {privacy.mechanism}, updates clipped to a norm of {privacy.clip_norm:g}"
+    if isinstance(privacy, PersonalGaussian):
+        for tier, weight in zip(privacy.tiers, privacy.weights, strict=True):
+            noise = tier.noise_multiplier * privacy.clip_norm
+            yield (
+                f"  tier {tier.name}: every device adds noise of {noise:g} to every element of its update, "
+                f"which then weighs {weight:.4g}"
+            )
+        return
+    noise = privacy.multiplier * privacy.clip_norm
+    if privacy.claimed_epsilon is not None:
+        yield f"  noise by σ = Δ/ε of a claimed epsilon of {privacy.claimed_epsilon:g}: the true one differs"
     if isinstance(privacy, CentralGaussian):
         yield f"  the coordinator adds noise of {noise:g} to every element of a sum"
     elif isinstance(privacy, LocalGaussian):

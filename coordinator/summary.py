@@ -239,13 +239,16 @@ def _inferences(run: RunTables) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return by_class, measured
 
 
-def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
+def summarise(
+    run: RunTables, status: str | None = None, privacy: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the summary of a run, of JSON types only.
 
     Parameters
     ----------
     run : the tables of a run.
     status : how the run ended, for the process that is ending it; by default what the manifest says.
+    privacy : what it has spent beside ε, likewise.
 
     Units are those of the names: seconds, bytes, joules. What was measured on this host is under
     ``measured``; the rest is equal for equal runs.
@@ -285,6 +288,7 @@ def summarise(run: RunTables, status: str | None = None) -> dict[str, Any]:
         "wasted_compute_s": float(of_rounds["wasted_compute_s"].sum()),
         "retries": int(of_rounds["retries"].sum()),
         "epsilon": _epsilon(of_rounds["epsilon"]),
+        "privacy": run.manifest.get("privacy") if privacy is None else privacy,
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "accuracy": _accuracy(run, curves),
         "accuracy_by_class": accuracy_by_class(run),

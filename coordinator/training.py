@@ -344,7 +344,7 @@ class Training:
         completed = active.machine.outcome is RoundOutcome.COMPLETED
         epsilon: float | None = None
         if self._privacy is not None:
-            epsilon = self._privacy.spend(cohort.sums, completed=completed)
+            epsilon = self._privacy.spend(cohort.sums, completed=completed, invited=cohort.ids)
         if completed:
             aggregate = self._aggregate(active, number)
             stop = self._apply(aggregate, number)
@@ -384,7 +384,9 @@ class Training:
             aggregate = active.accumulator.result()
         if self._world.witness is not None:
             self._world.witness.summed(number, machine, aggregate)
-        return aggregate if self._privacy is None else self._privacy.noised(aggregate, number)
+        return (
+            aggregate if self._privacy is None else self._privacy.noised(aggregate, number, machine.applied)
+        )
 
     def _cohort_done(self, cohort: RunningCohort) -> None:
         self._open.discard(cohort.round_number)

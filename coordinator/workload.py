@@ -137,6 +137,7 @@ class RatingWorkload:
     split : the ratings; devices train on ``split.train``.
     clients : the users of each client.
     seed : the run's seed.
+    timed : whether the method reads a user's ratings in the order of time.
 
     Attributes
     ----------
@@ -145,8 +146,11 @@ class RatingWorkload:
         of this is ever sent, or written to a run directory.
     """
 
-    def __init__(self, algorithm: Recommender, split: Split, clients: Clients, seed: int) -> None:
+    def __init__(
+        self, algorithm: Recommender, split: Split, clients: Clients, seed: int, *, timed: bool = False
+    ) -> None:
         self.algorithm = algorithm
+        self.timed = timed
         self.split = split
         self.clients = clients
         self.n_clients = clients.n_clients
@@ -161,7 +165,7 @@ class RatingWorkload:
 
     def gather(self, store: RatingStore, users: Ids) -> RatingBatch:
         """Return the ratings of ``users``, for methods that sample with what they must not draw."""
-        batch = store.gather(users)
+        batch = store.gather(users, timed=self.timed)
         if self._held_out is None:
             return batch
         held_out = self._held_out.gather(users)

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.learning_section import method_name
-from coordinator.scenario.privacy_section import CentralGaussian, DistributedDiscreteGaussian
+from coordinator.scenario.privacy_section import (
+    CentralGaussian,
+    DistributedDiscreteGaussian,
+    LocalGaussian,
+    PersonalGaussian,
+)
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
 from coordinator.scenario.selection_section import RandomSelection
 from device_profiles.documents import Path
@@ -171,8 +176,13 @@ def sum_parts(scenario: Scenario, section: Masking | Ckks, arrays: Iterable[tupl
     if isinstance(privacy, CentralGaussian):
         return section.parts(arrays, privacy.clip_norm, weight_max(scenario, section))
     clip = privacy.clip_norm
-    if not isinstance(privacy, DistributedDiscreteGaussian):
-        clip *= 1.0 + ROOM_FOR_LOCAL_NOISE_SD * privacy.noise_multiplier
+    if isinstance(privacy, PersonalGaussian):
+        pairs = zip(privacy.tiers, privacy.weights, strict=True)
+        clip *= max(
+            weight * (1.0 + ROOM_FOR_LOCAL_NOISE_SD * tier.noise_multiplier) for tier, weight in pairs
+        )
+    elif isinstance(privacy, LocalGaussian):
+        clip *= 1.0 + ROOM_FOR_LOCAL_NOISE_SD * privacy.multiplier
     return tuple(RealPart(name, length, clip) for name, length in arrays)
 
 
@@ -192,7 +202,7 @@ def masking_config(scenario: Scenario, section: Masking, arrays: Iterable[tuple[
     privacy = scenario.privacy
     if not isinstance(privacy, DistributedDiscreteGaussian):
         return config
-    share = share_sd(privacy.noise_multiplier * privacy.clip_norm, config.honest_contributors)
+    share = share_sd(privacy.multiplier * privacy.clip_norm, config.honest_contributors)
     noisy = tuple(RealPart(part.name, part.length, privacy.clip_norm, share) for part in parts)
     return section.config(noisy, **plan)
 

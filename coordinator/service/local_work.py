@@ -117,7 +117,7 @@ class DeviceWork:
             update = update._replace(local=None)
         if assembly.privacy is not None:
             try:
-                update, _ = assembly.privacy.protection.apply(update, SystemEntropy())
+                update, _ = assembly.privacy.protection(self._device).apply(update, SystemEntropy())
             except NotFiniteError:
                 return Reason.NOT_FINITE
             return update

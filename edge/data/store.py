@@ -52,11 +52,13 @@ class RatingBatch:
     indptr : int64[n + 1], where each of the ``n`` users starts and ends.
     items : uint16 or int32 [N], item indices, ascending within a user.
     ratings : float32[N], in the units of the source (stars, bins).
+    timestamps : int64[N], seconds since 1970; None unless they were asked for.
     """
 
     indptr: npt.NDArray[np.int64]
     items: Items
     ratings: npt.NDArray[np.float32]
+    timestamps: npt.NDArray[np.int64] | None = None
 
     @property
     def n_users(self) -> int:
@@ -145,8 +147,10 @@ class RatingStore:
         start, end = self.indptr[user], self.indptr[user + 1]
         return self.items[start:end], self._decode(self.ratings[start:end])
 
-    def gather(self, users: npt.NDArray[np.int64]) -> RatingBatch:
+    def gather(self, users: npt.NDArray[np.int64], *, timed: bool = False) -> RatingBatch:
         """Return the ratings of ``users`` (int64[n], any order, repeats allowed) one after the other.
+
+        With ``timed``, their timestamps as well, if the source has any.
 
         Raises
         ------
@@ -164,7 +168,10 @@ class RatingStore:
         # The positions are in range by construction; "clip" spares numpy's buffered bounds check.
         items = self.items.take(positions, mode="clip")
         codes = self.ratings.take(positions, mode="clip")
-        return RatingBatch(indptr, items, self._decode(codes))
+        times = (
+            self.timestamps.take(positions, mode="clip") if timed and self.timestamps is not None else None
+        )
+        return RatingBatch(indptr, items, self._decode(codes), times)
 
     def decoded(self) -> npt.NDArray[np.float32]:
         """Return all ratings in the store's order, float32[nnz]."""

@@ -214,7 +214,7 @@ class Aggregate:
     """The sum of a round's contributions: all that the coordinator learns from them.
 
     ``sums`` by name, each the shape of the global array it changes; ``weight`` the sum of the weights;
-    ``loss`` the mean training loss per example.
+    ``loss`` the mean training loss per example; ``shrinkage`` γ: the mean is to be multiplied by 1 − γ.
     """
 
     sums: Mapping[str, Array]
@@ -222,6 +222,7 @@ class Aggregate:
     clients: int
     examples: int
     loss: float
+    shrinkage: float = 0.0
 
     def mean(self) -> dict[str, Array]:
         """Return the weighted mean of the clients' updates, by name.
@@ -235,7 +236,8 @@ class Aggregate:
                 f"an aggregate of {self.clients} clients weighs {self.weight}; there is nothing to average"
             )
         # Dividing by a Python float keeps the dtype of the sums.
-        return {name: array / self.weight for name, array in self.sums.items()}
+        divisor = self.weight / (1.0 - self.shrinkage)
+        return {name: array / divisor for name, array in self.sums.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -155,7 +155,8 @@ def _laid_out(sparse: ClientUpdate, n_items: int) -> ClientUpdate:
     rows = sparse.arrays[ROWS]
     table = np.zeros((n_items, rows.shape[1]), rows.dtype)
     table[sparse.arrays[ITEMS]] = rows
-    return sparse._replace(arrays={ROWS: table})
+    rest = {name: array for name, array in sparse.arrays.items() if name != ITEMS}
+    return sparse._replace(arrays={**rest, ROWS: table})
 
 
 class FedRecon:

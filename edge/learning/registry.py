@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from edge.learning.base import Algorithm, Problem
+from edge.learning.blur import BLUR, BLURSettings
 from edge.learning.fedavg_mf import FedAvgMF, FedAvgMFSettings
 from edge.learning.federated_context import FederatedContext, FederatedContextSettings
 from edge.learning.fedmf import FedMF, FedMFSettings
@@ -21,6 +22,7 @@ from edge.learning.fedrec import FedRec, FedRecSettings
 from edge.learning.fedrecgel import FedRecGELSettings, fedrecgel
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
+from edge.learning.lipm import LIPM, LIPMSettings
 from edge.learning.local_context import LocalContext, LocalContextSettings
 from edge.learning.local_steps import Gradient
 from edge.learning.pfedme import PFedMe, PFedMeSettings
@@ -34,6 +36,7 @@ class Method(NamedTuple):
     securely. ``stepwise`` says whether an update is made of local steps, of which a device can take a part.
     ``only_ranks`` says whether its predictions are no ratings, so that only rankings can be measured.
     ``features`` says whether it learns from the features of the items.
+    ``timed`` says whether it reads a user's ratings in the order of time, so that they need timestamps.
     """
 
     settings: type[BaseModel]
@@ -44,6 +47,7 @@ class Method(NamedTuple):
     stepwise: Callable[[Any], bool]
     only_ranks: Callable[[Any], bool] = lambda _: False
     features: bool = False
+    timed: bool = False
 
 
 METHODS: dict[str, Method] = {
@@ -131,6 +135,23 @@ METHODS: dict[str, Method] = {
         uniform=lambda _: False,
         dense=lambda _: False,
         stepwise=lambda _: True,
+    ),
+    "blur": Method(
+        BLURSettings,
+        BLUR,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda settings: settings.upload == "dense",
+        stepwise=lambda _: True,
+    ),
+    "lipm": Method(
+        LIPMSettings,
+        LIPM,
+        "ratings",
+        uniform=lambda settings: settings.weighting == "uniform",
+        dense=lambda _: True,
+        stepwise=lambda _: True,
+        timed=True,
     ),
     "linear-regression": Method(
         LinearRegressionSettings,

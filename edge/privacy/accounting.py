@@ -2,7 +2,8 @@
 
 Rényi differential privacy (Mironov 2017) of each release, added up over the rounds and converted by the
 package dp-accounting (Canonne, Kamath and Steinke 2020, Proposition 12). That package is optional:
-``pip install 'recfleet[dp]'``.
+``pip install 'recfleet[dp]'``. As long as every release was Gaussian and not amplified, what they add up to
+is known exactly (:mod:`edge.privacy.analytic_gaussian`), and that is reported.
 
 Two runs are neighbours if they differ in one user. What that means decides the sensitivity, in units of the
 clipping norm C, of the sum of updates:
@@ -34,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.errors import LocalProtocolError, MissingExtraError
+from edge.privacy.analytic_gaussian import gaussian_epsilon
 from edge.secagg.config import LEAST_NOISE_STEPS, CountPart, SecAggConfig
 
 _PACKAGE = "dp_accounting"
@@ -83,6 +85,12 @@ class GaussianRelease:
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
+
+    def mu_squared(self, neighbours: Neighbours) -> float:
+        """Return (sensitivity/standard deviation)², whoever was drawn; infinite without noise."""
+        multiplier = self.noise_multiplier / neighbours.value
+        # Dividing twice: the square of a tiny multiplier would underflow.
+        return 1.0 / multiplier / multiplier if multiplier > 0 else math.inf
 
     def rdp(self, neighbours: Neighbours) -> npt.NDArray[np.float64]:
         """Return the Rényi divergence at each of :func:`orders`, float64[orders]; infinite without noise.
@@ -238,6 +246,8 @@ class Accountant:
         self.neighbours = neighbours
         self.spent = np.zeros(orders().size)
         """Rényi divergence of everything so far, by order, float64 [orders]."""
+        self.gaussian = np.zeros(2)
+        """Σ (sensitivity/noise)² of plain Gaussian releases, and the number of all others, float64 [2]."""
         self._known: dict[Release, npt.NDArray[np.float64]] = {}
 
     def compose(self, release: Release) -> None:
@@ -248,6 +258,10 @@ class Accountant:
         if release not in self._known:
             self._known[release] = release.rdp(self.neighbours)
         self.spent += self._known[release]
+        if isinstance(release, GaussianRelease) and release.sampling is None:
+            self.gaussian[0] += release.mu_squared(self.neighbours)
+        else:
+            self.gaussian[1] += 1
 
     def epsilon(self, delta: float) -> float:
         """Return ε at ``delta``, which is above 0 and below 1, for everything so far; 0 before any release.
@@ -256,6 +270,8 @@ class Accountant:
         """
         if not 0 < delta < 1:
             raise LocalProtocolError(f"delta is above 0 and below 1, not {delta}")
+        if self.gaussian[1] == 0:
+            return gaussian_epsilon(math.sqrt(self.gaussian[0]), delta)
         spent, _ = _dp_accounting().rdp.compute_epsilon(orders(), self.spent, delta)
         return float(spent)
 

@@ -19,11 +19,13 @@ class Protection:
     clip_norm : largest L2 norm of an update that weighs 1, over all its arrays.
     noise_sd : standard deviation of the Gaussian noise on every element, in the update's units; 0 is none.
     bare : whether the number of examples and the loss stay on the device, because no noise would hide them.
+    weight : what the update is multiplied by at last, noise and all; public, so that it tells nothing.
     """
 
     clip_norm: float
     noise_sd: float
     bare: bool
+    weight: float = 1.0
 
     def apply(self, update: ClientUpdate, entropy: Entropy) -> tuple[ClientUpdate, bool]:
         """Return the protected update, and whether its norm was clipped.
@@ -34,10 +36,13 @@ class Protection:
         raise.
         """
         protected, clipped = clipped_update(update, self.clip_norm)
+        real = {name: array for name, array in protected.arrays.items() if array.dtype.kind == "f"}
         if self.noise_sd > 0:
-            real = {name: array for name, array in protected.arrays.items() if array.dtype.kind == "f"}
-            noisy = with_gaussian(real, self.noise_sd, entropy)
-            protected = protected._replace(arrays={**protected.arrays, **noisy})
+            real = with_gaussian(real, self.noise_sd, entropy)
+        if self.weight != 1:
+            # A Python float keeps the dtypes.
+            real = {name: array * self.weight for name, array in real.items()}
+        protected = protected._replace(arrays={**protected.arrays, **real})
         return (protected._replace(examples=0, loss=0.0) if self.bare else protected), clipped
 
 

@@ -41,3 +41,10 @@ def discrete_gaussian_pmf(sigma: float, reach: int) -> npt.NDArray[np.float64]:
     x = np.arange(-reach, reach + 1, dtype=np.float64)
     weights = np.exp(-x * x / (2 * sigma * sigma))
     return np.asarray(weights / weights.sum())
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Return ε of ρ-zCDP at ``delta``: Canonne, Kamath and Steinke 2020, Corollary 13, over a grid of α."""
+    alpha = 1 + np.geomspace(1e-3, 1e5, 1_000_000)
+    curve = rho * alpha + np.log1p(-1 / alpha) - np.log(alpha * delta) / (alpha - 1)
+    return max(0.0, float(curve.min()))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from privacy_statistics import zcdp_epsilon
 
 from edge.errors import LocalProtocolError, MissingExtraError, RecfleetError
 from edge.privacy import accounting
@@ -40,6 +41,16 @@ def spent(*releases: Release, neighbours: Neighbours = Neighbours.ZERO_OUT, delt
     return accountant.epsilon(delta)
 
 
+def renyi(*releases: Release, neighbours: Neighbours = Neighbours.ZERO_OUT, delta: float = DELTA) -> float:
+    """Return ε from the Rényi divergences alone."""
+    import dp_accounting  # noqa: PLC0415
+
+    accountant = Accountant(neighbours)
+    for release in releases:
+        accountant.compose(release)
+    return float(dp_accounting.rdp.compute_epsilon(accounting.orders(), accountant.spent, delta)[0])
+
+
 def exact_gaussian_epsilon(multiplier: float, delta: float) -> float:
     """Return the smallest ε of one Gaussian release (Balle and Wang 2018, Theorem 8), by bisection."""
 
@@ -60,41 +71,46 @@ def exact_gaussian_epsilon(multiplier: float, delta: float) -> float:
     return high
 
 
-def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Return ε of ρ-zCDP at ``delta``: Canonne, Kamath and Steinke 2020, Corollary 13, over a grid of α."""
-    alpha = 1 + np.geomspace(1e-3, 1e5, 1_000_000)
-    curve = rho * alpha + np.log1p(-1 / alpha) - np.log(alpha * delta) / (alpha - 1)
-    return max(0.0, float(curve.min()))
-
-
 # -- Gaussian --------------------------------------------------------------------------------------------
 
 
 @needs_extra
-def test_one_gaussian_round_is_what_the_package_says() -> None:
+@pytest.mark.parametrize(
+    ("multiplier", "rounds", "printed"), [(1.0, 1, 4.38), (1.0, 50, 54.4), (3.73, 1, 1.0), (26.4, 50, 1.0)]
+)
+def test_gaussian_rounds_cost_what_the_exact_formula_and_the_package_say(
+    multiplier: float, rounds: int, printed: float
+) -> None:
     import dp_accounting  # noqa: PLC0415
+    from dp_accounting.pld import privacy_loss_distribution  # noqa: PLC0415
 
-    direct = dp_accounting.rdp.RdpAccountant()
-    direct.compose(dp_accounting.GaussianDpEvent(1.0))
-    epsilon = spent(GaussianRelease(1.0))
-    assert epsilon == pytest.approx(direct.get_epsilon(DELTA), rel=1e-12)
-    assert epsilon == pytest.approx(4.7285, abs=5e-5)
+    releases = [GaussianRelease(multiplier)] * rounds
+    epsilon = spent(*releases)
+    assert epsilon == pytest.approx(printed, rel=0.005)
+    assert epsilon == pytest.approx(exact_gaussian_epsilon(multiplier / math.sqrt(rounds), DELTA), rel=1e-9)
+    one = dp_accounting.get_epsilon_gaussian(multiplier / math.sqrt(rounds), DELTA)
+    assert epsilon == pytest.approx(one, rel=1e-9)
+    losses = privacy_loss_distribution.from_gaussian_mechanism(
+        multiplier, value_discretization_interval=1e-3
+    ).self_compose(rounds)
+    assert epsilon == pytest.approx(losses.get_epsilon_for_delta(DELTA), rel=1e-4)
+    # What the conversion from Rényi divergences would add.
+    rho = rounds / (2 * multiplier**2)
+    assert zcdp_epsilon(rho, DELTA) <= renyi(*releases) * (1 + 1e-9) < zcdp_epsilon(rho, DELTA) * 1.01
+    assert epsilon < renyi(*releases)
 
 
 @needs_extra
-@pytest.mark.parametrize(
-    ("multiplier", "rounds", "exact"), [(1.0, 1, 4.38), (1.0, 50, 54.0), (3.73, 1, 1.0), (26.4, 50, 1.0)]
-)
-def test_gaussian_rounds_lie_between_the_exact_value_and_the_simple_bound(
-    multiplier: float, rounds: int, exact: float
-) -> None:
-    epsilon = spent(*[GaussianRelease(multiplier)] * rounds)
-    best = exact_gaussian_epsilon(multiplier / math.sqrt(rounds), DELTA)
-    assert best == pytest.approx(exact, rel=0.01)
-    rho = rounds / (2 * multiplier**2)
-    assert best < epsilon < rho + 2 * math.sqrt(rho * math.log(1 / DELTA))
-    # Orders are a grid, so the best of them is not quite the best order.
-    assert zcdp_epsilon(rho, DELTA) <= epsilon * (1 + 1e-9) < zcdp_epsilon(rho, DELTA) * 1.01
+def test_an_amplified_release_among_them_leaves_the_bound() -> None:
+    accountant = Accountant(Neighbours.REPLACE_ONE)
+    accountant.compose(GaussianRelease(4.0))
+    exact = accountant.epsilon(DELTA)
+    assert exact == spent(GaussianRelease(2.0))
+    accountant.compose(GaussianRelease(4.0, Sampling(10_000, 1)))
+    assert exact < accountant.epsilon(DELTA)
+    assert accountant.epsilon(DELTA) == pytest.approx(
+        renyi(GaussianRelease(4.0), neighbours=Neighbours.REPLACE_ONE), rel=1e-3
+    )
 
 
 @needs_extra
@@ -170,7 +186,7 @@ def test_fine_steps_cost_what_the_gaussian_costs() -> None:
     multiplier, clip_norm, honest = 1.3, 2.0, 80
     part = NoisyPart(27_000, 1e9, share_sd(multiplier * clip_norm, honest))
     epsilon = spent(DiscreteGaussianRelease(clip_norm, (part,), honest))
-    gaussian = spent(GaussianRelease(multiplier))
+    gaussian = renyi(GaussianRelease(multiplier))
     assert gaussian < epsilon < gaussian * (1 + 1e-6)
 
 
@@ -253,7 +269,7 @@ def test_a_release_of_a_round_of_secure_aggregation() -> None:
     release = DiscreteGaussianRelease.of(config, clip_norm, honest)
     scales = {name: quantizer.scale for name, quantizer in config.quantizers.items()}
     assert release.parts == (NoisyPart(20_000, scales["items"], sd), NoisyPart(50, scales["bias"], sd))
-    gaussian = spent(GaussianRelease(1.1))
+    gaussian = renyi(GaussianRelease(1.1))
     assert gaussian < spent(release) < 1.001 * gaussian
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from privacy_statistics import distance_to_normal
+from privacy_statistics import distance_to_normal, zcdp_epsilon
 
 from coordinator.privacy import RunPrivacy
 from coordinator.scenario.load import load
@@ -102,7 +102,7 @@ def check_standard_deviation(values: npt.NDArray[Any], sd: float) -> None:
 
 def test_central_noise_is_on_the_sum_whatever_number_of_devices_is_in_it(tmp_path: Path) -> None:
     privacy, _ = privacy_of(tmp_path, CENTRAL)
-    noised = privacy.noised(zeros(40_000), 1)
+    noised = privacy.noised(zeros(40_000), 1, frozenset())
     for array in noised.sums.values():
         check_standard_deviation(array, Z * CLIP)
         assert distance_to_normal(array.ravel() / (Z * CLIP)) < 2.7
@@ -118,18 +118,22 @@ def test_central_noise_is_added_to_what_is_there(tmp_path: Path) -> None:
     privacy, _ = privacy_of(tmp_path, CENTRAL)
     ones = Aggregate({"bias": np.full(1000, 100.0)}, 40.0, 40, 400, 0.5)
     none = Aggregate({"bias": np.zeros(1000)}, 40.0, 40, 400, 0.5)
-    difference = privacy.noised(ones, 3).sums["bias"] - privacy.noised(none, 3).sums["bias"]
+    difference = (
+        privacy.noised(ones, 3, frozenset()).sums["bias"] - privacy.noised(none, 3, frozenset()).sums["bias"]
+    )
     np.testing.assert_allclose(difference, 100.0, rtol=0, atol=1e-12)
     assert ones.sums["bias"].tolist() == [100.0] * 1000
 
 
 def test_central_noise_is_fresh_in_every_round_and_follows_from_the_seed(tmp_path: Path) -> None:
     drawn = {
-        (seed, number): privacy_of(tmp_path, CENTRAL, seed=seed)[0].noised(zeros(20_000), number).sums["bias"]
+        (seed, number): privacy_of(tmp_path, CENTRAL, seed=seed)[0]
+        .noised(zeros(20_000), number, frozenset())
+        .sums["bias"]
         for seed in (7, 8)
         for number in (1, 2)
     }
-    again = privacy_of(tmp_path, CENTRAL)[0].noised(zeros(20_000), 2).sums["bias"]
+    again = privacy_of(tmp_path, CENTRAL)[0].noised(zeros(20_000), 2, frozenset()).sums["bias"]
     assert again.tolist() == drawn[7, 2].tolist()
     vectors = np.array(list(drawn.values()))
     correlations = np.corrcoef(vectors) - np.eye(4)
@@ -139,7 +143,7 @@ def test_central_noise_is_fresh_in_every_round_and_follows_from_the_seed(tmp_pat
 def test_central_noise_of_nothing_changes_nothing(tmp_path: Path) -> None:
     privacy, _ = privacy_of(tmp_path, CENTRAL, z=0)
     aggregate = zeros(10)
-    assert privacy.noised(aggregate, 1) is aggregate
+    assert privacy.noised(aggregate, 1, frozenset()) is aggregate
 
 
 @pytest.mark.parametrize(("mechanism", "secure"), [(LOCAL, OFF), (LOCAL, MASKS), (DISTRIBUTED, MASKS)])
@@ -148,7 +152,7 @@ def test_the_coordinator_adds_nothing_where_the_devices_do(
 ) -> None:
     privacy, _ = privacy_of(tmp_path, mechanism, secure=secure)
     aggregate = zeros(10)
-    assert privacy.noised(aggregate, 1) is aggregate
+    assert privacy.noised(aggregate, 1, frozenset()) is aggregate
 
 
 # -- what devices do -------------------------------------------------------------------------------------
@@ -167,7 +171,7 @@ def test_the_coordinator_adds_nothing_where_the_devices_do(
 def test_what_devices_do_to_their_updates(
     tmp_path: Path, mechanism: str, secure: str, noise_sd: float, bare: bool
 ) -> None:
-    protection = privacy_of(tmp_path, mechanism, secure=secure)[0].protection
+    protection = privacy_of(tmp_path, mechanism, secure=secure)[0].protection(3)
     assert (protection.clip_norm, protection.noise_sd, protection.bare) == (CLIP, noise_sd, bare)
 
 
@@ -248,7 +252,7 @@ def test_the_epsilon_of_noise_in_shares_counts_on_the_honest_only(tmp_path: Path
     for count in (1, 2):
         assert privacy.spend(sums, completed=True) == spent(Neighbours.ZERO_OUT, *[release] * count)
     # As good as the noise were central: what rounding and the ring cost is little.
-    central = spent(Neighbours.ZERO_OUT, *[GaussianRelease(Z)] * 2)
+    central = zcdp_epsilon(2 / (2 * Z**2), DELTA)
     assert central < spent(Neighbours.ZERO_OUT, *[release] * 2) < 1.01 * central
 
 

@@ -129,9 +129,9 @@ def test_distributed_noise(tmp_path: Path) -> None:
     # Two of twenty may be corrupt; four are needed, of whom two are honest.
     release = DiscreteGaussianRelease.of(config, 0.2, 2)
     assert epsilons(outcome) == accounted(release, [1, 1, 0, 1], 1e-5)
-    # No better than a continuous Gaussian of the planned size, and close to it.
+    # No better than a continuous Gaussian of the planned size, whose ε is exact, not a bound; close to it.
     ideal = accounted(GaussianRelease(2.0), [3], 1e-5)[-1]
-    assert ideal < epsilons(outcome)[-1] < 1.01 * ideal  # type: ignore[operator]
+    assert ideal < epsilons(outcome)[-1] < 1.1 * ideal  # type: ignore[operator]
 
 
 @with_accounting

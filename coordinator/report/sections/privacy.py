@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 
 from coordinator.report.axes import duration_axis, from_zero, number_axis, show
 from coordinator.report.blocks import Block, Cell, Note, Section, Table
 from coordinator.report.charts import Line, line_plot, thin
 from coordinator.report.view import RunView
+from coordinator.summary_privacy import privacy_lines
 
 
 def privacy(view: RunView) -> Section | None:
@@ -50,6 +53,8 @@ def privacy(view: RunView) -> Section | None:
         )
     elif np.isinf(epsilon).any():
         blocks.append(Note("Epsilon is infinite: the noise of this run promises nothing.", "bad"))
+    # The first line says what the chart shows.
+    blocks.extend(Note(line) for line in islice(privacy_lines(view.summary), 1, None))
     sums = {phase: how for phase, how in view.summary["secure_aggregation"].items() if how != "off"}
     if sums:
         rows = tuple(
