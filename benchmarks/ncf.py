@@ -42,6 +42,7 @@ from ranking_references import ImplicitLeastSquares, ItemKnn, popularity
 
 from coordinator.assembly import Assembly, assemble
 from coordinator.evaluation import RatingEvaluator
+from coordinator.progress import SilentProgress
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
@@ -322,7 +323,7 @@ def print_speed(data: Path) -> None:
         file = Path(folder) / "scenario.yaml"
         file.write_text(text)
         start_s, start_cpu_s = time.perf_counter(), time.process_time()
-        outcome = run_scenario(load(file), target=Path(folder) / "run")
+        outcome = run_scenario(load(file), target=Path(folder) / "run", observer=SilentProgress())
         wall_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
         summary: dict[str, Any] = json.loads((outcome.directory / "summary.json").read_text())
     print(
