@@ -12,15 +12,12 @@ from typing import Any, Final, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from coordinator.clock_words import SIMULATED
 from coordinator.metrics.facts import Evaluation
 from device_profiles.units import format_duration
 from edge.vocabulary import RoundOutcome, label
 
 _SECONDS_BETWEEN_LINES: Final = 1.0
-SIMULATED: Final = "simulated"
-"""What the time of a run on the virtual clock is called."""
-REAL: Final = "real"
-"""What that of one on the real clock is."""
 
 
 @dataclass(frozen=True, slots=True)

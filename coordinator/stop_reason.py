@@ -11,7 +11,7 @@ class StopReason(enum.StrEnum):
     LAST_ROUND = "last round"
     TARGET = "target reached"
     CONVERGED = "converged"
-    TIME_LIMIT = "simulated time limit"
+    TIME_LIMIT = "time limit"
     NOBODY_AVAILABLE = "nobody available"
     THRESHOLD = "threshold missed"
     DIVERGED = "diverged: the model holds values that are not finite"

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.analysis.critical_path import DEADLINE
+from coordinator.clock_words import on_real_clock, time_name
 from coordinator.metrics.schemas import DIRECTIONS, STAGE_ORDER
 from coordinator.summary import GROUPINGS, PERCENTILES
 from device_profiles.units import format_bytes, format_duration
@@ -120,8 +121,7 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
         "round duration",
         f"p50 {_percentile(rounds['duration_s'], 'p50')}, p95 {_percentile(rounds['duration_s'], 'p95')}",
     )
-    time_of = "real time" if summary.get("clock") == "real" else "simulated time"
-    table.add_row(time_of, _duration(summary["simulated_s"]))
+    table.add_row(time_name([summary]), _duration(summary["simulated_s"]))
     outcomes = ", ".join(f"{name} {count}" for name, count in summary["outcomes"].items() if count)
     table.add_row("device rounds", f"{summary['device_rounds']}: {outcomes}" if outcomes else "none")
     ways = ", ".join(f"{way} {format_bytes(sizes[way])}" for way in DIRECTIONS)
@@ -137,7 +137,8 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
     if epsilon is not None:
         shown = epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}"
         table.add_row("privacy", f"epsilon {shown} spent on each user")
-    table.add_row("device energy", f"{summary['energy_j']:.4g} J")
+    modelled = " (profiles' power over measured times)" if on_real_clock(summary) else ""
+    table.add_row("device energy", f"{summary['energy_j']:.4g} J{modelled}")
     if summary["loss"] is not None:
         table.add_row("training loss", f"{summary['loss']['first']:.5g} → {summary['loss']['last']:.5g}")
     for row in summary["accuracy"]:

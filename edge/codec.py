@@ -297,6 +297,26 @@ def decode(frame: bytes, limits: CodecLimits = DEFAULT_LIMITS) -> AnyMessage:
     return _build(fields, limits)
 
 
+_HEAD_BYTES = 512
+"""More than what a frame begins with: container, version, code, run and round."""
+
+
+def round_of_head(head: bytes | memoryview) -> int | None:
+    """Return the round of the message whose frame begins with ``head``; None if that is no frame.
+
+    For whoever passes a frame on without decoding it.
+    """
+    unpacker = msgpack.Unpacker(raw=False, max_buffer_size=_HEAD_BYTES)
+    unpacker.feed(head[:_HEAD_BYTES])
+    try:
+        if unpacker.read_array_header() < 4:
+            return None
+        version, _, _, round_number = (unpacker.unpack() for _ in range(4))
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
+        return None
+    return round_number if version == VERSION and type(round_number) is int else None
+
+
 def _build(fields: object, limits: CodecLimits) -> AnyMessage:
     if not isinstance(fields, list) or len(fields) < 2:
         raise CodecError("garbage", "a frame is an array of at least version and code")

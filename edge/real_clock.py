@@ -52,7 +52,15 @@ class RealClockLoop(asyncio.SelectorEventLoop):
             self._moment_s = before
 
 
-def run(main: Coroutine[Any, Any, T], start_s: float = 0.0) -> T:
-    """Run ``main`` to its end on a new real clock, ``start_s`` after its run began; return its result."""
-    with asyncio.Runner(loop_factory=functools.partial(RealClockLoop, start_s)) as runner:
-        return runner.run(main)
+def runner(start_s: float = 0.0) -> asyncio.Runner:
+    """Return what runs one coroutine after the other on one new real clock, which stands between them.
+
+    The clock begins ``start_s`` after the run did.
+    """
+    return asyncio.Runner(loop_factory=functools.partial(RealClockLoop, start_s))
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run ``main`` to its end on a new real clock and return its result."""
+    with runner() as clock:
+        return clock.run(main)

@@ -21,8 +21,9 @@ from coordinator.service.admission.certificates import (
 )
 from coordinator.service.admission.enrolment_store import EnrolmentStore
 from coordinator.service.admission.gate import Gate, is_loopback, require_safe
-from coordinator.service.admission.token_files import TokenFileError, read_tokens
+from coordinator.service.admission.token_files import TokenFileError, Tokens, read_tokens
 from coordinator.service.admission.viewing import checked_view_token, new_view_token
+from edge.secagg.roster import Roster
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,6 +82,8 @@ class Opened:
     identity: Identity | None
     view_token: str | None
     tokens_needed: bool
+    roster: Roster | None = None
+    """Of devices that were issued identities."""
 
     def announcement(self, url: str) -> list[str]:
         """Return what to print when the service listens at ``url``."""
@@ -158,7 +161,7 @@ def open_gate(
         )
         # One that was given is known, and need not be in a terminal's history or a log.
         shown = None if view_token_file is not None else view_token
-        yield Opened(gate, identity, shown, enrolment is not None)
+        yield Opened(gate, identity, shown, enrolment is not None, None if store is None else store.roster())
 
 
 def _check_certificate_options(
@@ -211,15 +214,15 @@ def device_options(command: F) -> F:
     return command
 
 
-def tokens_of(token: str, token_file: Path | None) -> Callable[[int], str]:
-    """Return what gives a device its token.
+def tokens_of(token: str, token_file: Path | None) -> Tokens:
+    """Return what gives a device its token, and its identity if it has one.
 
     Raises
     ------
     TokenFileError : the file holds none, or there are two ways to one.
     """
     if token_file is None:
-        return lambda _device: token
+        return Tokens(lambda _device: token, None)
     if token:
         raise TokenFileError("--token-file and --token (or RECFLEET_TOKEN) both give a token; leave one out")
     return read_tokens(token_file.read_text(encoding="utf-8"), str(token_file))

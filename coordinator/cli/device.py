@@ -89,10 +89,12 @@ def device(
     from edge import real_clock  # noqa: PLC0415
 
     require_private(url, pinned=pin is not None, insecure=insecure)
+    tokens = tokens_of(token, token_file)
     devices = LocalDevices(
         url,
         range(first, first + count),
-        token_of=tokens_of(token, token_file),
+        token_of=tokens.token_of,
+        enrolled=tokens.enrolled,
         pin=None if pin is None else parse_pin(pin),
         data=data,
         shaped=shaped,

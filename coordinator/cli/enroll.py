@@ -6,6 +6,7 @@ import datetime
 import re
 import time
 from pathlib import Path
+from secrets import token_bytes
 
 import click
 from rich.table import Table
@@ -14,8 +15,10 @@ from coordinator.cli.consoles import console
 from coordinator.cli.refusals import refusals
 from coordinator.service.admission.enrolment import issue
 from coordinator.service.admission.enrolment_store import EnrolmentStore
-from coordinator.service.admission.token_files import write_line
+from coordinator.service.admission.token_files import write_enrolled_line, write_line
 from device_profiles.units import UnitError, format_duration, parse_duration_s
+from edge.secagg.keys import SECRET_BYTES, Identity
+from edge.secagg.roster import Roster
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 _directory_argument = click.argument("directory", metavar="DIR", type=_DIRECTORY)
@@ -64,6 +67,11 @@ def _lifetime(context: click.Context, parameter: click.Parameter, text: str) -> 
 )
 @click.option("--each", is_flag=True, help="A token for each device, in place of one that they share.")
 @click.option(
+    "--identities",
+    is_flag=True,
+    help="With --each: an identity for each device, which secure sums in mode 'active' need.",
+)
+@click.option(
     "--expires",
     "lifetime_s",
     default="30 d",
@@ -73,26 +81,43 @@ def _lifetime(context: click.Context, parameter: click.Parameter, text: str) -> 
     help="How long the token is valid: '12 h', '30 d'.",
 )
 @refusals()
-def issue_tokens(directory: Path, devices: tuple[int, int], each: bool, lifetime_s: float) -> None:
+def issue_tokens(
+    directory: Path, devices: tuple[int, int], each: bool, identities: bool, lifetime_s: float
+) -> None:
     """Issue a token, and print it: once, for DIR only holds its hash.
 
     What is printed is a file for 'recfleet device --token-file'.
+
+    With --identities each line holds a private key, too, and the hash of the roster of all devices. DIR holds
+    the roster. Do it on another computer than the coordinator's, give each device its own line, and the
+    coordinator DIR: so it cannot pass for a device.
     """
     first, last = devices
+    if identities and not (each and first == 0):
+        raise click.UsageError(
+            "--identities are for all devices of a fleet, each its own; write --devices 0-LAST --each"
+        )
     if each and last - first >= _MOST_AT_ONCE:
         raise click.UsageError(f"--each makes at most {_MOST_AT_ONCE} tokens at once; write a smaller range")
     ranges = [(device, device) for device in range(first, last + 1)] if each else [devices]
     now_s = time.time()
     issued = [issue(*one, now_s, lifetime_s) for one in ranges]
+    secrets = [token_bytes(SECRET_BYTES) for _ in issued] if identities else []
+    roster = Roster.of(Identity(secret).public for secret in secrets) if identities else None
     with EnrolmentStore(directory, create=True) as store:
-        store.add([record for _, record in issued])
-    for (device, _), (token, _) in zip(ranges, issued, strict=True):
-        click.echo(write_line(device if each else None, token))
+        store.add([record for _, record in issued], roster)
+    for place, ((device, _), (token, _)) in enumerate(zip(ranges, issued, strict=True)):
+        if roster is not None:
+            click.echo(write_enrolled_line(device, token, secrets[place], roster.hash))
+        else:
+            click.echo(write_line(device if each else None, token))
     what = "a token" if len(issued) == 1 else f"{len(issued)} tokens"
     whom = f"device {first}" if first == last else f"devices {first} to {last}"
     until = format_duration(lifetime_s)
+    and_more = "" if roster is None else f" and identities, roster {roster.hash.hex()[:16]}…,"
     click.echo(
-        f"issued {what} for {whom}, valid for {until}; keep what is printed above: it is not shown again",
+        f"issued {what}{and_more} for {whom}, valid for {until}; "
+        "keep what is printed above: it is not shown again",
         err=True,
     )
 

@@ -15,8 +15,9 @@ from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.verdicts import verdict_table
+from coordinator.clock_words import REAL, SIMULATED
 from coordinator.junit import write_junit
-from coordinator.progress import REAL, SIMULATED, PlainProgress, RunObserver, SilentProgress, TerminalProgress
+from coordinator.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
 from coordinator.run_directory import REPORT, SUMMARY, run_name, write_json
 from coordinator.run_records import outcome_record, suites_of_run
 from coordinator.runner import RunOutcome, run_scenario

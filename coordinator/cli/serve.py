@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +14,13 @@ from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.run import deliver, out_option, progress, seed_option, target_of
 from coordinator.cli.termination import termination_interrupts
-from coordinator.progress import REAL, Observers
+from coordinator.clock_words import REAL
+from coordinator.progress import Observers
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 
 @click.command
@@ -75,21 +81,36 @@ def serve(
     from coordinator.service.dashboard.live_state import LiveState  # noqa: PLC0415
     from coordinator.service.dashboard.routes import DASHBOARD, Dashboard  # noqa: PLC0415
     from coordinator.service.dashboard.watchers import LiveService  # noqa: PLC0415
+    from coordinator.service.identities import add_roster_route, enrol  # noqa: PLC0415
+    from coordinator.service.refusals import refuse_without_roster  # noqa: PLC0415
     from coordinator.service.survival.survivor import Survivor  # noqa: PLC0415
 
     loaded = load(scenario, settings if seed is None else (*settings, f"seed={seed}"))
+    live = LiveState(service=True)
+    dashboard = Dashboard(live)
     with open_gate(host, **admission) as opened:
         assembly = assembled(loaded, wait_for)
+        refuse_without_roster(loaded, assembly.fleet.n, opened.roster)
+        if opened.roster is not None:
+            enrol(assembly, opened.roster, None)
+
+        def routes(app: web.Application) -> None:
+            dashboard.add_to(app)
+            if opened.roster is not None:
+                add_roster_route(app, opened.roster, opened.gate)
 
         def listening(url: str) -> None:
             for line in opened.announcement(url):
                 click.echo(line, err=True)
             click.echo(f"dashboard: {url}{DASHBOARD}", err=True)
+            # What is there by now stays: the service would stop while it is looked through for garbage. How
+            # often that is done stays as it is, for connections that end leave cycles.
+            gc.collect()
+            gc.freeze()
 
         def tell(line: str) -> None:
             click.echo(line, err=True)
 
-        live = LiveState()
         conductor = RealTime(
             host=host,
             port=port,
@@ -97,12 +118,17 @@ def serve(
             listening=listening,
             admission=opened.gate,
             observer=LiveService(live),
-            routes=Dashboard(live).add_to,
+            routes=routes,
             survival=Survivor(resume=resume, tell=tell),
             stopping=tell,
+            stays=dashboard.settle,
         )
         target = target_of(loaded, out)
-        with termination_interrupts(), progress(quiet=quiet, plain=True, time_is=REAL) as observer:
+        with (
+            termination_interrupts(),
+            contextlib.closing(conductor),
+            progress(quiet=quiet, plain=True, time_is=REAL) as observer,
+        ):
             outcome = run_assembled(
                 loaded,
                 assembly,

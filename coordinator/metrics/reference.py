@@ -41,7 +41,7 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `verdicts.json` | of a finished run: the verdict on each threshold, figures in base units |
 | `baseline/` | with `baseline` in the scenario: the run without faults, a run directory of its own |
 | `report.html` | the report: charts and tables of the run in one file that needs no network |
-| `trace.json.gz` | rounds and a sample of devices over simulated time; open it in ui.perfetto.dev |
+| `trace.json.gz` | rounds and a sample of devices over the time of the run; open it in ui.perfetto.dev |
 | `model.npz` | the final global model, by array name |
 | `checkpoint.npz` | where the coordinator may crash: what it goes on from, model and optimizer |
 | `items.json` | with ratings: the id of each item in the data, or null if generated; the range of ratings |
@@ -94,7 +94,7 @@ how many were missing at a deadline; the stage that took most of it, and its sec
 | `participation.invited`, `participation.completed` | device rounds, and completed ones, by device class |
 | `participation.jain_devices` | Jain index (Σx)² / (n Σx²) of the completed rounds of each of these devices |
 | `participation.jain_classes` | Jain index of the share of its invitations that each class completed |
-| `accuracy[].reached` | round, simulated seconds and bytes of the first evaluation at or beyond 50, \
+| `accuracy[].reached` | round, seconds of the run and bytes of the first evaluation at or beyond 50, \
 90 and 99 % of the way from the first value to the best; empty when the first is the best |
 | `accuracy_by_class` | last value of each metric by device class; `spread`: the largest minus the smallest |
 

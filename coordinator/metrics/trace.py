@@ -1,9 +1,10 @@
 """A run as a picture: ``trace.json.gz`` opens in ui.perfetto.dev.
 
 The Chrome trace event format (JSON object form, "Trace Event Format", Google 2016): complete slices ``X``,
-instants ``i``, counters ``C``, names ``M``. Times are simulated microseconds. The coordinator has a track of
-phases and one of rounds; devices are a sample, one track each, with a slice per stage: the first ones
-of the run and those of the slowest reports. Counters show the devices at work and the training loss.
+instants ``i``, counters ``C``, names ``M``. Times are microseconds of the run, simulated or measured. The
+coordinator has a track of phases and one of rounds; devices are a sample, one track each, with a slice per
+stage: the first ones of the run and those of the slowest reports. Counters show the devices at work and the
+training loss.
 """
 
 from __future__ import annotations
@@ -204,9 +205,10 @@ def _device_events(row: dict[str, Any], track: int) -> list[Event]:
 
 def write_trace(run: RunTables, path: Path, devices: int = 50) -> None:
     """Write the trace of a run, gzipped, at ``path``; equal runs give equal bytes."""
+    kind = "measured" if run.manifest.get("clock") == "real" else "simulated"
     document = {
         "displayTimeUnit": "ms",
-        "otherData": {"clock": "simulated time since the start of the run"},
+        "otherData": {"clock": f"{kind} time since the start of the run"},
         "traceEvents": trace_events(run, devices),
     }
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from markupsafe import Markup, escape
 
+from coordinator.clock_words import on_real_clock
 from coordinator.metrics.reader import open_run
 from coordinator.report.blocks import Section
 from coordinator.report.chosen import chosen_runs
@@ -72,6 +73,8 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
     for key in ("scenario", "seed", "digest"):
         if manifest.get(key) is not None:
             yield key, str(manifest[key])
+    if on_real_clock(view.summary):
+        yield "clock", "real: every time is measured"
     data = manifest.get("data") or {}
     if data.get("clients") is not None:
         yield "clients", f"{data['clients']:,}"

@@ -10,6 +10,7 @@ from typing import Any
 from coordinator.analysis.critical_path import CriticalPath, critical_path
 from coordinator.analysis.learning_curves import Curve, learning_curves
 from coordinator.analysis.rows import Rows, read_rows
+from coordinator.clock_words import time_name
 from coordinator.metrics.reader import RunFormatError, RunTables
 from coordinator.metrics.schemas import SCHEMAS
 from coordinator.run_directory import RESOLVED_SCENARIO, VERDICTS
@@ -43,6 +44,11 @@ class RunView:
     def title(self) -> str:
         """What the scenario calls itself, else the name of the run."""
         return str(self.manifest.get("title") or self.name)
+
+    @property
+    def time_name(self) -> str:
+        """What the time of the run is called."""
+        return time_name([self.summary])
 
     @cached_property
     def curves(self) -> list[Curve]:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from aiohttp import hdrs, web
+from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from coordinator.service.doors import Doors, quiet_logger
@@ -70,7 +70,8 @@ class Listening:
     app : from :func:`make_app`.
     admission : is asked about every connection.
     host, port : where; port 0 lets the system choose.
-    join_timeout_s : how long a connection may take for its TLS handshake, and then to send its request.
+    join_timeout_s : how long a connection may take for its TLS handshake, then to send its request, and then
+        to take the answer and send the next one.
 
     Attributes
     ----------
@@ -99,9 +100,8 @@ class Listening:
             try:
                 return await handler(request)
             finally:
-                if hdrs.UPGRADE in request.headers:
-                    # However its handler ended: closing alone would wait until the other side has read.
-                    self._doors.ending(request)
+                # However its handler ended: what is sent has to be taken, and the next request to come.
+                self._doors.ending(request)
 
         app.middlewares.insert(0, at_the_door)
         self.url = ""

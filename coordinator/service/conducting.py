@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,6 +65,10 @@ class WaitError(RecfleetError):
     """A run that could never begin."""
 
 
+class PlaceError(RecfleetError):
+    """A service that cannot listen where it should."""
+
+
 @dataclass(slots=True)
 class RealTime:
     """Conducts runs on the real clock.
@@ -79,6 +84,8 @@ class RealTime:
     survival : lets the run outlive this process; None: it ends with it.
     stopping : is told, in a line, when a signal asks the run to end: the round under way is finished first,
         and a second signal abandons it. None: signals are not heard here.
+    stays : awaited once all devices have gone; the service then stays open, though it answers nobody, until
+        :meth:`close`, while the results are written. None: it closes at once.
     """
 
     host: str = "127.0.0.1"
@@ -91,13 +98,29 @@ class RealTime:
     routes: Callable[[web.Application], None] = lambda _app: None
     survival: Survivor | None = None
     stopping: Callable[[str], None] | None = None
+    stays: Callable[[], Awaitable[None]] | None = None
     clock: Literal["virtual", "real"] = "real"
     unseen: Collection[str] = _UNSEEN
+    _runner: asyncio.Runner | None = field(default=None, init=False, repr=False)
+    _open: AsyncExitStack = field(default_factory=AsyncExitStack, init=False, repr=False)
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Listen, wait for devices, train until a reason to stop, say goodbye, and return it."""
-        start_s = 0.0 if self.survival is None else self.survival.start_s
-        return real_clock.run(self._conduct(loaded, assembly, training), start_s)
+        self._runner = real_clock.runner(0.0 if self.survival is None else self.survival.start_s)
+        try:
+            return self._runner.run(self._conduct(loaded, assembly, training))
+        finally:
+            if self.stays is None:
+                self.close()
+
+    def close(self) -> None:
+        """Answer again, for as long as it takes those who watch to hear how it ended, and close.
+
+        Of a run that never began there is nothing to close.
+        """
+        if self._runner is not None:
+            with self._runner as runner:
+                runner.run(self._open.aclose())
 
     async def _conduct(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         loop = asyncio.get_running_loop()
@@ -144,22 +167,29 @@ class RealTime:
             world.wait_no_longer()
             self.stopping(_STOPPING)
 
-        async with Listening(app, self.admission, self.host, self.port, sockets.join_timeout) as service:
-            self.listening(service.url)
-            hears = contextlib.nullcontext() if self.stopping is None else first_signal(loop, asked_to_stop)
-            async with self.company(service.url, loaded, assembly):
-                told = loop.create_task(story(), name="coordinator")
-                review = loop.create_task(keep_reviewing(sessions), name="review")
-                try:
-                    with hears:
-                        await asyncio.wait((told, crashed), return_when=asyncio.FIRST_COMPLETED)
-                except asyncio.CancelledError:
-                    await sessions.close("the run was stopped")
-                    raise
-                finally:
-                    told.cancel()
-                    review.cancel()
-                if crashed.done():
-                    await crashed
+        service = Listening(app, self.admission, self.host, self.port, sockets.join_timeout)
+        try:
+            await self._open.enter_async_context(service)
+        except OSError as error:
+            where = f"{self.host}:{self.port}: {os.strerror(error.errno) if error.errno else error}"
+            raise PlaceError(f"the service cannot listen at {where}; write another --port, or 0") from error
+        self.listening(service.url)
+        hears = contextlib.nullcontext() if self.stopping is None else first_signal(loop, asked_to_stop)
+        async with self.company(service.url, loaded, assembly):
+            told = loop.create_task(story(), name="coordinator")
+            review = loop.create_task(keep_reviewing(sessions), name="review")
+            try:
+                with hears:
+                    await asyncio.wait((told, crashed), return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                await sessions.close("the run was stopped")
+                raise
+            finally:
+                told.cancel()
+                review.cancel()
+            if crashed.done():
+                await crashed
         crashed.cancel()
+        if self.stays is not None:
+            await self.stays()
         return await told

@@ -82,7 +82,7 @@ class Doors:
             door.stay()
 
     def ending(self, request: web.Request) -> None:
-        """Take note that a connection is closed as soon as the other side has taken what was sent to it."""
+        """Take note that the other side has only to take what was sent to it: it may not take for ever."""
         door = self._entered.get(request.protocol)
         if door is not None:
             door.leave_within(self._join_timeout_s)

@@ -14,16 +14,17 @@ import aiohttp
 
 from coordinator.assembly import Assembly, assemble
 from coordinator.scenario.load import LoadedScenario, load_text
+from coordinator.service.identities import enrol, fetch_roster, sums_with_identities
 from coordinator.service.local_work import LocalWorks
 from coordinator.service.refusals import refuse_on_devices
 from device_profiles.documents import Path as Place
 from edge.device.participation import Participation
 from edge.device.real import ResidentDevice
 from edge.errors import RecfleetError
+from edge.secagg.roster import Enrolled, Roster, RosterError
 from edge.session import Event
 from edge.session_frames import Welcome
-from edge.transport.shaping import ShapedLink
-from edge.transport.websocket import Backoff, DeviceClient
+from edge.transport.device_client import Backoff, DeviceClient
 
 JOIN_S = 10.0
 """How long a device waits for a connection and its welcome until it has the scenario, which says."""
@@ -67,6 +68,7 @@ class LocalDevices:
     url : of the coordinator.
     devices : their ids.
     token_of : returns what says that a device may come in.
+    enrolled : the identities that devices sign with, where they have been enrolled with any.
     pin : SHA-256 of the certificate to trust; None: one that the system trusts.
     data : stands in for the scenario's ``data.path``; None: as it is written there.
     shaped : whether links and computing times are those of the devices' profiles.
@@ -81,6 +83,7 @@ class LocalDevices:
         devices: Iterable[int],
         *,
         token_of: Callable[[int], str] = lambda _device: "",
+        enrolled: Enrolled | None = None,
         pin: bytes | None = None,
         data: Path | None = None,
         shaped: bool = True,
@@ -88,10 +91,13 @@ class LocalDevices:
         workers: int = 1,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._patience_s = patience_s
+        self._backoff = Backoff(patience_s, _FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S)
         self._url = url
         self._devices = list(devices)
         self._token_of = token_of
+        self._enrolled = enrolled
+        self._roster: Roster | None = None
+        """Known before the first device joins."""
         self._tls = True if pin is None else aiohttp.Fingerprint(pin)
         self._data = data
         self._shaped = shaped
@@ -113,12 +119,15 @@ class LocalDevices:
         Raises
         ------
         JoinError : the coordinator does not let one in, or cannot be reached any more.
+        RosterError : the coordinator's roster is not the one that devices were enrolled with.
         ScenarioError, DataError : the scenario cannot be used here.
         """
         self._crashed = asyncio.get_running_loop().create_future()
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls)
         try:
             async with aiohttp.ClientSession(connector=connector) as http, asyncio.TaskGroup() as group:
+                if self._enrolled is not None:
+                    self._roster = await self._own_roster(http, self._enrolled)
                 watch = group.create_task(self._watch())
                 lives = [group.create_task(self._live(http, device)) for device in self._devices]
                 await asyncio.wait(lives)
@@ -128,6 +137,18 @@ class LocalDevices:
             raise _first(errors) from None
         finally:
             self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _own_roster(self, http: aiohttp.ClientSession, enrolled: Enrolled) -> Roster:
+        """Return the roster, which has the identities of all devices here."""
+        first = self._devices[0]
+        roster = await fetch_roster(http, self._url, first, self._token_of(first), enrolled, self._backoff)
+        for device in self._devices:
+            if roster.get(device) != enrolled.identity_of(device).public:
+                raise RosterError(
+                    f"device {device} has an identity that is not its own on the roster; use the line that "
+                    "'recfleet enroll issue' printed for it"
+                )
+        return roster
 
     async def _watch(self) -> None:
         with contextlib.suppress(asyncio.CancelledError):
@@ -142,7 +163,7 @@ class LocalDevices:
             token=self._token_of(device),
             scenario=self._hash,
             listener=seat,
-            backoff=Backoff(self._patience_s, _FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S),
+            backoff=self._backoff,
             join_s=JOIN_S,
             unacknowledged_bytes=_UNACKNOWLEDGED_BYTES,
         )
@@ -162,7 +183,9 @@ class LocalDevices:
             loaded = load_text(welcome.text, "the coordinator's scenario", stand_ins)
             refuse_on_devices(loaded)
             self._hash = loaded.hash
-            self._works = LocalWorks(loaded, assemble(loaded), slow=self._shaped)
+            assembly = assemble(loaded)
+            self._enrol(assembly)
+            self._works = LocalWorks(loaded, assembly, slow=self._shaped)
         if self._hash != welcome.scenario:
             raise ScenarioMismatchError(
                 f"the coordinator runs the scenario {welcome.scenario[:8]}, "
@@ -170,12 +193,30 @@ class LocalDevices:
             )
         return self._works
 
+    def _enrol(self, assembly: Assembly) -> None:
+        """Let sums know the identities; refuse sums that need what is not there, or do without what is."""
+        signing = sums_with_identities(assembly)
+        if self._enrolled is None or self._roster is None:
+            if signing:
+                raise RosterError(
+                    "the scenario sums in mode active, in which devices sign with identities, and those here "
+                    "have none; use --token-file with lines of 'recfleet enroll issue … --identities'"
+                )
+        elif len(signing) < len(assembly.secure_sums):
+            # Else a coordinator that lies would write another mode into the scenario that it sends.
+            raise RosterError(
+                "devices here were enrolled with identities, for mode active, and the coordinator's scenario "
+                "sums in another way, in some phases at least; use tokens without identities if that is meant"
+            )
+        else:
+            enrol(assembly, self._roster, self._enrolled.identity_of)
+
     def resident(self, client: DeviceClient, welcome: Welcome) -> ResidentDevice:
         """Return the device behind a client that has been welcomed for the first time."""
         works = self.works(welcome)
         self.tally.joined += 1
         if self._shaped:
-            client.link = ShapedLink(works.link(client.device))
+            client.link = works.link(client.device)
         return ResidentDevice(
             client.device,
             works.of(client.device),

@@ -14,6 +14,7 @@ from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import Company, RealTime, assembled
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.watchers import LiveService
+from coordinator.service.identities import enrol_all_here
 from coordinator.service.local_devices import LocalDevices
 
 
@@ -38,6 +39,7 @@ def along(*, shaped: bool) -> Company:
 
     @asynccontextmanager
     async def company(url: str, loaded: LoadedScenario, assembly: Assembly) -> AsyncIterator[None]:
+        enrol_all_here(assembly)
         devices = LocalDevices(url, range(assembly.fleet.n), shaped=shaped, known=(loaded, assembly))
         async with asyncio.TaskGroup() as group:
             group.create_task(devices.run(), name="devices")

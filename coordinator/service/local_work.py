@@ -14,11 +14,12 @@ from coordinator.sums.base import RoundOfSums
 from edge.device.crypto_costs import CryptoCosts
 from edge.learning.base import ClientUpdate
 from edge.messages import Model
+from edge.rng import hashed_bits_scalar, stream_key
 from edge.secagg.entropy import SystemEntropy
 from edge.secagg.errors import NotFiniteError
 from edge.secagg.participant import Participant
 from edge.secagg.work import CryptoWork
-from edge.transport.shaping import LinkShape
+from edge.transport.shaping import LinkShape, ShapedLink
 from edge.vocabulary import Reason
 
 
@@ -42,16 +43,25 @@ class LocalWorks:
         """Return what one device has and can do."""
         return DeviceWork(self, device)
 
-    def link(self, device: int) -> LinkShape:
-        """Return what the link of a device is like, by its network's profile."""
-        specs = self.assembly.fleet.link_specs(np.array([device]))
-        return LinkShape(
+    def link(self, device: int) -> ShapedLink:
+        """Return the link of a device, by its network's profile and with the draws of the simulation."""
+        ids = np.array([device])
+        fleet, connection = self.assembly.fleet, self.scenario.connection
+        specs = fleet.link_specs(ids)
+        shape = LinkShape(
             down_bps=float(specs.down_bps[0]),
             up_bps=float(specs.up_bps[0]),
             rtt_s=float(specs.rtt_s[0]),
+            loss=float(specs.loss[0]),
+            jitter_s=float(specs.jitter_s[0]),
             promotion_s=float(specs.promotion_s[0]),
             tail_s=float(specs.tail_s[0]),
+            flaky=bool(specs.flaky[0]),
+            congestion=connection.congestion,
+            handshakes=connection.handshakes,
         )
+        key = hashed_bits_scalar(stream_key(self.scenario.seed, "link", "frames"), device)
+        return ShapedLink(shape, fleet.link_conditions(ids), key)
 
     def phase(self, round_number: int) -> str:
         """Return the phase that a round belongs to; phases are measured in rounds on the real clock."""

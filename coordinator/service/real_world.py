@@ -13,9 +13,10 @@ import numpy.typing as npt
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly
 from coordinator.selection.experience import Experience
+from coordinator.service.device_session import DeviceSession, Transfer
 from coordinator.service.hooks import ServiceObserver
 from coordinator.service.session_cohort import FRAMES_OF_ROUND, SessionCohort
-from coordinator.service.sessions import DeviceSession, Sessions, Transfer
+from coordinator.service.sessions import Sessions
 from coordinator.shielding import Shield
 from coordinator.sums.base import SecureSums
 from coordinator.witness import Witness

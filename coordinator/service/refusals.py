@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
@@ -35,6 +35,35 @@ def refuse_on_devices(loaded: LoadedScenario) -> None:
             message = "all devices of ckks share one secret key, and there is no way to hand it out"
             found.append(((*place, "mode"), message, "use 'recfleet run --clock real', or another mode"))
     _raise(loaded, iter(found))
+
+
+def refuse_without_roster(loaded: LoadedScenario, devices: int, roster: Mapping[int, bytes] | None) -> None:
+    """Refuse a service in active mode whose devices have no identities, or others, or would not take part.
+
+    Raises
+    ------
+    ScenarioError : with what to do.
+    """
+    _raise(loaded, _problems_of_active(loaded, devices, roster))
+
+
+def _problems_of_active(
+    loaded: LoadedScenario, devices: int, roster: Mapping[int, bytes] | None
+) -> Iterator[tuple[Path, str, str]]:
+    sections = list(secure_sections(loaded.scenario))
+    if all(section.mode != "active" for _, section in sections):
+        return
+    for place, section in sections:
+        if section.mode != "active":
+            message = f"devices with identities, which other phases need, take no part in mode {section.mode}"
+            yield (*place, "mode"), message, "write 'active' everywhere, or use 'recfleet run --clock real'"
+        elif roster is None or len(roster) != devices:
+            message = "devices in mode active sign with identities of their own, and none were issued"
+            if roster is not None:
+                message = f"{len(roster)} devices were issued identities, and the fleet has {devices}"
+            options = f"--devices 0-{devices - 1} --each --identities"
+            hint = f"issue them: 'recfleet enroll issue DIR {options}', and add --enrolment DIR"
+            yield (*place, "mode"), message, hint
 
 
 def _problems(loaded: LoadedScenario) -> Iterator[tuple[Path, str, str]]:

@@ -17,7 +17,7 @@ from coordinator.actor import ActiveRound, Broadcast
 from coordinator.round_records import Ended, ended_of
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.experience import UPDATES
-from coordinator.service.sessions import DeviceSession, Transfer
+from coordinator.service.device_session import DeviceSession, Transfer
 from coordinator.sums.base import RoundOfSums
 from coordinator.workload import TrainingKernel
 from coordinator.world import RunningCohort

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secagg.aggregation import SecureAggregation
@@ -13,12 +13,14 @@ from coordinator.secagg.server import SecAggServer
 from coordinator.sums.base import RoundOfSums, SecureSums, SumFacts, arrays_of
 from coordinator.sums.roster import SeededRoster
 from edge.codec import encode
+from edge.errors import LocalProtocolError
 from edge.messages import Model
 from edge.rng import stream_bytes
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.cryptography import Cryptography
 from edge.secagg.entropy import Entropy, SeededEntropy
+from edge.secagg.keys import Identity
 from edge.secagg.masking import MaskingParticipant
 from edge.secagg.participant import Participant
 from edge.secagg.ring import RingVector
@@ -33,7 +35,7 @@ class MaskedSums(SecureSums):
     config : what is agreed.
     deadlines : of the stages.
     crypto : where cryptography is done.
-    run_id, seed : of the run; all secrets follow from the seed.
+    run_id, seed : of the run; all secrets of simulated devices follow from the seed.
     devices : how many the fleet has.
     quorum : how many must contribute together with those that report in the clear; 0 where nobody does.
     """
@@ -59,7 +61,31 @@ class MaskedSums(SecureSums):
         self.rounding_key = stream_bytes(seed, "secure-aggregation", "rounding")
         active = config.mode is Mode.ACTIVE
         identities_key = stream_bytes(seed, "secure-aggregation", "identities")
-        self.roster = SeededRoster(identities_key, devices) if active else None
+        self.roster: Mapping[int, bytes] | None = None
+        self._identity_of: Callable[[int], Identity] | None = None
+        self._seeded = active
+        """Whether identities are those of a simulation: whoever knows the seed has them all."""
+        if active:
+            seeded = SeededRoster(identities_key, devices)
+            self.roster, self._identity_of = seeded, seeded.identity
+
+    def enrol(self, roster: Mapping[int, bytes], identity_of: Callable[[int], Identity] | None) -> None:
+        """Take the identities of real devices in place of those of a simulation; in active mode only.
+
+        Parameters
+        ----------
+        roster : the public identity of every device.
+        identity_of : gives the identity of a device of this process; None where there are none.
+        """
+        if self.config.mode is not Mode.ACTIVE:
+            raise LocalProtocolError("only the active mode has identities")
+        self.roster, self._identity_of, self._seeded = roster, identity_of, False
+
+    def _expect_real_identities(self) -> None:
+        if self._seeded:
+            raise LocalProtocolError(
+                "real devices in active mode have to be enrolled: no secret is in the seed"
+            )
 
     @property
     def masked(self) -> SecAggConfig | None:
@@ -74,6 +100,8 @@ class MaskedSums(SecureSums):
 
     def round(self, round_number: int, *, devices_elsewhere: bool = False) -> RoundOfSums:
         """Return a round; with ``devices_elsewhere`` the coordinator's end only, which sees no inputs."""
+        if devices_elsewhere:
+            self._expect_real_identities()
         return _RoundOfMaskedSums(self, round_number, None if devices_elsewhere else Oracle(self.config))
 
     def part_of(self, device: int, model: Model, entropy: Entropy) -> Participant:
@@ -81,6 +109,7 @@ class MaskedSums(SecureSums):
 
         How it rounds is no secret and follows from the seed, unless noise is drawn with it.
         """
+        self._expect_real_identities()
         seeded = SeededEntropy(self.rounding_key, device, model.round_number)
         noisy = any(isinstance(part, RealPart) and part.noise_sd > 0 for part in self.config.parts)
         model_hash = hashlib.sha256(encode(model)).digest()
@@ -98,7 +127,7 @@ class MaskedSums(SecureSums):
             round_number=round_number,
             model_hash=model_hash,
             entropy=entropy,
-            identity=None if self.roster is None else self.roster.identity(device),
+            identity=None if self._identity_of is None else self._identity_of(device),
             roster=self.roster,
             rounding=rounding,
             crypto=self.crypto,

@@ -3,6 +3,10 @@
 A :class:`ResidentDevice` stays for a whole session and takes part in one round after the other; each time the
 actor is that of the simulation, :func:`~edge.device.actor.take_part`. What the device computes runs in an
 executor, one device at a time, so that the loop goes on answering; how long it took is measured.
+
+A device that is as slow as its profile has a time of its own, which starts with what came last and goes on by
+what the profile says. It acts no sooner than then. Where the host gets to it later, it says what it says as
+of its own time, and the link makes up for it as far as it can (:mod:`edge.transport.shaping`).
 """
 
 from __future__ import annotations
@@ -61,6 +65,16 @@ class LocalWork(Protocol):
 class Wire(Protocol):
     """How a device reaches the coordinator."""
 
+    @property
+    def moment_s(self) -> float | None:
+        """The device's own time, absolute seconds: when what came last was due, or what was told since.
+
+        None for a device that has none but the host's.
+        """
+
+    def tell_time(self, when_s: float) -> None:
+        """Say when, by the device's own time, it does what comes next."""
+
     def send(self, frame: bytes) -> object:
         """Queue a message."""
 
@@ -77,14 +91,15 @@ class RealDevice:
         self._wire = wire
         self._executor = executor
         self._loop = asyncio.get_running_loop()
-        self._inbox: asyncio.Queue[AnyMessage] = asyncio.Queue(_WAITING_FRAMES)
+        self._inbox: asyncio.Queue[tuple[float | None, AnyMessage]] = asyncio.Queue(_WAITING_FRAMES)
         self._run_id = invite.run_id
         self._round_number = invite.round_number
         now_s = self._loop.time()
         self._deadline_s = now_s + invite.report_within_s
         patience_s = work.patience_s(invite.round_number)
         self._patience_s = now_s + RECEIPT_PATIENCE * invite.report_within_s + patience_s
-        self._free_s = now_s
+        self._own_time = wire.moment_s is not None
+        self._free_s = now_s if wire.moment_s is None else wire.moment_s
         """Since when the device has been at what it does now."""
         self.discarded: Counter[Reason] = Counter()
         """Frames that were not acted on, by why not."""
@@ -96,7 +111,7 @@ class RealDevice:
     def put(self, message: AnyMessage) -> None:
         """Let a frame from the coordinator arrive."""
         try:
-            self._inbox.put_nowait(message)
+            self._inbox.put_nowait((self._wire.moment_s, message))
         except asyncio.QueueFull:
             self.discarded[Reason.GARBAGE] += 1
 
@@ -114,16 +129,18 @@ class RealDevice:
         """Start sending ``message`` to the coordinator; returns at once."""
         if not isinstance(message, _OF_INVITATION):
             self._deadline_s = self._patience_s
+        self._tell_time(self._free_s)
         self._wire.send(encode(message))
 
     async def receive(self) -> AnyMessage:
         """Wait for the next frame; raise ``DeadlineExceededError`` when time is up."""
         try:
             async with asyncio.timeout_at(self._deadline_s):
-                message = await self._inbox.get()
+                moment_s, message = await self._inbox.get()
         except TimeoutError:
+            self._free_s = self._loop.time()
             raise DeadlineExceededError(f"device {self.device}") from None
-        self._free_s = self._loop.time()
+        self._free_s = self._loop.time() if moment_s is None else moment_s
         return message
 
     def settle(self, reason: Reason) -> None:
@@ -133,20 +150,22 @@ class RealDevice:
 
     async def train(self, model: Model) -> ClientUpdate | Reason:
         """Compute the update in the executor, and say how long it took."""
-        start_s = self._loop.time()
+        start_s = self._free_s
+        self._tell_time(start_s)
         self._wire.note(Stage.COMPUTE)
         try:
             async with asyncio.timeout_at(self._deadline_s):
                 result = await self._loop.run_in_executor(self._executor, self._work.update, model)
-                await self._take_until(start_s + self._work.compute_s(self._round_number))
+                await self._take(self._work.compute_s(self._round_number))
         except TimeoutError:
+            self._free_s = self._loop.time()
             self._computed_since(start_s)
             raise DeadlineExceededError(f"device {self.device}") from None
         self._computed_since(start_s)
         return result
 
     def _computed_since(self, start_s: float) -> None:
-        self._free_s = self._loop.time()
+        self._tell_time(self._free_s)
         self._wire.note(Stage.COMPUTE, self._free_s - start_s)
 
     def participant(self, model: Model) -> Participant | None:
@@ -155,13 +174,25 @@ class RealDevice:
 
     async def prepare(self, answer: Answer) -> None:
         """Say how long the device has computed for ``answer``; a slow device has not finished yet."""
-        await self._take_until(self._free_s + self._work.crypto_s(answer.work))
+        start_s = self._free_s
+        await self._take(self._work.crypto_s(answer.work))
         stage = KINDS[answer.message.__class__].stage
-        self._wire.note(stage, self._loop.time() - self._free_s)
+        self._tell_time(self._free_s)
+        self._wire.note(stage, self._free_s - start_s)
 
-    async def _take_until(self, when_s: float) -> None:
-        if (left_s := when_s - self._loop.time()) > 0.0:
+    async def _take(self, seconds: float) -> None:
+        """Let the device's work take so long from when it began, and at least as long as it takes here.
+
+        By a time of its own it takes no longer, however late the host is.
+        """
+        until_s = self._free_s + seconds
+        if (left_s := until_s - self._loop.time()) > 0.0:
             await asyncio.sleep(left_s)
+        self._free_s = until_s if self._own_time else self._loop.time()
+
+    def _tell_time(self, when_s: float) -> None:
+        if self._own_time:
+            self._wire.tell_time(when_s)
 
 
 class ResidentDevice:

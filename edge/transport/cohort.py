@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from edge.rng import hashed_bits, hashed_bits_scalar, hashed_uniform, uniform_source
+from edge.rng import hashed_bits, hashed_uniform
+from edge.transport.frame_draws import HANDSHAKE, JITTER, LOSS, frame_draws, frame_jitter
 from edge.transport.loss import TransferFailedError, handshake_time
 from edge.transport.tcp_model import (
     PURE_ACK_BYTES,
@@ -35,11 +36,6 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
-
-_JITTER = 0
-_LOSS = 1 << 32
-_HANDSHAKE = 2 << 32
-"""Where the counters of a frame's draws begin: its jitter, its losses, those of the handshake before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +93,8 @@ def _prepare(
     count = -(-frame_bytes // SEGMENT_PAYLOAD_BYTES)
     overhead = count * SEGMENT_HEADER_BYTES + -(-count // SEGMENTS_PER_ACK) * PURE_ACK_BYTES
     with np.errstate(divide="ignore"):
-        first_lost = np.log(hashed_uniform(of_frame, _LOSS)) / np.log1p(-specs.loss)
-    jitter = specs.jitter_s * -np.log(hashed_uniform(of_frame, _JITTER))
+        first_lost = np.log(hashed_uniform(of_frame, LOSS)) / np.log1p(-specs.loss)
+    jitter = specs.jitter_s * -np.log(hashed_uniform(of_frame, JITTER))
     latency = 0.5 * np.where(up, small_up_s, small_down_s) + jitter
     rate_bps = np.where(up, specs.up_bps, specs.down_bps)
     transmission = frame_bytes * (8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE) / rate_bps
@@ -192,7 +188,7 @@ class CohortLinks:
         seconds: list[float] = np.where(connected, 0.0, handshakes * small_s).tolist()
         # Few handshakes lose a packet; those are followed one by one, from the same draws.
         with np.errstate(divide="ignore"):
-            first = np.log(hashed_uniform(hashed_bits(keys, 0), _HANDSHAKE)) / np.log1p(-specs.loss)
+            first = np.log(hashed_uniform(hashed_bits(keys, 0), HANDSHAKE)) / np.log1p(-specs.loss)
         for slot in np.flatnonzero((first < 2 * handshakes) & ~connected).tolist():
             try:
                 seconds[slot] = handshake_time(
@@ -200,7 +196,7 @@ class CohortLinks:
                     self.down_bps[slot],
                     handshakes,
                     self.loss[slot],
-                    self._draws(slot, 0, _HANDSHAKE),
+                    frame_draws(self.keys[slot], 0, HANDSHAKE),
                 )
             except TransferFailedError:
                 seconds[slot] = math.inf
@@ -208,13 +204,10 @@ class CohortLinks:
 
     def loss_draws(self, slot: int, number: int) -> Callable[[], float]:
         """Return the source of the uniforms that decide what frame ``number`` of a device loses."""
-        return self._draws(slot, number, _LOSS)
+        return frame_draws(self.keys[slot], number, LOSS)
 
     def unforeseen_latency_s(self, slot: int, number: int, direction: Direction) -> float:
         """Return half a round trip and the jitter of a frame that was not foreseen, seconds."""
-        jitter_s = -self.jitter_s[slot] * math.log(self._draws(slot, number, _JITTER)())
+        jitter_s = frame_jitter(self.keys[slot], number, self.jitter_s[slot])
         small_s = self.small_up_s[slot] if direction is Direction.UP else self.small_down_s[slot]
         return 0.5 * small_s + jitter_s
-
-    def _draws(self, slot: int, number: int, first: int) -> Callable[[], float]:
-        return uniform_source(hashed_bits_scalar(self.keys[slot], number), first)

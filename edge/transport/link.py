@@ -23,6 +23,7 @@ import numpy.typing as npt
 from edge.clock import VirtualClockLoop
 from edge.message_kinds import AnyMessage
 from edge.transport.cohort import CohortLinks
+from edge.transport.frame_draws import REPEATED
 from edge.transport.loss import Congestion, TransferFailedError, lossy_transfer
 from edge.transport.tcp_model import (
     HANDSHAKE_RECEIVED_BYTES,
@@ -43,8 +44,6 @@ TLS_HANDSHAKE_BYTES = 4096
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _DOWN = Direction.DOWN
 _UP = Direction.UP
-_REPEATED = 1 << 20
-"""Added to the number of a frame that is sent again; a device sends fewer frames than this in a round."""
 
 
 class Conditions(Protocol):
@@ -337,7 +336,7 @@ class SimulatedNetwork:
         """
         link, number = delivery.link, delivery.link.frames_sent
         frame_bytes = delivery.payload_bytes + delivery.framing_bytes
-        link.frames_sent = number - 1 + _REPEATED
+        link.frames_sent = number - 1 + REPEATED
         try:
             self.transmit(
                 link, conditions, delivery.direction, delivery.message, frame_bytes, delivery.payload_bytes

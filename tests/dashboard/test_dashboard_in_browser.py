@@ -20,8 +20,9 @@ from browser import NAMES, Browser, Page, installed
 from dashboard_helpers import STORMY, figures_of_tables, watched
 from service_helpers import SMALL
 
-from coordinator.service.admission.gate import local_gate
-from coordinator.service.app import Listening
+from coordinator.service.admission.arrivals import ArrivalLimits
+from coordinator.service.admission.gate import Gate, local_gate
+from coordinator.service.app import Listening, guarded
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.routes import EVENTS, Dashboard
 from coordinator.service.dashboard.watching import Watching
@@ -52,6 +53,13 @@ STATES = """
 Object.fromEntries([...document.querySelectorAll("[data-figure^='state.']")]
     .map((element) => [element.dataset.figure, Number(element.dataset.value)]))
 """
+VERDICTS = "[...document.querySelectorAll('#threshold-rows tr')].map((row) => row.children[1].textContent)"
+PROMISES = """
+thresholds:
+  round.completed: ["rate == 100%"]
+  round.duration: ["max < 1 us"]
+"""
+"""As long as it goes on, what is shown has 'so far' behind it."""
 UNNAMED = """
 [...document.querySelectorAll("section, [role=region], [role=img], progress")]
     .filter((element) => {
@@ -121,7 +129,7 @@ def test_a_simulated_run_beside_which_the_page_stays(browser: Browser, tmp_path:
     with command(tmp_path, "run", "stormy.yaml", "--watch", "--quiet", "--out", "out") as (process, url):
         page, (figures, title, heading, verdicts, status, images) = seen_at_the_end(
             browser, url, FIGURES, "document.title", "document.querySelector('h1').textContent",
-            "[...document.querySelectorAll('#threshold-rows tr')].map((row) => row.children[1].textContent)",
+            VERDICTS,
             "document.querySelector('#status-word').textContent", "document.querySelectorAll('h1 *').length",
         )  # fmt: skip
         # A late reader sees the same.
@@ -161,7 +169,7 @@ def test_a_run_over_real_sockets(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_a_service_is_watched_until_it_closes(browser: Browser, tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / "small.yaml").write_text(SMALL + PROMISES)
     with command(
         tmp_path, "serve", "small.yaml", "--port", "0", "--quiet", "--wait-for", "12", "--out", "out"
     ) as (
@@ -182,14 +190,80 @@ def test_a_service_is_watched_until_it_closes(browser: Browser, tmp_path: Path) 
                 await page.until(OVER)
                 assert await devices.wait() == 0
                 shown = "document.querySelector('#status').textContent"
-                return page, [await page.evaluate(FIGURES), await page.evaluate(shown)]
+                return page, [await page.evaluate(one) for one in (FIGURES, shown, VERDICTS)]
 
-        page, (figures, status) = asyncio.run(story())
-        assert service.wait(LIMIT_S) == 0
+        page, (figures, status, verdicts) = asyncio.run(story())
+        assert service.wait(LIMIT_S) == 3  # a threshold was missed
     assert page.problems == []
     expected = figures_of_tables(tmp_path / "out")
     assert of(figures, expected) == pytest.approx(expected, rel=1e-12)
-    assert status.startswith("ending")
+    assert status == ("finished all 3 rounds are over; the service has closed, and this page stays as it is")
+    assert verdicts == ["✓ held", "✗ missed"]
+
+
+def test_a_service_that_is_stopped_says_so_at_last(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    with command(tmp_path, "serve", "small.yaml", "--port", "0", "--quiet") as (service, url):
+
+        async def story() -> tuple[Page, str]:
+            async with browser.page() as page:
+                await page.open(url)
+                await page.until("document.querySelector('#status-word').dataset.status === 'running'")
+                service.send_signal(signal.SIGTERM)
+                await page.until(OVER)
+                return page, await page.evaluate("document.querySelector('#status').textContent")
+
+        page, status = asyncio.run(story())
+        assert service.wait(LIMIT_S) == 4
+    assert page.problems == []
+    assert status.startswith("interrupted it ended early: stopped between two rounds; the service has closed")
+
+
+@pytest.mark.parametrize("followed", [False, True], ids=["typed in", "a link of another site"])
+def test_the_viewers_token_opens_the_page_and_is_seen_no_more(browser: Browser, followed: bool) -> None:
+    token = "viewers-" * 5
+    state = LiveState()
+    asked: list[tuple[str, str]] = []
+
+    @web.middleware
+    async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        asked.append((request.path_qs, request.headers.get("Referer", "")))
+        return await handler(request)
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        return web.Response(text="<!doctype html><link rel=icon href=data:,>", content_type="text/html")
+
+    async def story() -> tuple[Page, list[Any]]:
+        gate = Gate(limits=ArrivalLimits(), view_token=token)
+        app = web.Application(middlewares=[noted, guarded(gate)])
+        Dashboard(state).add_to(app)
+        other = web.Application()
+        other.router.add_get("/", elsewhere)
+        async with (
+            Listening(app, gate, "127.0.0.1", 0, 5.0) as listening,
+            Listening(other, local_gate(), "127.0.0.1", 0, 5.0) as far,
+            browser.page() as page,
+        ):
+            address = f"{listening.url}/dashboard?token={token}"
+            if followed:
+                # Another name is another site.
+                await page.open(far.url.replace("127.0.0.1", "localhost"))
+                await page.evaluate(f"location.href = '{address}'")
+            else:
+                await page.open(address)
+            await page.until("document.body?.dataset.version === '0'")
+            state.refused(None, "192.0.2.7", "no token")
+            await page.until("document.querySelectorAll('#log-rows tr').length === 1")
+            return page, [
+                await page.evaluate(one)
+                for one in ("location.search", "document.cookie", "document.referrer")
+            ]
+
+    page, seen = asyncio.run(story())
+    assert page.problems == []
+    assert seen == ["", "", ""]
+    assert [path for path, _ in asked] == [f"/dashboard?token={token}", "/dashboard", "/dashboard/events"]
+    assert not any(token in referer for _, referer in asked)
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +294,36 @@ def test_nothing_is_cut_at_any_width(
     assert (images, unnamed) == (0, [])
     red = int(background.split("(")[1].split(",")[0])
     assert red < 60 if dark else red > 200
+
+
+def test_thresholds_and_bytes_are_seen_whole_on_a_phone(browser: Browser, stormy: str) -> None:
+    beside = """
+        [...document.querySelectorAll(".promises, .bytes")]
+            .filter((element) => element.scrollWidth > element.clientWidth + 1).length
+    """
+    lines = """
+        [...document.querySelectorAll("#threshold-rows td")]
+            .filter((element) => element.getClientRects().length !== 1 || element.clientHeight > 30)
+            .map((element) => element.textContent)
+    """
+    rows = "document.querySelectorAll('#threshold-rows tr[role=row] td[role=cell]').length"
+    _, seen = seen_at_the_end(browser, stormy, beside, lines, rows, width=390)
+    assert seen == [0, [], 6 * 4]
+
+
+def test_before_a_round_is_over_no_chart_is_empty(browser: Browser) -> None:
+    async def story(url: str) -> list[str]:
+        async with browser.page() as page:
+            await page.open(url)
+            await page.until("document.body?.dataset.version === '0'")
+            found: list[str] = await page.evaluate(
+                "['latency', 'bytes'].map((name) => document.getElementById(name).textContent)"
+            )
+            return found
+
+    with Watching(LiveState()) as watching:
+        shown = asyncio.run(story(watching.url))
+    assert shown == ["Latency of reportsNo round is over yet.", "Bytes sentNo round is over yet."]
 
 
 def test_the_page_follows_a_run_as_it_goes_on(browser: Browser) -> None:

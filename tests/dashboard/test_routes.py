@@ -21,6 +21,7 @@ from aiohttp import web
 from dashboard_helpers import merged
 from prometheus_client.parser import text_string_to_metric_families
 
+from coordinator.service.admission.arrivals import ArrivalLimits
 from coordinator.service.admission.gate import Gate, local_gate
 from coordinator.service.app import Listening, guarded
 from coordinator.service.dashboard import routes
@@ -37,12 +38,14 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "dashboard.md"
 
 
 @contextlib.asynccontextmanager
-async def serving(state: LiveState, **settings: Any) -> AsyncIterator[tuple[str, Dashboard]]:
-    gate = local_gate()
+async def serving(
+    state: LiveState, *, gate: Gate | None = None, patience_s: float = 5.0, **settings: Any
+) -> AsyncIterator[tuple[str, Dashboard]]:
+    gate = local_gate() if gate is None else gate
     app = web.Application(middlewares=[guarded(gate)])
     dashboard = Dashboard(state, **settings)
     dashboard.add_to(app)
-    async with asyncio.timeout(LIMIT_S), Listening(app, gate, "127.0.0.1", 0, 5.0) as listening:
+    async with asyncio.timeout(LIMIT_S), Listening(app, gate, "127.0.0.1", 0, patience_s) as listening:
         yield listening.url, dashboard
 
 
@@ -145,6 +148,15 @@ def test_a_service_that_closes_ends_its_streams_in_time() -> None:
     assert asyncio.run(main()) < 3
 
 
+def taking_nothing(url: str, path: str) -> socket.socket:
+    """Ask for something, and read none of it."""
+    reader = socket.socket()
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    reader.connect(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+    reader.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    return reader
+
+
 def fill(state: LiveState) -> None:
     """Change as much of a state as one look takes."""
     for device in range(200):
@@ -156,11 +168,7 @@ def test_a_reader_that_takes_nothing_is_dropped_and_holds_nobody_up(monkeypatch:
     state = LiveState()
 
     async def story(url: str, dashboard: Dashboard, session: aiohttp.ClientSession) -> None:
-        port = int(url.rsplit(":", 1)[1])
-        slow = socket.socket()
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.connect(("127.0.0.1", port))
-        slow.sendall(b"GET /dashboard/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow = taking_nothing(url, "/dashboard/events")
         try:
             async with session.get(f"{url}/dashboard/events") as answer:
                 _, known = await next_event(answer)
@@ -178,6 +186,32 @@ def test_a_reader_that_takes_nothing_is_dropped_and_holds_nobody_up(monkeypatch:
             slow.close()
 
     told(story, state, stall_s=0.3)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_connection_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch, over: bool) -> None:
+    monkeypatch.setattr(routes, "REFRESH_S", 0.005)
+    # More than the system keeps for a connection.
+    page = dashboard_page()._replace(html="x" * 30_000_000)
+    monkeypatch.setattr(routes, "dashboard_page", lambda: page)
+    gate = local_gate()
+    state = LiveState()
+
+    async def story() -> None:
+        async with serving(state, gate=gate, patience_s=0.5, stall_s=0.3) as (url, dashboard):
+            reader = taking_nothing(url, "/dashboard/events" if over else "/dashboard")
+            while not gate.open:
+                await asyncio.sleep(0.01)
+            if over:
+                while not dashboard.readers:
+                    await asyncio.sleep(0.01)
+                state.on_end("finished")
+            while gate.open:
+                await asyncio.sleep(0.01)
+            assert dashboard.readers == 0
+            reader.close()
+
+    asyncio.run(story())
 
 
 def test_a_reader_that_goes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +350,7 @@ def test_who_is_turned_away_sees_nothing() -> None:
             return web.Response(status=401)
 
     async def main() -> list[int]:
-        nobody = Nobody()
+        nobody = Nobody(limits=ArrivalLimits())
         app = web.Application(middlewares=[guarded(nobody)])
         Dashboard(LiveState()).add_to(app)
         found = []
@@ -330,6 +364,34 @@ def test_who_is_turned_away_sees_nothing() -> None:
         return found
 
     assert asyncio.run(main()) == [401] * 4
+
+
+def test_events_come_with_the_cookie_that_the_token_was_changed_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    token = "viewers-" * 5
+    gate = Gate(limits=ArrivalLimits(), view_token=token)
+    caplog.set_level("DEBUG")
+
+    async def main() -> None:
+        # A browser keeps cookies of addresses, too.
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with (
+            serving(LiveState(), gate=gate) as (url, _),
+            aiohttp.ClientSession(cookie_jar=jar) as session,
+        ):
+            async with session.get(f"{url}/dashboard/events") as answer:
+                assert answer.status == 401
+            async with session.get(f"{url}/?token={token}") as answer:
+                assert str(answer.url) == f"{url}/dashboard"
+                assert answer.headers["Referrer-Policy"] == "no-referrer"
+                assert token not in await answer.text()
+            async with session.get(f"{url}/dashboard/events") as answer:
+                assert (await next_event(answer))[0] == "state"
+                assert token not in str(answer.headers)
+
+    asyncio.run(main())
+    assert token not in caplog.text
 
 
 class TestBesideARun:

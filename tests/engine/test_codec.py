@@ -21,6 +21,7 @@ from edge.codec import (
     encode,
     frame_size,
     measure,
+    round_of_head,
     unsigned_sizes,
 )
 from edge.errors import CodecError, FrameTooLargeError, LocalProtocolError
@@ -270,3 +271,16 @@ def test_fuzzing_finds_nothing() -> None:
 @pytest.mark.slow
 def test_fuzzing_for_a_minute_finds_nothing() -> None:
     assert fuzz(float(os.environ.get("RECFLEET_FUZZ_S", "60")), seed=2) > 10_000
+
+
+def test_the_round_of_a_message_is_told_by_its_first_bytes() -> None:
+    frame = encode(Model("a run", 70_000, {"a": np.zeros(5_000, np.float32)}))
+    assert round_of_head(frame) == 70_000
+    assert round_of_head(memoryview(frame)[:512]) == 70_000
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x94\x07\x02\xa1a\x05", b"\x94\x01\x02"]
+)
+def test_what_is_no_frame_has_no_round(head: bytes) -> None:
+    assert round_of_head(head) is None

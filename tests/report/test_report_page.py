@@ -152,6 +152,31 @@ def test_inference_shows_what_was_simulated_and_what_was_measured(tmp_path: Path
     assert page.figures["measured.inference.host_latency_s.max"] == pytest.approx(largest)
 
 
+def on_clock(folder: Path, clock: str) -> Path:
+    folder.mkdir()
+    with RunWriter(folder) as writer:
+        for number in (1, 2, 3):
+            writer.write_round(sample_round(number, epsilon=0.5 * number))
+        writer.finish()
+    (folder / "manifest.json").write_text(f'{{"clock": "{clock}"}}', encoding="utf-8")
+    return folder
+
+
+def test_times_are_called_what_they_are(tmp_path: Path) -> None:
+    virtual, real = on_clock(tmp_path / "virtual", "virtual"), on_clock(tmp_path / "real", "real")
+    simulated, measured = report_of([virtual]), report_of([real])
+    both = report_of([virtual, real])
+    for report, name in ((simulated, "simulated time"), (measured, "real time"), (both, "time of the run")):
+        assert f"training loss against {name}" in report
+        others = {"simulated time", "real time", "time of the run"} - {name}
+        assert [other for other in others if other in report] == []
+    assert "epsilon against simulated time" in simulated
+    assert "epsilon against real time" in measured
+    assert "Simulated seconds on critical paths" in simulated
+    assert "Measured seconds on critical paths" in measured
+    assert ("every time is measured" in simulated, "every time is measured" in measured) == (False, True)
+
+
 def test_privacy_shows_epsilon_and_audits(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
         for number in (1, 2, 3):

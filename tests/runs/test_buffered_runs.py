@@ -209,7 +209,7 @@ def test_a_limit_on_simulated_time_ends_the_step_under_way(tmp_path: Path) -> No
         FAST_AND_SLOW, users=20, count="1000", cohort="6", pacing=buffered(8), simulated_time_limit="10 s"
     )
     outcome = run_text(tmp_path, text)
-    assert outcome.reason == "simulated time limit"
+    assert outcome.reason == "time limit"
     rounds = rows_of(outcome, "rounds")
     assert rounds[-1]["end_s"] == pytest.approx(10.0)
     assert 1 <= rounds[-1]["completed"] < 6 == rounds[0]["completed"]

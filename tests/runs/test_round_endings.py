@@ -146,7 +146,7 @@ def test_a_target_stops_the_run_at_the_evaluation_that_reaches_it(tmp_path: Path
 def test_a_limit_on_simulated_time_stops_the_run(tmp_path: Path) -> None:
     settings = ["rounds.count=500", "rounds.interval=10 s", "rounds.simulated_time_limit=60 s"]
     outcome = run_text(tmp_path, SMALL, settings)
-    assert (outcome.status, outcome.reason) == ("finished", "simulated time limit")
+    assert (outcome.status, outcome.reason) == ("finished", "time limit")
     rounds = rows_of(outcome, "rounds")
     assert rounds[-1]["start_s"] < 60.0 <= rounds[-1]["end_s"] + 10.0
     for before, after in itertools.pairwise(rounds):

@@ -16,16 +16,7 @@ from coordinator.scenario.schema import Scenario
 from device_profiles.documents import parse_document
 
 NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
-QUICK = (
-    "coordinator_crash",
-    "fedmmf_shielded",
-    "flash_crowd",
-    "iot_gateways",
-    "on_device_inference",
-    "quickstart",
-    "secagg_basic",
-    "uk_rural",
-)
+QUICK = ("coordinator_crash", "on_device_inference", "quickstart", "secagg_basic")
 
 
 def data_settings(name: str) -> list[str]:

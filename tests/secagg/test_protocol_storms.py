@@ -6,14 +6,14 @@ import pytest
 from secagg_storm import play_all
 
 
-def test_two_thousand_random_rounds_end_exactly_or_by_name() -> None:
-    endings = play_all(range(2_000))
+def test_random_rounds_end_exactly_or_by_name() -> None:
+    endings = play_all(range(500))
     # Neither kind of ending is a rarity, or the rounds would prove little.
-    assert endings["done"] > 800
-    assert sum(endings.values()) - endings["done"] > 200
+    assert endings["done"] > 200
+    assert sum(endings.values()) - endings["done"] > 50
 
 
 @pytest.mark.slow
 def test_many_more_random_rounds_end_exactly_or_by_name() -> None:
-    rounds = int(os.environ.get("RECFLEET_STORM_ROUNDS", "8000"))
-    assert play_all(range(2_000, 2_000 + rounds))["done"] > rounds // 2
+    rounds = int(os.environ.get("RECFLEET_STORM_ROUNDS", "9500"))
+    assert play_all(range(500, 500 + rounds))["done"] > rounds // 2

@@ -27,7 +27,7 @@ from door_helpers import DEVICES, Inbox, Records, Service, frame_from, masked, p
 
 from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.admission.arrivals import ArrivalLimits
-from coordinator.service.sessions import DeviceSession
+from coordinator.service.device_session import DeviceSession
 from edge.codec import CodecLimits, decode, encode
 from edge.errors import CodecError
 from edge.messages import Accept, Model, Report

@@ -12,7 +12,7 @@ from service_helpers import SMALL, loaded_text, rows_of, run_real
 from coordinator.service.hooks import NobodyWatches
 from edge.message_kinds import AnyMessage
 from edge.session import Sent
-from edge.transport.websocket import DeviceClient
+from edge.transport.device_client import DeviceClient
 from edge.vocabulary import Direction, Reason
 
 BAD = frozenset({2, 5, 8})

@@ -262,13 +262,14 @@ class TestExposure:
 class TestTokenFiles:
     def test_one_token_is_for_all(self) -> None:
         token, _ = issue(0, 9, 0.0, 1.0)
-        token_of = read_tokens(write_line(None, token) + "\n", "file")
+        token_of, enrolled = read_tokens(write_line(None, token) + "\n", "file")
+        assert enrolled is None
         assert {token_of(device) for device in (0, 9)} == {token}
 
     def test_lines_are_for_one_device_each(self) -> None:
         tokens = [issue(device, device, 0.0, 1.0)[0] for device in range(3)]
         text = "\n".join(write_line(device, token) for device, token in enumerate(tokens))
-        token_of = read_tokens(text, "file")
+        token_of, _ = read_tokens(text, "file")
         assert [token_of(device) for device in range(3)] == tokens
         with pytest.raises(TokenFileError, match="file has no token for device 3"):
             token_of(3)

@@ -21,7 +21,7 @@ from door_helpers import (
 from edge.session_frames import (
     Welcome,
 )
-from edge.transport.websocket import Backoff, DeviceClient, JoinError
+from edge.transport.device_client import Backoff, DeviceClient, JoinError
 
 
 class TestRequests:
@@ -137,7 +137,7 @@ class TestViewers:
                     assert answer.headers["Location"] == "/metrics?a=b"
                     cookie = answer.headers["Set-Cookie"]
                     assert "HttpOnly" in cookie
-                    assert "SameSite=Strict" in cookie
+                    assert "SameSite=Lax" in cookie
                 shown = {"Cookie": f"recfleet_view={self.TOKEN}"}
                 async with service.http.get(service.url + "/metrics", headers=shown) as answer:
                     assert answer.status == 200

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import http.client
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,10 +82,13 @@ def test_a_service_that_is_stopped_says_goodbye_and_leaves_a_readable_run(tmp_pa
             cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         joined = 0
+        # One connection for all requests: new ones would soon come faster than --arrivals-per-s-per-address.
+        asked = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
         while joined < 2:
             assert fleet.poll() is None
-            with urllib.request.urlopen(url + "/readyz") as answer:
-                joined = json.load(answer)["devices"]
+            asked.request("GET", "/readyz")
+            joined = json.load(asked.getresponse())["devices"]
+        asked.close()
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
         output, errors = fleet.communicate(timeout=60)
@@ -100,6 +105,13 @@ def test_a_run_brings_its_devices_along(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "3 completed, 0 abandoned" in done.stdout
     assert "simulated" not in done.stdout + done.stderr
+    assert "profiles' power over measured times" in done.stdout
+    report = (tmp_path / "here" / "report.html").read_text(encoding="utf-8")
+    assert "real: every time is measured" in report
+    # The scenario has no description: whatever the report says of simulation would be of its own making.
+    assert re.findall(r"simulat(?!ed_s\")", report.lower()) == []
+    with gzip.open(tmp_path / "here" / "trace.json.gz") as trace:
+        assert json.load(trace)["otherData"] == {"clock": "measured time since the start of the run"}
 
 
 def test_what_only_a_simulation_has_is_refused_with_its_place(tmp_path: Path) -> None:
@@ -114,6 +126,17 @@ def test_nobody_is_waited_for_who_cannot_come(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(SMALL)
     done = recfleet(tmp_path, "serve", "scenario.yaml", "--wait-for", "13")
     assert (done.returncode, "there are 12 devices in all" in done.stderr) == (2, True)
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    (tmp_path / "scenario.yaml").write_text(SMALL)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = recfleet(tmp_path, "serve", "scenario.yaml", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 2
+    assert "Address already in use; write another --port, or 0" in done.stderr
+    assert "traceback" not in done.stderr
 
 
 def test_a_device_that_is_not_of_the_fleet(tmp_path: Path) -> None:

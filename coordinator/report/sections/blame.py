@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from coordinator.analysis.critical_path import NOBODY, STEPS
+from coordinator.clock_words import on_real_clock
 from coordinator.report.axes import show
 from coordinator.report.blocks import Cell, Section, Table
 from coordinator.report.view import RunView
@@ -40,8 +41,9 @@ def blame(view: RunView) -> Section | None:
                 Cell(f"{deadline / whole_s:.1%}", deadline / whole_s),
             )
         )
+    kind = "Measured" if on_real_clock(view.summary) else "Simulated"
     table = Table(
-        "Simulated seconds on critical paths, by device class and stage; all cells add up to the duration of "
+        f"{kind} seconds on critical paths, by device class and stage; all cells add up to the duration of "
         "all rounds. “By deadlines”: what passed until a deadline, shared by the devices missing then.",
         ("class", *(STEPS[step] for step in steps), "together", "share", "by deadlines"),
         tuple(rows),

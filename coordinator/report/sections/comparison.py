@@ -9,6 +9,7 @@ import numpy as np
 
 from coordinator.analysis.critical_path import STEPS
 from coordinator.analysis.learning_curves import Curve
+from coordinator.clock_words import time_name
 from coordinator.report.axes import show
 from coordinator.report.blocks import Block, Cell, Section, Table
 from coordinator.report.charts import stacked_bars
@@ -54,7 +55,11 @@ def _verdicts(views: Sequence[RunView]) -> Section | None:
 
 
 def _figures(views: Sequence[RunView]) -> Section:
-    by_run = [{path: (name, value, unit) for name, path, value, unit in figures(v.summary)} for v in views]
+    called = time_name(view.summary for view in views)
+    by_run = [
+        {path: (name, value, unit) for name, path, value, unit in figures(view.summary, called)}
+        for view in views
+    ]
     paths = list(dict.fromkeys(path for found in by_run for path in found))
     rows = []
     for path in paths:
@@ -76,9 +81,10 @@ def _learning(views: Sequence[RunView]) -> Section | None:
         for curve in view.curves:
             by_metric.setdefault(curve.name, []).append((view.name, curve))
     blocks: list[Block] = []
+    called = time_name(view.summary for view in views)
     for metric, curves in by_metric.items():
-        blocks += curve_plots(metric, curves, _groups(views))
-        table = reached_table(curves)
+        blocks += curve_plots(metric, curves, called, _groups(views))
+        table = reached_table(curves, called)
         if table is not None:
             blocks.append(
                 Table(f"{metric}. {table.caption}", ("run", *table.headers[1:]), table.rows, wide=True)

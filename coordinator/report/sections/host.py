@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from coordinator.clock_words import on_real_clock
 from coordinator.report.axes import bytes_axis, duration_axis, from_zero, number_axis, show
 from coordinator.report.blocks import Axis, Block, Cell, Section, Table
 from coordinator.report.charts import Line, line_plot, thin
@@ -11,7 +12,7 @@ from coordinator.report.view import RunView
 
 
 def host(view: RunView) -> Section | None:
-    """Return wall time and memory of the simulator over the rounds, and what it ran on."""
+    """Return wall time and memory of the process over the rounds, and what it ran on."""
     numbers = view.rounds.numbers
     blocks: list[Block] = []
     if len(view.rounds):
@@ -58,6 +59,8 @@ def host(view: RunView) -> Section | None:
     if not blocks:
         return None
     intro = "Measured here, different from run to run; it says nothing about the fleet."
+    if on_real_clock(view.summary):
+        intro = "Measured on the computer of the coordinator."
     return Section("host", "Host", tuple(blocks), intro)
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from coordinator.clock_words import on_real_clock
 from coordinator.report.axes import show
 from coordinator.report.blocks import Section, Tile, Tiles
 from coordinator.report.view import RunView
 
 
-def figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, float | int | None, str]]:
+def figures(summary: Mapping[str, Any], time_name: str) -> Iterator[tuple[str, str, float | int | None, str]]:
     """Yield name, path of the figure in the summary, value and unit of the figures of a run."""
     rounds, sizes = summary["rounds"], summary["bytes"]
     seconds = rounds["duration_s"] or {}
     latency = summary["latency_s"] or {}
     yield "rounds completed", "rounds.completed", rounds["completed"], ""
     yield "rounds abandoned", "rounds.abandoned", rounds["abandoned"], ""
-    yield "simulated time", "simulated_s", summary["simulated_s"], "s"
+    yield time_name, "simulated_s", summary["simulated_s"], "s"
     yield "round duration, median", "rounds.duration_s.p50", seconds.get("p50"), "s"
     yield "round duration, p95", "rounds.duration_s.p95", seconds.get("p95"), "s"
     yield "device rounds", "device_rounds", summary["device_rounds"], ""
@@ -52,6 +53,8 @@ def _note(name: str, summary: Mapping[str, Any]) -> str:
             return f"{summary['bytes']['wasted'] / sent:.1%} of all sent"
         case "wasted_compute_s" if summary["compute_s"]:
             return f"{summary['wasted_compute_s'] / summary['compute_s']:.1%} of all computing"
+        case "energy_j" if on_real_clock(summary):
+            return "the profiles' power over measured times"
         case "rounds.abandoned":
             reasons = summary["rounds"]["abandoned_reasons"]
             return ", ".join(f"{reason} {count}" for reason, count in reasons.items())
@@ -66,6 +69,6 @@ def key_figures(view: RunView) -> Section | None:
     summary = view.summary
     tiles = tuple(
         Tile(name, shown(value, unit), path, value, _note(path, summary))
-        for name, path, value, unit in figures(summary)
+        for name, path, value, unit in figures(summary, view.time_name)
     )
     return Section("figures", "Key figures", (Tiles(tiles),), wide=True)

@@ -1,4 +1,4 @@
-"""What the model is worth, against simulated time and against bytes."""
+"""What the model is worth, against the time of the run and against bytes."""
 
 from __future__ import annotations
 
@@ -29,16 +29,20 @@ def _line(curve: Curve, against: Floats, unit: str, name: str, group: str | None
 
 
 def curve_plots(
-    metric: str, curves: Sequence[tuple[str, Curve]], groups: Mapping[str, str] = MappingProxyType({})
+    metric: str,
+    curves: Sequence[tuple[str, Curve]],
+    time_name: str,
+    groups: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Plot]:
-    """Return one metric of one or several runs against simulated time and against bytes, as two charts.
+    """Return one metric of one or several runs against time and against bytes, as two charts.
 
+    ``time_name`` is what the time of the runs is called.
     Runs that ``groups`` puts together, by name, look the same.
     """
     plots = []
     vertical = around(np.concatenate([curve.value for _, curve in curves]))
     ways: tuple[tuple[str, Callable[[Curve], Floats], str, Callable[[Scale, str], Axis]], ...] = (
-        ("simulated time", lambda curve: curve.time_s, "s", duration_axis),
+        (time_name, lambda curve: curve.time_s, "s", duration_axis),
         ("bytes sent", lambda curve: curve.bytes, "B", bytes_axis),
     )
     for what, value_of, unit, axis in ways:
@@ -53,13 +57,13 @@ def curve_plots(
                 lines,
                 (horizontal, vertical),
                 (axis(horizontal, what), number_axis(vertical, metric)),
-                _values(metric, curves),
+                _values(metric, curves, time_name),
             )
         )
     return plots
 
 
-def _values(metric: str, curves: Sequence[tuple[str, Curve]]) -> Table:
+def _values(metric: str, curves: Sequence[tuple[str, Curve]], time_name: str) -> Table:
     several = len(curves) > 1
     rows = []
     for name, curve in curves:
@@ -71,11 +75,11 @@ def _values(metric: str, curves: Sequence[tuple[str, Curve]]) -> Table:
                 Cell(f"{curve.value[at]:.5g}", float(curve.value[at])),
             )
             rows.append((Cell(name), *cells) if several else cells)
-    headers = ("after round", "simulated time", "bytes sent", metric)
+    headers = ("after round", time_name, "bytes sent", metric)
     return Table(metric, ("run", *headers) if several else headers, tuple(rows), 1)
 
 
-def reached_table(curves: Sequence[tuple[str, Curve]]) -> Table | None:
+def reached_table(curves: Sequence[tuple[str, Curve]], time_name: str) -> Table | None:
     """Return when each curve had come how far from its first value to its best; None: none improved."""
     rows = []
     for name, curve in curves:
@@ -89,7 +93,7 @@ def reached_table(curves: Sequence[tuple[str, Curve]]) -> Table | None:
     if not rows:
         return None
     caption = (
-        "Time to accuracy: simulated time and bytes until an evaluation first showed this part of the way "
+        f"Time to accuracy: {time_name} and bytes until an evaluation first showed this part of the way "
         "from the first value to the best."
     )
     return Table(caption, ("metric", "best", *(f"{part:.0%}" for part in FRACTIONS)), tuple(rows), wide=True)
@@ -101,6 +105,6 @@ def learning(view: RunView) -> Section | None:
         return None
     blocks: list[Block] = []
     for curve in view.curves:
-        blocks += curve_plots(curve.name, [(curve.metric, curve)])
-    table = reached_table([(curve.name, curve) for curve in view.curves])
+        blocks += curve_plots(curve.name, [(curve.metric, curve)], view.time_name)
+    table = reached_table([(curve.name, curve) for curve in view.curves], view.time_name)
     return Section("learning", "Learning", (*blocks, *((table,) if table else ())))

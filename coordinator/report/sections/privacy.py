@@ -28,7 +28,7 @@ def privacy(view: RunView) -> Section | None:
         ]
         table = Table(
             "Epsilon spent",
-            ("after round", "simulated time", "epsilon"),
+            ("after round", view.time_name, "epsilon"),
             tuple(
                 (
                     Cell(f"{numbers['round'][row]}"),
@@ -41,10 +41,10 @@ def privacy(view: RunView) -> Section | None:
         blocks.append(
             line_plot(
                 "Epsilon spent on each user",
-                f"Line chart of epsilon against simulated time, up to {spent[-1]:.4g}.",
+                f"Line chart of epsilon against {view.time_name}, up to {spent[-1]:.4g}.",
                 [Line("epsilon", time_s, spent, tips)],
                 scales,
-                (duration_axis(scales[0], "simulated time"), number_axis(scales[1], "epsilon")),
+                (duration_axis(scales[0], view.time_name), number_axis(scales[1], "epsilon")),
                 table,
             )
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from coordinator.clock_words import on_real_clock
 from coordinator.metrics.schemas import DIRECTIONS, SPLITS, STAGE_ORDER
 from coordinator.report.axes import show
 from coordinator.report.blocks import Cell, Section, Table
@@ -90,7 +91,10 @@ def traffic(view: RunView) -> Section | None:
             ]
         ),
     )
-    return Section("traffic", "Bytes", (by_kind, by_stage, by_fate, _waste(view)))
+    intro = ""
+    if on_real_clock(view.summary):
+        intro = "Seen at the WebSocket: what TCP/IP adds below it is not seen, and counted as nothing."
+    return Section("traffic", "Bytes", (by_kind, by_stage, by_fate, _waste(view)), intro)
 
 
 def _waste(view: RunView) -> Table:

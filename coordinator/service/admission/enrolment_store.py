@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from coordinator.service.admission.enrolment import Enrolment, EnrolmentError
+from edge.secagg.roster import Roster, RosterError
 
 _FILE: Final = "enrolment.sqlite3"
 _BUSY_S: Final = 5.0
@@ -26,6 +27,13 @@ CREATE TABLE IF NOT EXISTS enrolment (
     revoked_s REAL
 ) STRICT, WITHOUT ROWID
 """
+_ROSTER_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS roster (
+    device INTEGER PRIMARY KEY,
+    identity BLOB NOT NULL CHECK (length(identity) = 32)
+) STRICT
+"""
+"""Public identities; what belongs to them is on the devices alone."""
 _COLUMNS: Final = "key, digest, first, last, issued_s, expires_s, revoked_s"
 
 
@@ -62,6 +70,7 @@ class EnrolmentStore:
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.execute(_TABLE)
+                self._connection.execute(_ROSTER_TABLE)
         except EnrolmentError:
             self._connection.close()
             raise
@@ -76,11 +85,23 @@ class EnrolmentStore:
         """Close the file."""
         self._connection.close()
 
-    def add(self, records: Sequence[Enrolment]) -> None:
-        """Keep the records of new tokens: all of them, or none."""
+    def add(self, records: Sequence[Enrolment], roster: Roster | None = None) -> None:
+        """Keep the records of new tokens, and the roster of the devices they are for: all of it, or nothing.
+
+        Raises
+        ------
+        EnrolmentError : there is a roster already; devices know it by its hash.
+        """
         with self._trouble():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                if roster is not None:
+                    if self.roster() is not None:
+                        raise EnrolmentError(
+                            f"{self.file}: there is a roster here, and devices that were enrolled with it "
+                            "would refuse another; use another directory"
+                        )
+                    self._connection.executemany("INSERT INTO roster VALUES (?, ?)", list(roster.items()))
                 self._connection.executemany(
                     f"INSERT INTO enrolment ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
                     [
@@ -92,6 +113,19 @@ class EnrolmentStore:
                 self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
+
+    def roster(self) -> Roster | None:
+        """Return the roster; None if no identities were issued."""
+        with self._trouble():
+            rows = self._connection.execute("SELECT device, identity FROM roster ORDER BY device").fetchall()
+        if not rows:
+            return None
+        if [device for device, _ in rows] != list(range(len(rows))):
+            raise EnrolmentError(f"{self.file}: devices are missing from the roster")
+        try:
+            return Roster.of(identity for _, identity in rows)
+        except RosterError as error:
+            raise EnrolmentError(f"{self.file}: {error}") from error
 
     def find(self, key: str) -> Enrolment | None:
         """Return the record of a token by its id; None if there is none."""

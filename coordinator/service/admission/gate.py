@@ -128,7 +128,8 @@ class Gate:
             self._view_token,
             httponly=True,
             secure=self._identity is not None,
-            samesite="Strict",
+            # Not "Strict": who follows a link in a mail would be sent on without it. Viewers change nothing.
+            samesite="Lax",
         )
         answer.headers["Referrer-Policy"] = "no-referrer"
         answer.headers["Cache-Control"] = "no-store"

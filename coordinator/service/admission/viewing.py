@@ -13,7 +13,7 @@ from edge.errors import RecfleetError
 
 COOKIE: Final = "recfleet_view"
 QUERY: Final = "token"
-_NOT_FOR_VIEWERS: Final = frozenset({"/healthz", "/readyz", "/v1/join"})
+_NOT_FOR_VIEWERS: Final = frozenset({"/healthz", "/readyz", "/v1/join", "/v1/roster"})
 _TOKEN_BYTES: Final = 32
 _SHORTEST: Final = 32
 """Characters of a token that somebody has made: 32 hexadecimal digits are 128 bits."""
@@ -54,7 +54,7 @@ def checked_view_token(token: str) -> str:
 
 
 def is_for_viewers(path: str) -> bool:
-    """Return whether a path is for those who watch: everything is, but for health and joining.
+    """Return whether a path is for those who watch: everything is, but for health, and for what devices ask.
 
     So a route that is added later is protected unless somebody decides otherwise here.
     """

@@ -33,6 +33,10 @@ class LiveState:
 
     It is a :class:`~coordinator.progress.RunObserver` and a :class:`~coordinator.conductor.RunFeed`.
 
+    Parameters
+    ----------
+    service : whether what shows it closes once the run is over.
+
     Attributes
     ----------
     lock : held by whoever reads the attributes below from another thread.
@@ -41,7 +45,7 @@ class LiveState:
     tables : figures of the rounds that are over. at_work : of those under way. sessions : of a service.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, service: bool = False) -> None:
         self.lock = threading.Lock()
         self.version = 0
         self.over = False
@@ -58,6 +62,7 @@ class LiveState:
             "status": "preparing",
             "baseline": None,
             "reason": None,
+            "service": service,
         }
         self._thresholds = WatchedThresholds((), None)
         self._verdicts: Sequence[ThresholdResult] | None = None
@@ -194,6 +199,12 @@ class LiveState:
                 self._in_baseline = False
                 return
             self._end(status)
+
+    def writing(self) -> None:
+        """Take note that the devices have gone, and that the results are being written."""
+        with self.lock:
+            self._run["status"] = "ending"
+            self._touch("run")
 
     def closing(self) -> None:
         """Take note that nobody can watch any longer, and that what is left is to write the results."""

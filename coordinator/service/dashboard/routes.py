@@ -47,6 +47,12 @@ class Dashboard:
         app.router.add_get(METRICS, self._metrics)
         app.on_shutdown.append(self._closing)
 
+    async def settle(self) -> None:
+        """Say that the results are being written; after that nothing may be sent for a while."""
+        self._state.writing()
+        # Each reader is told within this time, unless it is slow.
+        await asyncio.sleep(2 * REFRESH_S)
+
     async def _closing(self, _: web.Application) -> None:
         self._state.closing()
 
@@ -86,6 +92,8 @@ class Dashboard:
         try:
             await response.prepare(request)
             await self._tell(response)
+            async with asyncio.timeout(self._stall_s):
+                await response.write_eof()
         except TimeoutError:
             # Whatever is still on its way to it would keep the connection open.
             if request.transport is not None:

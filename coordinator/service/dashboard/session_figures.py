@@ -10,7 +10,8 @@ from coordinator.service.dashboard.histogram import Histogram
 from edge.vocabulary import Reason, label
 
 HANDLING_BOUNDS_S: Final = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
+    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005,
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
 )  # fmt: skip
 MOST_REASONS: Final = 24
 """Different reasons of refusals that are told apart: strangers have a say in their words."""

@@ -139,10 +139,7 @@ class Survivor:
         journal = self._journal
         began_at_s = journal.fact(_BEGAN_AT_S)
         unfinished: list[JournaledRound] = []
-        if began_at_s is None:  # or its process ended before anything was done
-            with journal.step():
-                journal.keep_fact(_BEGAN_AT_S, time.time())
-        else:
+        if began_at_s is not None:  # else it is new, or its process ended before anything was kept
             # Whatever a clock that was set meanwhile says, no time passes twice.
             self.start_s = max(time.time() - float(began_at_s), float(journal.fact(_NOW_S) or 0.0))
             rounds = journal.rounds()
@@ -178,6 +175,8 @@ class JournalKeeper:
     def started(self, state: State, optimizer_state: OptimizerState, memory: Memory) -> None:
         """Keep where training begins, or goes on."""
         with self._journal.step():
+            if self._journal.fact(_BEGAN_AT_S) is None:
+                self._journal.keep_fact(_BEGAN_AT_S, time.time())
             for one in self._unfinished:
                 self._journal.accept_draft(one)
             self._keep_model(state, optimizer_state)

@@ -14,9 +14,10 @@ import numpy as np
 from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.admission.gate import local_gate
 from coordinator.service.app import Listening, make_app
+from coordinator.service.device_session import DeviceSession, Transfer
 from coordinator.service.greeting import Offer
 from coordinator.service.hooks import NobodyWatches
-from coordinator.service.sessions import DeviceSession, Sessions, Transfer
+from coordinator.service.sessions import Sessions
 from edge import clock, real_clock
 from edge.clock import VirtualClockLoop
 from edge.codec import decode, encode, measure
@@ -25,8 +26,8 @@ from edge.session import Event, Noted, Received
 from edge.session_frames import Welcome
 from edge.transport.cohort import CohortLinks, Frame, LinkSpecs
 from edge.transport.conditions import LinkConditions
+from edge.transport.device_client import Backoff, DeviceClient
 from edge.transport.link import Delivery, DeviceLink, SimulatedNetwork
-from edge.transport.websocket import Backoff, DeviceClient
 from edge.vocabulary import Direction, Reason
 
 

@@ -48,10 +48,10 @@
     if (note) made.append(element("dd", { class: "note" }, note));
     return made;
   }
-  // Text that a narrow column may break within the path of a metric and around its tags.
+  // Text that a narrow column may break within the path of a metric, around its tags, and in a long name.
   function breakable(text) {
     const made = element("span");
-    for (const part of text.split(/(?<=\.)(?=[a-z])|(?=\{)|(?<=,)/)) made.append(part, element("wbr"));
+    for (const part of text.split(/(?<=\.)(?=[a-z])|(?=\{)|(?<=[,_])/)) made.append(part, element("wbr"));
     return made;
   }
   function row(cells) { return element("tr", {}, ...cells); }
@@ -62,10 +62,11 @@
     byId(into).replaceChildren(...Object.entries(counts).flatMap(([name, count]) => {
       const part = element("div", wrong.has(name) ? { class: "wrong" } : {});
       part.style.width = `${100 * count / most}%`;
+      const none = count ? "" : " none";
       return [
-        element("span", { class: "bar-name" }, name),
+        element("span", { class: `bar-name${none}` }, name),
         element("div", { class: "track", "aria-hidden": "true" }, part),
-        figure("span", `${prefix}.${name}`, count, number(count), { class: "bar-total" }),
+        figure("span", `${prefix}.${name}`, count, number(count), { class: `bar-total${none}` }),
       ];
     }));
   }
@@ -83,9 +84,14 @@
   }
   function chart(into, title, lines, format, ceiling) {
     const rounds = state.rounds;
+    if (!rounds.length) {
+      byId(into).replaceChildren(
+        element("figcaption", {}, title), element("p", { class: "intro" }, "No round is over yet."));
+      return;
+    }
     const known = lines.flatMap(([, key]) => rounds.map((one) => one[key]).filter((value) => value !== null));
     const top = ceiling(Math.max(0, ...known));
-    const first = rounds.length ? rounds[0].round : 1, last = rounds.length ? rounds.at(-1).round : 1;
+    const first = rounds[0].round, last = rounds.at(-1).round;
     const x = (round) => last === first ? 50 : 100 * (round - first) / (last - first);
     const y = (value) => 100 - 100 * value / top;
     const svg = document.createElementNS(SVG, "svg");
@@ -110,10 +116,8 @@
       path(`line s${index}${rounds.length === 1 ? " dot" : ""}`, rounds.length === 1 ? `${d}h0` : d);
     });
     const latest = rounds.at(-1);
-    const said = latest
-      ? `${title}, rounds ${first} to ${last}; in the last: ` +
-        lines.map(([name, key]) => `${name} ${format(latest[key])}`).join(", ")
-      : `${title}: no round is over yet`;
+    const said = `${title}, rounds ${first} to ${last}; in the last: ` +
+      lines.map(([name, key]) => `${name} ${format(latest[key])}`).join(", ");
     const legend = element("ul", { class: "legend" }, ...lines.map(([name], index) => {
       const key = document.createElementNS(SVG, "svg");
       key.setAttribute("class", "key");
@@ -136,7 +140,7 @@
     const area = element("div", { class: "area", role: "img", "aria-label": said }, svg);
     const xTicks = element("div", { class: "x-ticks", "aria-hidden": "true" },
       ...(last === first ? [[50, first]] : [[0, first], [100, last]]).map(([at, text]) => {
-        const made = element("span", {}, rounds.length ? String(text) : "");
+        const made = element("span", {}, String(text));
         made.style.left = `${at}%`;
         if (at === 100) made.style.transform = "translateX(-100%)";
         if (at === 0) made.style.transform = "none";
@@ -170,8 +174,10 @@
     pill.dataset.status = run.status;
     const notes = [];
     if (run.baseline) notes.push(`round ${run.baseline.round}${run.baseline.rounds ? ` of ${run.baseline.rounds}` : ""} of the run without faults`);
-    if (run.status === "ending") notes.push("the service is closing, and the results are being written");
-    if (run.reason) notes.push(run.reason);
+    if (run.status === "ending") notes.push("the devices have gone, and the results are being written");
+    if (run.reason) notes.push(`it ended early: ${run.reason}`);
+    else if (run.status === "finished" && run.rounds) notes.push(run.rounds === 1 ? "its round is over" : `all ${number(run.rounds)} rounds are over`);
+    if (over) notes.push(run.service ? "the service has closed, and this page stays as it is" : "nothing more will come");
     byId("status-note").textContent = notes.join("; ");
   }
   function drawRound() {
@@ -210,11 +216,15 @@
       const [mark, verdict, kind] = one.held === null ? ["·", "not observed yet", ""]
         : one.held ? ["✓", "held", "good"] : ["✗", "missed", "bad"];
       const shown = `${mark} ${verdict}${one.held === null || one.final ? "" : " so far"}`;
-      return row([
+      const made = row([
         head(breakable(one.threshold + (one.measured ? " (measured)" : "")), "long"),
         figure("td", `threshold.${index}`, one.held, shown, { class: `text ${kind}` }),
         cell(one.value), cell(one.limit), cell(one.margin),
       ]);
+      // As a grid, which it is on a phone, it would be no row of a table to a screen reader.
+      made.setAttribute("role", "row");
+      for (const part of made.children) part.setAttribute("role", part.tagName === "TH" ? "rowheader" : "cell");
+      return made;
     }));
   }
   function drawRounds() {
@@ -280,8 +290,8 @@
     byId("log-note").dataset.value = total;
     byId("log-rows").replaceChildren(...state.log.toReversed().map((one) => row([
       cell(number(one.round), "text"), cell(one.device === null ? "–" : String(one.device), "text"),
-      cell(one.kind === "drop" ? one.note : [KINDS[one.kind] ?? one.kind, one.note].filter(Boolean).join(", "), "text"),
-      cell(one.reason + (one.stage ? `, at ${one.stage}` : ""), "text"),
+      cell(breakable(one.kind === "drop" ? one.note : [KINDS[one.kind] ?? one.kind, one.note].filter(Boolean).join(", ")), "text"),
+      cell(breakable(one.reason + (one.stage ? `, at ${one.stage}` : "")), "text"),
     ])));
   }
   function speak() {
@@ -331,7 +341,7 @@
     // A page in the background is not drawn; what it missed is drawn once it is looked at.
     requestAnimationFrame(draw);
   }
-  const source = new EventSource(`/dashboard/events${location.search}`);
+  const source = new EventSource("/dashboard/events");
   source.addEventListener("open", () => { byId("lost").hidden = true; });
   source.addEventListener("state", (event) => take(JSON.parse(event.data), true));
   source.addEventListener("change", (event) => take(JSON.parse(event.data), false));
