@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import hypothesis
 import pytest
+
+# How long an example takes says something of the machine, not of the code.
+hypothesis.settings.register_profile("recfleet", deadline=None)
+hypothesis.settings.load_profile("recfleet")
 
 
 @pytest.fixture(autouse=True)

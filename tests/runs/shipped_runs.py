@@ -98,6 +98,8 @@ SHORTENED: dict[str, tuple[str, ...]] = {
     "subway": ("rounds.cohort=30", "rounds.quorum=20", "phases[0].rounds=1", "phases[1].rounds=3"),
     "battery_savers": ("rounds.cohort=30", "rounds.quorum=20", "phases[0].rounds=1", "phases[1].rounds=3"),
     "coordinator_crash": ("rounds.cohort=20", "phases[2].rounds=2"),
+    "context_baselines": ("rounds.count=6", "evaluation.every=3"),
+    "robust_aggregation": ("rounds.count=4", "evaluation.every=2"),
     "poisoned_updates": (
         "rounds.cohort=30",
         "phases=[{name: honest, rounds: 1}, {name: not-a-number, rounds: 1}, {name: huge, rounds: 1},"

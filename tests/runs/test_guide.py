@@ -65,7 +65,7 @@ def test_the_timeline_that_is_explained_is_valid(tmp_path: Path) -> None:
     explained = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     assert sorted(explained) == sorted(KINDS)
     named = [f"{name}.yaml" for row in rows for name in re.findall(r"`(\w+)\.yaml`", row)]
-    assert len(named) == 8
+    assert len(named) == 9
     assert all((SCENARIOS / name).is_file() for name in named)
 
 
