@@ -12,3 +12,23 @@ hypothesis.settings.load_profile("recfleet")
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no width of a terminal reach the tests, be it the caller's or that of whoever runs them."""
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave by default ``n`` of the cases of a test that is marked ``few(n)``, evenly spread.
+
+    The others are slow.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of_one in cases.values():
+        marker = of_one[0].get_closest_marker("few")
+        assert marker is not None
+        (wanted,) = marker.args
+        kept = {index * len(of_one) // wanted for index in range(wanted)}
+        for index, item in enumerate(of_one):
+            if index not in kept:
+                item.add_marker(pytest.mark.slow)

@@ -124,6 +124,7 @@ def of(figures: dict[str, float], expected: dict[str, float]) -> dict[str, float
     return {name: figures.get(name) for name in expected}
 
 
+@pytest.mark.slow
 def test_a_simulated_run_beside_which_the_page_stays(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "stormy.yaml").write_text(STORMY)
     with command(tmp_path, "run", "stormy.yaml", "--watch", "--quiet", "--out", "out") as (process, url):
@@ -355,6 +356,7 @@ def test_the_page_follows_a_run_as_it_goes_on(browser: Browser) -> None:
     assert log == "–9refused, from 192.0.2.7no such token"
 
 
+@pytest.mark.slow
 def test_a_lost_connection_is_said_and_found_again(browser: Browser) -> None:
     state = LiveState()
     readers: list[asyncio.BaseTransport] = []

@@ -154,6 +154,7 @@ def test_sampling_is_what_the_package_says_of_half_the_multiplier() -> None:
     assert epsilon < 0.5 * spent(*[GaussianRelease(1.1)] * 30, neighbours=Neighbours.REPLACE_ONE)
 
 
+@pytest.mark.few(1)
 @needs_extra
 @pytest.mark.parametrize("multiplier", [0.001, 0.3, 1.0, 300.0, 1e6])
 def test_sampling_never_costs(multiplier: float) -> None:

@@ -114,6 +114,7 @@ def test_a_baseline_that_is_there_is_used_again(tmp_path: Path) -> None:
     assert baseline_written_ns(stormy(tmp_path, held, "rounds.cohort=19")) != written
 
 
+@pytest.mark.slow
 def test_a_baseline_of_another_version_or_broken_is_made_anew(tmp_path: Path) -> None:
     first = stormy(tmp_path, "round.completed: rate == 100%")
     manifest = first.directory / "baseline" / "manifest.json"
@@ -128,6 +129,7 @@ def test_a_baseline_of_another_version_or_broken_is_made_anew(tmp_path: Path) ->
     assert open_run(third.directory / "baseline").read("rounds").num_rows == 6
 
 
+@pytest.mark.slow
 def test_a_run_killed_during_its_baseline_can_be_read_and_run_again(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(STORMY.replace("{name: calm, rounds: 2}", "{name: calm, rounds: 1000000}"))
@@ -157,6 +159,7 @@ def test_a_run_killed_during_its_baseline_can_be_read_and_run_again(tmp_path: Pa
     assert not partial.exists()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("threshold", "rounds"),
     [

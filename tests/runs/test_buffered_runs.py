@@ -245,6 +245,7 @@ def test_a_target_ends_training(tmp_path: Path) -> None:
     assert len(steps) < 200
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_run_whatever_the_batches(tmp_path: Path) -> None:
     text = SMALL.replace("count: 3", f"count: 12, pacing: {buffered(30, staleness_limit='2')}")
     digests = [
@@ -271,6 +272,7 @@ def random_buffered_scenario(seed: int) -> str:
     return "\n".join(lines).replace("  count: ", "  count: 1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 3))])
 def test_bytes_are_conserved_among_faults(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -301,6 +303,7 @@ def test_a_share_of_the_devices_is_struck_though_they_are_asked_one_by_one(tmp_p
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 3))])
 def test_bytes_are_conserved(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     total = 0

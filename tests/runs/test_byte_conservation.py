@@ -85,6 +85,7 @@ def test_bytes_are_conserved_over_a_swarm(
             raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 4))])
 def test_bytes_are_conserved_among_faults(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -44,6 +44,7 @@ def norms_of_run(
         return norms, run_text(folder, text, name=f"clip{clip:g}")
 
 
+@pytest.mark.slow
 def test_none_some_and_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     norms, above = norms_of_run(tmp_path, MASKED, 1e3, monkeypatch)
     assert rows_of(above, "rounds")[0]["clipped_updates_fraction"] == 0.0

@@ -185,6 +185,7 @@ def test_a_crash_at_every_moment(calm: Any, tmp_path: Path, monkeypatch: pytest.
     assert losses > len(seen) / 2
 
 
+@pytest.mark.few(1)
 def test_rounds_that_are_missing_would_be_noticed(calm: Any) -> None:
     _, models, _ = calm
     for one, other in itertools.pairwise(models):
@@ -243,6 +244,7 @@ class KilledError(Exception):
     """The process ends here."""
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("saves", range(1, ROUNDS + 2))
 def test_a_process_that_died_while_saving_is_taken_up_by_another(
     saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -212,6 +212,7 @@ def test_a_report_into_a_dead_link_is_late(tmp_path: Path) -> None:
 # -- going away --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("stage", ["invite", "download", "compute", "report"])
 @pytest.mark.parametrize("kind", ["vanish", "reset"])
 def test_a_reset_is_noticed_at_once_and_a_vanished_device_is_waited_for(
@@ -394,6 +395,7 @@ def test_a_slow_coordinator_handles_one_frame_after_the_other(tmp_path: Path, ca
     assert crowd.rounds[0]["duration_s"] >= 40 * 0.2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("stage", ["invite", "download", "compute", "report", "acknowledge"])
 def test_a_crash_loses_the_round_and_nothing_else(stage: str, tmp_path: Path, calm: Run) -> None:
     device = calm.device
@@ -481,6 +483,7 @@ ELSEWHERE = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ELSEWHERE)
 def test_outside_its_time_a_fault_changes_nothing(kind: str, tmp_path: Path) -> None:
     before = run(tmp_path, base=SMALL).outcome
@@ -521,6 +524,7 @@ def test_a_reset_at_a_time_happens_once(tmp_path: Path) -> None:
     assert all(row["dropped"] == 0 for row in found.rounds if row["round"] > 1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", [*ELSEWHERE[:6], "loss: {probability: 30%}", "reset: {probability: 50%}"])
 def test_devices_that_are_not_struck_do_not_notice(kind: str, tmp_path: Path) -> None:
     when = ", at: 0.05 s, for: 10 s" if kind.startswith("vanish") else ""

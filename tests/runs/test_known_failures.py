@@ -81,6 +81,7 @@ def test_devices_that_finish_at_the_same_moment_are_told_apart(pacing: str, tmp_
         assert Counter(row["outcome"] for row in first) == {"completed": 3, "surplus": 3}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("selection", list(SECTIONS))
 @PACINGS
 def test_nearly_all_devices_asked_at_no_cost(pacing: str, selection: str, tmp_path: Path) -> None:
@@ -97,6 +98,7 @@ def test_nearly_all_devices_asked_at_no_cost(pacing: str, selection: str, tmp_pa
     assert all(len({row["device"] for row in rows}) == 48 for rows in devices.values())
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("selection", POLICIES)
 @PACINGS
 def test_a_run_whose_devices_are_all_offline_ends_with_a_reason(

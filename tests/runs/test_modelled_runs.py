@@ -45,6 +45,7 @@ def assert_same(real: RunOutcome, modelled: RunOutcome) -> None:
             assert one[name].tobytes() == other[name].tobytes()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", MODES)
 def test_of_masks(mode: str, tmp_path: Path) -> None:
     # Phones leave by themselves, too: Google's production fleet.

@@ -68,6 +68,7 @@ def assert_gaussian(noise: npt.NDArray[np.float64], sd: float) -> None:
     assert abs(beyond - 0.0455) < 5 * math.sqrt(0.0455 * 0.9545 / noise.size)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("multiplier", "struck", "contributors"), [(0.5, "", 40), (2.0, "", 40), (1.0, "20%", 32)]
 )
@@ -88,11 +89,13 @@ def test_a_quorum_spares_noise(tmp_path: Path) -> None:
     assert_gaussian(noise, CLIP_NORM * math.sqrt(COHORT / 32))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("section", [CLEAR, MASKED, ENCRYPTED])
 def test_central_noise_is_that_of_one_device_on_the_sum(section: str, tmp_path: Path) -> None:
     assert_gaussian(noise_on_sum(tmp_path, section, "central-gaussian", 1.5), 1.5 * CLIP_NORM)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("section", [CLEAR, MASKED, ENCRYPTED])
 def test_local_noise_is_on_every_update(section: str, tmp_path: Path) -> None:
     noise = noise_on_sum(tmp_path, section, "local-gaussian", 1.5)

@@ -59,6 +59,7 @@ def printed(summary: dict[str, Any]) -> str:
     return shown.getvalue()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "privacy",
     [

@@ -9,6 +9,7 @@ from run_helpers import SMALL, run_text
 from coordinator.exit_codes import ExitCode
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("expectation", "held"),
     [

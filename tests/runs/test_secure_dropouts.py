@@ -44,6 +44,7 @@ def seconds_of(row: dict[str, Any]) -> dict[str, float]:
     return {stage: row[f"{stage}_s"] for stage in DEADLINE_S if row[f"{stage}_s"] is not None}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("stage", "mode", "in_graph", "in_sum"),
     [
@@ -98,6 +99,7 @@ FEW = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("stage", FEW)
 def test_fourteen_of_twenty_vanish(stage: str, tmp_path: Path) -> None:
     storm = in_phases(faults(**{stage.replace("-", "_"): "70%"}), 1, 1)

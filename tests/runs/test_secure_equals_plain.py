@@ -82,6 +82,7 @@ def in_clear(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunOutcome]:
     return {name: run_of(folder, name, "mode: off", 1, **method) for name, (method, _) in METHODS.items()}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("name", "section"),
     [*((name, section) for name in ("regression", "ratings", "uniform") for section in SUMS),
@@ -124,6 +125,7 @@ def test_errors_of_many_rounds_add_up_and_do_not_grow(tmp_path: Path) -> None:
     assert apart[64] < 1e-6 * apart[32]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("section", SUMS)
 def test_over_the_same_survivors(section: str, tmp_path: Path) -> None:
     def fault(stage: str) -> str:

@@ -142,6 +142,7 @@ def test_thresholds_on_the_mix(tmp_path: Path) -> None:
 # -- the same as without ---------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("upload", ["sparse", "dense"])
 @pytest.mark.parametrize("mode", ["secagg", "active, crypto: modelled"])
 def test_one_round_applies_what_a_round_in_the_clear_does(mode: str, upload: str, tmp_path: Path) -> None:
@@ -162,6 +163,7 @@ def test_one_round_applies_what_a_round_in_the_clear_does(mode: str, upload: str
         assert one_ == other, column
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["secagg, clip: 4", "active, clip: 4"])
 def test_where_nobody_is_shielded_only_the_judging_is_new(mode: str, tmp_path: Path) -> None:
     more = faults(download="5%", masked_input="10%", unmask="5%")
@@ -189,6 +191,7 @@ def test_where_everybody_is_shielded_there_is_no_sum(tmp_path: Path) -> None:
     assert distance(plain, now) < 1e-6
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["secagg", "secagg-plus", "active"])
 def test_modelled_cryptography_leaves_the_same_tables(mode: str, tmp_path: Path) -> None:
     more = faults(report="10%", advertise_keys="5%", masked_input="10%", unmask="5%")
@@ -345,6 +348,7 @@ def random_shielded_scenario(seed: int) -> str:
     return text.replace("at_stage: compute", "at_stage: report")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 3))])
 def test_bytes_are_conserved(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: Counter[str] = Counter()

@@ -106,6 +106,7 @@ def test_given_data_it_loads(name: str) -> None:
     assert loaded.resolve(("data", "path")).is_dir()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_ones_keep_their_promises(name: str, tmp_path: Path) -> None:
     outcome = run_shipped(name, tmp_path)
@@ -121,6 +122,7 @@ def test_the_others_keep_their_promises(name: str, tmp_path: Path) -> None:
     assert (outcome.status, outcome.exit_code) == ("finished", ExitCode.HELD)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "setting", "missed"),
     [

@@ -104,6 +104,7 @@ def run_watched(
     return run_assembled(loaded, assembly, target=target, observer=Silent(), conductor=conductor)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_connections_that_break_anywhere_change_nothing(tmp_path: Path, seed: int) -> None:
     loaded = loaded_text(tmp_path, SMALL + MASKED)

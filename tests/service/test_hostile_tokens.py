@@ -205,6 +205,7 @@ class TestStolenSessions:
 
         play(story())
 
+    @pytest.mark.slow
     def test_an_owner_who_is_busy_sending_is_there(self) -> None:
         """Its answer is stuck behind a long message, which takes longer than silence may last."""
 

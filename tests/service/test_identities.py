@@ -129,6 +129,7 @@ def test_a_coordinator_that_swaps_an_identity_is_noticed_before_anyone_joins(enr
     assert "goodbye" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_device_with_the_key_of_another_does_not_take_part(enrolled: Path) -> None:
     text = (enrolled / "fleet").read_text()
     third, fourth = re.findall(r"identity\.(\S+)", text)[3:5]
@@ -139,6 +140,7 @@ def test_a_device_with_the_key_of_another_does_not_take_part(enrolled: Path) -> 
     assert "device 3 has an identity that is not its own on the roster" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_service_without_identities_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(ACTIVE)
     done = recfleet(tmp_path, "serve", "scenario.yaml", "--port", "0")
@@ -165,6 +167,7 @@ def test_a_service_in_active_mode_and_another_does_not_start(enrolled: Path) -> 
     assert done.stderr.count("on the real clock") == 1
 
 
+@pytest.mark.slow
 def test_a_coordinator_cannot_do_without_the_identities_of_devices_that_have_them(enrolled: Path) -> None:
     (enrolled / "scenario.yaml").write_text(SMALL)
     with served(enrolled, "--enrolment", "dir") as (_, url):
@@ -173,6 +176,7 @@ def test_a_coordinator_cannot_do_without_the_identities_of_devices_that_have_the
     assert "enrolled with identities, for mode active, and the coordinator's scenario" in done.stderr
 
 
+@pytest.mark.slow
 def test_devices_without_identities_cannot_sign(enrolled: Path) -> None:
     bare = re.sub(r" identity\.\S+ roster\.\S+", "", (enrolled / "fleet").read_text())
     (enrolled / "bare").write_text(bare)
@@ -196,6 +200,7 @@ def test_a_roster_is_made_once_and_of_all(enrolled: Path) -> None:
 # -- in one process ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_that_brings_its_devices_along_makes_identities_that_no_seed_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

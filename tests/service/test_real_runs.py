@@ -25,6 +25,7 @@ def model_of(outcome: RunOutcome) -> dict[str, np.ndarray]:
         return dict(file)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_same_cohorts_payload_and_model_as_the_simulation(tmp_path: Path, way: str) -> None:
     text = SMALL + WAYS[way]

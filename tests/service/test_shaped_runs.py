@@ -95,6 +95,7 @@ class Resumes(NobodyWatches):
         self.resumes += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["came", pytest.param("sent", marks=pytest.mark.slow)])
 def test_a_connection_that_tcp_gives_up_breaks_and_the_session_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str

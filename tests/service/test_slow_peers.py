@@ -44,6 +44,7 @@ class TestSlowPeers:
             pass
         return loop.time() - start_s
 
+    @pytest.mark.slow
     def test_a_connection_that_says_nothing(self) -> None:
         async def story() -> None:
             async with serving() as service:
@@ -54,6 +55,7 @@ class TestSlowPeers:
 
         play(story())
 
+    @pytest.mark.slow
     def test_a_request_that_comes_byte_by_byte(self) -> None:
         async def story() -> None:
             async with serving() as service:
@@ -80,6 +82,7 @@ class TestSlowPeers:
 
         play(story())
 
+    @pytest.mark.slow
     def test_a_hello_that_comes_byte_by_byte_between_pings(self) -> None:
         async def story() -> None:
             async with serving() as service:
@@ -98,6 +101,7 @@ class TestSlowPeers:
 
         play(story())
 
+    @pytest.mark.slow
     def test_a_tls_handshake_that_does_not_begin(self, tmp_path: Path) -> None:
         async def story() -> None:
             async with serving(identity=identity_in(tmp_path)) as service:

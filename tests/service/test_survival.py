@@ -95,7 +95,6 @@ def check_same_rounds(run: Path, undisturbed: Path) -> None:
 @pytest.mark.parametrize(
     ("dies_at", "moment"),
     [
-        (3, "after"),
         (4, "within"),
         *(
             pytest.param(step, moment, marks=pytest.mark.slow)
@@ -158,6 +157,7 @@ def test_a_service_that_is_asked_to_stop_finishes_its_round_and_can_be_gone_on_w
     play.check()
 
 
+@pytest.mark.slow
 def test_the_second_signal_does_not_wait_for_the_round(tmp_path: Path) -> None:
     """Devices that stand still hold the round up for an hour; whoever asks twice is not held up."""
     play = Play(tmp_path, ("rounds.deadline=3600 s", "connection.sockets.join_timeout=1 s"))

@@ -146,6 +146,7 @@ def test_a_device_that_is_not_of_the_fleet(tmp_path: Path) -> None:
     assert "device 12 is not let in: there is no device 12; there are 0 to 11" in done.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("url", ["nowhere", "ftp://127.0.0.1", "http://", "127.0.0.1:8080"])
 def test_what_is_no_address_of_a_coordinator(tmp_path: Path, url: str) -> None:
     done = recfleet(tmp_path, "device", url)

@@ -138,6 +138,7 @@ def test_ids_are_those_of_the_data(
     assert "\x1b" not in shown
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -62,6 +62,7 @@ def run_model(file: Path, **inputs: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("method", list(LEARNING))
 def test_it_scores_as_the_device_would(tmp_path: Path, method: str) -> None:
     directory, loaded = made_run(tmp_path, LEARNING[method])
@@ -96,6 +97,7 @@ def test_a_mask_alone(tmp_path: Path, method: str) -> None:
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("method", list(LEARNING))
 @pytest.mark.parametrize("device", [True, False])
 def test_a_stateless_model_needs_the_ratings_alone(tmp_path: Path, method: str, device: bool) -> None:
@@ -121,6 +123,7 @@ def test_a_stateless_model_needs_the_ratings_alone(tmp_path: Path, method: str, 
     assert loaded_file.kind == f"stateless{inside}"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("learning", "arguments", "message"),
     [

@@ -37,6 +37,7 @@ def test_a_longer_swarm() -> None:
     assert found.repeated > 50
 
 
+@pytest.mark.slow
 def test_a_swarm_of_several_processes() -> None:
     lines = []
     plan = Plan(seed=1, indices=range(8), workers=1, thorough=True)

@@ -41,6 +41,7 @@ def index_with(kind: str) -> int:
     return next(i for i in range(500) if any(kind in fault for fault in document(9, i)["faults"]))
 
 
+@pytest.mark.slow
 def test_a_run_that_differs_between_processes_is_kept_and_made_small(tmp_path: Path) -> None:
     index = index_with("late")
     found = Violation("replays", "as it was found")

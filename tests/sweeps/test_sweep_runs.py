@@ -167,6 +167,7 @@ def test_a_bug_is_reported_with_its_traceback(tmp_path: Path, monkeypatch: pytes
     assert "in broken" in result.trace
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_its_run_alone(tmp_path: Path) -> None:
     """A process that dies, for want of memory say, is replaced."""
     long = SCENARIO.replace("count: 2", "count: 1000000").replace(
@@ -283,6 +284,7 @@ def test_a_sweep_says_where_it_cannot_write(tmp_path: Path) -> None:
             run_sweep(cells_of(tmp_path), target=target, jobs=1, on_result=lambda *_: None)
 
 
+@pytest.mark.slow
 def test_runs_on_other_data_are_done_again(tmp_path: Path) -> None:
     ratings = tmp_path / "ratings.csv"
     head = "userId,movieId,rating,timestamp\n"
