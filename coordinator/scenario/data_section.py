@@ -41,7 +41,7 @@ class RatioSplit(Section):
 
 
 class LeaveOneOutSplit(Section):
-    """Each user's last rating is kept back for testing."""
+    """Each user's last rating is kept back for testing; among equal times the seed decides."""
 
     kind: Literal["leave-one-out"]
     validation: StrictBool = Field(default=True, description="keep back the last but one for validation too")

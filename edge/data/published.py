@@ -71,7 +71,7 @@ def read_published_ml_1m(folder: str | Path, *, validation: bool = False) -> Pub
     negative_items = to_index[negatives]
     train, last = store.select(~in_test), None
     if validation:
-        # The order is that of time: no seed is looked at.
+        # The test part is published, so this one is the same for every seed, too.
         again = split_leave_one_out(train, seed=0, validation=False)
         train, last = again.train, again.test
     return PublishedRatings(

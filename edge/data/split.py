@@ -128,9 +128,10 @@ def split_ratio(store: RatingStore, *, test: float, validation: float = 0.0, see
 def split_leave_one_out(store: RatingStore, *, seed: int, validation: bool = True) -> Split:
     """Hold back every user's last rating for the test and the one before for validation.
 
-    Last by time; among equal times the higher item index is later, and a time of 0, the usual mark of an
-    unknown one, is the earliest. Without timestamps the order is random and seeded. One rating always stays
-    to train on: a user with two gives only a test rating, a user with one gives none.
+    Last by time; a time of 0, the usual mark of an unknown one, is the earliest. Equal times, and all where
+    there are none, are in a random and seeded order: users rate many items within a second, and any rule
+    would choose some items over others for the test. One rating always stays to train on: a user with two
+    gives only a test rating, a user with one gives none.
     """
     counts = store.counts
     in_test, in_validation = _empty_flags(store), _empty_flags(store)
@@ -138,7 +139,7 @@ def split_leave_one_out(store: RatingStore, *, seed: int, validation: bool = Tru
         if store.timestamps is None:
             rank = _random_ranks(store, first, last, seed, "leave-one-out")
         else:
-            rank = _time_ranks(store, first, last)
+            rank = _time_ranks(store, first, last, seed)
         own = np.repeat(counts[first:last], counts[first:last])
         in_test[part] = (rank == own - 1) & (own >= 2)
         in_validation[part] = (rank == own - 2) & (own >= 3) & validation
@@ -281,19 +282,21 @@ def _random_ranks(
     return _ranks(store, first, last, keys)
 
 
-def _time_ranks(store: RatingStore, first: int, last: int) -> npt.NDArray[np.int64]:
-    """Return every rating's place in its user's history; the stable sort keeps item order for equal times."""
+def _time_ranks(store: RatingStore, first: int, last: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return every rating's place in its user's history, equal times in a random order."""
     assert store.timestamps is not None
-    return _ranks(store, first, last, store.timestamps[store.indptr[first] : store.indptr[last]])
+    times = store.timestamps[store.indptr[first] : store.indptr[last]]
+    return _ranks(store, first, last, times, stream(seed, "split", "equal-times", first).random(times.size))
 
 
 def _ranks(
-    store: RatingStore, first: int, last: int, keys: npt.NDArray[np.float64] | npt.NDArray[np.int64]
+    store: RatingStore, first: int, last: int, *keys: npt.NDArray[np.float64] | npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
+    """Return every rating's place in its user's by the first key, and by each other where those are equal."""
     counts = store.counts[first:last]
     owners = np.repeat(np.arange(last - first), counts)
-    order = np.lexsort((keys, owners))
-    ranks = np.empty(keys.size, dtype=np.int64)
+    order = np.lexsort((*reversed(keys), owners))
+    ranks = np.empty(len(owners), dtype=np.int64)
     starts = store.indptr[first:last] - store.indptr[first]
-    ranks[order] = np.arange(keys.size) - np.repeat(starts, counts)
+    ranks[order] = np.arange(len(owners)) - np.repeat(starts, counts)
     return ranks

@@ -91,17 +91,27 @@ def test_impossible_fractions_are_refused(test: float, validation: float) -> Non
         split_users(_store(), unseen=test, validation=validation, seed=1)
 
 
-def test_leave_one_out_by_time_with_ties_by_item() -> None:
-    # User 0: items 1 and 3 share the latest time, so 3 is last and 1 the one before.
-    split = split_leave_one_out(_handmade([5, 9, 0, 9, 8, 7, 1]), seed=1)
+def test_leave_one_out_by_time() -> None:
+    split = split_leave_one_out(_handmade([5, 8, 0, 9, 8, 7, 1]), seed=1)
     assert split.test is not None
     assert split.validation is not None
     assert _keys(split.test).tolist() == [0 * 5 + 3, 1 * 5 + 1]
     assert _keys(split.validation).tolist() == [0 * 5 + 1]
     assert _keys(split.train).tolist() == [0, 2, 9, 12]
-    without = split_leave_one_out(_handmade([5, 9, 0, 9, 8, 7, 1]), seed=1, validation=False)
+    without = split_leave_one_out(_handmade([5, 8, 0, 9, 8, 7, 1]), seed=1, validation=False)
     assert without.validation is None
     assert _keys(without.train).tolist() == [0, 1, 2, 9, 12]
+
+
+def test_equal_times_are_in_no_order_of_the_items() -> None:
+    """User 0 rated items 1 and 3 last, at the same time: each is held out half of the time."""
+    held_out = [split_leave_one_out(_handmade([5, 9, 0, 9, 8, 7, 1]), seed=seed).test for seed in range(400)]
+    first = [int(part.items[0]) for part in held_out if part is not None]
+    assert set(first) == {1, 3}
+    assert abs(first.count(3) - 200) < 60  # six standard deviations
+    again = split_leave_one_out(_handmade([5, 9, 0, 9, 8, 7, 1]), seed=7).test
+    assert again is not None
+    assert int(again.items[0]) == first[7]
 
 
 def test_leave_one_out_without_times_is_random_but_seeded() -> None:
