@@ -150,6 +150,7 @@ def test_a_simulated_run_beside_which_the_page_stays(browser: Browser, tmp_path:
     assert verdicts == ["✓ held", "✗ missed", *["✓ held"] * 4]
 
 
+@pytest.mark.slow
 def test_a_run_over_real_sockets(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     arguments = ("run", "small.yaml", "--clock", "real", "--watch", "--quiet", "--out", "out")

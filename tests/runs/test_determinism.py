@@ -48,6 +48,7 @@ def test_batches_and_hash_seeds_change_nothing(tmp_path: Path) -> None:
     assert_identical(tmp_path / "a", tmp_path / "b", names)
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(tmp_path: Path) -> None:
     names = ["quickstart", "persistent_factors"]
     run_apart(

@@ -198,6 +198,7 @@ def test_nothing_else_in_the_run_changes(tmp_path: Path) -> None:
     assert (with_it.directory / MODEL).read_bytes() == (without.directory / MODEL).read_bytes()
 
 
+@pytest.mark.slow
 def test_what_is_not_measured_depends_on_the_seed_alone(tmp_path: Path) -> None:
     digests = {}
     for name, settings in {

@@ -139,6 +139,7 @@ def test_a_coordinator_that_is_killed_again_and_again(tmp_path: Path, mode: str)
     assert play.findings.kills == 5
 
 
+@pytest.mark.slow
 def test_a_service_that_is_asked_to_stop_finishes_its_round_and_can_be_gone_on_with(tmp_path: Path) -> None:
     play = Play(tmp_path, ())
     with play.devices() as devices:
