@@ -1,0 +1,98 @@
+"""What the coordinator has learnt and spent goes through the arrays that outlive its process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coordinator.assembly import Assembly, assemble
+from coordinator.invitations import Invitations
+from coordinator.keeping import CoordinatorMemory
+from coordinator.run_directory import npz_bytes
+from coordinator.scenario.load import load
+from coordinator.scenario.schema import Scenario
+from edge.messages import Report
+from edge.vocabulary import Reason
+
+TEXT = """
+format: 1
+title: memory
+seed: 5
+data: {source: synthetic-ratings, users: 40, items: 30, ratings_per_user: 8}
+fleet: {mix: global_android_2024, availability: always_on}
+learning: {algorithm: fedrecon, factors: 4, learning_rate: 0.05, weighting: uniform, upload: dense}
+rounds: {count: 9, cohort: 8, deadline: 60 s}
+"""
+LEARNING = (
+    "rounds.selection={policy: oort}",
+    "rounds.selection={policy: round-robin}",
+    "rounds.pacing={mode: tiers, tiers: 3, profiling: 2, every: 3, credits: 4}",
+)
+PRIVATE = (
+    "privacy={mechanism: central-gaussian, clip_norm: 1, noise_multiplier: 2}",
+    "privacy={mechanism: central-gaussian, clip_norm: 1, noise_multiplier: 2, amplification: sampling}",
+    "privacy={mechanism: local-gaussian, clip_norm: 1, noise_multiplier: 2}",
+    "privacy={mechanism: personal-gaussian, clip_norm: 1, tiers: [{name: all, noise_multiplier: 4}]}",
+)
+
+
+def parts(folder: Path, setting: str) -> tuple[Scenario, Assembly, Invitations, CoordinatorMemory]:
+    file = folder / "s.yaml"
+    file.write_text(TEXT)
+    loaded = load(file, [setting])
+    assembly = assemble(loaded)
+    invitations = Invitations(loaded.scenario, assembly.fleet, assembly.workload, 1000)
+    return (
+        loaded.scenario,
+        assembly,
+        invitations,
+        CoordinatorMemory(assembly.fleet, invitations, assembly.privacy),
+    )
+
+
+def kept(memory: CoordinatorMemory) -> dict[str, np.ndarray]:
+    """Return what is remembered, copied as a file would copy it."""
+    arrays = memory.arrays()
+    assert len(npz_bytes(arrays)) > 0
+    return {name: np.array(array) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("setting", LEARNING)
+def test_who_is_invited_does_not_depend_on_a_new_process(tmp_path: Path, setting: str) -> None:
+    _, assembly, invitations, memory = parts(tmp_path, setting)
+    assert invitations.experience is not None
+    for number in range(1, 7):
+        ids = invitations.of_round(number, 0, float(number))
+        assert ids is not None
+        for device in ids.tolist():
+            report = Report("run", number, device, 8, 1.0, 0.5 + device / 40, {})
+            invitations.experience.learn(device, report, Reason.NONE, 1.0 + device % 7)
+        assembly.fleet.spend(ids, np.full(len(ids), 3.0), float(number))
+    _, again, fresh, of_fresh = parts(tmp_path, setting)
+    of_fresh.recall(kept(memory))
+    for number in (7, 8, 9):
+        first, second = (one.of_round(number, 0, float(number)) for one in (invitations, fresh))
+        assert first is not None
+        assert second is not None
+        assert first.tolist() == second.tolist()
+    everybody = np.arange(assembly.fleet.n)
+    drained = [one.fleet.drain(everybody, 1.0, 9.0).tolist() for one in (assembly, again)]
+    assert drained[0] == drained[1]
+
+
+@pytest.mark.parametrize("setting", PRIVATE)
+def test_what_was_spent_stays_spent(tmp_path: Path, setting: str) -> None:
+    pytest.importorskip("dp_accounting")
+    _, assembly, _, memory = parts(tmp_path, setting)
+    assert assembly.privacy is not None
+    spent = [assembly.privacy.spend(None, completed=True) for _ in range(3)]
+    _, again, _, of_fresh = parts(tmp_path, setting)
+    of_fresh.recall(kept(memory))
+    assert again.privacy is not None
+    expected = assembly.privacy.spend(None, completed=True)
+    assert again.privacy.spend(None, completed=True) == expected
+    assert expected is not None
+    assert spent[-1] is not None
+    assert expected > spent[-1]
