@@ -28,6 +28,22 @@ from edge.learning.local_steps import Gradient
 from edge.learning.pfedme import PFedMe, PFedMeSettings
 
 
+def _always(settings: Any) -> bool:
+    return True
+
+
+def _never(settings: Any) -> bool:
+    return False
+
+
+def _weighs_alike(settings: Any) -> bool:
+    return bool(settings.weighting == "uniform")
+
+
+def _uploads_all(settings: Any) -> bool:
+    return bool(settings.upload == "dense")
+
+
 class Method(NamedTuple):
     """A method: its settings model, what makes it, called with settings and problem, and what it learns from.
 
@@ -45,7 +61,7 @@ class Method(NamedTuple):
     uniform: Callable[[Any], bool]
     dense: Callable[[Any], bool]
     stepwise: Callable[[Any], bool]
-    only_ranks: Callable[[Any], bool] = lambda _: False
+    only_ranks: Callable[[Any], bool] = _never
     features: bool = False
     timed: bool = False
 
@@ -55,45 +71,45 @@ METHODS: dict[str, Method] = {
         FedReconSettings,
         FedRecon,
         "ratings",
-        uniform=lambda settings: settings.weighting == "uniform",
-        dense=lambda settings: settings.upload == "dense",
-        stepwise=lambda _: True,
+        uniform=_weighs_alike,
+        dense=_uploads_all,
+        stepwise=_always,
     ),
     "fedmmf": Method(
         FedMMFSettings,
         FedMMF,
         "ratings",
-        uniform=lambda settings: settings.weighting == "uniform",
-        dense=lambda settings: settings.upload == "dense",
-        stepwise=lambda _: True,
+        uniform=_weighs_alike,
+        dense=_uploads_all,
+        stepwise=_always,
         features=True,
     ),
     "federated-context": Method(
         FederatedContextSettings,
         FederatedContext,
         "ratings",
-        uniform=lambda settings: settings.weighting == "uniform",
-        dense=lambda _: True,
-        stepwise=lambda _: True,
+        uniform=_weighs_alike,
+        dense=_always,
+        stepwise=_always,
         features=True,
     ),
     "local-context": Method(
         LocalContextSettings,
         LocalContext,
         "ratings",
-        uniform=lambda _: True,
-        dense=lambda _: True,
-        stepwise=lambda _: False,
+        uniform=_always,
+        dense=_always,
+        stepwise=_never,
         features=True,
     ),
     "fedncf": Method(
         FedNCFSettings,
         FedNCF,
         "ratings",
-        uniform=lambda settings: settings.weighting == "uniform",
-        dense=lambda settings: settings.upload == "dense",
-        stepwise=lambda _: True,
-        only_ranks=lambda _: True,
+        uniform=_weighs_alike,
+        dense=_uploads_all,
+        stepwise=_always,
+        only_ranks=_always,
     ),
     "fedrecgel": Method(
         FedRecGELSettings,
@@ -101,64 +117,64 @@ METHODS: dict[str, Method] = {
         "ratings",
         uniform=lambda settings: settings.base.weighting == "uniform",
         dense=lambda settings: settings.base.upload == "dense",
-        stepwise=lambda _: True,
+        stepwise=_always,
         only_ranks=lambda settings: isinstance(settings.base, FedNCFSettings),
     ),
     "fedmf": Method(
         FedMFSettings,
         FedMF,
         "ratings",
-        uniform=lambda settings: settings.weighting == "uniform",
-        dense=lambda settings: settings.upload == "dense",
-        stepwise=lambda _: True,
+        uniform=_weighs_alike,
+        dense=_uploads_all,
+        stepwise=_always,
     ),
     "fedavg-mf": Method(
         FedAvgMFSettings,
         FedAvgMF,
         "ratings",
-        uniform=lambda _: False,
-        dense=lambda _: False,
-        stepwise=lambda _: True,
+        uniform=_never,
+        dense=_never,
+        stepwise=_always,
     ),
     "fedrec": Method(
         FedRecSettings,
         FedRec,
         "ratings",
-        uniform=lambda settings: settings.weighting == "uniform",
-        dense=lambda settings: settings.upload == "dense",
-        stepwise=lambda _: True,
+        uniform=_weighs_alike,
+        dense=_uploads_all,
+        stepwise=_always,
     ),
     "pfedme": Method(
         PFedMeSettings,
         PFedMe,
         "ratings",
-        uniform=lambda _: False,
-        dense=lambda _: False,
-        stepwise=lambda _: True,
+        uniform=_never,
+        dense=_never,
+        stepwise=_always,
     ),
     "blur": Method(
         BLURSettings,
         BLUR,
         "ratings",
-        uniform=lambda settings: settings.weighting == "uniform",
-        dense=lambda settings: settings.upload == "dense",
-        stepwise=lambda _: True,
+        uniform=_weighs_alike,
+        dense=_uploads_all,
+        stepwise=_always,
     ),
     "lipm": Method(
         LIPMSettings,
         LIPM,
         "ratings",
-        uniform=lambda settings: settings.weighting == "uniform",
-        dense=lambda _: True,
-        stepwise=lambda _: True,
+        uniform=_weighs_alike,
+        dense=_always,
+        stepwise=_always,
         timed=True,
     ),
     "linear-regression": Method(
         LinearRegressionSettings,
         LinearRegression,
         "regression",
-        uniform=lambda _: False,
-        dense=lambda _: True,
+        uniform=_never,
+        dense=_always,
         stepwise=lambda settings: not isinstance(settings.local, Gradient),
     ),
 }

@@ -185,7 +185,7 @@ class JournalKeeper:
     def began(self, cohort: RunningCohort, phase: str, start_s: float, memory: Memory) -> None:
         """Keep that a round begins: its number is not used again, whatever happens."""
         number = cohort.round_number
-        draft = self._draft(lost_round(number, phase, start_s), cohort)
+        draft = self._rows(lost_round(number, phase, start_s), _interrupted(cohort))
         with self._step():
             self._journal.begin(number, phase, draft)
             self._journal.keep_arrays(_COORDINATOR, memory)
@@ -225,9 +225,6 @@ class JournalKeeper:
     def _keep_model(self, state: State, optimizer_state: OptimizerState) -> None:
         model = as_part("state", state) | as_part("optimizer", optimizer_state)
         self._journal.keep_arrays(_MODEL, model)
-
-    def _draft(self, facts: RoundFacts, cohort: RunningCohort) -> list[Named]:
-        return self._rows(facts, _interrupted(cohort))
 
     def _rows(self, facts: RoundFacts, ended: Ended) -> list[Named]:
         batches, _ = rows_of(self._fleet, facts, ended)
