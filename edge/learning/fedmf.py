@@ -90,4 +90,4 @@ class FedMF(FedRecon):
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
     ) -> tuple[State, OptimizerState]:
         """Let the server optimiser apply the sum of the devices' gradients, their sign changed."""
-        return self._apply(state, optimizer_state, aggregate.sums[ROWS], round_number)
+        return self.apply(state, optimizer_state, aggregate.sums[ROWS], round_number)
