@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ from coordinator.figures import WORDS
 from coordinator.intervals import Estimate
 from coordinator.metrics.reader import RunFormatError
 from coordinator.run_directory import SWEEP_TABLE
+from coordinator.sweeps.telling import leaves, telling
 
 AS_WRITTEN: Final = "as written"
 
@@ -88,13 +89,11 @@ def read_sweep_table(directory: Path) -> SweepTable | None:
         raise RunFormatError(
             f"{table}: not the table of a sweep: {error!r}; run the sweep again, or name its runs one by one"
         ) from error
-    return SweepTable(directory.resolve().name, cells, _telling([cell.settings for cell in cells]))
+    return SweepTable(directory.resolve().name, cells, telling([cell.settings for cell in cells]))
 
 
 def _cell(written: Mapping[str, Any]) -> SweptCell:
-    settings = {
-        inner: text for path, value in written["settings"].items() for inner, text in _leaves(path, value)
-    }
+    settings = leaves(written["settings"].items())
     runs = tuple((run["directory"], run["seed"]) for run in written["runs"] if run["directory"] is not None)
     return SweptCell(settings, runs, {name: _figure(each) for name, each in written["figures"].items()})
 
@@ -112,36 +111,3 @@ def _number(written: float | str | None) -> float:
     if written is None:
         return math.nan
     return WORDS[written] if isinstance(written, str) else float(written)
-
-
-def _leaves(path: str, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the values in a setting, which is a mapping if its text is that of one in JSON."""
-    try:
-        value = json.loads(text) if text.startswith("{") else text
-    except ValueError:
-        value = text
-    if not isinstance(value, dict) or not value:
-        yield path, text
-        return
-    for key, inner in value.items():
-        yield from _leaves(
-            f"{path}.{key}", inner if isinstance(inner, str) else json.dumps(inner, ensure_ascii=False)
-        )
-
-
-def _telling(cells: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return the settings that tell cells apart: each splits a group that those before it have left whole.
-
-    All settings where there is but one cell.
-    """
-    names = dict.fromkeys(name for cell in cells for name in cell)
-    if len(cells) < 2:
-        return tuple(names)
-    telling: list[str] = []
-    groups: list[tuple[str | None, ...]] = [() for _ in cells]
-    for name in names:
-        split = [(*group, cell.get(name)) for group, cell in zip(groups, cells, strict=True)]
-        if len(set(split)) > len(set(groups)):
-            telling.append(name)
-            groups = split
-    return tuple(telling)
