@@ -15,7 +15,10 @@ from edge.serving.top_items import NOTHING_LEFT
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """Largest differences over all elements; relative to the larger of the two magnitudes."""
+    """Largest differences over all elements; relative to the larger of the two magnitudes, or to 1.
+
+    Scores may be anywhere, near zero too, where a share of them says nothing: below 1 it is one of 1.
+    """
 
     max_absolute: float
     max_relative: float
@@ -83,8 +86,8 @@ def check_rows(
             f"{named(worst)} is {b[worst]:.9g}, the formula gives {a[worst]:.9g}: {apart[worst]:.3g} apart, "
             f"beyond the tolerance of {tolerance.absolute:g} + {tolerance.relative:g} of the score"
         )
-    larger = np.maximum(np.abs(a), np.abs(b))
-    share = np.divide(apart, larger, out=np.zeros_like(apart), where=larger > 0)
+    larger = np.maximum(np.maximum(np.abs(a), np.abs(b)), 1.0)
+    share = apart / larger
     return RowParity(apart.reshape(rows, -1).max(axis=1), share.reshape(rows, -1).max(axis=1))
 
 
