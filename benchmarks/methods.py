@@ -160,9 +160,9 @@ LINES = {
         {
             "epsilon": (1e-6,),
             "rate": (0.02, 0.006),
-            "client": (5, 10),
-            "scale": (0.1, 0.02),
-            "steps": (1, 3),
+            "client": (5,),
+            "scale": (0.1,),
+            "steps": (1,),
         },
         draws_zeros=False,
     ),
@@ -178,6 +178,10 @@ CHOSEN: dict[str, dict[str, float]] = {
     "FedRecon": {"scale": 0.005, "rate": 0.1, "user": 1, "decay": 0.02, "factors": 32, "rounds": 30},
     "FedMF": {
         "scale": 0.1, "rate": 0.03, "user": 0.3, "decay": 0.02, "factors": 32, "epsilon": 0.1, "rounds": 60,
+    },
+    "FedRec": {
+        "epsilon": 1e-6, "after": 60, "share": 0.5, "scale": 0.1, "rate": 0.03, "user": 0.3, "decay": 0.002,
+        "factors": 32, "rounds": 50,
     },
 }  # fmt: skip
 """What ``--search`` chose in the place of the first values, by line."""

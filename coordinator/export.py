@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from coordinator.catalogue import model_info
 from coordinator.metrics.schemas import SCHEMA_VERSION
 from coordinator.run_directory import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
+from coordinator.scenario.data_section import SyntheticRegression
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import load
 from edge.learning import fedrecon_kernels as kernels
@@ -49,6 +50,7 @@ class FinishedRun:
     state : the global parameters.
     info : for the metadata of an export.
     devices : how many the run had.
+    draws_zeros : whether its devices learnt ones and zeros that they drew.
     """
 
     directory: Path
@@ -56,6 +58,7 @@ class FinishedRun:
     state: State
     info: ModelInfo
     devices: int
+    draws_zeros: bool
 
     @property
     def masked(self) -> bool:
@@ -154,6 +157,8 @@ def read_finished(directory: Path) -> FinishedRun:
         state=_arrays(directory / MODEL),
         info=model_info(str(manifest["scenario"]), scenario, catalogue, int(data["items"])),
         devices=int(data["clients"]),
+        draws_zeros=not isinstance(scenario.data, SyntheticRegression)
+        and scenario.data.negatives is not None,
     )
 
 
@@ -163,8 +168,8 @@ def trained_model(run: FinishedRun) -> TrainedModel:
     Raises
     ------
     ExportError
-        For a model that is no factorisation, user factors that are kept or shared, or fitted by other means
-        than ridge regression, which has no closed form to put into a graph.
+        For a model that is no factorisation, user factors that are kept or shared, fitted by other means than
+        ridge regression, which has no closed form to put into a graph, or fitted to zeros beside a history.
     """
     run.check_rows()
     settings, where, within = run.learning, run.directory, "learning"
@@ -172,6 +177,11 @@ def trained_model(run: FinishedRun) -> TrainedModel:
         settings, within = settings.base, "learning.base"
     method = method_name(run.learning)
     device = "; name a device: --kind recommender --device"
+    if run.draws_zeros:
+        raise ExportError(
+            f"{where}: with data.negatives a device draws zeros beside its history, and a graph draws nothing"
+            f"{device}"
+        )
     if FACTORS not in run.state:
         raise ExportError(f"{where}: {method} has no factors that a history could be fitted to{device}")
     if isinstance(settings, SharedFactorizationSettings):

@@ -119,7 +119,7 @@ def personal_model(run: FinishedRun, device: int, overrides: Sequence[str]) -> P
     if workload.grouped:
         raise ExportError(f"device {device} holds several users; a personal model is for one")
     users = workload.clients.users[[device]]
-    batch = workload.gather(workload.split.train, users)
+    batch = workload.training_batch(users, 0)
     rows = workload.rows_of(users, run.state)
     models = personal_models(workload.algorithm, run.state, batch, np.zeros(1, np.uint64), rows)
     return PersonalModel(_featured(run, features), models)

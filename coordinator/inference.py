@@ -82,10 +82,11 @@ class DeviceInference:
         ids = self._sample(round_number)
         workload = self._workload
         users = workload.clients.users[ids]
-        batch = workload.gather(workload.split.train, users)
+        batch = workload.training_batch(users, round_number)
         keys = hashed_bits(self._client_key, ids, round_number)
         models = personal_models(workload.algorithm, state, batch, keys, workload.rows_of(users, state))
-        rated = (batch.indptr, batch.items.astype(np.int64))
+        known = workload.split.train.gather(users)
+        rated = (known.indptr, known.items.astype(np.int64))
         parts = []
         absolute, relative = np.empty(len(ids)), np.empty(len(ids))
         for rows, part in blocks(models, max(1, _SCORES_AT_ONCE // models.n_items)):
@@ -94,7 +95,7 @@ class DeviceInference:
             parts.append(found)
             where = f"after round {round_number}, device "
             absolute[rows], relative[rows] = self._compare(part, theirs, found, ids[rows], where)
-        counts = np.diff(batch.indptr)
+        counts = known.counts
         top = self._section.top
         work = recommender_work(models.work(), models.n_items, top, counts, self._model_bytes)
         fleet, code = self._fleet, self._fleet.device_class[ids]

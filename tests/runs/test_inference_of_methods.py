@@ -92,7 +92,7 @@ def test_devices_rank_what_the_method_scores_for_them(
     with np.load(outcome.directory / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
     # The run is over: devices hold what they held at the last inference.
-    support, own = workload.gather(workload.split.train, users), workload.rows_of(users, state)
+    support, own = workload.training_batch(users, 0), workload.rows_of(users, state)
     keys = hashed_bits(stream_key(4, "inference", "client"), devices, 4)
     expected = workload.algorithm.scores(state, support, keys, own)
     np.testing.assert_allclose(outputs[-1]["scores"], expected, rtol=1e-5, atol=1e-5)

@@ -59,8 +59,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def made_run(learning: str) -> Any:
-    Path("s.yaml").write_text(SCENARIO.replace("LEARNING", learning).replace("HERE", str(Path.cwd())))
+def made_run(learning: str, data: str = "") -> Any:
+    text = SCENARIO.replace("LEARNING", learning).replace("HERE", str(Path.cwd()))
+    Path("s.yaml").write_text(text.replace("{source: movielens-100k", f"{{{data}source: movielens-100k"))
     assert execute(["run", "s.yaml", "--quiet", "--out", "run"]) == 0
     return load(Path("s.yaml"))
 
@@ -69,20 +70,26 @@ def exported(*arguments: str) -> int:
     return execute(["export", "run", *arguments, "-o", "m.onnx"])
 
 
+ZEROS = "negatives: 2, "
+
+
 @pytest.mark.few(2)
-@pytest.mark.parametrize("name", list(EXPORTED))
+@pytest.mark.parametrize("name", ["ones and zeros", *EXPORTED])
 def test_a_devices_file_scores_as_its_method_does(folder: Path, name: str) -> None:
-    loaded = made_run(EXPORTED[name])
+    zeros = name == "ones and zeros"
+    loaded = made_run(
+        "{algorithm: fedrecon, factors: 4}" if zeros else EXPORTED[name], ZEROS if zeros else ""
+    )
     assert exported("--kind", "recommender", "--device", "7", "--top", "5") == 0
     workload = assemble(loaded).workload
     assert isinstance(workload, RatingWorkload)
     with np.load(Path("run") / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
     users = workload.clients.users[[7]]
-    batch = workload.gather(workload.split.train, users)
+    batch = workload.training_batch(users, 0)
     rows = workload.rows_of(users, state)
     (expected,) = workload.algorithm.scores(state, batch, np.zeros(1, np.uint64), rows)
-    rated = batch.items.astype(np.int64)
+    rated = workload.split.train.gather(users).items.astype(np.int64)
     session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     scores, top_items, top_scores = session.run(None, {"rated": rated})
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
@@ -114,7 +121,7 @@ def test_whoever_is_fitted_by_ridge_needs_the_ratings_alone(folder: Path, learni
     assert isinstance(workload, RatingWorkload)
     with np.load(Path("run") / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
-    batch = workload.gather(workload.split.train, workload.clients.users[[7]])
+    batch = workload.training_batch(workload.clients.users[[7]], 0)
     (expected,) = workload.algorithm.scores(state, batch, np.zeros(1, np.uint64))
     session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     scores, *_ = session.run(None, {"items": batch.items.astype(np.int64), "ratings": batch.ratings})
@@ -167,6 +174,12 @@ def test_what_cannot_be_exported_is_refused_by_name(
     assert message in shown
     assert "Traceback" not in shown
     assert not Path("m.onnx").exists()
+
+
+def test_a_history_of_ones_alone_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made_run("{algorithm: fedrecon, factors: 4}", ZEROS)
+    assert exported(*HISTORY) == 2
+    assert "with data.negatives a device draws zeros beside its history" in capsys.readouterr().err
 
 
 def test_a_method_that_ranks_nothing_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
