@@ -85,7 +85,7 @@ def test_ranking_candidates_alone_is_ranking_their_scores(
     users, candidates = evaluator.candidates()
     np.testing.assert_array_equal(candidates, np.column_stack([positives, negatives]))
     keys = coordinator.evaluation.hashed_bits(evaluator._key, users)
-    support = workload.gather(workload.split.train, users)
+    support = workload.training_batch(users, 0)
     scores = workload.algorithm.scores(state, support, keys, workload.kept_of(users))
     rows = np.arange(len(users))
     expected = ranks_among(scores[rows, positives], scores[rows[:, None], negatives], positives, negatives)
