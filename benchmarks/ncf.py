@@ -2,7 +2,7 @@
 
     python benchmarks/ncf.py DATA                  every dataset: reference lines, then both methods with
                                                    seeds 1 to 3, scored on the test part
-    python benchmarks/ncf.py DATA ml-1m --seeds 1  one dataset, one seed
+    python benchmarks/ncf.py DATA ml-1m --seeds 2  one dataset, seed 2 alone
     python benchmarks/ncf.py DATA --validation     what rounds and settings were chosen by: seed 1, scored on
                                                    a validation part, which then does not train
     python benchmarks/ncf.py DATA ml-100k --validation --set learning_rate=0.01
@@ -238,7 +238,7 @@ def main() -> None:
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("datasets", nargs="*", default=list(DATASETS), metavar="DATASET")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", nargs="+", type=int, default=(1, 2, 3), metavar="SEED")
     parser.add_argument(
         "--methods", nargs="+", choices=("fedncf", "fedrecgel"), default=("fedncf", "fedrecgel")
     )
@@ -266,7 +266,7 @@ def main() -> None:
         if options.validation:
             print_validation(name, dataset, options.data, changes, options.methods, radii)
         else:
-            print_test(name, dataset, options.data, range(1, options.seeds + 1), options.methods, radii)
+            print_test(name, dataset, options.data, options.seeds, options.methods, radii)
 
 
 if __name__ == "__main__":
