@@ -45,10 +45,11 @@ class Dataset:
 RATES = {"user_learning_rate": 5, "learning_rate": 0.006}
 # Few ratings a user: items begin almost alike, so that what is learned first is how popular they are.
 SPARSE = {"user_learning_rate": 20, "user_steps": 1, "learning_rate": 0.003, "initial_scale": 0.01}
+WIDE = Radii(0.1, 0.1)
 EVERY_ITEM = 1 << 20
 DATASETS = {
     "ml-100k": Dataset(
-        "movielens-100k", "ml-100k", RATES, 160, ItemKnn(20), ImplicitLeastSquares(32, 10, 30)
+        "movielens-100k", "ml-100k", RATES, 160, ItemKnn(20), ImplicitLeastSquares(32, 10, 30), WIDE
     ),
     "ml-1m": Dataset(
         "movielens-1m",
@@ -57,6 +58,7 @@ DATASETS = {
         300,
         ItemKnn(100),
         ImplicitLeastSquares(32, 10, 30),
+        WIDE,
         every=50,
         published=True,
     ),
@@ -67,7 +69,7 @@ DATASETS = {
         80,
         ItemKnn(EVERY_ITEM),
         ImplicitLeastSquares(32, 10, 30),
-        radii=Radii(0.1, 0.1),
+        WIDE,
         cohort=400,
     ),
     "filmtrust": Dataset(
