@@ -87,7 +87,7 @@ NOISY: dict[str, tuple[float, ...]] = {
     "factors": (32, 4),
     "rate": (0.1, 0.03),
 }
-ONLY_CLIP = {"clip": NOISY["clip"]}
+ONLY_CLIP: dict[str, tuple[float, ...]] = {"clip": (0.003, 0.001, 0.01)}
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,9 @@ CHOSEN: dict[str, dict[str, float]] = {
     "FedMF": {
         "scale": 0.1, "rate": 0.03, "user": 0.3, "decay": 0.02, "factors": 32, "epsilon": 0.1, "rounds": 60,
     },
+    "FedNCF": {"epsilon": 1e-6, "rate": 0.02, "client": 5, "scale": 0.1, "steps": 1, "rounds": 40},
     "LIPM": {"rate": 0.03, "rounds": 60},
+    "DP-FedAvg, z = 1": {"clip": 0.003, "factors": 32, "rate": 0.1, "rounds": 60},
     "FedRec": {
         "epsilon": 1e-6, "after": 60, "share": 0.5, "scale": 0.1, "rate": 0.03, "user": 0.3, "decay": 0.002,
         "factors": 32, "rounds": 50,
