@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from coordinator.catalogue import model_info
 from coordinator.metrics.schemas import SCHEMA_VERSION
 from coordinator.run_directory import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
+from coordinator.scenario.data_section import SyntheticRegression
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import load
 from edge.learning import fedrecon_kernels as kernels
@@ -49,6 +50,7 @@ class FinishedRun:
     state : the global parameters.
     info : for the metadata of an export.
     devices : how many the run had.
+    zeros : whether ratings were ones, with zeros that devices drew among them.
     """
 
     directory: Path
@@ -56,6 +58,7 @@ class FinishedRun:
     state: State
     info: ModelInfo
     devices: int
+    zeros: bool
 
     @property
     def masked(self) -> bool:
@@ -146,6 +149,7 @@ def read_finished(directory: Path) -> FinishedRun:
         raise ExportError(
             f"{directory}: learning.algorithm is {method!r}, which ranks no items; exported are {known}"
         )
+    assert not isinstance(scenario.data, SyntheticRegression), "it has ratings, as its method needs them"
     _check_files(directory, MODEL, ITEMS)
     catalogue, data = _json(directory / ITEMS), manifest["data"]
     return FinishedRun(
@@ -154,6 +158,7 @@ def read_finished(directory: Path) -> FinishedRun:
         state=_arrays(directory / MODEL),
         info=model_info(str(manifest["scenario"]), scenario, catalogue, int(data["items"])),
         devices=int(data["clients"]),
+        zeros=scenario.data.negatives is not None,
     )
 
 
@@ -172,6 +177,10 @@ def trained_model(run: FinishedRun) -> TrainedModel:
         settings, within = settings.base, "learning.base"
     method = method_name(run.learning)
     device = "; name a device: --kind recommender --device"
+    if run.zeros:
+        raise ExportError(
+            f"{where}: with data.negatives devices draw zeros, which no history of ratings holds{device}"
+        )
     if FACTORS not in run.state:
         raise ExportError(f"{where}: {method} has no factors that a history could be fitted to{device}")
     if isinstance(settings, SharedFactorizationSettings):

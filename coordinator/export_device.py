@@ -119,9 +119,9 @@ def personal_model(run: FinishedRun, device: int, overrides: Sequence[str]) -> P
     if workload.grouped:
         raise ExportError(f"device {device} holds several users; a personal model is for one")
     users = workload.clients.users[[device]]
-    batch = workload.gather(workload.split.train, users)
-    rows = workload.rows_of(users, run.state)
-    models = personal_models(workload.algorithm, run.state, batch, np.zeros(1, np.uint64), rows)
+    key = np.zeros(1, np.uint64)
+    batch = workload.gather(workload.split.train, users, key)
+    models = personal_models(workload.algorithm, run.state, batch, key, workload.rows_of(users, run.state))
     return PersonalModel(_featured(run, features), models)
 
 

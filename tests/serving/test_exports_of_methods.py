@@ -79,10 +79,10 @@ def test_a_devices_file_scores_as_its_method_does(folder: Path, name: str) -> No
     with np.load(Path("run") / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
     users = workload.clients.users[[7]]
-    batch = workload.gather(workload.split.train, users)
+    batch = workload.gather(workload.split.train, users, np.zeros(1, np.uint64))
     rows = workload.rows_of(users, state)
     (expected,) = workload.algorithm.scores(state, batch, np.zeros(1, np.uint64), rows)
-    rated = batch.items.astype(np.int64)
+    rated = workload.split.train.gather(users).items.astype(np.int64)
     session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     scores, top_items, top_scores = session.run(None, {"rated": rated})
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
@@ -114,7 +114,7 @@ def test_whoever_is_fitted_by_ridge_needs_the_ratings_alone(folder: Path, learni
     assert isinstance(workload, RatingWorkload)
     with np.load(Path("run") / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
-    batch = workload.gather(workload.split.train, workload.clients.users[[7]])
+    batch = workload.split.train.gather(workload.clients.users[[7]])
     (expected,) = workload.algorithm.scores(state, batch, np.zeros(1, np.uint64))
     session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     scores, *_ = session.run(None, {"items": batch.items.astype(np.int64), "ratings": batch.ratings})
@@ -167,6 +167,21 @@ def test_what_cannot_be_exported_is_refused_by_name(
     assert message in shown
     assert "Traceback" not in shown
     assert not Path("m.onnx").exists()
+
+
+def test_ones_and_zeros(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = SCENARIO.replace("HERE", str(folder)).replace("LEARNING", "{algorithm: fedrecon, factors: 4}")
+    Path("s.yaml").write_text(text.replace("source:", "negatives: 2, source:"))
+    assert execute(["run", "s.yaml", "--quiet", "--out", "run"]) == 0
+    assert exported(*HISTORY) == 2
+    assert "devices draw zeros, which no history of ratings holds; name a" in capsys.readouterr().err
+    assert exported(*DEVICE, "--top", "60") == 0
+    workload: Any = assemble(load(Path("s.yaml"))).workload
+    rated = workload.split.train.gather(workload.clients.users[[3]]).items.astype(np.int64)
+    session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
+    scores, top_items, _ = session.run(None, {"rated": rated})
+    assert scores.max() < 2
+    assert (top_items >= 0).sum() == scores.size - rated.size
 
 
 def test_a_method_that_ranks_nothing_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
