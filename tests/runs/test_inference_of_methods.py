@@ -60,7 +60,7 @@ def write_ratings(folder: Path) -> None:
     (folder / "u.item").write_text("".join(films))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", list(METHODS))
 @pytest.mark.parametrize("sessions", ["shared", "own"])
 def test_devices_rank_what_the_method_scores_for_them(

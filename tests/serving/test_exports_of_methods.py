@@ -69,7 +69,7 @@ def exported(*arguments: str) -> int:
     return execute(["export", "run", *arguments, "-o", "m.onnx"])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", list(EXPORTED))
 def test_a_devices_file_scores_as_its_method_does(folder: Path, name: str) -> None:
     loaded = made_run(EXPORTED[name])
@@ -98,7 +98,7 @@ def test_a_devices_file_scores_as_its_method_does(folder: Path, name: str) -> No
     assert (folder / "again.onnx").read_bytes() == (folder / "m.onnx").read_bytes()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learning",
     [
@@ -155,7 +155,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", list(REFUSED))
 def test_what_cannot_be_exported_is_refused_by_name(
     folder: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -169,6 +169,7 @@ def test_what_cannot_be_exported_is_refused_by_name(
     assert not Path("m.onnx").exists()
 
 
+@pytest.mark.slow
 def test_ones_and_zeros(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = SCENARIO.replace("HERE", str(folder)).replace("LEARNING", "{algorithm: fedrecon, factors: 4}")
     Path("s.yaml").write_text(text.replace("source:", "negatives: 2, source:"))
