@@ -170,6 +170,22 @@ def test_what_cannot_be_exported_is_refused_by_name(
 
 
 @pytest.mark.slow
+def test_a_model_of_other_ratings_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made_run(EXPORTED["pfedme"])
+    lines = (folder / "u.data").read_text().splitlines(keepends=True)
+    (folder / "u.data").write_text("".join(line for line in lines if line.split()[1] != "7"))
+    assert exported(*DEVICE) == 2
+    shown = capsys.readouterr().err
+    assert "model.npz: item_bias is float32 [60], for these ratings it would be float32 [59]" in shown
+    with np.load(Path("run") / MODEL) as saved:
+        arrays = {name: saved[name] for name in saved.files if name != "user_table"}
+    np.savez(Path("run") / MODEL, **arrays)
+    (folder / "u.data").write_text("".join(lines))
+    assert exported(*DEVICE) == 2
+    assert "user_table is missing, for these ratings it would be float32 [30, 5]" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_ones_and_zeros(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = SCENARIO.replace("HERE", str(folder)).replace("LEARNING", "{algorithm: fedrecon, factors: 4}")
     Path("s.yaml").write_text(text.replace("source:", "negatives: 2, source:"))
