@@ -50,7 +50,7 @@ class FinishedRun:
     state : the global parameters.
     info : for the metadata of an export.
     devices : how many the run had.
-    zeros : whether ratings were ones, with zeros that devices drew among them.
+    draws_zeros : whether its devices learnt ones and zeros that they drew.
     """
 
     directory: Path
@@ -58,7 +58,7 @@ class FinishedRun:
     state: State
     info: ModelInfo
     devices: int
-    zeros: bool
+    draws_zeros: bool
 
     @property
     def masked(self) -> bool:
@@ -149,7 +149,6 @@ def read_finished(directory: Path) -> FinishedRun:
         raise ExportError(
             f"{directory}: learning.algorithm is {method!r}, which ranks no items; exported are {known}"
         )
-    assert not isinstance(scenario.data, SyntheticRegression), "it has ratings, as its method needs them"
     _check_files(directory, MODEL, ITEMS)
     catalogue, data = _json(directory / ITEMS), manifest["data"]
     return FinishedRun(
@@ -158,7 +157,8 @@ def read_finished(directory: Path) -> FinishedRun:
         state=_arrays(directory / MODEL),
         info=model_info(str(manifest["scenario"]), scenario, catalogue, int(data["items"])),
         devices=int(data["clients"]),
-        zeros=scenario.data.negatives is not None,
+        draws_zeros=not isinstance(scenario.data, SyntheticRegression)
+        and scenario.data.negatives is not None,
     )
 
 
@@ -168,8 +168,8 @@ def trained_model(run: FinishedRun) -> TrainedModel:
     Raises
     ------
     ExportError
-        For a model that is no factorisation, user factors that are kept or shared, or fitted by other means
-        than ridge regression, which has no closed form to put into a graph.
+        For a model that is no factorisation, user factors that are kept or shared, fitted by other means than
+        ridge regression, which has no closed form to put into a graph, or fitted to zeros beside a history.
     """
     run.check_rows()
     settings, where, within = run.learning, run.directory, "learning"
@@ -177,9 +177,10 @@ def trained_model(run: FinishedRun) -> TrainedModel:
         settings, within = settings.base, "learning.base"
     method = method_name(run.learning)
     device = "; name a device: --kind recommender --device"
-    if run.zeros:
+    if run.draws_zeros:
         raise ExportError(
-            f"{where}: with data.negatives devices draw zeros, which no history of ratings holds{device}"
+            f"{where}: with data.negatives a device draws zeros beside its history, and a graph draws nothing"
+            f"{device}"
         )
     if FACTORS not in run.state:
         raise ExportError(f"{where}: {method} has no factors that a history could be fitted to{device}")

@@ -65,7 +65,6 @@ class DeviceInference:
         self._seed = seed
         self._tolerance = Tolerance(section.tolerance, section.tolerance)
         self._client_key = stream_key(seed, "inference", "client")
-        self._zeros_key = stream_key(seed, "inference", "zeros")
         self._noise_key = stream_key(seed, "inference", "compute")
         self._session: Session | None = None
         self._model_bytes = 0
@@ -83,12 +82,10 @@ class DeviceInference:
         ids = self._sample(round_number)
         workload = self._workload
         users = workload.clients.users[ids]
-        known = workload.split.train.gather(users)
-        support = workload.gather(
-            workload.split.train, users, hashed_bits(self._zeros_key, users, round_number)
-        )
+        batch = workload.training_batch(users, round_number)
         keys = hashed_bits(self._client_key, ids, round_number)
-        models = personal_models(workload.algorithm, state, support, keys, workload.rows_of(users, state))
+        models = personal_models(workload.algorithm, state, batch, keys, workload.rows_of(users, state))
+        known = workload.split.train.gather(users)
         rated = (known.indptr, known.items.astype(np.int64))
         parts = []
         absolute, relative = np.empty(len(ids)), np.empty(len(ids))
@@ -98,7 +95,7 @@ class DeviceInference:
             parts.append(found)
             where = f"after round {round_number}, device "
             absolute[rows], relative[rows] = self._compare(part, theirs, found, ids[rows], where)
-        counts = np.diff(known.indptr)
+        counts = known.counts
         top = self._section.top
         work = recommender_work(models.work(), models.n_items, top, counts, self._model_bytes)
         fleet, code = self._fleet, self._fleet.device_class[ids]

@@ -94,16 +94,15 @@ def test_devices_rank_what_the_method_scores_for_them(
     with np.load(outcome.directory / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
     # The run is over: devices hold what they held at the last inference.
-    own, known = workload.rows_of(users, state), workload.split.train.gather(users)
-    drawn = hashed_bits(stream_key(4, "inference", "zeros"), users, 4)
-    support = workload.gather(workload.split.train, users, drawn)
+    support, own = workload.training_batch(users, 4), workload.rows_of(users, state)
+    known = workload.split.train.gather(users)
     keys = hashed_bits(stream_key(4, "inference", "client"), devices, 4)
     expected = workload.algorithm.scores(state, support, keys, own)
     np.testing.assert_allclose(outputs[-1]["scores"], expected, rtol=1e-5, atol=1e-5)
     if own is not None:
         assert np.any(own)
     # Zeros that a device draws are left to rank.
-    assert [row["rated"] for row in rows[9:]] == np.diff(known.indptr).tolist()
+    assert [row["rated"] for row in rows[9:]] == known.counts.tolist()
     for place, listed in enumerate(outputs[-1]["top_items"]):
         rated = known.items[known.indptr[place] : known.indptr[place + 1]]
         assert not np.isin(listed, rated).any()

@@ -155,3 +155,13 @@ def test_masks_are_not_judged_by_ones_and_zeros(tmp_path: Path) -> None:
     shielded = f"secure_aggregation={{mode: secagg-plus, clip: 9, examples_max: 200, {shield}}}"
     with pytest.raises(ScenarioError, match="masks are judged by ratings"):
         loaded(tmp_path, *masks, shielded)
+
+
+def test_devices_recommend_what_they_have_not_taken_to(tmp_path: Path) -> None:
+    outcome = run_text(tmp_path, SCENARIO, ["inference={every: 2, devices: 40}"])
+    assert outcome.status == "finished"
+    workload: Any = assemble(loaded(tmp_path)).workload
+    rows = rows_of(outcome, "inferences")
+    assert len(rows) == 40
+    devices = np.array([row["device"] for row in rows])
+    assert [row["rated"] for row in rows] == workload.held(devices).tolist()

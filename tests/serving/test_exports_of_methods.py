@@ -59,8 +59,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def made_run(learning: str) -> Any:
-    Path("s.yaml").write_text(SCENARIO.replace("LEARNING", learning).replace("HERE", str(Path.cwd())))
+def made_run(learning: str, data: str = "") -> Any:
+    text = SCENARIO.replace("LEARNING", learning).replace("HERE", str(Path.cwd()))
+    Path("s.yaml").write_text(text.replace("{source: movielens-100k", f"{{{data}source: movielens-100k"))
     assert execute(["run", "s.yaml", "--quiet", "--out", "run"]) == 0
     return load(Path("s.yaml"))
 
@@ -69,17 +70,23 @@ def exported(*arguments: str) -> int:
     return execute(["export", "run", *arguments, "-o", "m.onnx"])
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("name", list(EXPORTED))
+ZEROS = "negatives: 2, "
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", ["ones and zeros", *EXPORTED])
 def test_a_devices_file_scores_as_its_method_does(folder: Path, name: str) -> None:
-    loaded = made_run(EXPORTED[name])
+    zeros = name == "ones and zeros"
+    loaded = made_run(
+        "{algorithm: fedrecon, factors: 4}" if zeros else EXPORTED[name], ZEROS if zeros else ""
+    )
     assert exported("--kind", "recommender", "--device", "7", "--top", "5") == 0
     workload = assemble(loaded).workload
     assert isinstance(workload, RatingWorkload)
     with np.load(Path("run") / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
     users = workload.clients.users[[7]]
-    batch = workload.gather(workload.split.train, users, np.zeros(1, np.uint64))
+    batch = workload.training_batch(users, 0)
     rows = workload.rows_of(users, state)
     (expected,) = workload.algorithm.scores(state, batch, np.zeros(1, np.uint64), rows)
     rated = workload.split.train.gather(users).items.astype(np.int64)
@@ -114,7 +121,7 @@ def test_whoever_is_fitted_by_ridge_needs_the_ratings_alone(folder: Path, learni
     assert isinstance(workload, RatingWorkload)
     with np.load(Path("run") / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
-    batch = workload.split.train.gather(workload.clients.users[[7]])
+    batch = workload.training_batch(workload.clients.users[[7]], 0)
     (expected,) = workload.algorithm.scores(state, batch, np.zeros(1, np.uint64))
     session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     scores, *_ = session.run(None, {"items": batch.items.astype(np.int64), "ratings": batch.ratings})
@@ -169,6 +176,12 @@ def test_what_cannot_be_exported_is_refused_by_name(
     assert not Path("m.onnx").exists()
 
 
+def test_a_history_of_ones_alone_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made_run("{algorithm: fedrecon, factors: 4}", ZEROS)
+    assert exported(*HISTORY) == 2
+    assert "with data.negatives a device draws zeros beside its history" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_model_of_other_ratings_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made_run(EXPORTED["pfedme"])
@@ -183,22 +196,6 @@ def test_a_model_of_other_ratings_is_refused(folder: Path, capsys: pytest.Captur
     (folder / "u.data").write_text("".join(lines))
     assert exported(*DEVICE) == 2
     assert "user_table is missing, for these ratings it would be float32 [30, 5]" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_ones_and_zeros(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = SCENARIO.replace("HERE", str(folder)).replace("LEARNING", "{algorithm: fedrecon, factors: 4}")
-    Path("s.yaml").write_text(text.replace("source:", "negatives: 2, source:"))
-    assert execute(["run", "s.yaml", "--quiet", "--out", "run"]) == 0
-    assert exported(*HISTORY) == 2
-    assert "devices draw zeros, which no history of ratings holds; name a" in capsys.readouterr().err
-    assert exported(*DEVICE, "--top", "60") == 0
-    workload: Any = assemble(load(Path("s.yaml"))).workload
-    rated = workload.split.train.gather(workload.clients.users[[3]]).items.astype(np.int64)
-    session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
-    scores, top_items, _ = session.run(None, {"rated": rated})
-    assert scores.max() < 2
-    assert (top_items >= 0).sum() == scores.size - rated.size
 
 
 def test_a_method_that_ranks_nothing_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
