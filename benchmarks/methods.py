@@ -179,6 +179,7 @@ CHOSEN: dict[str, dict[str, float]] = {
     "FedMF": {
         "scale": 0.1, "rate": 0.03, "user": 0.3, "decay": 0.02, "factors": 32, "epsilon": 0.1, "rounds": 60,
     },
+    "LIPM": {"rate": 0.03, "rounds": 60},
     "FedRec": {
         "epsilon": 1e-6, "after": 60, "share": 0.5, "scale": 0.1, "rate": 0.03, "user": 0.3, "decay": 0.002,
         "factors": 32, "rounds": 50,
@@ -238,7 +239,8 @@ def search(line: str, data: Path) -> None:
 
     def best_of(settings: dict[str, float]) -> tuple[float, int]:
         at = run(line, completed(settings), data, 1, validation=True).at
-        return max((metrics["ndcg@10"], -number) for number, metrics in at.items())
+        # A model that diverged has no ranking.
+        return max((float(np.nan_to_num(metrics["ndcg@10"])), -number) for number, metrics in at.items())
 
     best = settings_of(line)
     found = best_of(best)
