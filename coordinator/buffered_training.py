@@ -220,7 +220,7 @@ class BufferedTraining(Training):
         number = self._rounds_run + 1
         self._asked[:] = False
         accumulator = self._workload.algorithm.accumulator(self.state)
-        self._buffer = Buffer(number, aggregating(accumulator, self._scenario.aggregation))
+        self._buffer = Buffer(number, aggregating(accumulator, self._scenario))
         phase = self._scenario.phase_at(number - 1, now_s)
         self._steps.append(_Step(number, phase, now_s, time.perf_counter()))
 
