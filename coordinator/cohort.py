@@ -23,6 +23,7 @@ from edge.ckks_messages import EncryptedInput
 from edge.device.compute import Kernel
 from edge.device.endings import RECEIPT_PATIENCE
 from edge.device.simulated import SimulatedDevice
+from edge.device.working_device import WorkingDevice
 from edge.learning.base import ClientUpdate, together
 from edge.log import EventLog
 from edge.message_kinds import KINDS
@@ -138,7 +139,7 @@ class SimulatedCohort:
         """Whom the invitation reaches."""
         self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
-        self.protect: Callable[[SimulatedDevice, ClientUpdate], ClientUpdate | Reason] | None = None
+        self.protect: Callable[[WorkingDevice, ClientUpdate], ClientUpdate | Reason] | None = None
         if simulation.privacy is not None:
             self.protect = self._protect
         elif simulation.norm_bound is not None:
@@ -308,7 +309,7 @@ class SimulatedCohort:
                 self.secure_sum.arrived(device.device)
         self._closed_one()
 
-    def _protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+    def _protect(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate | Reason:
         """Return what may be seen of a device's update, and note whether it was clipped; or what is wrong."""
         privacy = self._simulation.privacy
         assert privacy is not None
@@ -319,7 +320,7 @@ class SimulatedCohort:
             return Reason.NOT_FINITE
         return protected
 
-    def _bound(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+    def _bound(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate | Reason:
         """Return a device's update within the norm bound, as the device sends it; or what is wrong."""
         norm_bound = self._simulation.norm_bound
         assert norm_bound is not None
@@ -329,7 +330,7 @@ class SimulatedCohort:
             return Reason.NOT_FINITE
         return clipped if self.shield is None else self._lay_out(device, clipped)
 
-    def _lay_out(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
+    def _lay_out(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate:
         """Return the update as it is reported in the clear, or as the sum takes it."""
         assert self.shield is not None
         return update if self.plan.shielded[device.slot] else self.shield.summed(update)
