@@ -115,7 +115,8 @@ class RankingSums:
 
     With R relevant items, h hits among the first K and gains 0 or 1: HR = [h > 0], Precision = h/K,
     Recall = h/R, NDCG = DCG/IDCG with DCG = Σ over hits at rank r (from 0) of 1/log2(r + 2) and IDCG the same
-    sum over the first min(R, K) ranks (Järvelin & Kekäläinen 2002). All are means over users with R > 0.
+    sum over the first min(R, K) ranks (Järvelin & Kekäläinen 2002). All are means over users with R > 0, and
+    nan for a group with a user whose scores are not finite: the model, or what a device keeps, has diverged.
 
     Parameters
     ----------
