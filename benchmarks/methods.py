@@ -87,7 +87,7 @@ NOISY: dict[str, tuple[float, ...]] = {
     "factors": (32, 4),
     "rate": (0.1, 0.03),
 }
-ONLY_CLIP = {"clip": NOISY["clip"]}
+ONLY_CLIP: dict[str, tuple[float, ...]] = {"clip": (0.003, 0.001, 0.01)}
 
 
 @dataclass(frozen=True)
@@ -179,6 +179,9 @@ CHOSEN: dict[str, dict[str, float]] = {
     "FedMF": {
         "scale": 0.1, "rate": 0.03, "user": 0.3, "decay": 0.02, "factors": 32, "epsilon": 0.1, "rounds": 60,
     },
+    "FedNCF": {"epsilon": 1e-6, "rate": 0.02, "client": 5, "scale": 0.1, "steps": 1, "rounds": 40},
+    "LIPM": {"rate": 0.03, "rounds": 60},
+    "DP-FedAvg, z = 1": {"clip": 0.003, "factors": 32, "rate": 0.1, "rounds": 60},
     "FedRec": {
         "epsilon": 1e-6, "after": 60, "share": 0.5, "scale": 0.1, "rate": 0.03, "user": 0.3, "decay": 0.002,
         "factors": 32, "rounds": 50,
@@ -238,7 +241,8 @@ def search(line: str, data: Path) -> None:
 
     def best_of(settings: dict[str, float]) -> tuple[float, int]:
         at = run(line, completed(settings), data, 1, validation=True).at
-        return max((metrics["ndcg@10"], -number) for number, metrics in at.items())
+        # A model that diverged has no ranking.
+        return max((float(np.nan_to_num(metrics["ndcg@10"])), -number) for number, metrics in at.items())
 
     best = settings_of(line)
     found = best_of(best)

@@ -336,7 +336,8 @@ def _refuse_timeless(loaded: LoadedScenario) -> NoReturn:
     message = (
         f"{method_name(loaded.scenario.learning)!r} reads ratings by time, and this data has no timestamps"
     )
-    hint = "use data that has them, such as MovieLens, or 'fedrecon'"
+    made_up = isinstance(loaded.scenario.data, SyntheticRatings)
+    hint = "write 'timestamps: true' in data" if made_up else "use data that has them, such as MovieLens"
     raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
 
 

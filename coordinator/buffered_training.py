@@ -22,7 +22,7 @@ from coordinator.actor import ActiveRound
 from coordinator.aggregation.plan import aggregating
 from coordinator.assembly import Assembly
 from coordinator.buffered_cohort import BufferedCohort
-from coordinator.cohort import SimulatedCohort, Simulation
+from coordinator.cohort import SimulatedCohort
 from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
 from coordinator.metrics.facts import FaultStrike, RoundFacts
@@ -33,6 +33,7 @@ from coordinator.round_records import Ended, ended_of
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
+from coordinator.simulation import Simulation
 from coordinator.stop_reason import StopReason
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import Training
@@ -220,7 +221,7 @@ class BufferedTraining(Training):
         number = self._rounds_run + 1
         self._asked[:] = False
         accumulator = self._workload.algorithm.accumulator(self.state)
-        self._buffer = Buffer(number, aggregating(accumulator, self._scenario.aggregation))
+        self._buffer = Buffer(number, aggregating(accumulator, self._scenario))
         phase = self._scenario.phase_at(number - 1, now_s)
         self._steps.append(_Step(number, phase, now_s, time.perf_counter()))
 

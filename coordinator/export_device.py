@@ -11,10 +11,11 @@ import numpy as np
 from coordinator.assembly import assemble
 from coordinator.export import FinishedRun, trained_model
 from coordinator.features import item_features
-from coordinator.run_directory import RESOLVED_SCENARIO
+from coordinator.run_directory import MODEL, RESOLVED_SCENARIO
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.data.features import ItemFeatures
+from edge.learning.base import State
 from edge.learning.fedmmf import FedMMF
 from edge.masks.base import limited
 from edge.masks.one_order import OneOrderSettings
@@ -110,7 +111,8 @@ def personal_model(run: FinishedRun, device: int, overrides: Sequence[str]) -> P
 
     Raises
     ------
-    ExportError : for no device, one of several users, or one that keeps a row of its own.
+    ExportError : for no device, one of several users, or one that keeps a row of its own; a model that is not
+        of these ratings.
     ScenarioError, DataError : the ratings are not where the scenario says.
     """
     run.check_device(device)
@@ -118,6 +120,7 @@ def personal_model(run: FinishedRun, device: int, overrides: Sequence[str]) -> P
     workload, features = _assembled(run, overrides)
     if workload.grouped:
         raise ExportError(f"device {device} holds several users; a personal model is for one")
+    _check_state(run, workload.algorithm.initial_state(0))
     users = workload.clients.users[[device]]
     batch = workload.training_batch(users, 0)
     rows = workload.rows_of(users, run.state)
@@ -130,6 +133,20 @@ def _assembled(run: FinishedRun, overrides: Sequence[str]) -> tuple[RatingWorklo
     workload = assemble(loaded).workload
     assert isinstance(workload, RatingWorkload), "recommenders learn from ratings"
     return workload, item_features(loaded, workload.split.train)
+
+
+def _check_state(run: FinishedRun, expected: State) -> None:
+    """Raise ``ExportError`` unless the run's parameters are such as its method has on these ratings."""
+    for name in sorted({*expected, *run.state}):
+        there, wanted = (
+            f"{state[name].dtype} {list(state[name].shape)}" if name in state else "missing"
+            for state in (run.state, expected)
+        )
+        if there != wanted:
+            raise ExportError(
+                f"{run.directory / MODEL}: {name} is {there}, for these ratings it would be {wanted};"
+                " say where those of the run are with --set data.path=…, or run the scenario again"
+            )
 
 
 def _featured(run: FinishedRun, features: ItemFeatures | None) -> FinishedRun:

@@ -334,7 +334,7 @@ class Training:
             plan,
             cohort,
             algorithm.broadcast(self.state),
-            aggregating(algorithm.accumulator(self.state), self._scenario.aggregation),
+            aggregating(algorithm.accumulator(self.state), self._scenario),
             cohort.secure_sum,
             self._fixed,
             self._workload.own_parts(self.state),

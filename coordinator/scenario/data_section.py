@@ -214,6 +214,11 @@ class SyntheticRatings(_Ratings):
         default=0.35, description="standard deviation of items' means, stars"
     )
     noise_sd: NonNegativeFloat = Field(default=0.45, description="standard deviation of the noise, stars")
+    timestamps: StrictBool = Field(
+        default=False,
+        description="give ratings times, an hour apart in a random order of each user's, for methods and"
+        " splits that go by time",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> SyntheticRatings:

@@ -40,6 +40,7 @@ METHODS = {
     "blur": "{algorithm: blur, factors: 4, norm_bound: 1}",
     "fedprox": f"{{algorithm: fedrecon, factors: 4, proximal: 0.1, client: {STEPS}}}",
     "federated-context": "{algorithm: federated-context, model: {kind: network, width: 4}}",
+    "ones and zeros": "{algorithm: fedmf, factors: 4}",
     "local-context": "{algorithm: local-context, model: {kind: two-order, factors: 2}}",
 }
 FEATURED = ("federated-context", "local-context")
@@ -59,7 +60,7 @@ def write_ratings(folder: Path) -> None:
     (folder / "u.item").write_text("".join(films))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", list(METHODS))
 @pytest.mark.parametrize("sessions", ["shared", "own"])
 def test_devices_rank_what_the_method_scores_for_them(
@@ -77,8 +78,9 @@ def test_devices_rank_what_the_method_scores_for_them(
     monkeypatch.setattr(inference, "run_round", noted)
     file = tmp_path / "s.yaml"
     file.write_text(SCENARIO.replace("LEARNING", METHODS[name]))
-    features = ["data.features={kind: movielens}"] if name in FEATURED else []
-    loaded = load(file, [*features, f"inference.sessions={sessions}"])
+    changes = ["data.features={kind: movielens}"] if name in FEATURED else []
+    changes += ["data.negatives=2"] if name == "ones and zeros" else []
+    loaded = load(file, [*changes, f"inference.sessions={sessions}"])
     assembly = assemble(loaded)
     workload = assembly.workload
     assert isinstance(workload, RatingWorkload)
@@ -92,15 +94,17 @@ def test_devices_rank_what_the_method_scores_for_them(
     with np.load(outcome.directory / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
     # The run is over: devices hold what they held at the last inference.
-    support, own = workload.training_batch(users, 0), workload.rows_of(users, state)
+    support, own = workload.training_batch(users, 4), workload.rows_of(users, state)
+    known = workload.split.train.gather(users)
     keys = hashed_bits(stream_key(4, "inference", "client"), devices, 4)
     expected = workload.algorithm.scores(state, support, keys, own)
     np.testing.assert_allclose(outputs[-1]["scores"], expected, rtol=1e-5, atol=1e-5)
     if own is not None:
         assert np.any(own)
-    indptr = support.indptr
+    # Zeros that a device draws are left to rank.
+    assert [row["rated"] for row in rows[9:]] == known.counts.tolist()
     for place, listed in enumerate(outputs[-1]["top_items"]):
-        rated = support.items[indptr[place] : indptr[place + 1]]
+        rated = known.items[known.indptr[place] : known.indptr[place + 1]]
         assert not np.isin(listed, rated).any()
         assert np.all(np.diff(expected[place, listed]) <= 1e-5)
     for row in rows:

@@ -105,7 +105,7 @@ def test_a_devices_file_scores_as_its_method_does(folder: Path, name: str) -> No
     assert (folder / "again.onnx").read_bytes() == (folder / "m.onnx").read_bytes()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learning",
     [
@@ -162,7 +162,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", list(REFUSED))
 def test_what_cannot_be_exported_is_refused_by_name(
     folder: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -180,6 +180,22 @@ def test_a_history_of_ones_alone_is_refused(folder: Path, capsys: pytest.Capture
     made_run("{algorithm: fedrecon, factors: 4}", ZEROS)
     assert exported(*HISTORY) == 2
     assert "with data.negatives a device draws zeros beside its history" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_model_of_other_ratings_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made_run(EXPORTED["pfedme"])
+    lines = (folder / "u.data").read_text().splitlines(keepends=True)
+    (folder / "u.data").write_text("".join(line for line in lines if line.split()[1] != "7"))
+    assert exported(*DEVICE) == 2
+    shown = capsys.readouterr().err
+    assert "model.npz: item_bias is float32 [60], for these ratings it would be float32 [59]" in shown
+    with np.load(Path("run") / MODEL) as saved:
+        arrays = {name: saved[name] for name in saved.files if name != "user_table"}
+    np.savez(Path("run") / MODEL, **arrays)
+    (folder / "u.data").write_text("".join(lines))
+    assert exported(*DEVICE) == 2
+    assert "user_table is missing, for these ratings it would be float32 [30, 5]" in capsys.readouterr().err
 
 
 def test_a_method_that_ranks_nothing_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
