@@ -248,7 +248,7 @@ class BufferedTraining(Training):
     def _ended_step(self, number: int, now_s: float) -> StopReason | None:
         """End the step under way and look back at it; return why training ends, if it does."""
         stop = self._end_step(now_s)
-        return self._look_back(number, stop, now_s, self._measure(number, stop))
+        return self._look_back(number, stop, now_s, self._measured(number, stop))
 
     def _end_step(self, now_s: float) -> StopReason | None:
         """Apply what is in the buffer, if it is enough; return why training ends, if it does."""
