@@ -209,7 +209,7 @@ class Training:
         found = []
         for first in range(0, len(users), 512):
             part = users[first : first + 512]
-            batch = self.workload.gather(self.workload.split.train, part)
+            batch = self.workload.training_batch(part, 0)
             keys = hashed_bits(stream_key(self.seed, "benchmark", "sharpness"), part)
             kept = self.workload.kept_of(part)
             found.append(algorithm.sharpness(self.state, batch, keys, kept, Radii(RADIUS, RADIUS)))

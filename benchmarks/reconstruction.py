@@ -11,9 +11,9 @@ everybody comes. Bytes are those of the arrays that one device moves, without fr
 devices.
 
 Columns: RMSE and the share of predictions within half a star at the end, as mean ± standard deviation over
-seeds; RMSE on the way; megabytes a device has down- and uploaded at the end; and the first round looked at
-(and megabytes until then) that is better than user and item biases alone, which with the item means stand
-below each table.
+seeds; RMSE after some rounds, and at the last look before a device has moved so many megabytes; megabytes it
+has down- and uploaded at the end; and the first round looked at (and megabytes until then) that is better
+than user and item biases alone, which with the item means stand below each table. There are a hundred looks.
 
 Settings are chosen on ratings (or users) kept back for validation, at seed 1: from where a line begins, one
 setting at a time is tried at two to four values, and the best of these runs is taken. The numbers of rounds,
@@ -42,6 +42,9 @@ from coordinator.workload import RatingWorkload
 from edge.rng import stream
 
 COHORT = 100
+LOOKS = 100
+BUDGETS_MB = (0.25, 0.5, 1.0, 2.0)
+"""What a device moves either way until RMSE is looked up."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +93,14 @@ LINES = {
     "FedRecon, ridge": Line(
         "algorithm: fedrecon, client: " + STEPS + ", reconstruction: {{method: ridge, regularization: {user},"
         " bias_regularization: 0.5}}",
-        {"user": (12, 24), "rate": (0.01, 0.04)},
+        {"user": (12, 24, 48), "rate": (0.01, 0.04)},
     ),
     "FedRecon, 5 steps": Line(
         "algorithm: fedrecon, client: "
         + STEPS
         + ", reconstruction: "
         + ONE_STEP.replace("steps: 1", "steps: 5"),
-        {"user": (12, 24), "rate": (0.01, 0.04)},
+        {"user": (12, 24, 48), "rate": (0.01, 0.04)},
     ),
     "FedMF": Line(
         # A sum in the place of a mean: epsilon is larger by as much as there are ratings in a round.
@@ -105,7 +108,7 @@ LINES = {
         + STEPS
         + ", reconstruction: "
         + ONE_STEP,
-        {"user": (12, 24), "rate": (0.01, 0.04), "epsilon": (0.1, 1)},
+        {"user": (12, 24, 48), "rate": (0.01, 0.04), "epsilon": (0.1, 1)},
     ),
     "FedAvg": Line(
         "algorithm: fedavg-mf, client: " + JOINT,
@@ -114,7 +117,7 @@ LINES = {
     "FedAvg, rows by ridge": Line(
         "algorithm: fedavg-mf, client: " + JOINT + ", fine_tuning: {{method: ridge, regularization: {user},"
         " bias_regularization: 0.5}}",
-        {"steps": (4, 16), "decay": (0.05, 0.1, 0.2), "rate": (0.01, 0.04), "user": (12, 24)},
+        {"steps": (4, 16), "decay": (0.05, 0.1, 0.2), "rate": (0.01, 0.04), "user": (12, 24, 48)},
     ),
     "FedProx": Line(
         "algorithm: fedavg-mf, client: " + JOINT + ", proximal: {pull}", {"pull": (0.01, 0.03, 0.1, 0.3)}
@@ -151,7 +154,7 @@ CHOSEN: dict[tuple[str, str], dict[str, float]] = {
     ("100k-unseen", "FedMF"): {"rate": 0.04},
     ("100k-unseen", "FedAvg"): {"decay": 0.2},
     ("100k-unseen", "FedAvg, rows by ridge"): {"user": 12},
-    # On ML-1M settings are chosen for unseen users, and taken for seen ones too.
+    ("1m-seen", "FedRecon, ridge"): {"user": 24},
     **{
         (f"1m-{who}", line): {"rate": 0.02}
         for who in ("seen", "unseen")
@@ -182,10 +185,6 @@ class Result:
     def last(self) -> tuple[float, float]:
         """RMSE and share at the end."""
         return self.at[max(self.at)]
-
-    def first_below(self, rmse: float) -> int | None:
-        """Return the first round looked at with less than that; None if there is none."""
-        return min((n for n, (value, _) in self.at.items() if value < rmse), default=None)
 
 
 def assembled(data: Path, table: Table, settings: Sequence[str], seed: int, *, validation: bool) -> Assembly:
@@ -246,7 +245,7 @@ def spread(values: Sequence[float], digits: int = 4) -> str:
 
 
 def print_row(*cells: str) -> None:
-    widths = (23, 16, 12, 31, 14, 16)
+    widths = (23, 16, 12, 31, 36, 14, 16)
     print("  ".join(f"{c:{w}}" for c, w in zip(cells, widths, strict=False)).rstrip(), flush=True)
 
 
@@ -275,20 +274,26 @@ def print_table(data: Path, name: str, lines: Sequence[str], seeds: Sequence[int
     bar = statistics.fmean(s["rmse"] for s in scores["user and item biases"])
     looks = (table.rounds // 10, table.rounds // 4, table.rounds // 2)
     way = "RMSE after " + ", ".join(map(str, looks))
-    print_row(name, f"RMSE, {table.rounds} rounds", "<= .5", way, "MB down + up", "beats biases")
+    within = "within " + ", ".join(f"{budget:g}" for budget in BUDGETS_MB) + " MB"
+    print_row(name, f"RMSE, {table.rounds} rounds", "<= .5", way, within, "MB down + up", "beats biases")
     for label in lines:
         settings = LINES[label].written(settings_of(name, label), table.rounds)
         results = [
-            learn(assembled(data, table, settings, seed, validation=False), table, seed, 20) for seed in seeds
+            learn(assembled(data, table, settings, seed, validation=False), table, seed, LOOKS)
+            for seed in seeds
         ]
         mean = {n: statistics.fmean(r.at[n][0] for r in results) for n in results[0].at}
         down, up = (statistics.fmean(getattr(r, f"{way}_mb") for r in results) for way in ("down", "up"))
         beaten = min((n for n, value in mean.items() if value < bar), default=None)
+        spent = {
+            budget: [n for n in mean if (down + up) * n / table.rounds <= budget] for budget in BUDGETS_MB
+        }
         print_row(
             label,
             spread([r.last[0] for r in results]),
             spread([r.last[1] for r in results], 3),
             "  ".join(f"{mean[n]:.4f}" for n in looks),
+            "  ".join(f"{mean[max(rounds)]:.4f}" for rounds in spent.values()),
             f"{down:.2f} + {up:.3f}",
             "never" if beaten is None else f"{beaten} ({(down + up) * beaten / table.rounds:.2f} MB)",
         )
@@ -304,7 +309,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(TABLES))
     parser.add_argument("--lines", action="append", help="only these: " + "; ".join(LINES))
-    parser.add_argument("--seeds", type=int, help="number of seeds, from 1; 3, on ML-1M 2")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 1")
     parser.add_argument("--validation", action="store_true", help="choose settings on the validation part")
     arguments = parser.parse_intermixed_args()
     for given, known in ((arguments.tables, TABLES), (arguments.lines or (), LINES)):
@@ -313,7 +318,7 @@ def main() -> None:
                 parser.error(f"there is no {name!r}; there are {', '.join(known)}")
     lines = arguments.lines or list(LINES)
     for name in arguments.tables or TABLES:
-        seeds = range(1, 1 + (arguments.seeds or (3 if name.startswith("100k") else 2)))
+        seeds = range(1, 1 + arguments.seeds)
         if not arguments.validation:
             print_table(arguments.data.resolve(), name, lines, seeds)
             continue

@@ -5,6 +5,7 @@
     python benchmarks/robust.py DATA --validation  on validation ratings: how the bound was chosen
     python benchmarks/robust.py DATA --secure      norm bounds under secure aggregation instead
     python benchmarks/robust.py DATA --sgd         with plain averaging by the server instead of Adam
+    python benchmarks/robust.py DATA --rule median --rule mean     these rows alone
 
 DATA is a folder with ``ml-100k``, as grouplens.org has it. Settings and rounds are those of the scenario
 ``movielens_100k``, which were chosen on validation ratings; every update weighs 1, since a rule counts each
@@ -142,7 +143,14 @@ def main() -> None:
     parser.add_argument("--validation", action="store_true")
     parser.add_argument("--secure", action="store_true")
     parser.add_argument("--sgd", action="store_true")
+    parser.add_argument(
+        "--rule", action="append", help="only these: " + "; ".join((*RULES, *SECURE)).replace("%", "%%")
+    )
     asked = parser.parse_args()
+    rules = SECURE if asked.secure else RULES
+    for name in asked.rule or ():
+        if name not in rules:
+            parser.error(f"there is no {name!r}; there are {', '.join(rules)}")
     part = "validation" if asked.validation else "test"
     common = (
         *COMMON,
@@ -153,7 +161,7 @@ def main() -> None:
     )
     start_s = time.perf_counter()
     print(f"RMSE on {part} ratings after 200 rounds, {asked.share} of the phones poisoned, seeds {SEEDS}")
-    study(SECURE if asked.secure else RULES, common, asked.share)
+    study({name: rules[name] for name in asked.rule or rules}, common, asked.share)
     print("item and user means alone: " + reference(common, validation=asked.validation))
     print(f"{time.perf_counter() - start_s:.0f} s")
 

@@ -24,7 +24,8 @@ _EVERY_RUN: Final = (
 _TOTALS: Final = ("down_bytes", "up_bytes", "wasted_bytes")
 _ROUNDING: Final = 1e-9
 """A half width below this part of the mean is how numbers are rounded, and shown as 0."""
-_WORDS: Final = {"infinite": math.inf, "-infinite": -math.inf}
+WORDS: Final = {"infinite": math.inf, "-infinite": -math.inf}
+"""What stands for figures that JSON has no number for."""
 
 
 class Figure(NamedTuple):
@@ -90,7 +91,7 @@ def _of_thresholds(verdicts: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str,
         if value is not None and not record["measured"]:
             aggregation = record["aggregation"]
             unit = "count" if aggregation == "count" else record["kind"]
-            yield f"{record['key']} {aggregation}", Figure(_WORDS.get(value, value), unit)
+            yield f"{record['key']} {aggregation}", Figure(WORDS.get(value, value), unit)
 
 
 def _of_tables(run: RunTables) -> Iterator[tuple[str, Figure]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -63,6 +65,38 @@ class Curve:
     def best(self) -> int:
         """Position of the best value, the first of equal ones."""
         return int(self.value.argmax() if higher_is_better(self.metric) else self.value.argmin())
+
+
+@dataclass(frozen=True, slots=True)
+class MeanCurve:
+    """The mean of curves of one metric, round by round, and between which values they lie, float64 [n]."""
+
+    curve: Curve
+    low: Floats
+    high: Floats
+
+
+def mean_curve(curves: Sequence[Curve]) -> MeanCurve | None:
+    """Return the mean over the rounds that all of the curves know; None if there is none.
+
+    A round's time, bytes, energy and ε are means as well. The curves are of one metric, at least one.
+    """
+    common = functools.reduce(np.intersect1d, [curve.round for curve in curves])
+    if not len(common):
+        return None
+    at = [np.searchsorted(curve.round, common) for curve in curves]
+
+    def each(name: str) -> Floats:
+        return np.stack([getattr(curve, name)[rows] for curve, rows in zip(curves, at, strict=True)])
+
+    values = each("value")
+    mean = replace(
+        curves[0],
+        round=common,
+        **{name: each(name).mean(axis=0) for name in ("time_s", "bytes", "energy_j", "epsilon")},
+        value=values.mean(axis=0),
+    )
+    return MeanCurve(mean, values.min(axis=0), values.max(axis=0))
 
 
 def learning_curves(run: RunTables) -> list[Curve]:

@@ -5,7 +5,7 @@ Every chart has its data as a table, and no more points than a screen can show.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,7 +31,9 @@ class Line:
     """A line: name, float64 [n] x and y, and what to say of each point.
 
     ``steps`` draws it as stairs, which is what distributions are. Lines of one ``group``, by default the
-    name, look the same and share an entry of the legend.
+    name, look the same and share an entry of the legend. ``spread`` is the lowest and the highest y at each
+    x, float64 [n] both: as a band, or as a bar through each point with ``bars``. ``dots`` are further points,
+    as x and y.
     """
 
     name: str
@@ -41,6 +43,9 @@ class Line:
     steps: bool = False
     group: str | None = None
     marks: bool = field(default=False)
+    spread: tuple[Floats, Floats] | None = None
+    bars: bool = False
+    dots: tuple[Floats, Floats] | None = None
 
 
 def thin(n: int, most: int = MAX_POINTS) -> npt.NDArray[np.int64]:
@@ -51,8 +56,8 @@ def thin(n: int, most: int = MAX_POINTS) -> npt.NDArray[np.int64]:
 
 
 def style_of(position: int) -> str:
-    """Return the style class of the line at a position; after the last one they begin anew."""
-    return f"s{position % SERIES_STYLES}"
+    """Return the style classes of the line at a position; after the last colour they begin anew, dashed."""
+    return f"s{position % SERIES_STYLES}" + (" again" if position >= SERIES_STYLES else "")
 
 
 def _pairs(x: Floats, y: Floats) -> str:
@@ -65,6 +70,27 @@ def _grid(x: Axis, y: Axis) -> Markup:
     return Markup('<path class="grid" d="{}"/>').format(across + down)
 
 
+def _dotted(x: Floats, y: Floats, style: str) -> Markup:
+    """Return points, each a line without length that has round ends."""
+    dots = "".join(f"M{a:.4g} {b:.4g}h.01" for a, b in zip(x.tolist(), y.tolist(), strict=True))
+    return Markup('<path class="line {} dot" d="{}"/>').format(style, dots)
+
+
+def _spread(line: Line, scales: tuple[Scale, Scale], style: str) -> Iterator[Markup]:
+    """Yield what lies around a line: its spread, and single points."""
+    if line.spread is not None:
+        x, low, high = scales[0](line.x), *(EXTENT - scales[1](side) for side in line.spread)
+        if line.bars:
+            each = zip(x.tolist(), low.tolist(), high.tolist(), strict=True)
+            bars = "".join(f"M{at:.4g} {bottom:.4g}V{top:.4g}" for at, bottom, top in each)
+            yield Markup('<path class="line {} bar" d="{}"/>').format(style, bars)
+        else:
+            around = _pairs(np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]]))
+            yield Markup('<polygon class="band {}" points="{}"/>').format(style, around)
+    if line.dots is not None:
+        yield _dotted(scales[0](line.dots[0]), EXTENT - scales[1](line.dots[1]), f"{style} seed")
+
+
 def line_plot(
     title: str,
     description: str,
@@ -72,12 +98,19 @@ def line_plot(
     scales: tuple[Scale, Scale],
     axes: tuple[Axis, Axis],
     table: Table | None = None,
+    order: Sequence[str] = (),
 ) -> Plot:
-    """Return a chart of lines; a legend only where there are several groups."""
+    """Return a chart of lines; a legend only where there are several groups.
+
+    ``order`` names groups that have their looks before others, drawn here or not: so that a group looks the
+    same in several charts.
+    """
     drawing = [_grid(*axes)]
     tips: list[tuple[float, float, str]] = []
-    groups = list(dict.fromkeys(line.group or line.name for line in lines))
-    styles = {group: style_of(position) for position, group in enumerate(groups)}
+    groups = dict.fromkeys(line.group or line.name for line in lines)
+    styles = {group: style_of(position) for position, group in enumerate(dict.fromkeys((*order, *groups)))}
+    for line in lines:
+        drawing += _spread(line, scales, styles[line.group or line.name])
     for line in lines:
         style = styles[line.group or line.name]
         x, y = scales[0](line.x), EXTENT - scales[1](line.y)
@@ -90,13 +123,12 @@ def line_plot(
             style = f"{style} dot"
         drawing.append(Markup('<polyline class="line {}" points="{}"/>').format(style, drawn))
         if line.marks:
-            dots = "".join(f"M{a:.4g} {b:.4g}h.01" for a, b in zip(x.tolist(), y.tolist(), strict=True))
-            drawing.append(Markup('<path class="line {} dot" d="{}"/>').format(style, dots))
+            drawing.append(_dotted(x, y, style))
         tips += [
             (round(a, 1), round(b, 1), text)
             for a, b, text in zip(x.tolist(), y.tolist(), line.tips, strict=True)
         ]
-    legend = [LegendEntry(group, style) for group, style in styles.items()]
+    legend = [LegendEntry(group, styles[group]) for group in groups]
     return Plot(
         title, description, Markup("").join(drawing), *axes, tuple(legend if len(legend) > 1 else ()),
         tuple(tips), table,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,9 +14,11 @@ from markupsafe import Markup, escape
 from coordinator.clock_words import on_real_clock
 from coordinator.metrics.reader import open_run
 from coordinator.report.blocks import Section
-from coordinator.report.chosen import chosen_runs
+from coordinator.report.chosen import chosen_runs, chosen_sweeps
 from coordinator.report.sections import SECTIONS
 from coordinator.report.sections.comparison import COMPARISONS
+from coordinator.report.sections.swept import swept
+from coordinator.report.sweep_table import SweepTable
 from coordinator.report.view import RunView, view_of
 from coordinator.run_directory import REPORT, write_atomically
 
@@ -106,15 +108,25 @@ def report_of_run(view: RunView) -> str:
     return _page(view.title, lead, [ending] if ending else [], list(_facts(view)), sections)
 
 
-def report_of_runs(views: Sequence[RunView]) -> str:
-    """Return the report of several runs, on top of each other, as HTML."""
-    sections = [section for make in COMPARISONS if (section := make(views)) is not None]
+def report_of_runs(views: Sequence[RunView], sweeps: Sequence[SweepTable] = ()) -> str:
+    """Return the report of several runs, on top of each other, as HTML; of sweeps first what they show."""
+    made = [*(swept(sweep) for sweep in sweeps), *(make(views) for make in COMPARISONS)]
+    sections = [section for section in made if section is not None]
     endings = [f"{view.name}: {said}" for view in views if (said := _ending(view)) is not None]
     facts = [
         (view.name, ", ".join(f"{key} {value}" for key, value in _facts(view) if key != "run"))
         for view in views
     ]
-    return _page(f"{len(views)} runs compared", "", endings, facts, sections)
+    counted = f"{len(views)} runs compared"
+    title = _common(str(view.manifest.get("title") or "") for view in views)
+    lead = _common(str(view.scenario.get("description") or "").strip() for view in views)
+    return _page(f"{title}: {counted}" if title else counted, lead, endings, facts, sections)
+
+
+def _common(texts: Iterable[str]) -> str:
+    """Return the text that all have; empty where they differ."""
+    known = set(texts)
+    return known.pop() if len(known) == 1 else ""
 
 
 def report_of(paths: Sequence[Path]) -> str:
@@ -125,7 +137,7 @@ def report_of(paths: Sequence[Path]) -> str:
     RunFormatError : a directory that holds no run, or one of another version.
     """
     views = [view_of(open_run(chosen.directory), chosen.name, chosen.group) for chosen in chosen_runs(paths)]
-    return report_of_run(views[0]) if len(views) == 1 else report_of_runs(views)
+    return report_of_run(views[0]) if len(views) == 1 else report_of_runs(views, chosen_sweeps(paths))
 
 
 def write_report(view: RunView) -> None:

@@ -15,6 +15,7 @@ from rich.table import Table
 from coordinator.figures import Figure, show_estimate
 from coordinator.intervals import CONFIDENCE, Estimate, estimate
 from coordinator.scenario.sweep import Cell
+from coordinator.sweeps.telling import leaves, telling
 from coordinator.sweeps.workers import Result
 from coordinator.verdicts import json_number
 from coordinator.wide_tables import Column, fitting_tables
@@ -142,15 +143,17 @@ def _counted(number: int, what: str) -> str:
 def sweep_tables(results: Sequence[CellResult], width: int) -> list[Table]:
     """Return the table for a terminal, its columns on several tables where it is wider than that.
 
+    Of the settings it shows those that tell cells apart; ``sweep.csv`` has all.
+
     Parameters
     ----------
     results : of the cells, each a row.
     width : columns of the terminal.
     """
-    paths = _paths(results)
+    settings = [leaves(result.cell.settings) for result in results]
     runs = sum(len(result.results) for result in results)
     fixed: list[Column] = [("cell", [str(result.cell.number) for result in results])]
-    fixed += [(path, [dict(result.cell.settings).get(path, "") for result in results]) for path in paths]
+    fixed += [(path, [each.get(path, "") for each in settings]) for path in telling(settings)]
     fixed.append(("held", [f"{result.held} of {len(result.cell.runs)}" for result in results]))
     found = [result.estimates() for result in results]
     figures: list[list[Column]] = [

@@ -84,9 +84,7 @@ def ranks_among(
     positive_items: npt.NDArray[np.integer],
     negative_items: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.int64]:
-    """Return the rank, from 0, of each positive among its negatives, −1 where there is none: int64[n].
-
-    There is none where a score is nan or infinite: the model has diverged.
+    """Return the rank, from 0, of each positive among its negatives: int64[n]; −1 if a score is not finite.
 
     Parameters
     ----------
@@ -108,8 +106,8 @@ def ranks_among(
     own = positive_scores[:, None]
     before = negative_items < positive_items[:, None]
     ahead = (negative_scores > own) | ((negative_scores == own) & before)
-    ranked = np.isfinite(positive_scores) & np.isfinite(negative_scores).all(axis=1)
-    return np.where(ranked, ahead.sum(axis=1), -1).astype(np.int64)
+    finite = np.isfinite(positive_scores) & np.isfinite(negative_scores).all(axis=1)
+    return np.where(finite, ahead.sum(axis=1), -1)
 
 
 class RankingSums:
@@ -152,7 +150,8 @@ class RankingSums:
     ) -> None:
         """Rank all items for n users: scores float[n, m], their relevant and their excluded items.
 
-        An item that is both relevant and excluded is a contradiction and raises ValueError.
+        A user with a score that is not finite has no ranking, and makes the means of its groups nan. An item
+        that is both relevant and excluded is a contradiction and raises ValueError.
         """
         if self.negatives is not None:
             raise ValueError("these sums are for sampled negatives; add full rankings to sums of their own")
@@ -164,28 +163,31 @@ class RankingSums:
             raise ValueError(
                 "an item is both relevant and excluded; leave training items out of the test part"
             )
-        lost = np.asarray(~np.isfinite(scores).all(axis=1))
-        best = top_k(
-            np.where(lost[:, None], 0.0, scores) if lost.any() else scores, self.cutoffs[-1], exclude
-        )
+        _check_shape(scores)
+        finite = np.asarray(np.isfinite(scores).all(axis=1))
+        ranked = scores if finite.all() else np.where(finite[:, None], scores, 0.0)
+        best = top_k(ranked, self.cutoffs[-1], exclude)
         hits = np.take_along_axis(is_relevant, np.maximum(best, 0), axis=1) & (best >= 0)
-        self._add(hits, is_relevant.sum(axis=1), index, lost)
+        self._add(hits, is_relevant.sum(axis=1), index, finite)
 
     def add_ranks(self, ranks: npt.NDArray[np.int64], groups: Groups | None = None) -> None:
-        """Add n users with one relevant item each, at ``ranks`` int64[n] (:func:`ranks_among`)."""
+        """Add n users with one relevant item each, at ``ranks`` int64[n] from 0 (:func:`ranks_among`).
+
+        A rank of −1 is none, and makes the means of the user's groups nan.
+        """
         index = group_index(groups, ranks.size, self._n_groups)
         hits = ranks[:, None] == np.arange(self.cutoffs[-1])
-        self._add(hits, np.ones(ranks.size, dtype=np.int64), index, ranks < 0)
+        self._add(hits, np.ones(ranks.size, dtype=np.int64), index, ranks >= 0)
 
     def _add(
         self,
         hits: npt.NDArray[np.bool_],
         relevant: npt.NDArray[np.int64],
         index: npt.NDArray[np.int64],
-        lost: npt.NDArray[np.bool_],
+        finite: npt.NDArray[np.bool_],
     ) -> None:
         scored = relevant > 0
-        hits, relevant, index, lost = hits[scored], relevant[scored], index[scored], lost[scored]
+        hits, relevant, index, finite = hits[scored], relevant[scored], index[scored], finite[scored]
         self._users += np.bincount(index, minlength=self._n_groups)
         gains = np.cumsum(hits * self._discounts, axis=1)
         ideal = np.cumsum(self._discounts)
@@ -199,8 +201,7 @@ class RankingSums:
             }
             for metric, value in values.items():
                 name = metric_name(metric, k, self.negatives)
-                value[lost] = np.nan
-                self._sums[name] += np.bincount(index, value, self._n_groups)
+                self._sums[name] += np.bincount(index, np.where(finite, value, np.nan), self._n_groups)
 
     @property
     def users(self) -> npt.NDArray[np.int64]:

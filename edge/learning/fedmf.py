@@ -91,4 +91,4 @@ class FedMF(FedRecon):
     ) -> tuple[State, OptimizerState]:
         """Let the server optimiser apply the sum of the devices' steps, not the mean; shrunk by γ."""
         rows = aggregate.sums[ROWS] * (1.0 - aggregate.shrinkage)
-        return self._apply(state, optimizer_state, rows, round_number)
+        return self.apply(state, optimizer_state, rows, round_number)

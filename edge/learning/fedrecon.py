@@ -21,7 +21,8 @@ a cohort rated stays exposed in that sum.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -195,7 +196,9 @@ class FedRecon:
 
     def initial_optimizer_state(self, state: State) -> OptimizerState:
         """Return the server optimiser's arrays before the first round."""
-        return self.settings.optimizer.initial(self._trained(state))
+        return self.settings.optimizer.initial(
+            {name: state[name] for name in (FACTORS, BIAS) if name in state}
+        )
 
     def broadcast(self, state: State) -> dict[str, Array]:
         """Return the item table and the rating mean."""
@@ -340,18 +343,28 @@ class FedRecon:
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
     ) -> tuple[State, OptimizerState]:
         """Let the server optimiser apply the mean delta of the item rows."""
-        return self._apply(state, optimizer_state, aggregate.mean()[ROWS], round_number)
+        return self.apply(state, optimizer_state, aggregate.mean()[ROWS], round_number)
 
-    def _apply(
-        self, state: State, optimizer_state: OptimizerState, rows: Array, round_number: int
+    def apply(
+        self,
+        state: State,
+        optimizer_state: OptimizerState,
+        rows: Array,
+        round_number: int,
+        others: Mapping[str, Array] = MappingProxyType({}),
     ) -> tuple[State, OptimizerState]:
-        """Let the server optimiser apply a change of the item rows, [items, k (+ 1)]."""
+        """Let the server optimiser apply a change of the item rows, [items, k (+ 1)].
+
+        And of the ``others``, further arrays of the state, by name: those of a method around this one.
+        """
         s = self.settings
         update = {FACTORS: rows[:, : s.factors]}
         if s.item_bias:
             update[BIAS] = rows[:, s.factors]
+        update |= others
         rate = s.learning_rate * s.schedule.factor(round_number)
-        trained, optimizer_state = s.optimizer.apply(self._trained(state), optimizer_state, update, rate)
+        trained = {name: state[name] for name in update}
+        trained, optimizer_state = s.optimizer.apply(trained, optimizer_state, update, rate)
         return {**state, **trained}, optimizer_state
 
     def converged(self, aggregate: Aggregate) -> str | None:
@@ -465,9 +478,6 @@ class FedRecon:
         return kernels.item_table(
             state[FACTORS], state.get(BIAS), user_bias=self.settings.user_bias, mean=float(state[MEAN][0])
         )
-
-    def _trained(self, state: State) -> dict[str, Array]:
-        return {name: state[name] for name in (FACTORS, BIAS) if name in state}
 
     def _query_counts(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         if self.settings.split == "none":

@@ -139,7 +139,8 @@ class LIPM:
 
     def initial_optimizer_state(self, state: State) -> OptimizerState:
         """Return the server optimiser's arrays before the first round."""
-        return self.settings.optimizer.initial(_trained(state))
+        trained = (FACTORS, BIAS, *INTEREST_NAMES)
+        return self.settings.optimizer.initial({name: state[name] for name in trained if name in state})
 
     def broadcast(self, state: State) -> dict[str, Array]:
         """Return the item table, the rating mean, the GRU and its heads."""
@@ -271,14 +272,9 @@ class LIPM:
         least = math.exp(-2.0 * s.attention_bound) * aggregate.weight
         total = float(aggregate.sums[ATTENTION][0]) / s.attention_scale
         divisor = min(max(total, least), aggregate.weight) / (1.0 - aggregate.shrinkage)
-        update = {name: aggregate.sums[name] / divisor for name in (ROWS, *INTEREST_NAMES)}
-        rows = update.pop(ROWS)
-        update[FACTORS] = rows[:, : s.factors]
-        if s.item_bias:
-            update[BIAS] = rows[:, s.factors]
-        rate = s.learning_rate * s.schedule.factor(round_number)
-        trained, optimizer_state = s.optimizer.apply(_trained(state), optimizer_state, update, rate)
-        return {**state, **trained}, optimizer_state
+        rows = aggregate.sums[ROWS] / divisor
+        others = {name: aggregate.sums[name] / divisor for name in INTEREST_NAMES}
+        return self.plain.apply(state, optimizer_state, rows, round_number, others)
 
     def converged(self, aggregate: Aggregate) -> str | None:
         """Return None: there is no stopping rule."""
@@ -321,6 +317,23 @@ class LIPM:
             scores[first:end] = kernels.score_catalogue(table, fitted)
         return scores
 
+    def reconstruct(
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return users' factors, and bias, as :meth:`scores` has them: tuned, if that is asked for."""
+        if self.settings.fine_tuning is None:
+            return self.plain.reconstruct(state, support, client_keys, local)
+        table, s = self._table(state), self.settings
+        users = np.empty((len(support.indptr) - 1, s.factors + s.user_bias), self.dtype)
+        for first, end in kernels.blocks(support.indptr):
+            fitted = self._tuned(table, support, first, end, client_keys, local)
+            users[first:end] = kernels.unknowns_of(table, fitted)
+        return users
+
     def _tuned(
         self,
         table: kernels.Table,
@@ -360,10 +373,6 @@ class LIPM:
         return kernels.item_table(
             state[FACTORS], state.get(BIAS), user_bias=self.settings.user_bias, mean=float(state[MEAN][0])
         )
-
-
-def _trained(state: State) -> dict[str, Array]:
-    return {name: state[name] for name in (FACTORS, BIAS, *INTEREST_NAMES) if name in state}
 
 
 def _means(values: Array, clients: npt.NDArray[np.int64]) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,33 @@ def test_masks_are_not_judged_by_ones_and_zeros(tmp_path: Path) -> None:
     shielded = f"secure_aggregation={{mode: secagg-plus, clip: 9, examples_max: 200, {shield}}}"
     with pytest.raises(ScenarioError, match="masks are judged by ratings"):
         loaded(tmp_path, *masks, shielded)
+
+
+def test_devices_recommend_what_they_have_not_taken_to(tmp_path: Path) -> None:
+    outcome = run_text(tmp_path, SCENARIO, ["inference={every: 2, devices: 40}"])
+    assert outcome.status == "finished"
+    workload: Any = assemble(loaded(tmp_path)).workload
+    rows = rows_of(outcome, "inferences")
+    assert len(rows) == 40
+    devices = np.array([row["device"] for row in rows])
+    assert [row["rated"] for row in rows] == workload.held(devices).tolist()
+
+
+@pytest.mark.parametrize("negatives", ["full", "20"])
+def test_a_model_that_diverges_ends_in_metrics_that_are_no_numbers(negatives: str, tmp_path: Path) -> None:
+    far = ["learning.optimizer={kind: sgd}", "learning.learning_rate=1e30", "learning.weighting=examples"]
+    ranked = ["data.split={kind: leave-one-out, test: null}", f"evaluation.ranking.negatives={negatives}"]
+    with np.errstate(all="ignore"):
+        outcome = run_text(tmp_path, SCENARIO, [*far, *ranked])
+    assert outcome.status == "finished"
+    values = {
+        row["metric"]: row["value"]
+        for row in rows_of(outcome, "evaluations")
+        if row["round"] and row["tag"] == "all"
+    }
+    assert len(values) == 4
+    assert set(values.values()) == {None}
+    accuracy = json.loads((outcome.directory / "summary.json").read_text())["accuracy"]
+    assert len(accuracy) == 4
+    assert {row["last"] for row in accuracy} == {None}
+    assert all(row["best_round"] == 0 for row in accuracy)

@@ -13,7 +13,15 @@ STUDIES = sorted((Path(__file__).parents[2] / "benchmarks" / "sweeps").glob("*.y
 
 
 def test_there_are_studies() -> None:
-    assert {study.stem for study in STUDIES} >= {"local_steps", "noise", "non_iid", "rounds"}
+    assert {study.stem for study in STUDIES} >= {
+        "ablation",
+        "local_steps",
+        "loss_curve",
+        "noise",
+        "non_iid",
+        "reconstruction",
+        "rounds",
+    }
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.stem)

@@ -28,6 +28,7 @@ from coordinator.scenario.sweep import load_cells
 from coordinator.sweeps import workers
 from coordinator.sweeps.execution import run_sweep
 from coordinator.sweeps.results import sweep_tables
+from coordinator.sweeps.telling import leaves, telling
 from coordinator.sweeps.workers import Result, Task, perform, run_all
 from coordinator.verdicts import read_verdicts
 
@@ -104,6 +105,18 @@ def test_the_terminal_has_a_row_a_cell_and_breaks_into_what_fits(swept: tuple[Pa
     assert split == names[3:]
     console = Console(width=80, file=io.StringIO())
     assert all(console.measure(table).maximum <= 80 for table in narrow)
+
+
+def test_cells_that_differ_in_sections_are_told_apart_by_single_settings() -> None:
+    cells = [
+        [("learning", '{"algorithm": "lipm", "client": {"steps": "2"}}'), ("rounds.count", "5")],
+        [("learning", '{"algorithm": "blur", "client": {"steps": "2"}}'), ("rounds.count", "6")],
+        [("learning", '{"algorithm": "blur", "client": {"steps": "3"}}'), ("rounds.count", "7")],
+    ]
+    found = [leaves(cell) for cell in cells]
+    assert found[2] == {"learning.algorithm": "blur", "learning.client.steps": "3", "rounds.count": "7"}
+    assert telling(found) == ("learning.algorithm", "learning.client.steps")
+    assert telling(found[:1]) == ("learning.algorithm", "learning.client.steps", "rounds.count")
 
 
 def test_the_table_does_not_depend_on_the_number_of_processes(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from coordinator.analysis.critical_path import STEPS
-from coordinator.analysis.learning_curves import Curve
+from coordinator.analysis.learning_curves import Curve, mean_curve
 from coordinator.clock_words import time_name
 from coordinator.report.axes import show
 from coordinator.report.blocks import Block, Cell, Section, Table
@@ -16,7 +16,7 @@ from coordinator.report.charts import stacked_bars
 from coordinator.report.sections.durations import STEP_PARTS
 from coordinator.report.sections.key_figures import figures, shown
 from coordinator.report.sections.latency import cdf_plot
-from coordinator.report.sections.learning import curve_plots, reached_table
+from coordinator.report.sections.learning import Spread, curve_plots, reached_table
 from coordinator.report.sections.verdicts import figure
 from coordinator.report.view import RunView
 
@@ -76,20 +76,44 @@ def _figures(views: Sequence[RunView]) -> Section:
 
 
 def _learning(views: Sequence[RunView]) -> Section | None:
-    by_metric: dict[str, list[tuple[str, Curve]]] = {}
+    by_metric: dict[str, list[tuple[RunView, Curve]]] = {}
     for view in views:
         for curve in view.curves:
-            by_metric.setdefault(curve.name, []).append((view.name, curve))
+            by_metric.setdefault(curve.name, []).append((view, curve))
     blocks: list[Block] = []
     called = time_name(view.summary for view in views)
-    for metric, curves in by_metric.items():
-        blocks += curve_plots(metric, curves, called, _groups(views))
+    averaged = False
+    for metric, found in by_metric.items():
+        curves, spreads = _over_seeds(found)
+        averaged = averaged or bool(spreads)
+        blocks += curve_plots(metric, curves, called, _groups(views), spreads)
         table = reached_table(curves, called)
         if table is not None:
             blocks.append(
                 Table(f"{metric}. {table.caption}", ("run", *table.headers[1:]), table.rows, wide=True)
             )
-    return Section("learning", "Learning", tuple(blocks)) if blocks else None
+    intro = "Repeats are drawn as their mean, round by round; the band is from their lowest to their highest."
+    return Section("learning", "Learning", tuple(blocks), intro if averaged else "") if blocks else None
+
+
+def _over_seeds(found: Sequence[tuple[RunView, Curve]]) -> tuple[list[tuple[str, Curve]], dict[str, Spread]]:
+    """Return curves by name, those of repeats as their mean with its spread.
+
+    Repeats that have no round in common stay what they are.
+    """
+    groups: dict[str, list[tuple[RunView, Curve]]] = {}
+    for view, curve in found:
+        groups.setdefault(view.group, []).append((view, curve))
+    curves: list[tuple[str, Curve]] = []
+    spreads: dict[str, Spread] = {}
+    for group, repeats in groups.items():
+        mean = mean_curve([curve for _, curve in repeats]) if len(repeats) > 1 else None
+        if mean is None:
+            curves += [(view.name, curve) for view, curve in repeats]
+        else:
+            curves.append((group, mean.curve))
+            spreads[group] = (mean.low, mean.high)
+    return curves, spreads
 
 
 def _durations(views: Sequence[RunView]) -> Section | None:

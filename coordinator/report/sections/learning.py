@@ -1,8 +1,10 @@
-"""What the model is worth, against the time of the run, bytes, energy and ε."""
+"""What the model is worth, against rounds, the time of the run, bytes, energy and ε."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -17,15 +19,46 @@ from coordinator.report.view import RunView
 Floats = npt.NDArray[np.float64]
 
 
-def _line(curve: Curve, against: Floats, unit: str, name: str, group: str | None) -> Line:
+Spread = tuple[Floats, Floats]
+"""The lowest and the highest value at each point of a curve, float64 [n] both."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What curves are drawn against: its name, where a curve has it, how to say it, and its axis."""
+
+    name: str
+    of: Callable[[Curve], Floats]
+    say: Callable[[float], str]
+    axis: Callable[[Scale, str], Axis]
+
+
+def _ways(time_name: str) -> list[_Way]:
+    return [
+        _Way("rounds", _rounds, lambda _: "", partial(number_axis, whole=True)),
+        _Way(time_name, lambda curve: curve.time_s, lambda at: f", {show(at, 's')}", duration_axis),
+        _Way("bytes sent", lambda curve: curve.bytes, lambda at: f", {show(at, 'B')}", bytes_axis),
+        _Way("energy", lambda curve: curve.energy_j, lambda at: f", {show(at, 'J')}", energy_axis),
+        _Way("ε", lambda curve: curve.epsilon, lambda at: f", ε {show(at, '')}", number_axis),
+    ]
+
+
+def _rounds(curve: Curve) -> Floats:
+    return curve.round.astype(np.float64)
+
+
+def _line(curve: Curve, way: _Way, name: str, group: str | None, spread: Spread | None) -> Line:
     kept = thin(len(curve.value))
+    against = way.of(curve)[kept]
     tips = [
-        f"{name}: {value:.5g} after round {number}, {show(at, unit)}"
+        f"{name}: {value:.5g} after round {number}{way.say(at)}"
         for value, number, at in zip(
-            curve.value[kept].tolist(), curve.round[kept].tolist(), against[kept].tolist(), strict=True
+            curve.value[kept].tolist(), curve.round[kept].tolist(), against.tolist(), strict=True
         )
     ]
-    return Line(name, against[kept], curve.value[kept], tips, group=group, marks=len(kept) <= 40)
+    around = None if spread is None else (spread[0][kept], spread[1][kept])
+    marks = len(kept) <= 40
+    return Line(name, against, curve.value[kept], tips, group=group, marks=marks, spread=around)
 
 
 def curve_plots(
@@ -33,35 +66,35 @@ def curve_plots(
     curves: Sequence[tuple[str, Curve]],
     time_name: str,
     groups: Mapping[str, str] = MappingProxyType({}),
+    spreads: Mapping[str, Spread] = MappingProxyType({}),
 ) -> list[Plot]:
-    """Return one metric of one or several runs against time, bytes and energy, as charts.
+    """Return one metric of one or several runs against rounds, time, bytes and energy, as charts.
 
     ``time_name`` is what the time of the runs is called.
-    And against ε, where all runs have spent some and none an infinite one. Runs that ``groups`` puts
-    together, by name, look the same.
+    And against ε, of those runs that have spent a finite one. Runs that ``groups`` puts together, by name,
+    look the same. ``spreads`` are drawn around curves, by name.
     """
     plots = []
-    vertical = around(np.concatenate([curve.value for _, curve in curves]))
-    ways: list[tuple[str, Callable[[Curve], Floats], str, Callable[[Scale, str], Axis]]] = [
-        (time_name, lambda curve: curve.time_s, "s", duration_axis),
-        ("bytes sent", lambda curve: curve.bytes, "B", bytes_axis),
-        ("energy", lambda curve: curve.energy_j, "J", energy_axis),
-    ]
-    if all(np.isfinite(curve.epsilon).all() for _, curve in curves):
-        ways.append(("ε", lambda curve: curve.epsilon, "", number_axis))
-    for what, value_of, unit, axis in ways:
-        highest = max(float(value_of(curve).max()) for _, curve in curves)
+    edges = [edge for spread in spreads.values() for edge in spread]
+    vertical = around(np.concatenate([*(curve.value for _, curve in curves), *edges]))
+    order = [groups.get(name, name) for name, _ in curves]
+    for way in _ways(time_name):
+        known = [(name, curve) for name, curve in curves if np.isfinite(way.of(curve)).all()]
+        if not known:
+            continue
+        highest = max(float(way.of(curve).max()) for _, curve in known)
         horizontal = Scale(0.0, highest * 1.02 or 1.0)
-        lines = [_line(curve, value_of(curve), unit, name, groups.get(name)) for name, curve in curves]
-        ends = "; ".join(f"{name} {c.value[0]:.5g} to {c.value[-1]:.5g}" for name, c in curves)
+        lines = [_line(curve, way, name, groups.get(name), spreads.get(name)) for name, curve in known]
+        ends = "; ".join(f"{name} {c.value[0]:.5g} to {c.value[-1]:.5g}" for name, c in known)
         plots.append(
             line_plot(
-                f"{metric} against {what}",
-                f"Line chart of {metric} against {what}. First to last: {ends}.",
+                f"{metric} against {way.name}",
+                f"Line chart of {metric} against {way.name}. First to last: {ends}.",
                 lines,
                 (horizontal, vertical),
-                (axis(horizontal, what), number_axis(vertical, metric)),
+                (way.axis(horizontal, way.name), number_axis(vertical, metric)),
                 _values(metric, curves, time_name),
+                order,
             )
         )
     return plots
@@ -105,7 +138,7 @@ def reached_table(curves: Sequence[tuple[str, Curve]], time_name: str) -> Table 
 
 
 def learning(view: RunView) -> Section | None:
-    """Return every metric over time and bytes, and the times to accuracy."""
+    """Return every metric over rounds and what they cost, and the times to accuracy."""
     if not view.curves:
         return None
     blocks: list[Block] = []
