@@ -336,6 +336,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             shields={},
             secure_sums={"": None},
             privacy=None,
+            norm_bound=None,
             partial_work=None,
             experience=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),
