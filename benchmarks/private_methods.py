@@ -89,15 +89,15 @@ class Line:
         )
 
 
-def central(multiplier: float) -> str:
+def central(multiplier: float, clip_norm: float = 0.1) -> str:
     """Return the section of DP-FedAvg with a trusted coordinator."""
-    return f"mechanism: central-gaussian, clip_norm: 0.1, noise_multiplier: {multiplier}"
+    return f"mechanism: central-gaussian, clip_norm: {clip_norm}, noise_multiplier: {multiplier}"
 
 
-def personal(multiplier: float) -> str:
+def personal(multiplier: float, clip_norm: float = 0.1) -> str:
     """Return the section of DPPS: the heaviest users have this noise, the lightest four times as much."""
     return (
-        "mechanism: personal-gaussian, clip_norm: 0.1, tiers: ["
+        f"mechanism: personal-gaussian, clip_norm: {clip_norm}, tiers: ["
         f"{{name: casual, up_to: 60, noise_multiplier: {4 * multiplier}}}, "
         f"{{name: regular, up_to: 200, noise_multiplier: {2 * multiplier}}}, "
         f"{{name: heavy, noise_multiplier: {multiplier}}}]"

@@ -40,12 +40,13 @@ import numpy as np
 
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
-from coordinator.cohort import SimulatedCohort, Simulation
+from coordinator.cohort import SimulatedCohort
 from coordinator.faults.striking import FaultsOfRun
 from coordinator.rounds import RoundPlan
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.selection.pool import Pool
+from coordinator.simulation import Simulation
 from edge.clock import VirtualClockLoop
 from edge.clock import run as run_on_virtual_clock
 from edge.device.compute import ComputeQueue, InlineExecutor
@@ -335,6 +336,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
             shields={},
             secure_sums={"": None},
             privacy=None,
+            norm_bound=None,
             partial_work=None,
             experience=None,
             crashed=lambda where, error: sys.exit(f"{where}: {error}"),

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 
 from coordinator.catalogue import catalogue_facts, model_info
+from coordinator.drawn_items import DrawnItems
 from coordinator.evaluation import Evaluator, RatingEvaluator, RegressionEvaluator
 from coordinator.features import item_features
 from coordinator.fleet import Fleet
@@ -107,7 +108,7 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     assembly.shields = _shields(loaded, workload)
     if loaded.scenario.privacy is not None:
         everybody = np.arange(workload.n_clients)
-        assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients, workload.examples(everybody))
+        assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients, workload.held(everybody))
     _check_frames(loaded, assembly)
     assembly.wall_s = time.perf_counter() - start_s
     return assembly
@@ -163,12 +164,13 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
             "featured_items": int(np.count_nonzero(features.known)),
             "features_hash": features.content_hash(),
         }
-    problem = rating_problem(split, None if features is None else features.values)
+    drawn = DrawnItems(scenario.data.negatives, scenario.data.held_out_negatives == "spared")
+    problem = rating_problem(split, None if features is None else features.values, drawn)
     recommender = cast(Recommender, create(scenario.learning, problem))
     timed = METHODS[method_name(scenario.learning)].timed
     if timed and split.train.timestamps is None:
         _refuse_timeless(loaded)
-    workload = RatingWorkload(recommender, split, clients, seed, timed=timed)
+    workload = RatingWorkload(recommender, split, clients, seed, timed=timed, drawn=drawn)
     fleet = build_fleet(loaded, clients.n_clients)
     negatives = None
     if published is not None and scenario.evaluation.on == "test":
@@ -334,7 +336,8 @@ def _refuse_timeless(loaded: LoadedScenario) -> NoReturn:
     message = (
         f"{method_name(loaded.scenario.learning)!r} reads ratings by time, and this data has no timestamps"
     )
-    hint = "use data that has them, such as MovieLens, or 'fedrecon'"
+    made_up = isinstance(loaded.scenario.data, SyntheticRatings)
+    hint = "write 'timestamps: true' in data" if made_up else "use data that has them, such as MovieLens"
     raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
 
 

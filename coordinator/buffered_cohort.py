@@ -8,7 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.cohort import SimulatedCohort, Simulation
+from coordinator.cohort import SimulatedCohort
+from coordinator.simulation import Simulation
 from coordinator.workload import TrainingKernel
 from edge.device.simulated import SimulatedDevice
 from edge.transport.link import Delivery

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,25 +21,21 @@ from coordinator.actor import ActiveRound
 from coordinator.aggregation.plan import aggregating
 from coordinator.assembly import Assembly
 from coordinator.buffered_cohort import BufferedCohort
-from coordinator.cohort import SimulatedCohort, Simulation
-from coordinator.faults.striking import strikes_of
-from coordinator.host import rss_bytes
-from coordinator.metrics.facts import FaultStrike, RoundFacts
+from coordinator.buffered_steps import Step
+from coordinator.cohort import SimulatedCohort
 from coordinator.metrics.writer import TableWriter
 from coordinator.pacing.buffer import Buffer, Doorway, VersionMachine, staleness_weight
 from coordinator.progress import RunObserver
-from coordinator.round_records import Ended, ended_of
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
+from coordinator.simulation import Simulation
 from coordinator.stop_reason import StopReason
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import Training
 from coordinator.workload import TrainingKernel
 from coordinator.world import World
-from edge.learning.base import Aggregate
-from edge.log import Column
-from edge.vocabulary import Outcome, Reason, RoundOutcome
+from edge.vocabulary import Reason, RoundOutcome
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -60,24 +55,6 @@ class _Version:
     kernel: TrainingKernel
     cohorts: int = 0
     """Cohorts that are not done."""
-
-
-@dataclass(slots=True)
-class _Step:
-    """A server step, and the devices that belong to it."""
-
-    number: int
-    phase: str
-    start_s: float
-    wall_s: float
-    end_s: float = math.nan
-    outcome: RoundOutcome | None = None
-    """None while it is under way."""
-    aggregate: Aggregate | None = None
-    members: list[tuple[BufferedCohort, int, float]] = field(default_factory=list)
-    """Cohort, slot, and staleness (NaN where no report was applied)."""
-    unfinished: int = 0
-    """Devices whose reports were applied and that are not done yet."""
 
 
 @dataclass(slots=True)
@@ -111,10 +88,10 @@ class BufferedTraining(Training):
         self._versions: dict[int, _Version] = {}
         self._asked = np.zeros(assembly.fleet.n, dtype=np.bool_)
         """Who was invited since the last step: the same model would give the same update."""
-        self._steps: deque[_Step] = deque()
+        self._steps: deque[Step] = deque()
         """Those that are not written yet, the one under way last."""
         self._buffer: Buffer
-        self._in_flight: dict[tuple[BufferedCohort, int], _Step | None] = {}
+        self._in_flight: dict[tuple[BufferedCohort, int], Step | None] = {}
         """Devices at work, and the step that their report was applied in."""
         self._stop: StopReason | None = None
         self._search = _Search(0, 0.0)
@@ -199,7 +176,7 @@ class BufferedTraining(Training):
             else:
                 step.members.append((cohort, slot, math.nan))
 
-    def _open_version(self, ids: Ids, step: _Step) -> _Version:
+    def _open_version(self, ids: Ids, step: Step) -> _Version:
         algorithm, number, born = self._workload.algorithm, step.number, self._applied
         rounds = self._scenario.rounds
         plan = RoundPlan(self._simulation.run_id, number, target=1, quorum=1, deadline_s=rounds.deadline)
@@ -220,9 +197,9 @@ class BufferedTraining(Training):
         number = self._rounds_run + 1
         self._asked[:] = False
         accumulator = self._workload.algorithm.accumulator(self.state)
-        self._buffer = Buffer(number, aggregating(accumulator, self._scenario.aggregation))
+        self._buffer = Buffer(number, aggregating(accumulator, self._scenario))
         phase = self._scenario.phase_at(number - 1, now_s)
-        self._steps.append(_Step(number, phase, now_s, time.perf_counter()))
+        self._steps.append(Step(number, phase, now_s, time.perf_counter()))
 
     def _changed(self) -> None:
         """Take the step as soon as the buffer is full; called whenever a device is no longer at work."""
@@ -247,7 +224,7 @@ class BufferedTraining(Training):
     def _ended_step(self, number: int, now_s: float) -> StopReason | None:
         """End the step under way and look back at it; return why training ends, if it does."""
         stop = self._end_step(now_s)
-        return self._look_back(number, stop, now_s, self._measure(number, stop))
+        return self._look_back(number, stop, now_s, self._measured(number, stop))
 
     def _end_step(self, now_s: float) -> StopReason | None:
         """Apply what is in the buffer, if it is enough; return why training ends, if it does."""
@@ -337,75 +314,5 @@ class BufferedTraining(Training):
             last = len(self._steps) == 1
             if step.outcome is None or step.unfinished or (last and (self._stop is None or self._in_flight)):
                 return
-            self._write_step(self._steps.popleft(), step.outcome)
-
-    def _write_step(self, step: _Step, outcome: RoundOutcome) -> None:
-        abandoned = outcome is RoundOutcome.ABANDONED
-        reason = Reason.QUORUM if abandoned else Reason.NONE
-        ended = _joined(step.members)
-        if abandoned:
-            given_up = ended.outcome == Outcome.COMPLETED
-            ended.outcome[given_up] = Outcome.ABANDONED
-            ended.reason[given_up] = reason
-            ended.staleness[given_up] = math.nan
-        aggregate = step.aggregate
-        facts = RoundFacts(
-            round_number=step.number,
-            phase=step.phase,
-            start_s=step.start_s,
-            end_s=step.end_s,
-            outcome=outcome,
-            reason=reason,
-            loss=aggregate.loss if aggregate is not None else math.nan,
-            weight=aggregate.weight if aggregate is not None else 0.0,
-            wall_s=step.wall_s,
-            host_rss_bytes=rss_bytes(),
-        )
-        self._records.write(facts, ended, self._strikes(step))
-
-    def _strikes(self, step: _Step) -> list[FaultStrike]:
-        """Return what was done on purpose to the devices of a step."""
-        slots: dict[BufferedCohort, set[int]] = {}
-        for cohort, slot, _ in step.members:
-            slots.setdefault(cohort, set()).add(slot)
-        strikes: list[FaultStrike] = []
-        for cohort, mine in slots.items():
-            if cohort.faults is not None:
-                strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids, mine)
-        return strikes
-
-
-def _joined(members: list[tuple[BufferedCohort, int, float]]) -> Ended:
-    """Return the members of a step as one cohort, in the order in which they came to it."""
-    by_cohort: dict[BufferedCohort, list[int]] = {}
-    for place, (cohort, _, _) in enumerate(members):
-        by_cohort.setdefault(cohort, []).append(place)
-    parts: list[tuple[Ended, list[int], list[int]]] = []
-    for cohort, places in by_cohort.items():
-        parts.append((ended_of(cohort), [members[place][1] for place in places], places))
-
-    order = np.argsort(np.concatenate([places for _, _, places in parts]), kind="stable")
-
-    def column(name: str) -> npt.NDArray[Any]:
-        values = [getattr(ended, name)[slots] for ended, slots, _ in parts]
-        return np.concatenate(values)[order]
-
-    logs = []
-    for ended, slots, places in parts:
-        place_of = np.full(len(ended.ids) + 1, -1.0)
-        place_of[slots] = places
-        known = ended.columns[Column.SLOT].astype(np.int64)
-        place = place_of[known]
-        mine = place >= 0
-        log = ended.columns[:, mine]
-        log[Column.SLOT] = place[mine]
-        logs.append(log)
-    columns = np.concatenate(logs, axis=1)
-    columns = columns[:, np.argsort(columns[Column.TIME_S], kind="stable")]
-    return Ended(
-        **{name: column(name) for name in ("ids", "outcome", "stage", "reason", "loss", "examples")},
-        memory_bytes=column("memory_bytes"),
-        work_share=column("work_share"),
-        staleness=np.array([staleness for _, _, staleness in members]),
-        columns=np.ascontiguousarray(columns),
-    )
+            facts, ended = self._steps.popleft().told(step.outcome)
+            self._records.write(facts, ended, step.strikes(self._scenario.faults))

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.actor import ActiveRound, Broadcast, Coordinator
+from coordinator.actor import ActiveRound, Broadcast
 from coordinator.faults.base import Setting
-from coordinator.faults.striking import FaultsOfRun
-from coordinator.fleet import Fleet
 from coordinator.foreseen import foreseen_frames
+from coordinator.invitation_records import Sent, connect_delays, invitation_rows
 from coordinator.pacing.partial_work import PartialWork
-from coordinator.privacy import RunPrivacy
-from coordinator.scenario.rounds_section import Retry
 from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.selection.experience import UPDATES, Experience
-from coordinator.shielding import Shield
-from coordinator.sums.base import RoundOfSums, SecureSums
-from coordinator.witness import Witness
-from coordinator.workload import TrainingKernel, Workload
-from coordinator.world import CrashHandler, RunningCohort
+from coordinator.selection.experience import UPDATES
+from coordinator.sums.base import RoundOfSums
+from coordinator.workload import TrainingKernel
 from edge.ckks_messages import EncryptedInput
-from edge.clock import VirtualClockLoop
-from edge.device.compute import ComputeQueue, Kernel
+from edge.device.compute import Kernel
 from edge.device.endings import RECEIPT_PATIENCE
 from edge.device.simulated import SimulatedDevice
+from edge.device.working_device import WorkingDevice
 from edge.learning.base import ClientUpdate, together
-from edge.log import WIDTH, Column, EventLog
+from edge.log import EventLog
 from edge.message_kinds import KINDS
 from edge.messages import Invite, Report
 from edge.privacy.protection import clipped_update
@@ -40,12 +34,12 @@ from edge.secagg.errors import NotFiniteError
 from edge.secagg_messages import MaskedInput
 from edge.transport.cohort import CohortLinks
 from edge.transport.disturbances import Disturbances
-from edge.transport.link import Delivery, SimulatedNetwork
-from edge.transport.loss import MAX_BACKOFFS
-from edge.transport.tcp_model import SYN_BYTES
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
+from edge.transport.link import Delivery
+from edge.vocabulary import Fate, Outcome, Reason, Stage
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from coordinator.simulation import Simulation
+
 Ids = npt.NDArray[np.int64]
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _INVITE = Stage.INVITE
@@ -55,67 +49,6 @@ _DELIVERED = Fate.DELIVERED
 Floats = npt.NDArray[np.float64]
 _NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)
 """Why a device goes away in a way that the coordinator notices at once."""
-
-
-@dataclass(slots=True)
-class Simulation:
-    """What all rounds of a simulated run share."""
-
-    seed: int
-    run_id: str
-    loop: VirtualClockLoop
-    network: SimulatedNetwork
-    fleet: Fleet
-    workload: Workload
-    compute: ComputeQueue
-    coordinator: Coordinator
-    retry: Retry
-    keep_alive: bool
-    faults: FaultsOfRun
-    """What goes wrong on purpose."""
-    secure_sums: Mapping[str, SecureSums | None]
-    """How updates are summed in each phase, by its name; None: every device reports in the clear."""
-    shields: Mapping[str, Shield]
-    """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
-    privacy: RunPrivacy | None
-    """What devices do to their updates before anybody sees them; None: nothing."""
-    norm_bound: float | None
-    """What devices clip their updates to, beside privacy; None: nothing."""
-    partial_work: PartialWork | None
-    """How many local steps devices take; None: all of them."""
-    experience: Experience | None
-    """Is told what arrives from each device; None where nobody learns from it."""
-    crashed: Callable[[str, BaseException], None]
-    """Told of a bug: where, and what was raised."""
-    crash: CrashHandler = lambda _fault, _down_s: None
-    """Lets the coordinator crash because of a fault, for so many seconds."""
-    witness: Witness | None = None
-    """Sees what happens, beside the run."""
-
-    def begin(self, crash: CrashHandler) -> None:
-        """Set the crashes of the coordinator that have a time of their own."""
-        self.crash = crash
-        for number, at_s, down_s in self.faults.crashes:
-            self.loop.call_at(at_s, crash, number, down_s)
-
-    def cohort(
-        self,
-        ids: Ids,
-        round_number: int,
-        phase: str,
-        kernel: TrainingKernel,
-        done: Callable[[RunningCohort], None],
-    ) -> SimulatedCohort:
-        """Return the cohort of a round; ``done`` is called once, when its last device has ended."""
-        return SimulatedCohort(self, ids, round_number, phase, kernel, done)
-
-    async def aside(self, measure: Callable[[], T]) -> T:
-        """Return what ``measure`` does; no time passes meanwhile."""
-        return measure()
-
-    def forget(self, kernel: Kernel[ClientUpdate]) -> None:
-        """Take note that nobody will ask for ``kernel`` any more."""
-        self.compute.forget(kernel)
 
 
 class SimulatedCohort:
@@ -206,7 +139,7 @@ class SimulatedCohort:
         """Whom the invitation reaches."""
         self.loss = [math.nan] * len(ids)
         """Local training loss of each device that computed an update."""
-        self.protect: Callable[[SimulatedDevice, ClientUpdate], ClientUpdate | Reason] | None = None
+        self.protect: Callable[[WorkingDevice, ClientUpdate], ClientUpdate | Reason] | None = None
         if simulation.privacy is not None:
             self.protect = self._protect
         elif simulation.norm_bound is not None:
@@ -262,7 +195,7 @@ class SimulatedCohort:
             connected,
         )
         self.conditions.prepare(np.arange(len(self.ids)), now_s)
-        delay_s, reaches = self._connect_delays(connected)
+        delay_s, reaches = connect_delays(simulation.retry, self.plan, connected)
         links, frame = self.links, self.links.frames[0]
         handshake_s = np.array(links.handshake_s)
         reaches &= np.isfinite(handshake_s)
@@ -280,7 +213,9 @@ class SimulatedCohort:
             # A crash breaks off the invitations that are on their way.
             plain[:] = False
         followed = arrives & ~plain
-        self._record_invitations(invitation, ~followed, arrives, arrival_s)
+        sent = Sent(invitation, ~followed, arrives, arrival_s, self.network.handshake_bytes)
+        rows = invitation_rows(self.ids, now_s, self.plan, links, simulation.retry, sent)
+        self.log.extend(rows.tobytes())
         for slot in np.flatnonzero(reachable & ~reaches).tolist():
             self.reason[slot] = Reason.RETRIES_EXHAUSTED
         simulation.fleet.busy[self.ids[~arrives]] = False
@@ -318,79 +253,6 @@ class SimulatedCohort:
         """Remember a device where a crash may have to find it; it is forgotten when it is done."""
         if self._simulation.faults.crashing:
             self._at_work[device.slot] = device
-
-    def _pauses_s(self) -> Floats:
-        """Return when each attempt to connect begins, float64 [attempts], seconds after the first."""
-        retry = self._simulation.retry
-        pauses = retry.first_backoff * retry.factor ** np.arange(retry.attempts - 1)
-        return np.concatenate(([0.0], np.cumsum(pauses)))
-
-    def _connect_delays(self, connected: npt.NDArray[np.bool_]) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Return the pauses before each device's connection succeeds, and whether it does at all."""
-        attempts = self._simulation.retry.attempts
-        failures = self.plan.failed_connects
-        failures[connected] = 0
-        return self._pauses_s()[np.minimum(failures, attempts - 1)], failures < attempts
-
-    def _record_invitations(
-        self,
-        invitation: Broadcast,
-        recorded: npt.NDArray[np.bool_],
-        arrives: npt.NDArray[np.bool_],
-        arrival_s: Floats,
-    ) -> None:
-        """Record the transfers of the invitations that need no following, and the retries of all."""
-        now_s = self.loop.now_s
-        attempts = self._simulation.retry.attempts
-        reachable = self.plan.reachable
-        failures = np.minimum(self.plan.failed_connects, attempts)
-        slots = np.flatnonzero(recorded)
-        tries = np.where(reachable, np.minimum(failures, attempts - 1), 0)
-        retried = np.repeat(np.arange(len(tries)), tries)
-        nth = np.arange(len(retried)) - np.repeat(np.cumsum(tries) - tries, tries)
-        # A failed attempt is a SYN without an answer; where TCP itself gives up it has sent many.
-        gave_up = np.isinf(np.array(self.links.handshake_s))
-        silent = failures + np.where(gave_up & (failures < attempts), MAX_BACKOFFS + 1, 0)
-        refused = np.flatnonzero(reachable & (silent > 0))
-        rows = np.zeros((len(retried) + len(refused) + len(slots), WIDTH))
-        rows[:, Column.TIME_S] = rows[:, Column.START_S] = rows[:, Column.END_S] = now_s
-        rows[:, Column.STAGE] = Stage.INVITE
-
-        retries, unanswered, sent = np.split(rows, [len(retried), len(retried) + len(refused)])
-        pauses_s = self._pauses_s()
-        retries[:, Column.SLOT] = retried
-        retries[:, Column.DEVICE] = self.ids[retried]
-        retries[:, Column.KIND] = EventKind.RETRY
-        retries[:, Column.START_S] = now_s + pauses_s[nth]
-        retries[:, Column.END_S] = now_s + pauses_s[nth + 1]
-        retries[:, Column.REASON] = Reason.CONNECTION_LOST
-
-        unanswered[:, Column.SLOT] = refused
-        unanswered[:, Column.DEVICE] = self.ids[refused]
-        unanswered[:, Column.KIND] = EventKind.HANDSHAKE
-        unanswered[:, Column.DIRECTION] = Direction.UP
-        unanswered[:, Column.TCP_IP_BYTES] = silent[refused] * SYN_BYTES
-        unanswered[:, Column.FATE] = Fate.LOST
-        unanswered[:, Column.REASON] = Reason.CONNECTION_LOST
-
-        ok = arrives[slots]
-        frame = self.links.frames[0]
-        handshake = np.where(self.links.connected, 0, self.network.handshake_bytes)
-        sent[:, Column.SLOT] = slots
-        sent[:, Column.DEVICE] = self.ids[slots]
-        sent[:, Column.KIND] = EventKind.INVITED
-        sent[:, Column.DIRECTION] = Direction.DOWN
-        sent[:, Column.END_S] = np.where(ok, arrival_s[slots], now_s)
-        sent[:, Column.PAYLOAD_BYTES] = invitation.payload_bytes
-        sent[:, Column.FRAMING_BYTES] = np.where(ok, invitation.frame_bytes - invitation.payload_bytes, 0)
-        # A device that is away is tried once, in vain.
-        in_vain = np.where(reachable, 0, SYN_BYTES)[slots]
-        overhead = (np.array(frame.overhead_bytes) + handshake)[slots]
-        sent[:, Column.TCP_IP_BYTES] = np.where(ok, overhead, in_vain)
-        sent[:, Column.FATE] = np.where(ok, Fate.DELIVERED, Fate.LOST)
-        failed = np.where(reachable[slots], Reason.RETRIES_EXHAUSTED, Reason.UNAVAILABLE)
-        sent[:, Column.REASON] = np.where(ok, Reason.NONE, failed)
-        self.log.extend(rows.tobytes())
 
     # -- what devices tell -----------------------------------------------------------------------------
 
@@ -447,7 +309,7 @@ class SimulatedCohort:
                 self.secure_sum.arrived(device.device)
         self._closed_one()
 
-    def _protect(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+    def _protect(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate | Reason:
         """Return what may be seen of a device's update, and note whether it was clipped; or what is wrong."""
         privacy = self._simulation.privacy
         assert privacy is not None
@@ -458,7 +320,7 @@ class SimulatedCohort:
             return Reason.NOT_FINITE
         return protected
 
-    def _bound(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+    def _bound(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate | Reason:
         """Return a device's update within the norm bound, as the device sends it; or what is wrong."""
         norm_bound = self._simulation.norm_bound
         assert norm_bound is not None
@@ -468,7 +330,7 @@ class SimulatedCohort:
             return Reason.NOT_FINITE
         return clipped if self.shield is None else self._lay_out(device, clipped)
 
-    def _lay_out(self, device: SimulatedDevice, update: ClientUpdate) -> ClientUpdate:
+    def _lay_out(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate:
         """Return the update as it is reported in the clear, or as the sum takes it."""
         assert self.shield is not None
         return update if self.plan.shielded[device.slot] else self.shield.summed(update)

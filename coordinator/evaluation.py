@@ -22,7 +22,6 @@ from edge.evaluation.negatives import sample_negatives
 from edge.evaluation.ranking import RankingSums, ranks_among
 from edge.evaluation.rating_errors import RatingErrors
 from edge.learning.base import State
-from edge.learning.sampled_negatives import SamplesNegatives
 from edge.rng import hashed_bits, stream, stream_key
 
 Ids = npt.NDArray[np.int64]
@@ -75,6 +74,7 @@ class RatingEvaluator:
         self._section = section
         self._seed = seed
         self._key = stream_key(seed, "evaluation", "client")
+        self._zeros_key = stream_key(seed, "evaluation", "zeros")
         self._populations = list(self._find_populations(fleet))
 
     def _find_populations(self, fleet: Fleet) -> Iterator[_Population]:
@@ -117,7 +117,7 @@ class RatingEvaluator:
         algorithm = self._workload.algorithm
         groupings = population.groupings
         errors: list[RatingErrors] = []
-        if not isinstance(algorithm, SamplesNegatives):  # what that predicts are no ratings
+        if not self._workload.only_ranks:  # otherwise what is predicted are no ratings
             errors = [RatingErrors(len(names)) for _, names, _ in groupings]
         ranking = self._section.ranking
         rankings: list[RankingSums] = []
@@ -127,7 +127,7 @@ class RatingEvaluator:
         for start in range(0, len(population.users), _USERS_A_BATCH):
             part = slice(start, start + _USERS_A_BATCH)
             users = population.users[part]
-            support = self._workload.gather(population.support, users)
+            support = self._workload.gather(population.support, users, hashed_bits(self._zeros_key, users))
             query = population.query.gather(users)
             keys = hashed_bits(self._key, users)
             # Devices go on from what they keep, and keep nothing of this.
@@ -165,8 +165,9 @@ class RatingEvaluator:
         assert section is not None
         if section.negatives == "full":
             scores = algorithm.scores(state, support, keys, local)
+            known = population.support.gather(users)
             for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
-                sums.add_full(scores, query, support, group[part])
+                sums.add_full(scores, query, known, group[part])
             return
         candidates = self._candidates_of(users, query)
         order = np.argsort(candidates, axis=1, kind="stable")

@@ -6,31 +6,92 @@ import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
 from coordinator.catalogue import model_info
 from coordinator.metrics.schemas import SCHEMA_VERSION
 from coordinator.run_directory import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
+from coordinator.scenario.data_section import SyntheticRegression
+from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import load
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import State
+from edge.learning.fedavg_mf import SharedFactorizationSettings
+from edge.learning.fedmf import FactorizationSettings
 from edge.learning.fedmmf import FedMMFSettings
-from edge.learning.fedrecon import FedReconSettings
+from edge.learning.fedrecgel import FedRecGELSettings
+from edge.learning.fedrecon import FACTORS, ReconstructionSettings
 from edge.learning.local_steps import Ridge
+from edge.learning.registry import METHODS
 from edge.serving.errors import ExportError
 from edge.serving.metadata import ModelInfo
+from edge.serving.own_masks import Mask
 from edge.serving.personal_models import item_model
-from edge.serving.recommender_graph import ItemModel, Mask, UserModel
+from edge.serving.recommender_graph import ItemModel, UserModel
 from edge.serving.stateless_graph import stateless_model
 from edge.serving.stateless_mask import MaskRule
+
+_KEPT: Final = ("user_factors", "user_embeddings")
+"""Settings that say whether devices keep rows of their own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedRun:
+    """What a run of a recommender has left.
+
+    Attributes
+    ----------
+    directory : of the run.
+    learning : settings of its method.
+    state : the global parameters.
+    info : for the metadata of an export.
+    devices : how many the run had.
+    draws_zeros : whether its devices learnt ones and zeros that they drew.
+    """
+
+    directory: Path
+    learning: BaseModel
+    state: State
+    info: ModelInfo
+    devices: int
+    draws_zeros: bool
+
+    @property
+    def masked(self) -> bool:
+        """Whether the model is that of what masks leave (FedMMF)."""
+        return isinstance(self.learning, FedMMFSettings)
+
+    def check_device(self, device: int) -> None:
+        """Raise ``ExportError`` unless the run had a device with this id."""
+        if not 0 <= device < self.devices:
+            raise ExportError(f"there is no device {device}; this fleet has 0 to {self.devices - 1}")
+
+    def check_rows(self) -> None:
+        """Raise ``ExportError`` if devices kept rows of their own, of which the directory holds none."""
+        learning, where = self.learning, "learning"
+        if isinstance(learning, FedRecGELSettings):
+            learning, where = learning.base, "learning.base"
+        for name in _KEPT:
+            if getattr(learning, name, None) == "persistent":
+                other = (
+                    ""
+                    if isinstance(learning, FactorizationSettings)
+                    else f"; or write '{name}: reconstructed'"
+                )
+                raise ExportError(
+                    f"{self.directory}: {where}.{name} is 'persistent': they stay on the devices, and a run"
+                    " directory holds nothing of any device. A section 'inference' lets devices run their"
+                    f" models in the run, where they are{other}"
+                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedModel:
-    """The global model of a run of FedRecon or FedMMF, and how a device fits itself to it.
+    """The global factorisation of a run, and how a device fits itself to it by ridge regression.
 
     Attributes
     ----------
@@ -38,16 +99,12 @@ class TrainedModel:
     user_bias : whether users have a bias.
     ridge : how user factors are fitted.
     info : for the metadata of an export.
-    masked : whether the model is that of what masks leave (FedMMF).
-    devices : how many the run had.
     """
 
     items: ItemModel
     user_bias: bool
     ridge: Ridge
     info: ModelInfo
-    masked: bool
-    devices: int
 
     def stateless(self, top: int, mask: MaskRule | Mask | None = None) -> bytes:
         """Return the model file for a history; see :func:`edge.serving.stateless_graph.stateless_model`."""
@@ -56,7 +113,7 @@ class TrainedModel:
         )
 
     def user(self, items: npt.NDArray[np.int64], ratings: npt.NDArray[np.float32]) -> UserModel:
-        """Return what one device reconstructs from its ratings, for ``recommender_model``.
+        """Return what one device reconstructs from its ratings.
 
         Parameters
         ----------
@@ -71,58 +128,94 @@ class TrainedModel:
         return UserModel(local[: model.width], float(local[-1]) if self.user_bias else 0.0)
 
 
-def read_trained(directory: Path) -> TrainedModel:
-    """Read the model that a run of FedRecon or FedMMF has left in its directory.
+def read_finished(directory: Path) -> FinishedRun:
+    """Read what a run of a recommender has left in its directory.
 
     Raises
     ------
     ExportError
-        For a directory without a file that is needed, another method, user factors that persist on
-        devices, or a reconstruction by other means than ridge regression, which has no closed form to put
-        into a graph.
+        For a directory without a file that is needed, or of a method that ranks no items.
     ScenarioError
         If the scenario in it is none that this version reads.
     """
-    for name in (MANIFEST, RESOLVED_SCENARIO, MODEL, ITEMS):
+    _check_files(directory, MANIFEST, RESOLVED_SCENARIO)
+    manifest = _json(directory / MANIFEST)
+    if manifest["schema_version"] != SCHEMA_VERSION:
+        raise ExportError(f"{directory}: was made by another version of recfleet; run the scenario again")
+    scenario = load(directory / RESOLVED_SCENARIO, references=False).scenario
+    method = method_name(scenario.learning)
+    if METHODS[method].data != "ratings":
+        known = ", ".join(name for name, entry in METHODS.items() if entry.data == "ratings")
+        raise ExportError(
+            f"{directory}: learning.algorithm is {method!r}, which ranks no items; exported are {known}"
+        )
+    _check_files(directory, MODEL, ITEMS)
+    catalogue, data = _json(directory / ITEMS), manifest["data"]
+    return FinishedRun(
+        directory=directory,
+        learning=scenario.learning,
+        state=_arrays(directory / MODEL),
+        info=model_info(str(manifest["scenario"]), scenario, catalogue, int(data["items"])),
+        devices=int(data["clients"]),
+        draws_zeros=not isinstance(scenario.data, SyntheticRegression)
+        and scenario.data.negatives is not None,
+    )
+
+
+def trained_model(run: FinishedRun) -> TrainedModel:
+    """Return the factorisation of a run as anyone can fit it to a history of ratings.
+
+    Raises
+    ------
+    ExportError
+        For a model that is no factorisation, user factors that are kept or shared, fitted by other means than
+        ridge regression, which has no closed form to put into a graph, or fitted to zeros beside a history.
+    """
+    run.check_rows()
+    settings, where, within = run.learning, run.directory, "learning"
+    if isinstance(settings, FedRecGELSettings):
+        settings, within = settings.base, "learning.base"
+    method = method_name(run.learning)
+    device = "; name a device: --kind recommender --device"
+    if run.draws_zeros:
+        raise ExportError(
+            f"{where}: with data.negatives a device draws zeros beside its history, and a graph draws nothing"
+            f"{device}"
+        )
+    if FACTORS not in run.state:
+        raise ExportError(f"{where}: {method} has no factors that a history could be fitted to{device}")
+    if isinstance(settings, SharedFactorizationSettings):
+        key, fitted = "fine_tuning", settings.fine_tuning
+        if fitted is None:
+            raise ExportError(
+                f"{where}: {method} learns a row of each user, and fits none to a history{device}"
+            )
+    else:
+        assert isinstance(settings, ReconstructionSettings), "every other factorisation has these"
+        key, fitted = "reconstruction", settings.reconstruction
+        if getattr(settings, "fine_tuning", None) is not None:
+            raise ExportError(
+                f"{where}: {method} tunes the items to a history, which has no closed form{device}"
+            )
+    if not isinstance(fitted, Ridge):
+        raise ExportError(
+            f"{where}: {within}.{key}.method is {fitted.method!r}; a stateless export needs 'ridge'{device}"
+        )
+    return TrainedModel(item_model(run.state), settings.user_bias, fitted, run.info)
+
+
+def read_trained(directory: Path) -> TrainedModel:
+    """Return :func:`trained_model` of :func:`read_finished`."""
+    return trained_model(read_finished(directory))
+
+
+def _check_files(directory: Path, *names: str) -> None:
+    for name in names:
         if not (directory / name).is_file():
             raise ExportError(
                 f"{directory}: has no {name}; give the directory of a finished run over ratings, "
                 "made by this version of recfleet"
             )
-    manifest, catalogue = _json(directory / MANIFEST), _json(directory / ITEMS)
-    if manifest["schema_version"] != SCHEMA_VERSION:
-        raise ExportError(f"{directory}: was made by another version of recfleet; run the scenario again")
-    scenario = load(directory / RESOLVED_SCENARIO, references=False).scenario
-    settings = scenario.learning
-    if not isinstance(settings, FedReconSettings | FedMMFSettings):
-        raise ExportError(f"{directory}: was learnt by another method than fedrecon and fedmmf")
-    if settings.user_factors == "persistent":
-        raise ExportError(
-            f"{directory}: learning.user_factors is 'persistent': user factors stay on the devices, and a run"
-            " directory holds nothing of any device; an export needs 'reconstructed' ones"
-        )
-    ridge = settings.reconstruction
-    if not isinstance(ridge, Ridge):
-        raise ExportError(
-            f"{directory}: learning.reconstruction.method is {ridge.method!r}; an export needs 'ridge'"
-        )
-    items = item_model(read_state(directory))
-    return TrainedModel(
-        items=items,
-        user_bias=settings.user_bias,
-        ridge=ridge,
-        info=model_info(str(manifest["scenario"]), scenario, catalogue, items.n_items),
-        masked=isinstance(settings, FedMMFSettings),
-        devices=int(manifest["data"]["clients"]),
-    )
-
-
-def read_state(directory: Path) -> State:
-    """Return the global parameters that a run has left.
-
-    Raises ``ExportError`` for a file that cannot be read.
-    """
-    return _arrays(directory / MODEL)
 
 
 def _json(path: Path) -> dict[str, Any]:

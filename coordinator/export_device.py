@@ -5,67 +5,67 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from coordinator.assembly import assemble
-from coordinator.export import TrainedModel, read_state
+from coordinator.export import FinishedRun, trained_model
 from coordinator.features import item_features
-from coordinator.run_directory import RESOLVED_SCENARIO
+from coordinator.run_directory import MODEL, RESOLVED_SCENARIO
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.data.features import ItemFeatures
+from edge.learning.base import State
 from edge.learning.fedmmf import FedMMF
-from edge.learning.fedrecon import FedRecon
 from edge.masks.base import limited
 from edge.masks.one_order import OneOrderSettings
 from edge.masks.zero_order import ZeroOrderSettings
 from edge.serving.errors import ExportError
 from edge.serving.mask_graph import mask_model
-from edge.serving.personal_models import personal_models, reads_features
-from edge.serving.recommender_graph import Mask, UserModel, recommender_model
+from edge.serving.own_masks import Mask
+from edge.serving.personal_models import personal_models
+from edge.serving.recommender_graph import Factorizations
+from edge.serving.recommenders import Recommenders, info_for, recommender_model
 from edge.serving.stateless_mask import MaskRule, OneOrderRule, ZeroOrderRule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PersonalModel:
-    """One device's model: the trained one, what the device reconstructs for it, and its mask, if any."""
+    """One device's model, as its run's method personalises it on the device's own ratings."""
 
-    trained: TrainedModel
-    user: UserModel
-    mask: Mask | None
+    run: FinishedRun
+    models: Recommenders
 
     def recommender(self, top: int) -> bytes:
-        """Return the model file of the whole; see :mod:`edge.serving.recommender_graph`."""
-        return recommender_model(self.trained.items, self.user, self.trained.info, mask=self.mask, top=top)
+        """Return the model file of the whole; see :mod:`edge.serving.recommenders`."""
+        return recommender_model(self.models, self.run.info, top=top)
 
     def stateless(self, top: int) -> bytes:
         """Return the model file that takes the device's ratings as they come, and has its mask inside."""
-        return self.trained.stateless(top, self.mask)
+        return trained_model(self.run).stateless(top, self._mask())
 
     def mask_alone(self) -> bytes:
         """Return the model file of the mask; see :func:`edge.serving.mask_graph.mask_model`.
 
         Raises ``ExportError`` for a device without a mask.
         """
-        if self.mask is None:
+        mask = self._mask()
+        return mask_model(
+            mask.kind, mask.weights, info_for(mask.features, self.run.info), features=mask.features
+        )
+
+    def _mask(self) -> Mask:
+        if not isinstance(self.models, Factorizations) or self.models.masks is None:
             raise ExportError("a device has a mask in runs of fedmmf only; export another kind")
-        return mask_model(self.mask.kind, self.mask.weights, self.trained.info, features=self.mask.features)
+        return self.models.masks.one(0)
 
 
-def check_device(trained: TrainedModel, device: int) -> None:
-    """Raise ``ExportError`` unless the run had a device with this id."""
-    if not 0 <= device < trained.devices:
-        raise ExportError(f"there is no device {device}; this fleet has 0 to {trained.devices - 1}")
-
-
-def stateless_of_anyone(directory: Path, trained: TrainedModel, overrides: Sequence[str], top: int) -> bytes:
+def stateless_of_anyone(run: FinishedRun, overrides: Sequence[str], top: int) -> bytes:
     """Return a model file that fits mask and factors to any history.
 
     Parameters
     ----------
-    directory, trained : of a run of FedMMF.
+    run : of FedMMF.
     overrides : settings from the command line, such as where the data is now.
     top : length of its list.
 
@@ -74,7 +74,8 @@ def stateless_of_anyone(directory: Path, trained: TrainedModel, overrides: Seque
     ExportError : for a mask without a closed form.
     ScenarioError, DataError : the data is not where the scenario says.
     """
-    workload, features = _assembled(directory, overrides)
+    trained_model(run)  # what cannot be exported is said before the data is read
+    workload, features = _assembled(run, overrides)
     fedmmf = workload.algorithm
     assert isinstance(fedmmf, FedMMF), "such is the model"
     settings = fedmmf.mask.settings
@@ -94,46 +95,62 @@ def stateless_of_anyone(directory: Path, trained: TrainedModel, overrides: Seque
             f"a {kind} mask has no closed form that a graph could follow; "
             "name a device with --device, and its own mask goes into the file"
         )
-    return _featured(trained, features).stateless(top, rule)
+    return trained_model(_featured(run, features)).stateless(top, rule)
 
 
-def personal_model(
-    directory: Path, trained: TrainedModel, device: int, overrides: Sequence[str]
-) -> PersonalModel:
-    """Reconstruct what a device has on its own ratings, with the model that its run has left.
+def personal_model(run: FinishedRun, device: int, overrides: Sequence[str]) -> PersonalModel:
+    """Make a device's model of its own ratings, and the model that its run has left.
+
+    Whatever the method draws at random follows from the key 0.
 
     Parameters
     ----------
-    directory, trained : of the run.
+    run : what it has left.
     device : its id.
     overrides : settings from the command line, such as where the ratings are now.
 
     Raises
     ------
-    ExportError : for no device, or one of several users.
+    ExportError : for no device, one of several users, or one that keeps a row of its own; a model that is not
+        of these ratings.
     ScenarioError, DataError : the ratings are not where the scenario says.
     """
-    check_device(trained, device)
-    workload, features = _assembled(directory, overrides)
+    run.check_device(device)
+    run.check_rows()
+    workload, features = _assembled(run, overrides)
     if workload.grouped:
         raise ExportError(f"device {device} holds several users; a personal model is for one")
-    batch = workload.split.train.gather(workload.clients.users[[device]])
-    algorithm = workload.algorithm
-    assert isinstance(algorithm, FedRecon | FedMMF), "the method was checked"
-    own = personal_models(algorithm, read_state(directory), batch, np.zeros(1, np.uint64))
-    if reads_features(algorithm):
-        trained = _featured(trained, features)
-    return PersonalModel(trained, own.user(0), own.mask(0))
+    _check_state(run, workload.algorithm.initial_state(0))
+    users = workload.clients.users[[device]]
+    batch = workload.training_batch(users, 0)
+    rows = workload.rows_of(users, run.state)
+    models = personal_models(workload.algorithm, run.state, batch, np.zeros(1, np.uint64), rows)
+    return PersonalModel(_featured(run, features), models)
 
 
-def _assembled(directory: Path, overrides: Sequence[str]) -> tuple[RatingWorkload, ItemFeatures | None]:
-    loaded = load(directory / RESOLVED_SCENARIO, overrides)
+def _assembled(run: FinishedRun, overrides: Sequence[str]) -> tuple[RatingWorkload, ItemFeatures | None]:
+    loaded = load(run.directory / RESOLVED_SCENARIO, overrides)
     workload = assemble(loaded).workload
-    assert isinstance(workload, RatingWorkload), "fedrecon and fedmmf learn from ratings"
+    assert isinstance(workload, RatingWorkload), "recommenders learn from ratings"
     return workload, item_features(loaded, workload.split.train)
 
 
-def _featured(trained: TrainedModel, features: ItemFeatures | None) -> TrainedModel:
-    """Return the model with the names of the features in its information."""
-    assert features is not None, "the scenario was checked"
-    return dataclasses.replace(trained, info=dataclasses.replace(trained.info, feature_names=features.names))
+def _check_state(run: FinishedRun, expected: State) -> None:
+    """Raise ``ExportError`` unless the run's parameters are such as its method has on these ratings."""
+    for name in sorted({*expected, *run.state}):
+        there, wanted = (
+            f"{state[name].dtype} {list(state[name].shape)}" if name in state else "missing"
+            for state in (run.state, expected)
+        )
+        if there != wanted:
+            raise ExportError(
+                f"{run.directory / MODEL}: {name} is {there}, for these ratings it would be {wanted};"
+                " say where those of the run are with --set data.path=…, or run the scenario again"
+            )
+
+
+def _featured(run: FinishedRun, features: ItemFeatures | None) -> FinishedRun:
+    """Return the run with the names of the features of its items, if they have any."""
+    if features is None:
+        return run
+    return dataclasses.replace(run, info=dataclasses.replace(run.info, feature_names=features.names))

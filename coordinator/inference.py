@@ -9,7 +9,6 @@ measured.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -22,17 +21,14 @@ from coordinator.workload import RatingWorkload
 from edge.device.compute_model import task_seconds
 from edge.device.energy import compute_joules
 from edge.learning.base import State
-from edge.learning.fedmmf import FedMMF
-from edge.learning.fedrecon import FedRecon
 from edge.rng import hashed_bits, stream, stream_key
-from edge.serving.mask_graph import MASK_WEIGHTS
 from edge.serving.metadata import ModelInfo
-from edge.serving.parity import Tolerance, check_lists, check_rows, recommender_scores
-from edge.serving.personal_models import PersonalModels, item_model, personal_models, reads_features
-from edge.serving.recommender_graph import ItemModel, item_inputs, recommender_model
+from edge.serving.parity import Tolerance, check_lists, check_rows
+from edge.serving.personal_models import personal_models
+from edge.serving.recommenders import Recommenders, blocks, recommender_model
 from edge.serving.session import RoundInference, Session, run_round
 from edge.serving.templates import Template, recommender_template
-from edge.serving.work import GraphShape, recommender_work
+from edge.serving.work import recommender_work
 
 INFERENCE_CALL_S: Final = 1e-4
 """c_fw of the compute model: what a runtime spends on a call besides its operators. An assumption:
@@ -53,7 +49,7 @@ class DeviceInference:
     Parameters
     ----------
     section : what the scenario asks for.
-    workload, fleet : the run's; one user a client, and a method with personal models.
+    workload, fleet : the run's; one user a client.
     info : for the metadata of the models.
     seed : the run's seed.
     """
@@ -62,12 +58,10 @@ class DeviceInference:
         self, section: Inference, workload: RatingWorkload, fleet: Fleet, info: ModelInfo, seed: int
     ) -> None:
         assert not workload.grouped, "the scenario was checked"
-        assert isinstance(workload.algorithm, FedRecon | FedMMF), "the scenario was checked"
-        self._algorithm: FedRecon | FedMMF = workload.algorithm
         self._section = section
         self._workload = workload
         self._fleet = fleet
-        self._info = info if reads_features(workload.algorithm) else replace(info, feature_names=())
+        self._info = info
         self._seed = seed
         self._tolerance = Tolerance(section.tolerance, section.tolerance)
         self._client_key = stream_key(seed, "inference", "client")
@@ -76,7 +70,7 @@ class DeviceInference:
         self._model_bytes = 0
 
     def run(self, state: State, round_number: int) -> Inferences:
-        """Let a sample of devices run its models, made from ``state`` and each device's own ratings.
+        """Let a sample of devices run its models, made from ``state``, their ratings and what they keep.
 
         Raises
         ------
@@ -86,22 +80,24 @@ class DeviceInference:
             If onnxruntime fails.
         """
         ids = self._sample(round_number)
-        users = self._workload.clients.users[ids]
-        batch = self._workload.split.train.gather(users)
+        workload = self._workload
+        users = workload.clients.users[ids]
+        batch = workload.training_batch(users, round_number)
         keys = hashed_bits(self._client_key, ids, round_number)
-        items = item_model(state)
-        models = personal_models(self._algorithm, state, batch, keys, self._workload.kept_of(users))
-        rated = (batch.indptr, batch.items.astype(np.int64))
+        models = personal_models(workload.algorithm, state, batch, keys, workload.rows_of(users, state))
+        known = workload.split.train.gather(users)
+        rated = (known.indptr, known.items.astype(np.int64))
         parts = []
         absolute, relative = np.empty(len(ids)), np.empty(len(ids))
-        for rows, part in models.blocks(max(1, _SCORES_AT_ONCE // items.n_items)):
+        for rows, part in blocks(models, max(1, _SCORES_AT_ONCE // models.n_items)):
             theirs = _cut(rated, rows)
-            found = self._call(items, part, theirs)
+            found = self._call(part, theirs)
             parts.append(found)
             where = f"after round {round_number}, device "
-            absolute[rows], relative[rows] = self._compare(items, part, theirs, found, ids[rows], where)
-        counts = np.diff(batch.indptr)
-        work = recommender_work(self._shape(items, models), counts, self._model_bytes)
+            absolute[rows], relative[rows] = self._compare(part, theirs, found, ids[rows], where)
+        counts = known.counts
+        top = self._section.top
+        work = recommender_work(models.work(), models.n_items, top, counts, self._model_bytes)
         fleet, code = self._fleet, self._fleet.device_class[ids]
         latency_s = task_seconds(
             work,
@@ -116,7 +112,7 @@ class DeviceInference:
             device=ids,
             device_class=code,
             network=fleet.network[ids],
-            items=items.n_items,
+            items=models.n_items,
             rated=counts,
             model_bytes=self._model_bytes,
             latency_s=latency_s,
@@ -133,38 +129,26 @@ class DeviceInference:
         generator = stream(self._seed, "inference", "sample", round_number)
         return np.sort(generator.choice(self._workload.n_clients, self._section.devices, replace=False))
 
-    def _call(self, items: ItemModel, models: PersonalModels, rated: Ragged) -> RoundInference:
+    def _call(self, models: Recommenders, rated: Ragged) -> RoundInference:
         """Run the models of some devices, each on its own."""
         if self._section.sessions == "own":
-            template = self._template(items, models)
-            return run_round(template.patched_all(models.weights()), {}, ragged={"rated": rated})
+            template = self._template(models)
+            return run_round(template.patched_all(models.own()), {}, ragged={"rated": rated})
         if self._session is None:
             # What a device would hold has a size, too; it depends on shapes alone.
-            self._template(items, models)
-            top = self._section.top
-            graph = recommender_model(
-                items, models.user(0), self._info, mask=models.mask(0), top=top, weights_as_inputs=True
-            )
+            self._template(models)
+            graph = recommender_model(models, self._info, top=self._section.top, weights_as_inputs=True)
             self._session = Session(graph)
-        return run_round(self._session, models.weights(), shared=item_inputs(items), ragged={"rated": rated})
+        return run_round(self._session, models.own(), shared=models.shared(), ragged={"rated": rated})
 
-    def _template(self, items: ItemModel, models: PersonalModels) -> Template:
-        masks = models.masks
-        template = recommender_template(
-            items,
-            self._info,
-            mask=None if masks is None else masks.kind,
-            shapes={} if masks is None else {name: a.shape[1:] for name, a in masks.weights.items()},
-            features=None if masks is None else masks.features,
-            top=self._section.top,
-        )
+    def _template(self, models: Recommenders) -> Template:
+        template = recommender_template(models, self._info, top=self._section.top)
         self._model_bytes = template.nbytes
         return template
 
     def _compare(
         self,
-        items: ItemModel,
-        models: PersonalModels,
+        models: Recommenders,
         rated: Ragged,
         found: RoundInference,
         ids: Ids,
@@ -173,9 +157,9 @@ class DeviceInference:
         """Return the largest errors of each device, absolute and relative; raise beyond the tolerance."""
         scores, lists = found.outputs["scores"], found.outputs["top_items"]
         absolute, relative = np.empty(len(ids)), np.empty(len(ids))
-        for rows, part in models.blocks(max(1, _SCORES_COMPARED // items.n_items)):
+        for rows, part in blocks(models, max(1, _SCORES_COMPARED // models.n_items)):
             devices = ids[rows].tolist()
-            expected = recommender_scores(items, part.users, part.masks)
+            expected = part.formula()
             errors = check_rows(
                 expected,
                 scores[rows],
@@ -193,19 +177,6 @@ class DeviceInference:
                 _names(where, devices, "place {0} of its list, counted from 0,"),
             )
         return absolute, relative
-
-    def _shape(self, items: ItemModel, models: PersonalModels) -> GraphShape:
-        top, masks = self._section.top, models.masks
-        if masks is None:
-            return GraphShape(items.n_items, items.width, top)
-        dims = MASK_WEIGHTS[masks.kind]
-        sizes = {
-            dim: size
-            for name, of in dims.items()
-            for dim, size in zip(of, masks.weights[name].shape[1:], strict=True)
-        }
-        inner = sizes.get("f", sizes.get("h", 0))
-        return GraphShape(items.n_items, items.width, top, masks.kind, sizes.get("d", 0), inner)
 
 
 def _names(where: str, devices: list[int], what: str) -> Callable[[tuple[int, ...]], str]:

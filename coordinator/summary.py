@@ -145,20 +145,23 @@ def _dropouts(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _accuracy(run: RunTables, curves: Sequence[Curve]) -> list[dict[str, Any]]:
-    """Return first, last and best value of every metric, and when it had come how far towards its best."""
+    """Return first, last and best value of every metric, and when it had come how far towards its best.
+
+    The last is None where it was no number: the model had diverged.
+    """
     rows = run.read("evaluations", ["metric", "split", "population", "tag", "value", "users"])
-    rows = rows.filter(pc.and_(pc.equal(rows["tag"], "all"), pc.is_valid(rows["value"])))
-    users = {(row["metric"], row["split"], row["population"]): row["users"] for row in rows.to_pylist()}
+    rows = rows.filter(pc.equal(rows["tag"], "all")).to_pylist()
+    last = {(row["metric"], row["split"], row["population"]): row for row in rows}
     return [
         {
             "metric": curve.metric,
             "split": curve.split,
             "population": curve.population,
             "first": float(curve.value[0]),
-            "last": float(curve.value[-1]),
+            "last": last[curve.metric, curve.split, curve.population]["value"],
             "best": float(curve.value[curve.best]),
             "best_round": int(curve.round[curve.best]),
-            "users": users[curve.metric, curve.split, curve.population],
+            "users": last[curve.metric, curve.split, curve.population]["users"],
             "reached": time_to_accuracy(curve),
         }
         for curve in curves

@@ -141,9 +141,10 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
     if summary["loss"] is not None:
         table.add_row("training loss", f"{summary['loss']['first']:.5g} → {summary['loss']['last']:.5g}")
     for row in summary["accuracy"]:
+        last = "no number (diverged)" if row["last"] is None else f"{row['last']:.5g}"
         table.add_row(
             f"{row['metric']} ({row['split']}, {row['population']} users)",
-            f"first {row['first']:.5g}, last {row['last']:.5g}, best {row['best']:.5g} "
+            f"first {row['first']:.5g}, last {last}, best {row['best']:.5g} "
             f"in round {row['best_round']}{_most_of_the_way(row)}",
         )
     for name, said in (*_inference_rows(summary), *_blame_rows(summary), *_fairness_rows(summary)):

@@ -7,7 +7,6 @@ import contextlib
 import math
 import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,14 @@ import numpy.typing as npt
 from coordinator.actor import ActiveRound
 from coordinator.aggregation.plan import aggregating
 from coordinator.assembly import Assembly
-from coordinator.audits import audit_masks
 from coordinator.checkpoint import CHECKPOINT, Checkpoint
+from coordinator.crashes import Crashes
 from coordinator.faults.striking import strikes_of
 from coordinator.invitations import SHORTEST_WAIT_S, Invitations
 from coordinator.keeping import CoordinatorMemory, Keeper, Recalled
-from coordinator.metrics.batches import evaluation_batch, fault_batch, inference_batch
-from coordinator.metrics.facts import Evaluation, FaultStrike, Inferences
+from coordinator.measurements import Measured, Measurements
+from coordinator.metrics.batches import fault_batch
+from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.writer import TableWriter
 from coordinator.over_round import OverRound
 from coordinator.progress import RunObserver
@@ -33,20 +33,11 @@ from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.stop_reason import StopReason
 from coordinator.sums.base import aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
-from coordinator.workload import RatingWorkload
 from coordinator.world import Clock, RunningCohort, World
 from edge.learning.base import Aggregate
 from edge.vocabulary import RoundOutcome
 
 Ids = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """What was found out about a model: when devices ran it, and when it was evaluated."""
-
-    inferences: Inferences | None = None
-    values: list[Evaluation] | None = None
 
 
 class Training:
@@ -74,16 +65,15 @@ class Training:
         self._watch = watch
         self._fleet = assembly.fleet
         self._workload = assembly.workload
-        self._evaluator = assembly.evaluator
         self._privacy = assembly.privacy
         self._secure_sums = assembly.secure_sums
-        self._inference = assembly.inference
         self._fixed = assembly.workload.algorithm.fixed()
         if self._fixed:
             assembly.fleet.bare[:] = True
         self._specs = summed_specs(assembly.workload.algorithm)
         self._writer = writer
         self._observer = observer
+        self._measurements = Measurements(scenario, assembly, writer, observer)
         self._records = RoundRecords(assembly.fleet, writer, observer)
         algorithm = assembly.workload.algorithm
         self.state = algorithm.initial_state(scenario.seed)
@@ -98,16 +88,13 @@ class Training:
         self._checkpoint = Checkpoint(directory / CHECKPOINT) if crashing else None
         """What is left after a crash; kept only where there may be one."""
         self._save()
-        self._down_until_s = -math.inf
-        self._crashes: dict[int, list[FaultStrike]] = {}
-        """Crashes of the coordinator, by the round that was under way, or was next."""
+        self._crashes = Crashes(scenario)
         self._cohorts: dict[int, RunningCohort] = {}
         """The cohorts of the rounds in :attr:`_open`."""
         self._pending: deque[OverRound] = deque()
         self._open: set[int] = set()
         """Rounds with devices that are still at work."""
         self._idle: asyncio.Event = asyncio.Event()
-        self._evaluated_at = -1
         self._rounds_run = 0
         self._looked_back: int | None = None
         """The last round that the model was looked at after; None: not even before the first."""
@@ -123,7 +110,7 @@ class Training:
         self._applied = recalled.applied
         self._rounds_run = recalled.rounds_run
         self._looked_back = recalled.looked_back
-        self._evaluated_at = recalled.evaluated_at
+        self._measurements.evaluated_at = recalled.evaluated_at
         self._ended = None if recalled.stop is None else StopReason(recalled.stop)
         self._memory.recall(recalled.memory)
         if self._privacy is not None:
@@ -156,13 +143,17 @@ class Training:
         if stop is None:
             stop = await self._rounds(world)
         unwanted = stop in (StopReason.DIVERGED, StopReason.STOPPED)
-        if self._scenario.evaluation.final and not unwanted and self._evaluated_at != self._rounds_run:
+        if (
+            self._scenario.evaluation.final
+            and not unwanted
+            and self._measurements.evaluated_at != self._rounds_run
+        ):
             now_s = world.loop.now_s
-            self._write_values(self._rounds_run, now_s, await world.aside(self._evaluate))
+            self._measurements.write_values(self._rounds_run, now_s, await world.aside(self._evaluate))
             self._keep_look(self._rounds_run, stop)
         while self._open and stop is not StopReason.STOPPED:
             await self._pause(None)
-        for number, strikes in sorted(self._crashes.items()):
+        for number, strikes in self._crashes.untold():
             # After the last round: there was no other to tell of them.
             phase = self._scenario.phase_at(number - 1, world.loop.now_s)
             self._writer.write_faults(fault_batch(number, phase, strikes))
@@ -198,30 +189,32 @@ class Training:
                 return await self._look_back_aside(self._rounds_run, None)
             return None
         now_s = world.loop.now_s
-        self._write_values(0, now_s, await world.aside(self._evaluate))
-        if self._scenario.audit is not None:
-            assert isinstance(self._workload, RatingWorkload), "the scenario was checked"
-            audits = audit_masks(self._workload, self._scenario.audit)
-            phase = self._scenario.phase_at(0, 0.0)
-            self._writer.write_evaluations(evaluation_batch(0, phase, now_s, audits))
+        self._measurements.write_values(0, now_s, await world.aside(self._evaluate))
+        self._measurements.write_audits(now_s)
         self._keep_look(0, None)
         return None
 
     async def _look_back_aside(self, number: int, stop: StopReason | None) -> StopReason | None:
         """As :meth:`_look_back`, where the world has a place to measure in."""
         now_s = self._world.loop.now_s
-        measured = await self._world.aside(lambda: self._measure(number, stop))
+        measured = await self._world.aside(lambda: self._measured(number, stop))
         return self._look_back(number, stop, now_s, measured)
 
+    def _measured(self, number: int, stop: StopReason | None) -> Measured:
+        """Return what is found out about the model after a round: nothing if it has diverged."""
+        if stop is StopReason.DIVERGED:
+            return Measured()
+        return self._measurements.after(self.state, number)
+
+    def _evaluate(self) -> list[Evaluation]:
+        return self._measurements.evaluate(self.state)
+
     def _look_back(
-        self, number: int, stop: StopReason | None, now_s: float, measured: _Measured
+        self, number: int, stop: StopReason | None, now_s: float, measured: Measured
     ) -> StopReason | None:
         """Write what was measured after a round; return why training ends, if it does."""
         self._rounds_run = number
-        if measured.inferences is not None:
-            phase, names = self._scenario.phase_at(number - 1, now_s), self._fleet.names
-            self._writer.write_inferences(inference_batch(number, phase, now_s, measured.inferences, names))
-        if measured.values is not None and self._write_values(number, now_s, measured.values):
+        if self._measurements.write(number, now_s, measured):
             stop = StopReason.TARGET
         elif stop is None and self._watch.missed(number, now_s) is not None:
             stop = StopReason.THRESHOLD
@@ -248,22 +241,13 @@ class Training:
 
     def _crash(self, fault: int, down_s: float) -> None:
         """Let the coordinator crash: what is under way is lost, and what it knew but for its checkpoint."""
-        now_s = self._world.loop.now_s
-        self._down_until_s = max(self._down_until_s, now_s + down_s)
-        section = self._scenario.faults[fault]
-        strike = FaultStrike(section.name, section.key, None, None, now_s, now_s, 1)
-        self._crashes.setdefault(self._rounds_run + 1, []).append(strike)
+        self._crashes.note(fault, self._rounds_run + 1, self._world.loop.now_s, down_s)
         self._world.coordinator.crash()
         self._world.fleet.connected[:] = False
         for _, cohort in sorted(self._cohorts.items()):
             cohort.crash()
         assert self._checkpoint is not None
         self.state, self._optimizer_state, self._applied = self._checkpoint.restore()
-
-    async def _until_up(self, loop: Clock) -> None:
-        """Wait until the coordinator is back from a crash."""
-        while loop.now_s < self._down_until_s:
-            await asyncio.sleep(self._down_until_s - loop.now_s)
 
     @property
     def _end_of_time(self) -> StopReason:
@@ -284,7 +268,7 @@ class Training:
         give_up_s = loop.now_s + rounds.max_wait
         attempt = 0
         while True:
-            await self._until_up(loop)
+            await self._crashes.until_up(loop)
             if self._stopping:
                 return None
             ids = self.invitations.of_round(number, attempt, loop.now_s)
@@ -334,7 +318,7 @@ class Training:
             plan,
             cohort,
             algorithm.broadcast(self.state),
-            aggregating(algorithm.accumulator(self.state), self._scenario.aggregation),
+            aggregating(algorithm.accumulator(self.state), self._scenario),
             cohort.secure_sum,
             self._fixed,
             self._workload.own_parts(self.state),
@@ -405,38 +389,9 @@ class Training:
     def _write(self, over: OverRound) -> None:
         cohort, ended = over.cohort, ended_of(over.cohort)
         facts = over.told(ended)
-        strikes = self._crashes.pop(cohort.round_number, [])
+        strikes = self._crashes.of_round(cohort.round_number)
         if cohort.faults is not None:
             strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
         self._records.write(facts, ended, strikes)
         if self._keeper is not None:
             self._keeper.written(cohort.round_number, self._memory.arrays())
-
-    def _measure(self, number: int, stop: StopReason | None) -> _Measured:
-        """Let the model run and be evaluated after a round, if it is one after which that is done."""
-        if stop is StopReason.DIVERGED:
-            return _Measured()
-        section, found = self._scenario.inference, None
-        if self._inference is not None and section is not None and number % section.every == 0:
-            found = self._inference.run(self.state, number)
-        evaluated = number % self._scenario.evaluation.every == 0
-        return _Measured(found, self._evaluate() if evaluated else None)
-
-    def _evaluate(self) -> list[Evaluation]:
-        with np.errstate(over="ignore", invalid="ignore"):  # what a model that has run away is worth
-            return self._evaluator.evaluate(self.state)
-
-    def _write_values(self, number: int, now_s: float, values: list[Evaluation]) -> bool:
-        """Write an evaluation after round ``number``; return whether the scenario's target is reached."""
-        self._evaluated_at = number
-        phase = self._scenario.phase_at(max(number - 1, 0), now_s)
-        self._writer.write_evaluations(evaluation_batch(number, phase, now_s, values))
-        self._observer.on_evaluation(number, values)
-        target = self._scenario.rounds.target
-        return target is not None and any(
-            _is_target(target.threshold.metric, v) and target.reached(v.value) for v in values
-        )
-
-
-def _is_target(metric: str, value: Evaluation) -> bool:
-    return metric == f"model.{value.metric}" and value.tag == "all"

@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly
-from coordinator.cohort import Simulation
 from coordinator.conductor import Survival
 from coordinator.faults.striking import FaultsOfRun
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
+from coordinator.simulation import Simulation
 from coordinator.stop_reason import StopReason
 from coordinator.training import Training
 from coordinator.witness import Witness, WitnessedNetwork

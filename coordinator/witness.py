@@ -20,7 +20,7 @@ from edge.transport.loss import Congestion
 from edge.vocabulary import Direction, Reason
 
 if TYPE_CHECKING:
-    from coordinator.cohort import Simulation
+    from coordinator.simulation import Simulation
 
 
 class Witness(Protocol):

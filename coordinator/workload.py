@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.drawn_items import DrawnItems
 from edge.data.clients import Clients
 from edge.data.regression import RegressionStore
 from edge.data.split import Split
@@ -43,8 +44,11 @@ class Workload(Protocol):
     def algorithm(self) -> Algorithm[Any]:
         """The method."""
 
+    def held(self, clients: Ids) -> Ids:
+        """Return how many ratings or samples each client holds to train on, int64 [n]."""
+
     def examples(self, clients: Ids) -> Ids:
-        """Return how many training examples each client holds, int64 [n]."""
+        """Return how many examples each client trains on, int64 [n]: what it holds, and zeros it draws."""
 
     def local_steps(self, clients: Ids) -> Ids | None:
         """Return how many local steps each client takes, int64 [n]; None where there are no steps."""
@@ -100,7 +104,7 @@ class _RatingKernel:
             offsets, users = workload.clients.gather(clients)
         else:
             offsets, users = None, workload.clients.users[clients]
-        batch = workload.gather(workload.split.train, users)
+        batch = workload.training_batch(users, self.round_number)
         steps = None if self.limits is None else self.limits.take(clients)
         update = functools.partial(
             workload.algorithm.client_update, self.state, batch, keys, offsets, steps=steps
@@ -138,16 +142,25 @@ class RatingWorkload:
     clients : the users of each client.
     seed : the run's seed.
     timed : whether the method reads a user's ratings in the order of time.
+    drawn : what users draw beside their ratings, if the method or the data has them draw.
 
     Attributes
     ----------
+    only_ranks : whether what is predicted is no rating, and only orders items.
     kept : float32 [users of the data, ``local_width``], what each user's device keeps between rounds, zeros
         before it has taken part; None where devices are stateless. A device knows its own rows alone: nothing
         of this is ever sent, or written to a run directory.
     """
 
     def __init__(
-        self, algorithm: Recommender, split: Split, clients: Clients, seed: int, *, timed: bool = False
+        self,
+        algorithm: Recommender,
+        split: Split,
+        clients: Clients,
+        seed: int,
+        *,
+        timed: bool = False,
+        drawn: DrawnItems = DrawnItems(),  # noqa: B008 - a tuple
     ) -> None:
         self.algorithm = algorithm
         self.timed = timed
@@ -156,20 +169,34 @@ class RatingWorkload:
         self.n_clients = clients.n_clients
         self.grouped = bool((clients.counts != 1).any())
         self.key = stream_key(seed, "learning", "client")
-        self._held_out = split.held_out if isinstance(algorithm, SamplesNegatives) else None
+        self._zero_one = drawn.zero_one(split)
+        self._zeros_key = stream_key(seed, "learning", "zeros")
+        self.only_ranks = self._zero_one is not None or isinstance(algorithm, SamplesNegatives)
+        self._spared = drawn.spared(split) if self.only_ranks else None
         self.kept: npt.NDArray[np.float32] | None = None
         self.keep: Callable[[int, Array], None] | None = None
         if algorithm.local_width:
             self.kept = np.zeros((split.train.n_users, algorithm.local_width), np.float32)
             self.keep = self._keep
 
-    def gather(self, store: RatingStore, users: Ids) -> RatingBatch:
-        """Return the ratings of ``users``, for methods that sample with what they must not draw."""
+    def training_batch(self, users: Ids, round_number: int) -> RatingBatch:
+        """Return what the devices of ``users`` (int64 [n]) train on in a round."""
+        return self.gather(self.split.train, users, hashed_bits(self._zeros_key, users, round_number))
+
+    def gather(self, store: RatingStore, users: Ids, keys: npt.NDArray[np.uint64]) -> RatingBatch:
+        """Return what methods are given of the ratings of ``users`` in ``store``.
+
+        Ratings as they are; for methods that sample negatives, with what they must not draw; or ones, and
+        zeros that follow from ``keys``, uint64 [n].
+        """
         batch = store.gather(users, timed=self.timed)
-        if self._held_out is None:
-            return batch
-        held_out = self._held_out.gather(users)
-        return ImplicitBatch(batch.indptr, batch.items, batch.ratings, held_out.indptr, held_out.items)
+        positives: RatingBatch = batch
+        if self._spared is not None:
+            spared = self._spared.gather(users)
+            positives = ImplicitBatch(
+                batch.indptr, batch.items, batch.ratings, spared.indptr, spared.items, batch.timestamps
+            )
+        return positives if self._zero_one is None else self._zero_one.batch(positives, keys)
 
     def kept_of(self, users: Ids) -> npt.NDArray[np.float32] | None:
         """Return a copy of what the devices of ``users`` (int64 [n]) keep; None where they keep nothing."""
@@ -192,14 +219,27 @@ class RatingWorkload:
         assert self.kept is not None
         self.kept[self.clients.users_of(client)] = local
 
-    def examples(self, clients: Ids) -> Ids:
+    def held(self, clients: Ids) -> Ids:
         """Return how many training ratings each client holds, int64 [n]."""
+        return self._sums(clients, self._ratings)
+
+    def examples(self, clients: Ids) -> Ids:
+        """Return how many examples each client trains on, int64 [n]: its ratings, and zeros it draws."""
+        return self._sums(clients, self._examples)
+
+    def _ratings(self, users: Ids) -> Ids:
         indptr = self.split.train.indptr
+        return np.asarray(indptr[users + 1] - indptr[users])
+
+    def _examples(self, users: Ids) -> Ids:
+        ratings = self._ratings(users)
+        return ratings if self._zero_one is None else self._zero_one.counts(ratings)
+
+    def _sums(self, clients: Ids, of_users: Callable[[Ids], Ids]) -> Ids:
         if not self.grouped:
-            users = self.clients.users[clients]
-            return np.asarray(indptr[users + 1] - indptr[users])
+            return of_users(self.clients.users[clients])
         offsets, users = self.clients.gather(clients)
-        return np.add.reduceat(indptr[users + 1] - indptr[users], offsets[:-1])
+        return np.add.reduceat(of_users(users), offsets[:-1])
 
     def local_steps(self, clients: Ids) -> Ids | None:
         """Return how many local steps each client takes, int64 [n]; None for clients of several users."""
@@ -212,15 +252,14 @@ class RatingWorkload:
         return self.work_of(clients, self.algorithm.work)
 
     def work_of(self, clients: Ids, task: Callable[[Ids], Work]) -> Work:
-        """Return what a task costs each client, given what it costs users with so many ratings, int64 [n].
+        """Return what a task costs each client, given what it costs users with so many examples, int64 [n].
 
         A client of several users does them in turn.
         """
         if not self.grouped:
             return task(self.examples(clients))
         offsets, users = self.clients.gather(clients)
-        indptr = self.split.train.indptr
-        each = task(indptr[users + 1] - indptr[users])
+        each = task(self._examples(users))
         starts = offsets[:-1]
 
         total = np.add.reduceat(each.steps, starts)
@@ -269,9 +308,13 @@ class RegressionWorkload:
         self.keep: Callable[[int, Array], None] | None = None
         self.key = stream_key(seed, "learning", "client")
 
-    def examples(self, clients: Ids) -> Ids:
+    def held(self, clients: Ids) -> Ids:
         """Return how many samples each client holds, int64 [n]."""
         return np.asarray(self.store.indptr[clients + 1] - self.store.indptr[clients])
+
+    def examples(self, clients: Ids) -> Ids:
+        """Return the same: a client trains on all of its samples."""
+        return self.held(clients)
 
     def local_steps(self, clients: Ids) -> Ids | None:
         """Return how many local steps each client takes, int64 [n]; None for FedSGD."""
@@ -289,13 +332,17 @@ class RegressionWorkload:
         """Return None: a regression has nothing of one client alone."""
 
 
-def rating_problem(split: Split, features: npt.NDArray[np.float32] | None = None) -> Problem:
+def rating_problem(
+    split: Split,
+    features: npt.NDArray[np.float32] | None = None,
+    drawn: DrawnItems = DrawnItems(),  # noqa: B008 - a tuple
+) -> Problem:
     """Return what a method must know of ratings before the first round; ``features`` are the items'."""
-    train, held_out = split.train, split.held_out
+    train, zero_one = split.train, drawn.zero_one(split)
     return Problem(
         n_items=train.n_items,
-        rating_mean=train.mean(),
+        rating_mean=train.mean() if zero_one is None else zero_one.mean(train.counts),
         features=features,
-        kept_back=0 if held_out is None else int(held_out.counts.max(initial=0)),
+        kept_back=drawn.most_spared(split),
         n_users=train.n_users,
     )

@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 
 from coordinator.aggregation.bound import BoundedUpdates
 from coordinator.aggregation.held import HeldUpdates
+from coordinator.scenario.privacy_section import CentralGaussian
 from edge.learning.base import Accumulator
 
 if TYPE_CHECKING:
-    from coordinator.scenario.aggregation_section import Aggregation
+    from coordinator.scenario.schema import Scenario
 
 
-def aggregating(accumulator: Accumulator, section: Aggregation) -> Accumulator:
+def aggregating(accumulator: Accumulator, scenario: Scenario) -> Accumulator:
     """Return what updates in the clear go into: the method's empty accumulator, or one around it."""
+    section = scenario.aggregation
     rule = section.build()
     if rule is not None:
         accumulator = HeldUpdates(accumulator, rule, getattr(section, "min_senders", 1))
-    if section.norm_bound is not None:
-        accumulator = BoundedUpdates(accumulator, section.norm_bound)
-    return accumulator
+    bound = section.norm_bound
+    if isinstance(scenario.privacy, CentralGaussian):
+        bound = scenario.privacy.clip_norm  # other noise comes on top of what was clipped
+    return accumulator if bound is None else BoundedUpdates(accumulator, bound)

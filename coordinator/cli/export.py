@@ -9,9 +9,10 @@ import click
 
 from coordinator.cli.options import setting_option
 from coordinator.cli.refusals import refusals
-from coordinator.export import TrainedModel, read_trained
-from coordinator.export_device import check_device, personal_model, stateless_of_anyone
+from coordinator.export import FinishedRun, read_finished, trained_model
+from coordinator.export_device import personal_model, stateless_of_anyone
 from coordinator.run_directory import write_atomically
+from coordinator.scenario.learning_section import method_name
 from device_profiles.units import format_bytes
 from edge.serving.compression import compress
 from edge.serving.titles_file import read_titles
@@ -59,28 +60,27 @@ def export(
         raise click.UsageError("--int8 and --fp16 exclude each other; leave one out")
     if device is None and kind != "stateless":
         raise click.UsageError(f"--kind {kind} is one device's; name it with --device")
-    trained = read_trained(run)
+    finished = read_finished(run)
     if titles is not None:
-        info = dataclasses.replace(trained.info, titles=read_titles(titles, trained.info))
-        trained = dataclasses.replace(trained, info=info)
-    model = _model(run, trained, kind, device, settings, top)
+        info = dataclasses.replace(finished.info, titles=read_titles(titles, finished.info))
+        finished = dataclasses.replace(finished, info=info)
+    model = _model(finished, kind, device, settings, top)
     contents = compress(model, "int8" if int8 else "fp16" if fp16 else "none")
     write_atomically(output, contents)
-    click.echo(f"{output}: {kind}, {trained.info.n_items} items, {format_bytes(len(contents))}")
-    if kind == "stateless" and device is not None and not trained.masked:
-        click.echo("the same for every device: fedrecon has nothing of one in a stateless model", err=True)
+    click.echo(f"{output}: {kind}, {finished.info.n_items} items, {format_bytes(len(contents))}")
+    if kind == "stateless" and device is not None and not finished.masked:
+        method = method_name(finished.learning)
+        click.echo(f"the same for every device: {method} has nothing of one in a stateless model", err=True)
 
 
-def _model(
-    run: Path, trained: TrainedModel, kind: str, device: int | None, settings: tuple[str, ...], top: int
-) -> bytes:
-    if kind == "stateless" and not trained.masked:
+def _model(run: FinishedRun, kind: str, device: int | None, settings: tuple[str, ...], top: int) -> bytes:
+    if kind == "stateless" and not run.masked:
         if device is not None:
-            check_device(trained, device)
-        return trained.stateless(top)
+            run.check_device(device)
+        return trained_model(run).stateless(top)
     if device is None:
-        return stateless_of_anyone(run, trained, settings, top)
-    personal = personal_model(run, trained, device, settings)
+        return stateless_of_anyone(run, settings, top)
+    personal = personal_model(run, device, settings)
     if kind == "mask":
         return personal.mask_alone()
     return personal.stateless(top) if kind == "stateless" else personal.recommender(top)

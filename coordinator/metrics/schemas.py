@@ -353,7 +353,7 @@ INFERENCES: Final = _schema(
             "max_relative_error",
             pa.float64(),
             "",
-            "the largest difference relative to the larger of the two magnitudes",
+            "the largest difference relative to the larger of two magnitudes, or to 1 if both are smaller",
             measured=True,
         ),
     ],

@@ -111,6 +111,17 @@ class _Ratings(Section):
         description="implicit feedback: keep ratings of this much or more, as if lower ones had never been"
         " given; all by default",
     )
+    negatives: PositiveInt | None = Field(
+        default=None,
+        description="implicit feedback for methods of ratings: what a device holds counts as 1, and it draws"
+        " this many other items for each as 0, anew every round; ratings are what they are by default",
+    )
+    held_out_negatives: Literal["spared", "drawn"] = Field(
+        default="spared",
+        description="whether what is kept back for testing may be drawn as a negative: `spared`, never, as"
+        " published protocols have it, which tells a method something; `drawn`, like any other item, as on"
+        " real devices, which cannot know what their users will take to",
+    )
     users_per_client: PositiveInt | None = Field(
         default=None, description="users a client holds (cross-silo); 1 by default (cross-device)"
     )
@@ -203,6 +214,11 @@ class SyntheticRatings(_Ratings):
         default=0.35, description="standard deviation of items' means, stars"
     )
     noise_sd: NonNegativeFloat = Field(default=0.45, description="standard deviation of the noise, stars")
+    timestamps: StrictBool = Field(
+        default=False,
+        description="give ratings times, an hour apart in a random order of each user's, for methods and"
+        " splits that go by time",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> SyntheticRatings:

@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 
 from coordinator.scenario.data_section import SyntheticRatings, SyntheticRegression
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.model import Section, require
 from device_profiles.fields import PositiveFloat, PositiveInt
-from edge.learning.fedmmf import FedMMFSettings
-from edge.learning.fedrecon import FedReconSettings
+from edge.learning.registry import METHODS
 from edge.serving import graph_writer
 
 if TYPE_CHECKING:
@@ -64,12 +64,13 @@ def inference_problems(scenario: Scenario) -> Iterator[Problem]:
                 message = "is only known with a section 'inference'"
                 yield Problem(("thresholds", threshold.written_key), message, None, of_key=True)
         return
-    if not isinstance(scenario.learning, FedReconSettings | FedMMFSettings):
-        message = "devices have models of their own with fedrecon and fedmmf alone; leave it out"
+    method = method_name(scenario.learning)
+    if METHODS[method].data != "ratings":
+        message = f"{method} ranks no items, so that devices have nothing to run; leave it out"
         yield Problem(("inference",), message, None, of_key=True)
         return
     if isinstance(data, SyntheticRegression):
-        return
+        return  # refused elsewhere
     if data.clients is not None or (data.users_per_client or 1) > 1:
         key = "users_per_client" if data.clients is None else "clients"
         message = "a device of several users has no model of its own; leave this or the section inference out"

@@ -136,6 +136,9 @@ def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(("learning", "algorithm"), message, "write 'fedmf' or 'fedrecon', or leave privacy out")
         return
     method = METHODS[method_name(scenario.learning)]
+    if not method.uploads:
+        message = f"{method_name(scenario.learning)!r} uploads nothing that noise could hide; leave it out"
+        yield Problem(("privacy",), message, None, of_key=True)
     if not method.uniform(scenario.learning):
         message = "weights by examples leave no bound on what one user does to a sum"
         yield Problem(("learning",), message, "write 'weighting: uniform', if the method has it")

@@ -15,6 +15,7 @@ from coordinator.scenario.aggregation_section import Aggregation, Mean, aggregat
 from coordinator.scenario.audit_section import Audit
 from coordinator.scenario.data_section import Data, SyntheticRatings, SyntheticRegression
 from coordinator.scenario.errors import Problem, did_you_mean
+from coordinator.scenario.evaluation_problems import evaluation_problems
 from coordinator.scenario.fault_checks import fault_problems
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.fleet_section import Connection, CoordinatorLink, Fleet
@@ -30,7 +31,6 @@ from coordinator.scenario.sweep_section import SweepSection
 from coordinator.scenario.thresholds import BASELINE, Threshold, parse_thresholds, written_thresholds
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
-from edge.data.published import PUBLISHED_NEGATIVES
 from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
@@ -141,7 +141,7 @@ class Scenario(Section):
         yield from self._length_problems()
         yield from self._client_problems()
         yield from self._learning_problems()
-        yield from self._evaluation_problems()
+        yield from evaluation_problems(self)
         yield from self._tag_problems()
         yield from self._baseline_problems()
         yield from secure_problems(self)
@@ -231,38 +231,6 @@ class Scenario(Section):
         elif isinstance(self.learning, SharedFactorizationSettings) and getattr(self.data, "grouped", False):
             message = f"{method_name(self.learning)!r} keeps a row of one user for each device"
             yield Problem(("learning", "algorithm"), message, "write one user a client in data")
-
-    def _evaluation_problems(self) -> Iterator[Problem]:
-        if self.audit is not None and not isinstance(self.learning, FedMMFSettings):
-            yield Problem(("audit",), "audits are of the masks of fedmmf; leave it out", None, of_key=True)
-        if isinstance(self.data, SyntheticRegression):
-            if self.evaluation.ranking is not None:
-                message = "samples cannot be ranked; leave it out"
-                yield Problem(("evaluation", "ranking"), message, None, of_key=True)
-            return
-        if self.evaluation.on == "validation" and not getattr(self.data.split, "validation", False):
-            share = "true" if self.data.split.kind == "published-leave-one-out" else "10%"
-            message = (
-                f"the split keeps nothing back for validation; write 'validation: {share}' in data.split"
-            )
-            yield Problem(("evaluation", "on"), message)
-        ranking = self.evaluation.ranking
-        if ranking is None and METHODS[method_name(self.learning)].only_ranks(self.learning):
-            message = "missing; this method predicts no ratings, only which items somebody takes to"
-            yield Problem(("evaluation", "ranking"), f"{message}; write 'ranking: {{}}' in evaluation")
-        if ranking is None or ranking.negatives == "full":
-            return
-        kind = self.data.split.kind
-        if kind == "published-leave-one-out" and ranking.negatives != PUBLISHED_NEGATIVES:
-            message = f"the published split has {PUBLISHED_NEGATIVES} negatives a user; write that, or 'full'"
-            yield Problem(("evaluation", "ranking", "negatives"), message)
-        elif kind not in ("leave-one-out", "published-leave-one-out"):
-            message = (
-                "sampled negatives rank one held-out rating a user, and split"
-                f" {kind!r} does not hold back one each; write 'full', or"
-                " 'kind: leave-one-out' in data.split"
-            )
-            yield Problem(("evaluation", "ranking", "negatives"), message)
 
     def _tag_problems(self) -> Iterator[Problem]:
         known = (("phase", [phase.name for phase in self.phases]), ("way", labels(Way)))

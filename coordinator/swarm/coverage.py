@@ -41,7 +41,11 @@ def coverage_of(trial: Trial) -> Coverage:
         found[KINDS, kind, outcome_of.get((number, device), "(coordinator)")] += 1
     fleet = scenario.fleet
     privacy = "none" if scenario.privacy is None else scenario.privacy.mechanism
-    found[PARTS, "learning", method_name(scenario.learning)] += 1
+    base = getattr(scenario.learning, "base", None)
+    wrapped = "" if base is None else f" over {method_name(base)}"
+    found[PARTS, "learning", method_name(scenario.learning) + wrapped] += 1
+    bound = "" if scenario.aggregation.norm_bound is None else ", bounded"
+    found[PARTS, "aggregation", scenario.aggregation.rule + bound] += 1
     found[
         PARTS, "availability", str(fleet.availability or (f"of {fleet.mix}" if fleet.mix else "always"))
     ] += 1

@@ -36,6 +36,7 @@ _NEEDED: Final = frozenset(
         *("format", "seed", "title", "data", "fleet", "learning", "rounds", "phases"),
         *("source", "users", "clients", "items", "devices", "networks", "algorithm", "mask", "cohort"),
         *("mode", "mechanism", "clip_norm", "noise_multiplier", "name", "kind", "method", "steps"),
+        *("base", "model", "rule", "trim", "attackers", "tiers", "up_to", "batch_size"),
     }
 )
 """Keys that are not tried without."""
@@ -85,6 +86,9 @@ def _without_faults(document: Document) -> Iterator[Document]:
 
 def _fewer_rounds(document: Document) -> Iterator[Document]:
     phases = document.get("phases", [])
+    if any("time" in phase for phase in phases):
+        # Time without a pause is full of rounds: it is left behind before pauses are.
+        yield {**document, "phases": [{**_without(phase, "time"), "rounds": 2} for phase in phases]}
     for index, phase in enumerate(phases):
         if len(phases) > 1:
             rest = phases[:index] + phases[index + 1 :]
@@ -111,7 +115,7 @@ def _without_settings(document: Document) -> Iterator[Document]:
         if key in _NEEDED:
             pass
         elif key != "faults":
-            yield {name: section for name, section in document.items() if name != key}
+            yield _without(document, key)
         if isinstance(value, dict):
             for smaller in _sections_without(value):
                 yield {**document, key: smaller}
@@ -124,10 +128,14 @@ def _without_settings(document: Document) -> Iterator[Document]:
 def _sections_without(section: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for key, value in section.items():
         if key not in _NEEDED:
-            yield {name: setting for name, setting in section.items() if name != key}
+            yield _without(section, key)
         if isinstance(value, dict):
             for smaller in _sections_without(value):
                 yield {**section, key: smaller}
+
+
+def _without(section: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: setting for name, setting in section.items() if name != key}
 
 
 def _plainer_fleet(document: Document) -> Iterator[Document]:

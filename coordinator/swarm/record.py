@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.cohort import Simulation
 from coordinator.rounds import RoundMachine
 from coordinator.secagg.server import SecAggServer
 from coordinator.secure_rounds import SecureRoundMachine
+from coordinator.simulation import Simulation
 from edge.ckks_messages import DecryptedSum, EncryptedInput
 from edge.clock import sleep
 from edge.device.simulated import SimulatedDevice

@@ -32,6 +32,8 @@ class Stormy:
     networks: tuple[str, ...]
     buffered: bool = False
     """Whether there are no rounds whose devices a fault could strike together."""
+    poisonous: bool = False
+    """Whether updates are poisoned more often than else."""
 
 
 def _percent(share: float) -> str:
@@ -58,8 +60,10 @@ def _clock_skew(draws: Draws) -> Settings:
 
 def _poisoned(draws: Draws) -> Settings:
     kind = draws.one(("nan", "huge-norm", "sign-flip"))
-    scaled = kind != "nan" and draws.chance(0.3)
-    return {"kind": kind, **({"scale": f"{draws.between(1, 1e9):.4g}"} if scaled else {})}
+    made: Settings = {"kind": kind}
+    if kind != "nan" and draws.chance(0.3):
+        made["scale"] = f"{draws.between(1, 1e9):.4g}"
+    return {**made, "ignores_bound": "true"} if draws.chance(0.4) else made
 
 
 def _sometimes(draws: Draws) -> Settings:
@@ -96,11 +100,17 @@ _SETTINGS: Final[dict[str, Callable[[Draws], Settings]]] = {
     "coordinator_crash": lambda _: {},
 }
 """The settings of each kind of fault; a kind without an entry is never drawn, and a test says so."""
+_POISON: Final = "poisoned_updates"
+_OFTEN: Final = 8.0
+"""How often updates are poisoned, where something withstands it, for once that another fault strikes."""
 
 
 def fault(draws: Draws, name: str, storm: Stormy) -> Fault:
     """Return a random fault, as a scenario writes it."""
-    key = draws.one([key for key in _SETTINGS if not (storm.buffered and KINDS[key].of_rounds)])
+    keys = {key: 1.0 for key in _SETTINGS if not (storm.buffered and KINDS[key].of_rounds)}
+    if storm.poisonous:
+        keys[_POISON] = _OFTEN
+    key = draws.weighted(keys)
     kind = KINDS[key]
     settings = _SETTINGS[key](draws)
     made: Fault = {"name": name}

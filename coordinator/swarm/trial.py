@@ -14,6 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
 from coordinator.assembly import assemble
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.memory import TablesInMemory
@@ -65,6 +68,8 @@ class Trial:
     """The model before the first round."""
     last: State
     """The model after the last round."""
+    held: npt.NDArray[np.int64]
+    """How many ratings or samples each device holds to train on, [devices]."""
     stop: StopReason | None
     error: Exception | None
 
@@ -113,6 +118,7 @@ def run_trial(text: str, name: str, *, batch: int | None = None) -> Trial:
         secure_sums=dict(assembly.secure_sums),
         first=first,
         last=training.state,
+        held=assembly.workload.held(np.arange(assembly.workload.n_clients)),
         stop=stop,
         error=error,
     )

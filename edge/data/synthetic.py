@@ -42,6 +42,9 @@ _NOISE_LEVELS = 256
 _CHUNK_USERS = 1024
 _HEAD_FLATTENING = 0.01
 _AFFINITY_PER_STAR = 1.0
+_FIRST_RATING_S = 946_684_800
+"""2000-01-01, when everybody begins to rate."""
+_BETWEEN_RATINGS_S = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,7 @@ class SyntheticRatings:
     taste_rank : rank r of the taste, at least 2.
     mean_rating : μ, stars.
     taste_sd, user_bias_sd, item_bias_sd, noise_sd : standard deviations in stars.
+    timestamps : give every rating a time; the ratings are the same without.
 
     Raises
     ------
@@ -77,6 +81,7 @@ class SyntheticRatings:
     user_bias_sd: float = 0.35
     item_bias_sd: float = 0.35
     noise_sd: float = 0.45
+    timestamps: bool = False
 
     def __post_init__(self) -> None:
         if self.users < 1:
@@ -101,7 +106,9 @@ class SyntheticRatings:
 
 
 def generate_ratings(spec: SyntheticRatings, *, seed: int, workers: int | None = None) -> RatingStore:
-    """Generate the ratings of ``spec``: a store with uint8 ratings 1 … 5, without timestamps or labels.
+    """Generate the ratings of ``spec``: a store with uint8 ratings 1 … 5, without labels.
+
+    Timestamps, where they are wanted, are an hour apart in a random order of each user's ratings.
 
     Parameters
     ----------
@@ -124,7 +131,13 @@ def generate_ratings(spec: SyntheticRatings, *, seed: int, workers: int | None =
         with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
             for _ in pool.map(generator.fill, chunks):
                 pass
-    return RatingStore(indptr=indptr, items=generator.items, ratings=generator.ratings, n_items=spec.items)
+    return RatingStore(
+        indptr=indptr,
+        items=generator.items,
+        ratings=generator.ratings,
+        n_items=spec.items,
+        timestamps=generator.timestamps,
+    )
 
 
 def _activity(spec: SyntheticRatings, rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -142,6 +155,7 @@ class _Generator:
 
     items: Items
     ratings: npt.NDArray[np.uint8]
+    timestamps: npt.NDArray[np.int64] | None = None
 
     def __init__(
         self,
@@ -158,6 +172,8 @@ class _Generator:
         self._user_bias = user_bias
         self.items = empty_items(int(indptr[-1]), spec.items)
         self.ratings = np.empty(int(indptr[-1]), dtype=np.uint8)
+        if spec.timestamps:
+            self.timestamps = np.empty(int(indptr[-1]), dtype=np.int64)
         rng = stream(seed, *_TABLES)
         vectors, factors = _tastes(spec, rng)
         affinity = vectors[0] @ factors[0]
@@ -233,6 +249,20 @@ class _Generator:
         score >>= np.int16(_UNITS_PER_STAR.bit_length() - 1)
         np.clip(score, 1, 5, out=score)
         self.ratings[start:end] = score
+        if self.timestamps is not None:
+            self.timestamps[start:end] = self._times(chunk, counts)
+
+    def _times(self, chunk: int, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the times of a chunk of users with so many ratings, int64 [ratings], seconds since 1970."""
+        users = np.repeat(np.arange(len(counts)), counts)
+        starts = np.cumsum(counts) - counts
+        rank = np.arange(len(users)) - np.repeat(starts, counts)
+        times = np.empty(len(users), np.int64)
+        order = np.lexsort(
+            (stream(self._seed, "synthetic-ratings", "times", chunk).random(len(users)), users)
+        )
+        times[order] = _FIRST_RATING_S + _BETWEEN_RATINGS_S * rank
+        return times
 
 
 def item_tastes(spec: SyntheticRatings, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

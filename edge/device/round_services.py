@@ -22,6 +22,7 @@ from edge.vocabulary import Reason
 
 if TYPE_CHECKING:
     from edge.device.simulated import SimulatedDevice
+    from edge.device.working_device import WorkingDevice
 
 
 @dataclass(slots=True)
@@ -78,7 +79,7 @@ class RoundServices(Protocol):
     """What goes wrong on purpose; None where nothing does."""
 
     @property
-    def protect(self) -> Callable[[SimulatedDevice, ClientUpdate], ClientUpdate | Reason] | None:
+    def protect(self) -> Callable[[WorkingDevice, ClientUpdate], ClientUpdate | Reason] | None:
         """Makes of a device's update what may be seen of it; None where everything may.
 
         Gives the reason instead when the update cannot be protected (it is not finite).

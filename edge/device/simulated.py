@@ -11,89 +11,51 @@ import asyncio
 import math
 from collections.abc import Awaitable
 
-from edge.clock import sleep
 from edge.codec import measure
 from edge.device.actor import take_part
 from edge.device.endings import (
     LAST_OF_REPORT,
     OUTCOME_OF_RECEIPT,
     RECEIPT_PATIENCE,
-    event_of_discarded,
 )
 from edge.device.inbox import Inbox
 from edge.device.participation import Participation
 from edge.device.round_faults import Ending, RoundFaults
 from edge.device.round_services import RoundServices
-from edge.learning.base import ClientUpdate
-from edge.log import pack_record
-from edge.mailbox import DeadlineExceededError
-from edge.message_kinds import KINDS, AnyMessage
-from edge.messages import Accept, AcceptBare, Decline, Failure, Invite, Model, Report
-from edge.secagg.participant import Answer, Participant
+from edge.device.working_device import VanishedError, WorkingDevice
+from edge.message_kinds import AnyMessage
+from edge.messages import Accept, AcceptBare, Decline, Failure, Invite, Report
 from edge.secagg.reasons import reason_of
 from edge.secagg_messages import Abort
-from edge.transport.link import Delivery, DeviceLink
+from edge.transport.link import Delivery
 from edge.transport.loss import TransferFailedError
-from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, tcp_ip_bytes
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _DOWN = Direction.DOWN
 _UP = Direction.UP
-_NOWHERE = Direction.NONE
 _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
 _NONE = Reason.NONE
 _INVITE = Stage.INVITE
 _DOWNLOAD = Stage.DOWNLOAD
-_COMPUTE = Stage.COMPUTE
 _REPORT = Stage.REPORT
 _ACKNOWLEDGE = Stage.ACKNOWLEDGE
 _COMPUTED = EventKind.COMPUTED
 
 
-class _VanishedError(Exception):
-    """The device is gone; unwinds its actor from within."""
-
-
-class SimulatedDevice(DeviceLink):
+class SimulatedDevice(WorkingDevice):
     """One device during one round; implements :class:`~edge.device.actor.DeviceContext`."""
 
-    __slots__ = (
-        "_compute_start_s",
-        "_computing",
-        "_deadline_s",
-        "_invite",
-        "_mailbox",
-        "_patience_s",
-        "_services",
-        "_task",
-        "device",
-        "loss",
-        "outcome",
-        "over",
-        "reason",
-        "stage",
-    )
+    __slots__ = ("_invite", "_mailbox", "_patience_s", "_task", "over")
 
     def __init__(self, services: RoundServices, device: int, slot: int) -> None:
-        super().__init__(services.loop, services.links, slot)
-        self._services = services
-        self.device = device
+        super().__init__(services, device, slot)
         self._mailbox: Inbox | None = None
         self._task: asyncio.Task[None] | None = None
         self._invite: Invite | None = None
-        self._compute_start_s = 0.0
-        self._computing: Stage | None = None
-        """The stage for which the device computes at this moment."""
-        self._deadline_s = self._patience_s = math.inf
-        self.outcome: Outcome | None = None
-        """How the participation ended, as far as the device knows; set once."""
-        self.reason = _NONE
-        self.stage = Stage.INVITE
+        self._patience_s = math.inf
         self.over = False
-        self.loss = math.nan
-        """Local training loss, once an update was computed."""
 
     def __str__(self) -> str:
         return f"device {self.device} in round {self._invite.round_number if self._invite else '?'}"
@@ -206,57 +168,6 @@ class SimulatedDevice(DeviceLink):
             self._cut(Reason.CONNECTION_LOST)
             self._finish()
 
-    def _send_in_vain(self, direction: Direction, message: AnyMessage) -> None:
-        """Record a frame to a device that is gone: TCP sends one window and hears nothing more."""
-        frame_bytes, payload_bytes = measure(message)
-        lost = Delivery(self, direction, message, frame_bytes, payload_bytes)
-        lost.start_s = lost.end_s = self.loop.now_s
-        lost.retransmitted_bytes = 0
-        lost.tcp_ip_bytes = tcp_ip_bytes(frame_bytes)
-        self._log_loss(lost, self.reason, min(1.0, INITIAL_WINDOW_BYTES / frame_bytes))
-
-    def log_frame(self, delivery: Delivery, fate: Fate, reason: Reason) -> None:
-        """Record a frame that has arrived, and what became of it."""
-        services = self._services
-        message = delivery.message
-        kind = KINDS[message.__class__]
-        services.record(
-            pack_record(
-                self.loop.now_s,
-                self.slot,
-                self.device,
-                kind.event if fate is not _DISCARDED else event_of_discarded(message, reason),
-                kind.stage,
-                delivery.direction,
-                delivery.start_s,
-                delivery.end_s,
-                delivery.payload_bytes,
-                delivery.framing_bytes,
-                delivery.tcp_ip_bytes,
-                delivery.retransmitted_bytes,
-                fate,
-                reason,
-            )
-        )
-
-    def _log_loss(self, delivery: Delivery, reason: Reason, share: float) -> None:
-        """Record a frame that will not arrive, with the ``share`` of it that was sent."""
-        delivery.end_s = self.loop.now_s
-        delivery.payload_bytes = int(delivery.payload_bytes * share)
-        delivery.framing_bytes = int(delivery.framing_bytes * share)
-        delivery.tcp_ip_bytes = int(delivery.tcp_ip_bytes * share)
-        delivery.retransmitted_bytes = int(delivery.retransmitted_bytes * share)
-        self.log_frame(delivery, Fate.LOST, reason)
-
-    def _log_event(self, kind: EventKind, stage: Stage, start_s: float, reason: Reason) -> None:
-        now_s = self.loop.now_s
-        self._services.record(
-            pack_record(
-                now_s, self.slot, self.device, kind, stage, _NOWHERE, start_s, now_s, 0, 0, 0, 0,
-                _DELIVERED, reason,
-            )
-        )  # fmt: skip
-
     # -- life ------------------------------------------------------------------------------------------
 
     def expect(self, invite: Invite, arrival_s: float) -> None:
@@ -309,17 +220,11 @@ class SimulatedDevice(DeviceLink):
             faults.note(ending.fault, self.slot, self.stage, self.loop.now_s)
             self.vanish(ending.reason)
 
-    async def _gather(self, stage: Stage) -> None:
-        """Wait with what is sent at ``stage`` for the others, where a fault wants them all at once."""
-        faults = self._services.faults
-        if faults is not None and (wait_s := faults.wait_s(self.slot, stage, self.loop.now_s)) > 0.0:
-            await sleep(wait_s)
-
     async def _live(self, invite: Invite) -> None:
         try:
             await self._gather(Stage.INVITE)
             self._conclude(await take_part(self, invite))
-        except _VanishedError:
+        except VanishedError:
             return
         except asyncio.CancelledError:
             if self.outcome is None:
@@ -359,11 +264,6 @@ class SimulatedDevice(DeviceLink):
                 self.log_frame(delivery, _DISCARDED, self.reason or Reason.WRONG_STAGE)
         self._services.finished(self)
 
-    def _cut(self, reason: Reason) -> None:
-        services = self._services
-        for delivery in services.network.cut(self):
-            self._log_loss(delivery, reason, delivery.sent_share(self.loop.now_s))
-
     def vanish(self, reason: Reason) -> None:
         """Disappear without a word: frames under way are lost, the actor ends where it stands."""
         if self.outcome is not None:
@@ -393,7 +293,7 @@ class SimulatedDevice(DeviceLink):
         """Start sending ``message`` to the coordinator; returns at once."""
         delivery = self.transmit(_UP, message)
         if delivery is None:
-            raise _VanishedError
+            raise VanishedError
         kind = type(message)
         if kind is Accept or kind is AcceptBare:
             self._answered(delivery)
@@ -452,73 +352,3 @@ class SimulatedDevice(DeviceLink):
         """Record what became of the frame received last."""
         assert self._mailbox is not None
         self.log_frame(self._mailbox.last, _DISCARDED if reason else _DELIVERED, reason)
-
-    async def train(self, model: Model) -> ClientUpdate | Reason:
-        """Take the device's time for the computation and return its result."""
-        services = self._services
-        plan = services.plan
-        self.stage = _COMPUTE
-        shortage = plan.shortage[self.slot]
-        faults = services.faults
-        if shortage is not _NONE:
-            if faults is not None:
-                faults.short(self.slot, self.loop.now_s)
-            return shortage
-        self._compute_start_s = start_s = self.loop.now_s
-        self._computing = _COMPUTE
-        seconds = plan.compute_s[self.slot]
-        if faults is not None:
-            seconds = faults.compute_s(self.slot, _COMPUTE, start_s, seconds)
-        if plan.drop_stage[self.slot] == _COMPUTE:
-            before_s = seconds * plan.drop_fraction[self.slot]
-            if start_s + before_s < self._deadline_s:
-                await sleep(before_s)
-                self._vanish_as_planned()
-                raise _VanishedError
-        if start_s + seconds > self._deadline_s:
-            # It knows that it cannot make it only when the time is up: others may be done by then.
-            await sleep(self._deadline_s - start_s)
-            self._computing = None
-            self._log_event(_COMPUTED, _COMPUTE, start_s, Reason.DEADLINE)
-            raise DeadlineExceededError
-        result = await services.compute.run(services.kernel, self.device, seconds)
-        self.loss = result.loss
-        self._computing = None
-        self._log_event(_COMPUTED, _COMPUTE, start_s, _NONE)
-        if services.keep is not None and result.local is not None:
-            # Now, not when the report has arrived: a device cannot know whether it will.
-            services.keep(self.device, result.local)
-            result = result._replace(local=None)
-        if faults is not None:
-            result = faults.poisoned(self.slot, result, self.loop.now_s)
-            if self._in_clear():
-                await self._gather(_REPORT)
-        protect = services.protect
-        made = result if protect is None else protect(self, result)
-        if faults is not None and isinstance(made, ClientUpdate):
-            return faults.poisoned(self.slot, made, self.loop.now_s, protected=True)
-        return made
-
-    def participant(self, model: Model) -> Participant | None:
-        """Return the device's part in the secure sum of this round; None where updates are reported."""
-        sums = self._services.secure_sum
-        return None if sums is None or self._in_clear() else sums.participant(self.device, model)
-
-    def _in_clear(self) -> bool:
-        """Say whether the device reports its update by itself, where others may sum theirs securely."""
-        shielded = self._services.plan.shielded
-        return self._services.secure_sum is None or (len(shielded) > 0 and shielded[self.slot])
-
-    async def prepare(self, answer: Answer) -> None:
-        """Take the device's time for what ``answer`` had it compute."""
-        self.stage = self._computing = stage = KINDS[answer.message.__class__].stage
-        self._compute_start_s = start_s = self.loop.now_s
-        seconds = self._services.plan.crypto[self.slot].seconds(answer.work)
-        faults = self._services.faults
-        if faults is not None:
-            seconds = faults.compute_s(self.slot, stage, start_s, seconds)
-        await sleep(seconds)
-        self._computing = None
-        self._log_event(_COMPUTED, stage, start_s, _NONE)
-        if faults is not None:
-            await self._gather(stage)

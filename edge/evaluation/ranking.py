@@ -84,7 +84,7 @@ def ranks_among(
     positive_items: npt.NDArray[np.integer],
     negative_items: npt.NDArray[np.integer],
 ) -> npt.NDArray[np.int64]:
-    """Return the rank, from 0, of each positive among its negatives: int64[n].
+    """Return the rank, from 0, of each positive among its negatives: int64[n]; −1 if a score is not finite.
 
     Parameters
     ----------
@@ -95,20 +95,19 @@ def ranks_among(
     Raises
     ------
     ValueError
-        for a score that is nan or infinite, or shapes that do not fit.
+        for shapes that do not fit.
     """
-    _check_scores(negative_scores)
+    _check_shape(negative_scores)
     n = negative_scores.shape[0]
     if positive_scores.shape != (n,) or positive_items.shape != (n,):
         raise ValueError(f"expected {n} positives, one a row of negatives, not {positive_scores.shape}")
     if negative_items.shape != negative_scores.shape:
         raise ValueError(f"{negative_items.shape} negative items for {negative_scores.shape} scores")
-    if not np.isfinite(positive_scores).all():
-        raise ValueError("a score is nan or infinite: the model has diverged")
     own = positive_scores[:, None]
     before = negative_items < positive_items[:, None]
     ahead = (negative_scores > own) | ((negative_scores == own) & before)
-    return np.asarray(ahead.sum(axis=1), dtype=np.int64)
+    finite = np.isfinite(positive_scores) & np.isfinite(negative_scores).all(axis=1)
+    return np.where(finite, ahead.sum(axis=1), -1)
 
 
 class RankingSums:
@@ -116,7 +115,8 @@ class RankingSums:
 
     With R relevant items, h hits among the first K and gains 0 or 1: HR = [h > 0], Precision = h/K,
     Recall = h/R, NDCG = DCG/IDCG with DCG = Σ over hits at rank r (from 0) of 1/log2(r + 2) and IDCG the same
-    sum over the first min(R, K) ranks (Järvelin & Kekäläinen 2002). All are means over users with R > 0.
+    sum over the first min(R, K) ranks (Järvelin & Kekäläinen 2002). All are means over users with R > 0, and
+    nan for a group with a user whose scores are not finite: the model, or what a device keeps, has diverged.
 
     Parameters
     ----------
@@ -150,7 +150,8 @@ class RankingSums:
     ) -> None:
         """Rank all items for n users: scores float[n, m], their relevant and their excluded items.
 
-        An item that is both relevant and excluded is a contradiction and raises ValueError.
+        A user with a score that is not finite has no ranking, and makes the means of its groups nan. An item
+        that is both relevant and excluded is a contradiction and raises ValueError.
         """
         if self.negatives is not None:
             raise ValueError("these sums are for sampled negatives; add full rankings to sums of their own")
@@ -162,21 +163,31 @@ class RankingSums:
             raise ValueError(
                 "an item is both relevant and excluded; leave training items out of the test part"
             )
-        best = top_k(scores, self.cutoffs[-1], exclude)
+        _check_shape(scores)
+        finite = np.asarray(np.isfinite(scores).all(axis=1))
+        ranked = scores if finite.all() else np.where(finite[:, None], scores, 0.0)
+        best = top_k(ranked, self.cutoffs[-1], exclude)
         hits = np.take_along_axis(is_relevant, np.maximum(best, 0), axis=1) & (best >= 0)
-        self._add(hits, is_relevant.sum(axis=1), index)
+        self._add(hits, is_relevant.sum(axis=1), index, finite)
 
     def add_ranks(self, ranks: npt.NDArray[np.int64], groups: Groups | None = None) -> None:
-        """Add n users with one relevant item each, at ``ranks`` int64[n] from 0 (:func:`ranks_among`)."""
+        """Add n users with one relevant item each, at ``ranks`` int64[n] from 0 (:func:`ranks_among`).
+
+        A rank of −1 is none, and makes the means of the user's groups nan.
+        """
         index = group_index(groups, ranks.size, self._n_groups)
         hits = ranks[:, None] == np.arange(self.cutoffs[-1])
-        self._add(hits, np.ones(ranks.size, dtype=np.int64), index)
+        self._add(hits, np.ones(ranks.size, dtype=np.int64), index, ranks >= 0)
 
     def _add(
-        self, hits: npt.NDArray[np.bool_], relevant: npt.NDArray[np.int64], index: npt.NDArray[np.int64]
+        self,
+        hits: npt.NDArray[np.bool_],
+        relevant: npt.NDArray[np.int64],
+        index: npt.NDArray[np.int64],
+        finite: npt.NDArray[np.bool_],
     ) -> None:
         scored = relevant > 0
-        hits, relevant, index = hits[scored], relevant[scored], index[scored]
+        hits, relevant, index, finite = hits[scored], relevant[scored], index[scored], finite[scored]
         self._users += np.bincount(index, minlength=self._n_groups)
         gains = np.cumsum(hits * self._discounts, axis=1)
         ideal = np.cumsum(self._discounts)
@@ -190,7 +201,7 @@ class RankingSums:
             }
             for metric, value in values.items():
                 name = metric_name(metric, k, self.negatives)
-                self._sums[name] += np.bincount(index, value, self._n_groups)
+                self._sums[name] += np.bincount(index, np.where(finite, value, np.nan), self._n_groups)
 
     @property
     def users(self) -> npt.NDArray[np.int64]:
@@ -202,9 +213,13 @@ class RankingSums:
         return {name: mean(values, self._users) for name, values in self._sums.items()}
 
 
-def _check_scores(scores: Scores) -> None:
+def _check_shape(scores: Scores) -> None:
     if scores.ndim != 2:
         raise ValueError(f"scores must be float[users, items], not of shape {scores.shape}")
+
+
+def _check_scores(scores: Scores) -> None:
+    _check_shape(scores)
     if not np.isfinite(scores).all():
         row = int(np.argmin(np.isfinite(scores).all(axis=1)))
         raise ValueError(f"a score in row {row} is nan or infinite: the model has diverged")

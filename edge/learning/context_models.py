@@ -81,6 +81,14 @@ class ContextModel(Protocol):
         """Return ŷ of rows ``x`` [n, D] under one client's parameters, without a leading axis: [n]."""
         ...
 
+    def folded(self, p: Parameters, known: Array) -> Parameters:
+        """Return a model of the first D − e features for each of n users whose other e are known.
+
+        ``p`` is as for :meth:`evaluate`, ``known`` [n, e]. The result has a leading axis n, and gives the
+        same ŷ.
+        """
+        ...
+
     def flops(self, d: int) -> float:
         """Return the flops of a rating in one step, ``d`` being the number of features."""
         ...
@@ -108,6 +116,14 @@ class Linear:
     def evaluate(self, p: Parameters, x: Array) -> Array:
         """Return ŷ, [n]."""
         return np.asarray(x @ p[WEIGHTS] + p[INTERCEPT])
+
+    def folded(self, p: Parameters, known: Array) -> Parameters:
+        """Return intercepts c + w_u·u; the other weights are everybody's."""
+        own = len(p[WEIGHTS]) - known.shape[1]
+        return {
+            INTERCEPT: p[INTERCEPT] + known @ p[WEIGHTS][own:],
+            WEIGHTS: _for_each(p[WEIGHTS][:own], known),
+        }
 
     def flops(self, d: int) -> float:
         """Return 2 for each feature on the way in, and 2 on the way back."""
@@ -159,6 +175,21 @@ class FactorizationMachine:
         pairs = (crossed * crossed - squares).sum(axis=1) * x.dtype.type(0.5)
         return np.asarray(x @ p[WEIGHTS] + pairs + p[INTERCEPT])
 
+    def folded(self, p: Parameters, known: Array) -> Parameters:
+        """Return weights w + V·(V_uᵀu), which are the pairs of a known feature and another one.
+
+        The pairs of two known ones go into the intercept.
+        """
+        own = len(p[WEIGHTS]) - known.shape[1]
+        factors, theirs = p[FACTORS][:own], p[FACTORS][own:]
+        crossed = known @ theirs
+        pairs = (crossed * crossed - (known * known) @ (theirs * theirs)).sum(axis=1)
+        return {
+            INTERCEPT: p[INTERCEPT] + known @ p[WEIGHTS][own:] + pairs * known.dtype.type(0.5),
+            WEIGHTS: p[WEIGHTS][:own] + crossed @ factors.T,
+            FACTORS: _for_each(factors, known),
+        }
+
     def flops(self, d: int) -> float:
         """Return those of the linear part, and 6 for each feature and factor."""
         return 4.0 * d + 4.0 + self.settings.factors * (6.0 * d + 4.0)
@@ -194,9 +225,24 @@ class Network:
         hidden = np.tanh(x @ p[HIDDEN_WEIGHTS] + p[HIDDEN_BIAS])
         return np.asarray(hidden @ p[OUTPUT_WEIGHTS] + p[INTERCEPT])
 
+    def folded(self, p: Parameters, known: Array) -> Parameters:
+        """Return hidden biases b + W_uᵀu; the rest is everybody's."""
+        own = len(p[HIDDEN_WEIGHTS]) - known.shape[1]
+        return {
+            HIDDEN_WEIGHTS: _for_each(p[HIDDEN_WEIGHTS][:own], known),
+            HIDDEN_BIAS: p[HIDDEN_BIAS] + known @ p[HIDDEN_WEIGHTS][own:],
+            OUTPUT_WEIGHTS: _for_each(p[OUTPUT_WEIGHTS], known),
+            INTERCEPT: np.repeat(p[INTERCEPT], len(known)),
+        }
+
     def flops(self, d: int) -> float:
         """Return 4 for each feature and unit, and 8 a unit for tanh, its derivative and the output."""
         return self.settings.width * (4.0 * d + 8.0)
+
+
+def _for_each(array: Array, known: Array) -> Array:
+    """Return a view of ``array`` for each row of ``known``."""
+    return np.broadcast_to(array, (len(known), *array.shape))
 
 
 def _linear_slopes(problem: Problem, error: npt.NDArray[Any]) -> Parameters:

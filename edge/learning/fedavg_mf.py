@@ -288,11 +288,22 @@ class FedAvgMF:
         local: Array | None = None,
     ) -> npt.NDArray[np.float32]:
         """Predict every item from the users' rows, fitted as by :meth:`predict`; float32 [n, items]."""
-        rows = self._starting_rows(state, support, local)
-        if self.settings.fine_tuning is not None:
-            return self.items.scores(state, support, client_keys, rows)
+        rows = self.reconstruct(state, support, client_keys, local)
         scores = kernels.score_catalogue(self._table(state), self._extended(rows))
         return np.asarray(scores, np.float32)
+
+    def reconstruct(
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return the users' rows, fitted as by :meth:`predict`: factors, then the bias; [n, k (+ 1)]."""
+        rows = self._starting_rows(state, support, local)
+        if self.settings.fine_tuning is None:
+            return rows
+        return self.items.reconstruct(state, support, client_keys, rows)
 
     def _starting_rows(self, state: State, support: RatingBatch, local: Array | None) -> Array:
         """Return the users' rows, in the place of missing ones (zeros) that of new users."""

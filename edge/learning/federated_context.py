@@ -270,6 +270,17 @@ class FederatedContext:
             row[:] = self.model.evaluate(one, rows) + self.dtype.type(self.mean)
         return scores
 
+    def masks(self, state: State, batch: RatingBatch) -> Parameters:
+        """Return each user's own model of the items' features alone, by name, [n, …].
+
+        What the shared model makes of the user's own features, and the mean rating, are folded into it: its
+        scores of ``self.features`` are those of :meth:`scores`.
+        """
+        wide = {name: array.astype(np.float64) for name, array in self._single(state).items()}
+        folded = self.model.folded(wide, self._user_features(batch).astype(np.float64))
+        folded[INTERCEPT] = folded[INTERCEPT] + self.mean
+        return {name: np.asarray(array, self.dtype) for name, array in folded.items()}
+
     def _user_features(self, batch: RatingBatch) -> npt.NDArray[Any]:
         """Return the features of users by their own ratings, [users, 2], or [users, 0]."""
         counts = np.diff(batch.indptr)

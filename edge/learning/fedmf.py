@@ -89,5 +89,6 @@ class FedMF(FedRecon):
     def server_update(
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
     ) -> tuple[State, OptimizerState]:
-        """Let the server optimiser apply the sum of the devices' gradients, their sign changed."""
-        return self.apply(state, optimizer_state, aggregate.sums[ROWS], round_number)
+        """Let the server optimiser apply the sum of the devices' steps, not the mean; shrunk by γ."""
+        rows = aggregate.sums[ROWS] * (1.0 - aggregate.shrinkage)
+        return self.apply(state, optimizer_state, rows, round_number)

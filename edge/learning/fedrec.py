@@ -202,6 +202,16 @@ class FedRec:
         """Predict every item as the factorisation does, float32 [n, items]."""
         return self.residual.scores(state, support, client_keys, self._factors_of(local))
 
+    def reconstruct(
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return the factorisation's local parameters, fitted without virtual ratings."""
+        return self.residual.reconstruct(state, support, client_keys, self._factors_of(local))
+
     def _factors_of(self, local: Array | None) -> Array | None:
         return None if local is None else local[:, : self._factors]
 

@@ -317,6 +317,23 @@ class LIPM:
             scores[first:end] = kernels.score_catalogue(table, fitted)
         return scores
 
+    def reconstruct(
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return users' factors, and bias, as :meth:`scores` has them: tuned, if that is asked for."""
+        if self.settings.fine_tuning is None:
+            return self.plain.reconstruct(state, support, client_keys, local)
+        table, s = self._table(state), self.settings
+        users = np.empty((len(support.indptr) - 1, s.factors + s.user_bias), self.dtype)
+        for first, end in kernels.blocks(support.indptr):
+            fitted = self._tuned(table, support, first, end, client_keys, local)
+            users[first:end] = kernels.unknowns_of(table, fitted)
+        return users
+
     def _tuned(
         self,
         table: kernels.Table,

@@ -31,6 +31,7 @@ from edge.learning.base import (
     UpdateBatch,
     Work,
 )
+from edge.masks.base import MaskParameters
 from edge.masks.memo import MaskMemo
 from edge.masks.registry import MaskSettings, create
 
@@ -153,9 +154,13 @@ class LocalContext:
         local: Array | None = None,
     ) -> npt.NDArray[np.float32]:
         """Fit each user's model to ``support`` and predict every item, float32 [n, items]."""
-        return self.model.catalogue(self._fitted.of(support), self.features)
+        return self.model.catalogue(self.masks(support), self.features)
+
+    def masks(self, batch: RatingBatch) -> MaskParameters:
+        """Return the parameters of the models of a batch's users, by name; the leading axis is the users'."""
+        return self._fitted.of(batch)
 
     def _said(
         self, batch: RatingBatch, indptr: npt.NDArray[np.int64], items: npt.NDArray[np.generic]
     ) -> npt.NDArray[np.float32]:
-        return self.model.predict(self._fitted.of(batch), self.features, indptr, items)
+        return self.model.predict(self.masks(batch), self.features, indptr, items)

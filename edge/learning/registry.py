@@ -17,7 +17,8 @@ from edge.learning.fedavg_mf import FedAvgMF, FedAvgMFSettings
 from edge.learning.federated_context import FederatedContext, FederatedContextSettings
 from edge.learning.fedmf import FedMF, FedMFSettings
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
-from edge.learning.fedncf import FedNCF, FedNCFSettings
+from edge.learning.fedncf import FedNCF
+from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.fedrec import FedRec, FedRecSettings
 from edge.learning.fedrecgel import FedRecGELSettings, fedrecgel
 from edge.learning.fedrecon import FedRecon, FedReconSettings
@@ -53,6 +54,7 @@ class Method(NamedTuple):
     ``only_ranks`` says whether its predictions are no ratings, so that only rankings can be measured.
     ``features`` says whether it learns from the features of the items.
     ``timed`` says whether it reads a user's ratings in the order of time, so that they need timestamps.
+    ``uploads`` says whether an update holds anything but counts and the loss.
     """
 
     settings: type[BaseModel]
@@ -64,6 +66,7 @@ class Method(NamedTuple):
     only_ranks: Callable[[Any], bool] = _never
     features: bool = False
     timed: bool = False
+    uploads: bool = True
 
 
 METHODS: dict[str, Method] = {
@@ -101,6 +104,7 @@ METHODS: dict[str, Method] = {
         dense=_always,
         stepwise=_never,
         features=True,
+        uploads=False,
     ),
     "fedncf": Method(
         FedNCFSettings,

@@ -28,7 +28,7 @@ class ImplicitBatch:
     """A :class:`~edge.learning.base.RatingBatch` that also says what must not be sampled as a negative.
 
     ``kept_indptr`` int64 [users + 1] and ``kept_items`` integers, increasing within a user: what is kept back
-    of each user for validation and test.
+    of each user for validation and test. ``timestamps`` int64 [N], where they are known and asked for.
     """
 
     indptr: Ints
@@ -36,6 +36,7 @@ class ImplicitBatch:
     ratings: npt.NDArray[np.float32]
     kept_indptr: Ints
     kept_items: npt.NDArray[Any]
+    timestamps: Ints | None = None
 
 
 @runtime_checkable

@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Final
 
 from edge.serving import model_format as known
+from edge.serving.context_graph import CONTEXT
 from edge.serving.errors import ModelFileError
 from edge.serving.graph_writer import IR_VERSION, OPSET
 from edge.serving.metadata import ModelInfo, read_properties
+from edge.serving.neumf_graph import NEUMF
 from edge.serving.wire import VARINT, Allowed, Field, WireError, checked_fields, text, varint
 
 LARGEST_MODEL_BYTES: Final = 1 << 28
 """Default limit on a model file, 256 MiB."""
+_NO_ITEM_BIAS: Final = ("mask/", CONTEXT, NEUMF)
+"""Kinds without biases of items, by how they begin. None takes a history; nothing lays out their items."""
 _MOST_NODES: Final = 1 << 16
 _MOST_DIMS: Final = 8
 
@@ -97,7 +101,7 @@ def check_model(contents: bytes, where: str) -> LoadedModel:
         ) from error
     info, kind, compression = read_properties(properties, where)
     bias = places.get("item_bias")
-    if not kind.startswith("mask/") and (bias is None or bias.shape != (info.n_items,)):
+    if not kind.startswith(_NO_ITEM_BIAS) and (bias is None or bias.shape != (info.n_items,)):
         # Otherwise a number in the metadata could make the reader lay out any number of items.
         raise ModelFileError(
             f"{where}: a model of kind {kind!r} has an item_bias for each of {info.n_items} items"

@@ -79,6 +79,7 @@ OPERATORS: Final = frozenset(
         "Max",
         "Mul",
         "ReduceSum",
+        "Relu",
         "ScatterElements",
         "Shape",
         "Slice",

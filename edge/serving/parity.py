@@ -1,4 +1,4 @@
-"""The formulas of :mod:`edge.serving`'s graphs in numpy, and how far an exported model is from them."""
+"""How far the scores and lists of an exported model are from those of the formula."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.serving.errors import ParityError
-from edge.serving.mask_graph import Features, MaskKind, Weights
-from edge.serving.recommender_graph import ItemModel, Mask, UserModel, UserModels
 from edge.serving.top_items import NOTHING_LEFT
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """Largest differences over all elements; relative to the larger of the two magnitudes."""
+    """Largest differences over all elements; relative to the larger of the two magnitudes, or to 1.
+
+    Scores may be anywhere, near zero too, where a share of them says nothing: below 1 it is one of 1.
+    """
 
     max_absolute: float
     max_relative: float
@@ -41,42 +42,6 @@ class Tolerance:
     def of(self, first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return what is allowed between each two scores, float64 of their shape."""
         return np.asarray(self.absolute + self.relative * np.maximum(np.abs(first), np.abs(second)))
-
-
-def mask_scores(
-    kind: MaskKind, weights: Weights, features: Features | None, n_items: int
-) -> npt.NDArray[np.float64]:
-    """Return a mask's score of each item, float64 [n_items], as :mod:`edge.serving.mask_graph` defines it.
-
-    Weights with a leading axis of n devices give float64 [n, n_items].
-    """
-    w = {name: np.asarray(array, np.float64) for name, array in weights.items()}
-    if kind == "zero-order":
-        return np.repeat(w["mean"][..., None], n_items, axis=-1)
-    x = np.asarray(features, np.float64)
-    scores: npt.NDArray[np.float64]
-    if kind == "high-order":
-        hidden = np.tanh(x @ w["hidden_weights"] + w["hidden_bias"][..., None, :])
-        scores = (hidden @ w["output_weights"][..., None])[..., 0] + w["intercept"][..., None]
-        return scores
-    scores = w["intercept"][..., None] + w["weights"] @ x.T
-    if kind == "two-order":
-        product = x @ w["factors"]
-        np.square(product, out=product)
-        scores += 0.5 * (product.sum(axis=-1) - (w["factors"] ** 2).sum(axis=-1) @ (x**2).T)
-    return scores
-
-
-def recommender_scores(
-    items: ItemModel, user: UserModel | UserModels, mask: Mask | None
-) -> npt.NDArray[np.float64]:
-    """Return a recommender's score of each item, float64 [n_items]; [n, n_items] for those of n devices."""
-    bias = np.asarray(user.bias, np.float64)[..., None]
-    scores: npt.NDArray[np.float64] = user.factors.astype(np.float64) @ items.factors.astype(np.float64).T
-    scores += items.bias + bias + items.mean
-    if mask is not None:
-        scores += mask_scores(mask.kind, mask.weights, mask.features, items.n_items)
-    return scores
 
 
 def check_parity(
@@ -121,8 +86,8 @@ def check_rows(
             f"{named(worst)} is {b[worst]:.9g}, the formula gives {a[worst]:.9g}: {apart[worst]:.3g} apart, "
             f"beyond the tolerance of {tolerance.absolute:g} + {tolerance.relative:g} of the score"
         )
-    larger = np.maximum(np.abs(a), np.abs(b))
-    share = np.divide(apart, larger, out=np.zeros_like(apart), where=larger > 0)
+    larger = np.maximum(np.maximum(np.abs(a), np.abs(b)), 1.0)
+    share = apart / larger
     return RowParity(apart.reshape(rows, -1).max(axis=1), share.reshape(rows, -1).max(axis=1))
 
 

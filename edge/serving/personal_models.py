@@ -1,59 +1,60 @@
-"""From a method and ratings to what devices serve from: their own halves of the factorisation and masks."""
+"""From a method and ratings to what devices serve from, as the method itself personalises.
+
+There are three kinds of model, whatever the method: a factorisation, with a mask or without, whose users'
+factors the method is asked for; NeuMF; and a model of the items' features alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.base import RatingBatch, State
+from edge.learning.base import Array, RatingBatch, Recommender, State
+from edge.learning.context_models import FactorizationMachineSettings, LinearSettings, NetworkSettings
+from edge.learning.federated_context import FederatedContext
 from edge.learning.fedmmf import FedMMF
-from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedRecon
+from edge.learning.fedncf import FedNCF
+from edge.learning.fedncf_local import GMF, MLP, NETWORK
+from edge.learning.fedrecon import BIAS, FACTORS, MEAN
+from edge.learning.local_context import LocalContext
+from edge.learning.neumf import network_of
 from edge.masks.base import limited
-from edge.serving.mask_graph import Weights
-from edge.serving.recommender_graph import ItemModel, Mask, UserModel, UserModels
+from edge.masks.registry import MaskSettings
+from edge.serving.context_graph import ContextModels
+from edge.serving.errors import ExportError
+from edge.serving.mask_graph import Features, MaskKind, Weights
+from edge.serving.neumf_graph import NeuMFs
+from edge.serving.own_masks import Masks
+from edge.serving.recommender_graph import Factorizations, ItemModel, UserModels
+from edge.serving.recommenders import Recommenders
+
+_ORDERS: Final[dict[type, MaskKind]] = {
+    LinearSettings: "one-order",
+    FactorizationMachineSettings: "two-order",
+    NetworkSettings: "high-order",
+}
+"""The masks that compute what a shared model of features does."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PersonalModels:
-    """What n devices have: ``users``, and ``masks`` with a leading axis of n; None for a method without."""
+@runtime_checkable
+class Factorizes(Protocol):
+    """A method whose state has item factors, and which says what its users' are."""
 
-    users: UserModels
-    masks: Mask | None
-
-    def __len__(self) -> int:
-        return len(self.users.bias)
-
-    def weights(self) -> Weights:
-        """Return everything that is a device's own, float32 [n, …], by its name in the graph."""
-        own = {"user_factors": self.users.factors, "user_bias": self.users.bias}
-        return own if self.masks is None else {**own, **self.masks.weights}
-
-    def user(self, row: int) -> UserModel:
-        """Return the half of the factorisation of one device."""
-        return UserModel(self.users.factors[row], float(self.users.bias[row]))
-
-    def mask(self, row: int) -> Mask | None:
-        """Return the mask of one device."""
-        if self.masks is None:
-            return None
-        weights = {name: np.asarray(array[row]) for name, array in self.masks.weights.items()}
-        return Mask(self.masks.kind, weights, self.masks.features)
-
-    def blocks(self, size: int) -> Iterator[tuple[slice, PersonalModels]]:
-        """Yield runs of at most ``size`` devices, with their rows."""
-        for start in range(0, len(self), size):
-            rows = slice(start, min(start + size, len(self)))
-            masks = self.masks
-            if masks is not None:
-                masks = Mask(masks.kind, {k: v[rows] for k, v in masks.weights.items()}, masks.features)
-            yield rows, PersonalModels(UserModels(self.users.factors[rows], self.users.bias[rows]), masks)
+    def reconstruct(
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return users' factors and, in a last column, their biases, if they have any: [n, k (+ 1)]."""
+        ...
 
 
 def item_model(state: State) -> ItemModel:
-    """Return the global half of the factorisation from a state of FedRecon or FedMMF."""
+    """Return the global half of the factorisation from the state of a method that factorises."""
     factors = state[FACTORS]
     bias = state.get(BIAS)
     if bias is None:
@@ -61,37 +62,51 @@ def item_model(state: State) -> ItemModel:
     return ItemModel(factors, bias, float(state[MEAN][0]))
 
 
-def reads_features(algorithm: FedRecon | FedMMF) -> bool:
-    """Return whether the models of devices read features of the items."""
-    return isinstance(algorithm, FedMMF) and algorithm.settings.mask.kind != "zero-order"
-
-
 def personal_models(
-    algorithm: FedRecon | FedMMF,
+    algorithm: Recommender,
     state: State,
     batch: RatingBatch,
     keys: npt.NDArray[np.uint64],
-    kept: npt.NDArray[np.float32] | None = None,
-) -> PersonalModels:
-    """Return what devices of one user each make of their own ratings, by the method's own reconstruction.
+    local: Array | None = None,
+) -> Recommenders:
+    """Return what devices of one user each make of their own ratings: their scores are the method's.
 
     Parameters
     ----------
     algorithm, state : the method and its global parameters.
     batch : the ratings of the n users.
-    keys : uint64 [n], for a reconstruction that draws at random.
-    kept : float32 [n, ``local_width``], what the devices go on from; None where they keep nothing.
+    keys : uint64 [n], for a method that draws at random.
+    local : the rows that the devices begin with, [n, …]; None where they have none.
+
+    Raises
+    ------
+    ExportError
+        For a method of whose models there is no graph.
     """
-    local = algorithm.reconstruct(state, batch, keys, kept)
+    if isinstance(algorithm, FederatedContext):
+        kind = _ORDERS[type(algorithm.settings.model)]
+        masks = Masks(kind, algorithm.masks(state, batch), algorithm.features)
+        return ContextModels(masks, len(algorithm.features))
+    if isinstance(algorithm, LocalContext):
+        masks = _fitted(algorithm.settings.model, algorithm.masks(batch), algorithm.features)
+        return ContextModels(masks, len(algorithm.features))
+    if not isinstance(algorithm, Factorizes):
+        raise ExportError(f"there is no graph of the models of {type(algorithm).__name__}")
+    users = algorithm.reconstruct(state, batch, keys, local)
+    if isinstance(algorithm, FedNCF):
+        network = network_of(algorithm.shape, state[NETWORK][None])
+        return NeuMFs(algorithm.shape, state[GMF], state[MLP], network, users)
     k = state[FACTORS].shape[1]
-    bias = local[:, k] if local.shape[1] > k else np.zeros(len(local), local.dtype)
-    users = UserModels(np.ascontiguousarray(local[:, :k]), bias)
-    return PersonalModels(users, _masks(algorithm, batch) if isinstance(algorithm, FedMMF) else None)
+    bias = users[:, k] if users.shape[1] > k else np.zeros(len(users), users.dtype)
+    own = UserModels(np.ascontiguousarray(users[:, :k]), bias)
+    if not isinstance(algorithm, FedMMF):
+        return Factorizations(item_model(state), own, None)
+    masks = _fitted(algorithm.settings.mask, algorithm.masks(batch), algorithm.features)
+    return Factorizations(item_model(state), own, masks)
 
 
-def _masks(algorithm: FedMMF, batch: RatingBatch) -> Mask:
-    settings = algorithm.settings.mask
-    weights = algorithm.masks(batch)
+def _fitted(settings: MaskSettings, weights: Weights, features: Features) -> Masks:
+    """Return masks with the features as they read them."""
     if settings.kind == "zero-order":
-        return Mask(settings.kind, weights, None)
-    return Mask(settings.kind, weights, limited(algorithm.features, settings.feature_limit))
+        return Masks(settings.kind, weights, None)
+    return Masks(settings.kind, weights, limited(features, settings.feature_limit))

@@ -1,31 +1,24 @@
-"""Graph of one user's recommender: mask, user and item factors, biases and mean in one score.
+"""Scores of a factorisation, behind a mask or without: mask, factors, biases and mean in one score.
 
-    s_i = mask(x_i) + p·q_i + b_i + b_u + μ
-
-The file holds the user's factors: it is personal, and belongs on the user's device alone.
+s_i = mask(x_i) + p·q_i + b_i + b_u + μ
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
+from edge.serving import formulas
 from edge.serving.errors import ExportError
 from edge.serving.graph_writer import GraphWriter
-from edge.serving.mask_graph import (
-    MASK_WEIGHTS,
-    Features,
-    MaskKind,
-    Weights,
-    add_mask,
-    check_features,
-    check_mask,
-)
 from edge.serving.metadata import ModelInfo
-from edge.serving.top_items import add_top, check_top
+from edge.serving.own_masks import Mask, Masks
+from edge.serving.recommenders import RECOMMENDER, Features, Weights, check_array
+from edge.serving.work import ScoreWork, factorization_work, sum_work
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,108 +77,84 @@ class UserModels:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mask:
-    """One device's mask with the features that it reads: float32 [n_items, d], None for zero-order.
+class Factorizations:
+    """The recommenders of n devices by a factorisation: ``masks`` is None for a model without."""
 
-    The masks of n devices are one of these, too: their weights have a leading axis of n.
-    """
+    items: ItemModel
+    users: UserModels
+    masks: Masks | None
 
-    kind: MaskKind
-    weights: Weights
-    features: Features | None
+    @classmethod
+    def of_one(cls, items: ItemModel, user: UserModel, mask: Mask | None) -> Self:
+        """Return that of one device as those of a single one."""
+        users = UserModels(user.factors[None], np.array([user.bias], np.float32))
+        return cls(items, users, None if mask is None else Masks.of_one(mask))
 
+    def __len__(self) -> int:
+        return len(self.users.bias)
 
-def check_array(what: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Raise ``ExportError`` unless ``array`` is finite float32 of this shape."""
-    if array.dtype != np.float32 or array.shape != shape:
-        raise ExportError(f"{what}: float32 {list(shape)} is needed, not {array.dtype} {list(array.shape)}")
-    if not np.isfinite(array).all():
-        raise ExportError(f"{what}: not finite everywhere")
+    @property
+    def kind(self) -> str:
+        """``recommender``, or ``recommender/`` and the kind of the mask."""
+        return RECOMMENDER if self.masks is None else f"{RECOMMENDER}/{self.masks.kind}"
 
+    @property
+    def n_items(self) -> int:
+        """Size of the catalogue."""
+        return self.items.n_items
 
-def check_catalogue(items: ItemModel, info: ModelInfo) -> None:
-    """Raise ``ExportError`` if model and metadata have different numbers of items."""
-    if items.n_items != info.n_items:
-        raise ExportError(f"the model has {items.n_items} items, its metadata {info.n_items}")
+    @property
+    def features(self) -> Features | None:
+        """What the masks read."""
+        return None if self.masks is None else self.masks.features
 
+    def shared(self) -> Weights:
+        """Return the global model."""
+        return {
+            "item_factors": self.items.factors,
+            "item_bias": self.items.bias,
+            "mean_rating": np.array(self.items.mean, np.float32),
+        }
 
-def recommender_model(
-    items: ItemModel,
-    user: UserModel,
-    info: ModelInfo,
-    *,
-    mask: Mask | None,
-    top: int,
-    weights_as_inputs: bool = False,
-) -> bytes:
-    """Return the serialised graph: ``rated`` int64 [r] → ``scores``, ``top_items``, ``top_scores``.
+    def own(self) -> Weights:
+        """Return users' factors and biases, and the weights of their masks."""
+        own = {"user_factors": self.users.factors, "user_bias": self.users.bias}
+        return own if self.masks is None else {**own, **self.masks.weights}
 
-    Parameters
-    ----------
-    items, user : the two halves of the factorisation.
-    info : goes into the metadata.
-    mask : added to the score; None for a model without.
-    top : length of the list, fixed in the file. See :func:`edge.serving.top_items.add_top` for the outputs.
-    weights_as_inputs : make everything that differs between devices or changes between rounds an input of
-        the graph, under its name, so that one session serves every device of a whole run:
-        :func:`item_inputs`, ``user_factors`` [k], ``user_bias`` [] and the mask's weights. Of what is given
-        here only the shapes count, but for the features, which stay inside.
+    def part(self, rows: slice) -> Self:
+        """Return some of the devices."""
+        users = UserModels(self.users.factors[rows], self.users.bias[rows])
+        return type(self)(self.items, users, None if self.masks is None else self.masks.part(rows))
 
-    Raises
-    ------
-    ExportError, MissingExtraError
-    """
-    check_catalogue(items, info)
-    check_top(top)
-    check_array("user factors", user.factors, (items.width,))
-    if not np.isfinite(np.float32(user.bias)):
-        raise ExportError(f"the user bias is {user.bias}; it must be finite")
-    writer = GraphWriter()
-    rated = writer.input("rated", np.int64, ["r"])
-    weights: dict[str, npt.NDArray[np.float32]] = {
-        **item_inputs(items),
-        "user_factors": user.factors,
-        "user_bias": np.array(user.bias, np.float32),
-    }
-    names = {
-        name: writer.weight(name, values, as_input=weights_as_inputs) for name, values in weights.items()
-    }
-    score = writer.product(names["item_factors"], names["user_factors"])
-    for term in ("item_bias", "user_bias", "mean_rating"):
-        score = writer.node("Add", score, names[term])
-    kind = "recommender"
-    if mask is not None:
-        kind = f"recommender/{mask.kind}"
-        score = writer.node("Add", score, add_own_mask(writer, mask, info, as_inputs=weights_as_inputs))
-    add_top(writer, score, rated, n_items=items.n_items, top=top)
-    return writer.model(info.properties(kind))
+    def check(self, info: ModelInfo) -> None:
+        """Raise ``ExportError`` for users of another width, or not finite, and masks that do not fit."""
+        check_array("user factors", self.users.factors, (len(self), self.items.width))
+        check_array("user bias", self.users.bias, (len(self),))
+        if self.masks is not None:
+            self.masks.check(info)
 
+    def add_scores(self, writer: GraphWriter, names: Mapping[str, str]) -> str:
+        """Add p·q_i + b_i + b_u + μ, and the mask."""
+        score = writer.product(names["item_factors"], names["user_factors"])
+        for term in ("item_bias", "user_bias", "mean_rating"):
+            score = writer.node("Add", score, names[term])
+        if self.masks is not None:
+            score = writer.node("Add", score, self.masks.add_scores(writer, names, self.n_items))
+        return score
 
-def item_inputs(items: ItemModel) -> dict[str, npt.NDArray[np.float32]]:
-    """Return the global model by the names that it has in the graph."""
-    return {
-        "item_factors": items.factors,
-        "item_bias": items.bias,
-        "mean_rating": np.array(items.mean, np.float32),
-    }
+    def formula(self) -> npt.NDArray[np.float64]:
+        """Return the scores, float64 [n, n_items]."""
+        items, users = self.items, self.users
+        scores = formulas.factorization_scores(
+            items.factors, items.bias, items.mean, users.factors, users.bias
+        )
+        if self.masks is not None:
+            scores += self.masks.formula(self.n_items)
+        return scores
 
-
-def add_own_mask(writer: GraphWriter, mask: Mask, info: ModelInfo, *, as_inputs: bool = False) -> str:
-    """Add a device's mask and return the name of what it says of every item, float32 [n_items].
-
-    Its weights are initializers or, if asked for, inputs of the graph.
-    Raises ``ExportError`` for a mask that contradicts itself or the catalogue.
-    """
-    width = check_mask(mask.kind, mask.weights)
-    if (width is None) != (mask.features is None):
-        raise ExportError(f"features of a {mask.kind} mask: give {'None' if width is None else 'them'}")
-    x = shape = ""
-    if width is None or mask.features is None:
-        shape = writer.constant("catalogue", np.array([info.n_items], np.int64))
-    else:
-        check_features(mask.features, width, info)
-        x = writer.constant("features", mask.features)
-    names = {
-        name: writer.weight(name, mask.weights[name], as_input=as_inputs) for name in MASK_WEIGHTS[mask.kind]
-    }
-    return add_mask(writer, mask.kind, names, x, shape)
+    def work(self) -> ScoreWork:
+        """Return what the nodes of the factorisation and of a mask cost."""
+        plain = factorization_work(self.n_items, self.items.width)
+        if self.masks is None:
+            return plain
+        return plain + self.masks.work(self.n_items) + sum_work(self.n_items)

@@ -16,7 +16,9 @@ import numpy as np
 from edge.learning.local_steps import Ridge
 from edge.serving.graph_writer import GraphWriter
 from edge.serving.metadata import ModelInfo
-from edge.serving.recommender_graph import ItemModel, Mask, check_catalogue
+from edge.serving.own_masks import Mask
+from edge.serving.recommender_graph import ItemModel
+from edge.serving.recommenders import check_catalogue
 from edge.serving.ridge_graph import add_affine, add_ones, add_ridge, check_iterations, default_iterations
 from edge.serving.stateless_mask import MaskRule, add_mask_of_history, kind_of
 from edge.serving.top_items import add_top, check_top
@@ -59,7 +61,7 @@ def stateless_model(
     ------
     ExportError, MissingExtraError
     """
-    check_catalogue(items, info)
+    check_catalogue(items.n_items, info)
     check_top(top)
     unknowns = items.width + user_bias
     if iterations is None:

@@ -15,7 +15,7 @@ import numpy as np
 from edge.serving.graph_writer import GraphWriter
 from edge.serving.mask_graph import Features, check_features
 from edge.serving.metadata import ModelInfo
-from edge.serving.recommender_graph import Mask, add_own_mask
+from edge.serving.own_masks import Mask, add_own_mask, check_own_mask
 from edge.serving.ridge_graph import add_affine, add_ones, add_ridge, default_iterations
 
 _PREFIX = "mask_"
@@ -75,7 +75,9 @@ def add_mask_of_history(
         For a mask that contradicts itself or the catalogue.
     """
     if isinstance(mask, Mask):
-        return add_own_mask(writer, mask, info)
+        check_own_mask(mask, info)
+        names = {name: writer.constant(name, values) for name, values in mask.weights.items()}
+        return add_own_mask(writer, mask.kind, names, mask.features, info.n_items)
     if isinstance(mask, OneOrderRule):
         return _regression(writer, mask, history, ratings, info)
     catalogue = writer.constant("catalogue", np.array([info.n_items], np.int64))

@@ -16,7 +16,7 @@ from edge.serving.loading import tensor_places
 from edge.serving.mask_graph import Features, MaskKind, Weights, mask_model
 from edge.serving.metadata import ModelInfo
 from edge.serving.model_format import FLOAT32
-from edge.serving.recommender_graph import ItemModel, Mask, UserModel, recommender_model
+from edge.serving.recommenders import Recommenders, recommender_model
 
 
 class Template:
@@ -102,24 +102,12 @@ def mask_template(
     return Template(mask_model(kind, _zeros(shapes), info, features=features), list(shapes))
 
 
-def recommender_template(
-    items: ItemModel,
-    info: ModelInfo,
-    *,
-    mask: MaskKind | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    features: Features | None,
-    top: int,
-) -> Template:
-    """Return the template of :func:`edge.serving.recommender_graph.recommender_model`.
+def recommender_template(models: Recommenders, info: ModelInfo, *, top: int) -> Template:
+    """Return the template of :func:`edge.serving.recommenders.recommender_model` for devices like these.
 
-    It takes ``user_factors`` [k], ``user_bias`` [] and, with a ``mask``, the mask's weights, whose ``shapes``
-    are given here (none without).
+    It takes what is a device's own.
     """
-    user = UserModel(np.zeros(items.width, np.float32), 0.0)
-    made = None if mask is None else Mask(mask, _zeros(shapes), features)
-    contents = recommender_model(items, user, info, mask=made, top=top)
-    return Template(contents, ["user_factors", "user_bias", *shapes])
+    return Template(recommender_model(models, info, top=top), list(models.own()))
 
 
 def _zeros(shapes: Mapping[str, tuple[int, ...]]) -> Weights:

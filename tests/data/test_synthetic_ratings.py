@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -170,3 +171,24 @@ def test_factorisation_beats_biases_clearly(users: int, items: int, each: int) -
 def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SyntheticRatings(**({"users": 10, "items": 100, "ratings_per_user": 10} | changes))
+
+
+def test_timestamps_order_the_ratings_of_a_user_at_random_and_change_nothing_else() -> None:
+    spec = SyntheticRatings(users=3000, items=40, ratings_per_user=8)
+    plain = generate_ratings(spec, seed=4)
+    timed = generate_ratings(dataclasses.replace(spec, timestamps=True), seed=4)
+    timed.validate()
+    assert plain.timestamps is None
+    assert timed.timestamps is not None
+    assert timed.items.tolist() == plain.items.tolist()
+    assert timed.ratings.tolist() == plain.ratings.tolist()
+    hours = (timed.timestamps - timed.timestamps.min()) // 3600
+    latest_first = 0
+    for user in range(3000):
+        own = hours[timed.indptr[user] : timed.indptr[user + 1]]
+        assert sorted(own.tolist()) == list(range(len(own)))
+        latest_first += int(own.argmax() == 0)
+    # With n ratings the last one is the first in the catalogue in one of n users.
+    assert latest_first / 3000 == pytest.approx((1 / timed.counts).mean(), abs=0.02)
+    again = generate_ratings(dataclasses.replace(spec, timestamps=True), seed=4, workers=1)
+    assert timed.content_hash() == again.content_hash() != plain.content_hash()

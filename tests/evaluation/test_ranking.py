@@ -134,8 +134,27 @@ def test_scores_of_a_diverged_model_are_refused(bad: float) -> None:
     scores[1, 2] = bad
     with pytest.raises(ValueError, match="row 1 is nan or infinite"):
         top_k(scores, 2)
-    with pytest.raises(ValueError, match="diverged"):
-        ranks_among(np.array([bad]), np.zeros((1, 2)), np.array([0]), np.array([[1, 2]]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_model_that_diverged_for_somebody_has_no_ranking(bad: float) -> None:
+    scores = SCORES.copy()
+    scores[1, 2] = bad
+    groups = np.arange(len(SCORES))
+    sums, finite = RankingSums((2,), n_groups=len(SCORES)), RankingSums((2,), n_groups=len(SCORES))
+    sums.add_full(scores, RELEVANT, groups=groups)
+    finite.add_full(SCORES, RELEVANT, groups=groups)
+    for metric, values in finite.results().items():
+        values[1] = np.nan
+        np.testing.assert_array_equal(sums.results()[metric], values)
+    positive, negatives, items = np.array([3.0, bad, 1.0]), np.zeros((3, 2)), np.array([[1, 2]] * 3)
+    negatives[2, 1] = bad
+    ranks = ranks_among(positive, negatives, np.array([0, 0, 0]), items)
+    assert ranks.tolist() == [0, -1, -1]
+    sampled = RankingSums((2,), negatives=2, n_groups=2)
+    sampled.add_ranks(ranks, np.array([0, 1, 1]))
+    assert sampled.results()["hr@2/2neg"][0] == 1
+    assert np.isnan(sampled.results()["hr@2/2neg"][1])
 
 
 def test_bad_arguments_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from learning_helpers import (
 )
 from pydantic import ValidationError
 
-from edge.learning.base import Problem
+from edge.learning.base import Aggregate, Problem
 from edge.learning.fedmf import FedMF, FedMFSettings
 
 N_ITEMS, FACTORS, MEAN = 30, 3, 3.0
@@ -68,6 +69,19 @@ def test_rounds_are_the_equations_of_the_paper() -> None:
     assert local is not None
     np.testing.assert_allclose(local, users, rtol=0, atol=1e-12)
     assert np.abs(users).max() > 1e-3
+
+
+def test_shrinking_takes_its_part_of_the_sum_of_the_gradients() -> None:
+    algorithm = make(learning_rate=0.5)
+    state = algorithm.initial_state(1)
+    rows = np.arange(N_ITEMS * FACTORS, dtype=np.float64).reshape(N_ITEMS, FACTORS)
+    plain = Aggregate({"item_rows": rows}, weight=0.25, clients=4, examples=0, loss=float("nan"))
+    for shrinkage, kept in ((0.0, 1.0), (0.75, 0.25)):
+        shrunk = dataclasses.replace(plain, shrinkage=shrinkage)
+        after, _ = algorithm.server_update(state, {}, shrunk, 0)
+        np.testing.assert_allclose(
+            after["item_factors"] - state["item_factors"], 0.5 * kept * rows, atol=1e-12
+        )
 
 
 def test_updates_are_those_of_fedrecon_with_persistent_factors() -> None:

@@ -15,7 +15,7 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.evaluation.ranking import ranks_among
-from edge.learning.fedncf import ITEMS
+from edge.learning.fedncf_upload import ITEMS
 
 NCF = "algorithm: fedncf, gmf_factors: 4, mlp_factors: 6, layers: [8, 4], learning_rate: 0.05"
 GEL = f"algorithm: fedrecgel, base: {{{NCF}, upload: dense, weighting: uniform}}"
@@ -85,7 +85,7 @@ def test_ranking_candidates_alone_is_ranking_their_scores(
     users, candidates = evaluator.candidates()
     np.testing.assert_array_equal(candidates, np.column_stack([positives, negatives]))
     keys = coordinator.evaluation.hashed_bits(evaluator._key, users)
-    support = workload.gather(workload.split.train, users)
+    support = workload.training_batch(users, 0)
     scores = workload.algorithm.scores(state, support, keys, workload.kept_of(users))
     rows = np.arange(len(users))
     expected = ranks_among(scores[rows, positives], scores[rows[:, None], negatives], positives, negatives)

@@ -62,5 +62,10 @@ def test_under_masks_the_same_model_comes_out(tmp_path: Path) -> None:
 
 def test_data_without_times_is_refused_with_the_place(tmp_path: Path) -> None:
     place = r"run\.yaml:7:\d+: learning\.algorithm: 'lipm' reads ratings by"
-    with pytest.raises(ScenarioError, match=place):
+    with pytest.raises(ScenarioError, match=place) as caught:
         run_text(tmp_path, SCENARIO.format(data=TIMELESS, mode="off"))
+    assert "write 'timestamps: true' in data" in str(caught.value)
+    timed = SCENARIO.format(data=f"{TIMELESS}, timestamps: true", mode="off")
+    outcome = run_text(tmp_path, timed, name="timed")
+    with np.load(outcome.directory / "model.npz") as arrays:
+        assert np.abs(arrays["precision"]).max() > 1e-3, "it starts at zero"

@@ -65,6 +65,14 @@ def test_who_ignores_the_bound_is_refused_where_the_coordinator_sees_it(tmp_path
         assert refused is (row["device"] in attackers), row
 
 
+def test_who_ignores_the_norm_that_noise_is_sized_for_is_refused_too(tmp_path: Path) -> None:
+    privacy = "privacy={mechanism: central-gaussian, clip_norm: 0.5, noise_multiplier: 1, accounting: false}"
+    run = run_text(tmp_path, TEXT, (poisoned(UNCLIPPED), privacy), "private")
+    attackers = {row["device"] for row in rows_of(run, "faults")}
+    refused = {row["device"] for row in rows_of(run, "device_rounds") if row["reason"] == "garbage"}
+    assert refused == attackers != set()
+
+
 def test_who_keeps_the_bound_is_applied_and_counted_as_clipped(tmp_path: Path) -> None:
     run = run_text(tmp_path, TEXT, (SPARSE, poisoned(HUGE), BOUNDED), "keeps")
     rows = rows_of(run, "device_rounds")

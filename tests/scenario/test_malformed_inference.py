@@ -40,7 +40,7 @@ CASES = [
     case("no ratings",
          f"{HEAD}data: {{source: synthetic-regression}}\nlearning: {{algorithm: linear-regression}}\n"
          "inference: {every: 2}\n",
-         "s.yaml:6:1: inference: devices have models of their own with fedrecon and fedmmf alone"),
+         "s.yaml:6:1: inference: linear-regression ranks no items, so that devices have nothing to run"),
     case("a threshold without the section",
          f"{HEAD}{DATA}{PLAIN}thresholds: {{inference.latency: [p99 < 1 s]}}\n",
          "s.yaml:6:14: thresholds.\"inference.latency\": is only known with a section 'inference'"),

@@ -140,6 +140,10 @@ SUMS = [
 ]  # fmt: skip
 
 PRIVACY = [
+    case("noise on nothing",
+         "\n".join((*LINES[:7], "  features: {kind: synthetic}", *LINES[7:10], "  algorithm: local-context",
+                    "  model: {kind: zero-order}", *LINES[12:], CENTRAL)) + "\n",
+         at(1, "privacy", "'local-context' uploads nothing that noise could hide; leave it out", line=20)),
     case("unknown mechanism", private("mechanism: laplace, clip_norm: 1, noise_multiplier: 1"),
          of_privacy(22, "mechanism", "'laplace' is not one of: central-gaussian, local-gaussian, "
             "distributed-discrete-gaussian")),

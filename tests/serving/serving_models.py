@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from edge.serving.mask_graph import MaskKind, Weights
 from edge.serving.metadata import ModelInfo
-from edge.serving.recommender_graph import ItemModel, Mask, UserModel
+from edge.serving.own_masks import Mask
+from edge.serving.recommender_graph import Factorizations, ItemModel, UserModel
 
 KINDS: tuple[MaskKind, ...] = ("zero-order", "one-order", "two-order", "high-order")
 WIDTH, FACTORS, HIDDEN = 7, 3, 5
@@ -64,3 +65,11 @@ def user_model(rng: np.random.Generator, k: int = 4) -> UserModel:
 
 def mask_for(rng: np.random.Generator, kind: MaskKind, n_items: int) -> Mask:
     return Mask(kind, mask_weights(rng, kind), features_for(rng, kind, n_items))
+
+
+def one_recommender(items: ItemModel, user: UserModel, mask: Mask | None = None) -> Factorizations:
+    return Factorizations.of_one(items, user, mask)
+
+
+def recommender_scores(items: ItemModel, user: UserModel, mask: Mask | None) -> npt.NDArray[np.float64]:
+    return Factorizations.of_one(items, user, mask).formula()[0]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from serving_models import info_for, item_model, user_model
+from serving_models import info_for, item_model, one_recommender, recommender_scores, user_model
 
 from coordinator.cli.entry import execute
 from coordinator.export import read_trained
@@ -17,9 +17,8 @@ from edge.errors import DataError
 from edge.learning.local_steps import Ridge
 from edge.serving.errors import ModelFileError
 from edge.serving.loading import check_model
-from edge.serving.parity import recommender_scores
 from edge.serving.ratings_file import History, read_history
-from edge.serving.recommender_graph import recommender_model
+from edge.serving.recommenders import recommender_model
 from edge.serving.recommending import recommend
 from edge.serving.session import Session
 from edge.serving.stateless_graph import stateless_model
@@ -182,7 +181,7 @@ def test_other_reconstructions_are_refused(
     Path("small.yaml").write_text(SCENARIO.replace("factors: 4", steps), encoding="utf-8")
     assert execute(["run", "small.yaml", "--quiet", "--out", "run"]) == 0
     assert execute(["export", "run", "--kind", "stateless", "-o", "m.onnx"]) == 2
-    assert "method is 'gradient-steps'; an export needs 'ridge'" in capsys.readouterr().err
+    assert "method is 'gradient-steps'; a stateless export needs 'ridge'" in capsys.readouterr().err
 
 
 def test_a_device_without_user_bias_reconstructs_factors_alone(run_directory: Path) -> None:
@@ -207,7 +206,7 @@ def test_the_mechanism_of_privacy_is_in_the_model(tmp_path: Path, monkeypatch: p
 
 def test_only_a_stateless_model_takes_ratings() -> None:
     rng = np.random.default_rng(0)
-    model = recommender_model(item_model(rng, 4), user_model(rng), INFO, mask=None, top=2)
+    model = recommender_model(one_recommender(item_model(rng, 4), user_model(rng)), INFO, top=2)
     history = History(np.zeros(0, np.int64), np.zeros(0, np.float32), ())
     with pytest.raises(ModelFileError, match="kind 'recommender' takes no ratings"):
         recommend(check_model(model, "ours"), history, 2)

@@ -19,6 +19,8 @@ from edge.learning.local_steps import Ridge
 from edge.serving import loading
 from edge.serving.errors import ModelFileError
 from edge.serving.loading import check_model, load_model, tensor_places
+from edge.serving.ratings_file import History
+from edge.serving.recommending import recommend
 from edge.serving.session import Session
 from edge.serving.stateless_graph import stateless_model
 
@@ -139,6 +141,18 @@ def test_what_recfleet_does_not_write_is_refused(
         check_model(hostile, "theirs.onnx")
     assert str(caught.value).startswith("theirs.onnx: ")
     assert opened == []
+
+
+@pytest.mark.parametrize("kind", ["mask/one-order", "recommender/neumf", "recommender/context/zero-order"])
+def test_a_kind_without_biases_of_items_is_refused_before_its_items_are_laid_out(kind: str) -> None:
+    def change(model: Any) -> None:
+        for name, text in (("item_labels", None), ("titles", None), ("items", "9" * 18), ("kind", kind)):
+            metadata(name, text)(model)
+
+    loaded = check_model(changed(change), "theirs.onnx")
+    history = History(np.zeros(0, np.int64), np.zeros(0, np.float32), ())
+    with pytest.raises(ModelFileError, match=f"kind '{kind}' takes no ratings"):
+        recommend(loaded, history, 1)
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,19 @@ from serving_models import (
     item_model,
     mask_for,
     mask_weights,
+    one_recommender,
+    recommender_scores,
     user_model,
 )
 
 from edge.errors import MissingExtraError
 from edge.serving.errors import ExportError, ParityError
+from edge.serving.formulas import mask_scores
 from edge.serving.loading import check_model
 from edge.serving.mask_graph import MaskKind, mask_model
-from edge.serving.parity import check_parity, mask_scores, recommender_scores
-from edge.serving.recommender_graph import ItemModel, UserModel, recommender_model
+from edge.serving.parity import check_parity
+from edge.serving.recommender_graph import ItemModel, UserModel
+from edge.serving.recommenders import recommender_model
 from edge.serving.session import Session
 
 N_ITEMS = 40
@@ -49,7 +53,7 @@ def check_one_recommender(kind: MaskKind | None, seed: int) -> None:
     items, user = item_model(rng, n_items), user_model(rng)
     mask = None if kind is None else mask_for(rng, kind, n_items)
     info = info_for(n_items, 0 if kind is None else width_of(kind))
-    session = Session(recommender_model(items, user, info, mask=mask, top=top))
+    session = Session(recommender_model(one_recommender(items, user, mask), info, top=top))
     rated = rng.choice(n_items, int(rng.integers(0, n_items + 1)), replace=False)
     found = session.run({"rated": rated.astype(np.int64)}).outputs
     scores = found["scores"]
@@ -100,7 +104,9 @@ def models_of(kind: MaskKind) -> list[bytes]:
         mask_model(kind, weights, info, features=None),
         mask_model(kind, weights, info, features=features, weights_as_inputs=True),
         recommender_model(
-            item_model(rng, N_ITEMS), user_model(rng), info, mask=mask_for(rng, kind, N_ITEMS), top=10
+            one_recommender(item_model(rng, N_ITEMS), user_model(rng), mask_for(rng, kind, N_ITEMS)),
+            info,
+            top=10,
         ),
     ]
 
@@ -130,7 +136,7 @@ def test_features_can_be_an_input() -> None:
 def test_a_list_longer_than_what_is_left() -> None:
     items = ItemModel(np.ones((3, 1), np.float32), np.array([1, 3, 2], np.float32), 0.0)
     user = UserModel(np.zeros(1, np.float32), 0.0)
-    session = Session(recommender_model(items, user, info_for(3), mask=None, top=5))
+    session = Session(recommender_model(one_recommender(items, user), info_for(3), top=5))
     some = session.run({"rated": np.array([1], np.int64)}).outputs
     assert some["top_items"].tolist() == [2, 0, -1, -1, -1]
     assert some["top_scores"].tolist() == [2.0, 1.0, -np.inf, -np.inf, -np.inf]
@@ -167,14 +173,14 @@ def test_features_without_names_are_refused() -> None:
 def test_a_list_of_nothing_is_refused(top: int) -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ExportError, match="1 item or more"):
-        recommender_model(item_model(rng, 5), user_model(rng), info_for(5), mask=None, top=top)
+        recommender_model(one_recommender(item_model(rng, 5), user_model(rng)), info_for(5), top=top)
 
 
 def test_without_onnx_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     rng = np.random.default_rng(0)
     with pytest.raises(MissingExtraError, match=r"pip install 'recfleet\[export\]'"):
-        recommender_model(item_model(rng, 5), user_model(rng), info_for(5), mask=None, top=3)
+        recommender_model(one_recommender(item_model(rng, 5), user_model(rng)), info_for(5), top=3)
 
 
 def test_parity_names_the_worst_score() -> None:

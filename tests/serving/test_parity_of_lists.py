@@ -18,11 +18,11 @@ def named(place: tuple[int, ...]) -> str:
 
 
 def test_each_row_has_errors_of_its_own() -> None:
-    expected = np.array([[1.0, -4.0], [0.0, 2.0], [5.0, 5.0]])
-    found = np.array([[1.001, -4.0], [0.0, 2.002], [5.0, 5.0]])
+    expected = np.array([[1.0, -4.0], [0.0, 2.0], [5.0, 5.0], [1e-4, 0.5]])
+    found = np.array([[1.001, -4.0], [0.0, 2.002], [5.0, 5.0], [-1e-4, 0.5]])
     errors = check_rows(expected, found, TOLERANCE, named)
-    np.testing.assert_allclose(errors.max_absolute, [0.001, 0.002, 0.0], atol=1e-12)
-    np.testing.assert_allclose(errors.max_relative, [0.001 / 1.001, 0.002 / 2.002, 0.0], atol=1e-12)
+    np.testing.assert_allclose(errors.max_absolute, [0.001, 0.002, 0.0, 2e-4], atol=1e-12)
+    np.testing.assert_allclose(errors.max_relative, [0.001 / 1.001, 0.002 / 2.002, 0.0, 2e-4], atol=1e-12)
 
 
 def test_the_worst_score_is_named() -> None:

@@ -11,8 +11,9 @@ from edge.learning.base import Problem
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.fedrecon_kernels import Ratings
-from edge.serving.parity import recommender_scores
-from edge.serving.personal_models import item_model, personal_models, reads_features
+from edge.serving.personal_models import personal_models
+from edge.serving.recommender_graph import Factorizations
+from edge.serving.recommenders import blocks
 
 N_ITEMS, WIDTH = 30, 5
 # The second user has rated nothing, the third everything.
@@ -35,21 +36,24 @@ def method(mask: str | None, **changes: Any) -> FedRecon | FedMMF:
     return FedMMF(FedMMFSettings.model_validate(settings), problem)
 
 
+def factorizations(algorithm: FedRecon | FedMMF, *given: Any) -> Factorizations:
+    models = personal_models(algorithm, *given)
+    assert isinstance(models, Factorizations)
+    return models
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("mask", [None, *MASKS])
 def test_they_score_as_the_method_does(mask: str | None, bias: bool) -> None:
     algorithm = method(mask, user_bias=bias, item_bias=bias)
     state, keys = algorithm.initial_state(3), np.arange(4, dtype=np.uint64)
-    models = personal_models(algorithm, state, batch(), keys)
+    models = factorizations(algorithm, state, batch(), keys)
     assert len(models) == 4
-    assert reads_features(algorithm) == (mask not in (None, "zero-order"))
+    assert (models.features is not None) == (mask not in (None, "zero-order"))
     expected = algorithm.scores(state, batch(), keys)
-    items = item_model(state)
-    np.testing.assert_allclose(
-        recommender_scores(items, models.users, models.masks), expected, rtol=1e-4, atol=1e-4
-    )
+    np.testing.assert_allclose(models.formula(), expected, rtol=1e-4, atol=1e-4)
     for row in range(4):
-        one = recommender_scores(items, models.user(row), models.mask(row))
+        (one,) = models.part(slice(row, row + 1)).formula()
         np.testing.assert_allclose(one, expected[row], rtol=1e-4, atol=1e-4)
     if not bias:
         assert not models.users.bias.any()
@@ -63,21 +67,20 @@ def test_devices_that_keep_their_factors_serve_from_them(mask: str | None) -> No
     algorithm = method(mask, user_factors="persistent", reconstruction=steps)
     state, keys = algorithm.initial_state(3), np.arange(4, dtype=np.uint64)
     kept = np.random.default_rng(4).normal(size=(4, algorithm.local_width)).astype(np.float32)
-    models = personal_models(algorithm, state, batch(), keys, kept)
+    models = factorizations(algorithm, state, batch(), keys, kept)
     expected = algorithm.scores(state, batch(), keys, kept)
-    found = recommender_scores(item_model(state), models.users, models.masks)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    fresh = personal_models(algorithm, state, batch(), keys).users
-    assert np.abs(fresh.factors - models.users.factors).max() > 0.1
+    np.testing.assert_allclose(models.formula(), expected, rtol=1e-4, atol=1e-4)
+    fresh = factorizations(algorithm, state, batch(), keys)
+    assert np.abs(fresh.users.factors - models.users.factors).max() > 0.1
 
 
 def test_blocks_are_the_whole_in_pieces() -> None:
     algorithm = method("two-order")
     models = personal_models(algorithm, algorithm.initial_state(0), batch(), np.zeros(4, np.uint64))
-    pieces = list(models.blocks(3))
+    pieces = list(blocks(models, 3))
     assert [(rows.start, rows.stop) for rows, _ in pieces] == [(0, 3), (3, 4)]
-    for name, whole in models.weights().items():
-        np.testing.assert_array_equal(np.concatenate([piece.weights()[name] for _, piece in pieces]), whole)
+    for name, whole in models.own().items():
+        np.testing.assert_array_equal(np.concatenate([piece.own()[name] for _, piece in pieces]), whole)
 
 
 @pytest.mark.parametrize("method_name", ["mini-batches", "gradient-steps"])
@@ -87,10 +90,10 @@ def test_a_user_is_reconstructed_alike_in_any_company(method_name: str) -> None:
         settings |= {"epochs": 2, "batch_size": 3, "learning_rate": 0.1}
     algorithm = method(None, reconstruction=settings)
     state, keys, ratings = algorithm.initial_state(3), np.arange(4, dtype=np.uint64), batch()
-    together = personal_models(algorithm, state, ratings, keys).users
+    together = factorizations(algorithm, state, ratings, keys).users
     for user in range(4):
         rows = slice(int(INDPTR[user]), int(INDPTR[user + 1]))
         own = Ratings(INDPTR[user : user + 2] - INDPTR[user], ITEMS[rows], ratings.ratings[rows])
-        alone = personal_models(algorithm, state, own, keys[user : user + 1]).users
+        alone = factorizations(algorithm, state, own, keys[user : user + 1]).users
         np.testing.assert_array_equal(alone.factors[0], together.factors[user])
         assert alone.bias[0] == together.bias[user]

@@ -9,9 +9,12 @@ import pytest
 from serving_models import KINDS, WIDTH, features_for, info_for, item_model, mask_weights, weight_shapes
 
 from edge.serving.errors import ExportError, ModelFileError
+from edge.serving.formulas import mask_scores
 from edge.serving.mask_graph import MaskKind, mask_model
-from edge.serving.parity import check_parity, mask_scores, recommender_scores
-from edge.serving.recommender_graph import Mask, UserModel, UserModels, item_inputs, recommender_model
+from edge.serving.own_masks import Masks
+from edge.serving.parity import check_parity
+from edge.serving.recommender_graph import Factorizations, UserModels
+from edge.serving.recommenders import recommender_model
 from edge.serving.session import Session, run_round
 from edge.serving.templates import mask_template, recommender_template
 
@@ -40,18 +43,24 @@ def test_patched_masks_have_the_bytes_of_built_ones(kind: MaskKind) -> None:
     assert len(set(built)) == 5
 
 
+def recommenders(rng: np.random.Generator, kind: MaskKind | None, devices: int) -> Factorizations:
+    users = UserModels(
+        rng.normal(size=(devices, 4)).astype(np.float32), rng.normal(size=devices).astype(np.float32)
+    )
+    items = item_model(rng, N_ITEMS)
+    if kind is None:
+        return Factorizations(items, users, None)
+    _, weights = stacked_weights(rng, kind, devices)
+    return Factorizations(items, users, Masks(kind, weights, features_for(rng, kind, N_ITEMS)))
+
+
 @pytest.mark.parametrize("kind", [None, *KINDS])
 def test_patched_recommenders_have_the_bytes_of_built_ones(kind: MaskKind | None) -> None:
-    rng = np.random.default_rng(1)
-    items, info = item_model(rng, N_ITEMS), info_of(kind)
-    features = None if kind is None else features_for(rng, kind, N_ITEMS)
-    shapes = {} if kind is None else weight_shapes(kind)
-    template = recommender_template(items, info, mask=kind, shapes=shapes, features=features, top=5)
-    weights = {} if kind is None else mask_weights(rng, kind)
-    user = UserModel(rng.normal(size=4).astype(np.float32), 0.25)
-    mask = None if kind is None else Mask(kind, weights, features)
-    patch = {"user_factors": user.factors, "user_bias": np.array(user.bias, np.float32), **weights}
-    assert template.patched(patch) == recommender_model(items, user, info, mask=mask, top=5)
+    models, info = recommenders(np.random.default_rng(1), kind, 3), info_of(kind)
+    patched = recommender_template(models, info, top=5).patched_all(models.own())
+    built = [recommender_model(models.part(slice(row, row + 1)), info, top=5) for row in range(3)]
+    assert list(patched) == built
+    assert len(set(built)) == 3
 
 
 @pytest.mark.parametrize(
@@ -88,29 +97,19 @@ def test_a_round_in_one_session_equals_the_formula(kind: MaskKind) -> None:
 
 @pytest.mark.parametrize("kind", [None, *KINDS])
 def test_one_session_for_all_gives_what_a_file_for_each_gives(kind: MaskKind | None) -> None:
-    rng = np.random.default_rng(3)
-    items, info = item_model(rng, N_ITEMS), info_of(kind)
-    features = None if kind is None else features_for(rng, kind, N_ITEMS)
-    shapes = {} if kind is None else weight_shapes(kind)
-    _, weights = ([], {}) if kind is None else stacked_weights(rng, kind, 5)
-    users = UserModels(rng.normal(size=(5, 4)).astype(np.float32), rng.normal(size=5).astype(np.float32))
-    own = {"user_factors": users.factors, "user_bias": users.bias, **weights}
+    models, info = recommenders(np.random.default_rng(3), kind, 5), info_of(kind)
     rated = (
         np.array([0, 3, 3, 4, 8, 8 + N_ITEMS]),
         np.concatenate([[0, 5, 9, 2, 1, 2, 3, 4], range(N_ITEMS)]),
     )
-    template = recommender_template(items, info, mask=kind, shapes=shapes, features=features, top=4)
-    alone = run_round(template.patched_all(own), {}, ragged={"rated": rated})
-    first = None if kind is None else Mask(kind, {name: a[0] for name, a in weights.items()}, features)
-    graph = recommender_model(
-        items, UserModel(users.factors[0], 0.0), info, mask=first, top=4, weights_as_inputs=True
-    )
-    together = run_round(Session(graph), own, shared=item_inputs(items), ragged={"rated": rated})
+    template = recommender_template(models, info, top=4)
+    alone = run_round(template.patched_all(models.own()), {}, ragged={"rated": rated})
+    graph = recommender_model(models, info, top=4, weights_as_inputs=True)
+    together = run_round(Session(graph), models.own(), shared=models.shared(), ragged={"rated": rated})
     assert len(set(alone.opening_s.tolist())) == 5
     for name in ("scores", "top_items", "top_scores"):
         np.testing.assert_allclose(together.outputs[name], alone.outputs[name], rtol=1e-5, atol=1e-5)
-    expected = recommender_scores(items, users, None if kind is None else Mask(kind, weights, features))
-    check_parity(expected, together.outputs["scores"], absolute=2e-5, relative=2e-5)
+    check_parity(models.formula(), together.outputs["scores"], absolute=2e-5, relative=2e-5)
     assert together.outputs["top_items"][4].tolist() == [-1] * 4
     assert not np.isin(together.outputs["top_items"][0], [0, 5, 9]).any()
 

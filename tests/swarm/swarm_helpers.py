@@ -42,6 +42,36 @@ ENCRYPTED = MASKED.replace("mode: secagg", "mode: ckks")
 PRIVATE = PLAIN + "privacy: {mechanism: central-gaussian, clip_norm: 1, noise_multiplier: 2}\n"
 
 
+_LEARNING = PLAIN[PLAIN.index("learning:") : PLAIN.index("rounds:")]
+_METHODS = {
+    "fedrecon": "factors: 2",
+    "fedmf": "factors: 2, item_bias: true",
+    "fedavg-mf": "factors: 2",
+    "fedrec": "factors: 2",
+    "pfedme": "factors: 2",
+    "blur": "factors: 2, norm_bound: 0.5",
+    "lipm": "factors: 2, interest_width: 2",
+    "fedncf": "gmf_factors: 2, mlp_factors: 1, layers: [2]",
+    "fedrecgel": "base: {algorithm: fedncf, gmf_factors: 2, mlp_factors: 1, layers: [2], optimizer: "
+    "{kind: sgd}, learning_rate: 0.1}",
+    "fedmmf": "factors: 2, mask: {kind: zero-order}",
+    "federated-context": "model: {kind: linear}",
+    "local-context": "model: {kind: zero-order}",
+}
+OF_METHODS = {
+    name: PLAIN.replace(
+        _LEARNING,
+        f"learning: {{algorithm: {name}, {settings}"
+        + ("" if name in ("fedrecgel", "local-context") else ", optimizer: {kind: sgd}, learning_rate: 0.1")
+        + "}\n",
+    )
+    .replace("ratings_per_user: 4", "ratings_per_user: 4, timestamps: true, features: {kind: synthetic}")
+    .replace("final: false", "final: false, ranking: {}")
+    for name, settings in _METHODS.items()
+}
+"""The same rounds with every method of ratings; all of them close."""
+
+
 class BrokenTables(TablesInMemory):
     """Tables in which somebody has changed a value."""
 

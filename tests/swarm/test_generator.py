@@ -52,9 +52,8 @@ def test_everything_is_drawn() -> None:
     sections = [part.get("secure_aggregation") for one in made for part in (one, *one["phases"])]
     modes = {section["mode"] for section in sections if section}
     assert modes == {"secagg", "secagg-plus", "active", "ckks"}
-    assert {one["learning"]["algorithm"] for one in made} == {"fedrecon", "fedmmf", "linear-regression"}
     assert {one["privacy"]["mechanism"] for one in made if "privacy" in one} == {
-        "central-gaussian", "local-gaussian", "distributed-discrete-gaussian"
+        "central-gaussian", "local-gaussian", "distributed-discrete-gaussian", "personal-gaussian"
     }  # fmt: skip
     assert {one["rounds"]["selection"] for one in made} == set(SECTIONS)
     pacing = [one["rounds"].get("pacing", {}) for one in made]

@@ -57,6 +57,14 @@ def test_numbers_shrink_as_far_as_it_fails() -> None:
     assert small["rounds"] == {"cohort": 2}
 
 
+def test_time_becomes_rounds_where_they_fail_too() -> None:
+    made = next(made for i in range(50) if "time" in (made := document(8, i))["phases"][0])
+    small = minimise(made, valid)
+    assert [sorted(phase) for phase in small["phases"]] == [["name", "rounds"]]
+    timed = minimise(made, lambda candidate: valid(candidate) and "time" in candidate["phases"][0])
+    assert [phase["time"] for phase in timed["phases"]] == [made["phases"][1]["time"]]
+
+
 def test_the_scenario_itself_stays_as_it_was() -> None:
     made = document(8, 4)
     before = text_of(made)

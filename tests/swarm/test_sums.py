@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from swarm_helpers import ENCRYPTED, MASKED, PLAIN, REGRESSION, BrokenTables, breakable, said, trial_of
+from swarm_helpers import ENCRYPTED, MASKED, OF_METHODS, PLAIN, REGRESSION, breakable, said, trial_of
 
-from coordinator.swarm.invariants.sums import exact_sums, one_move, survivors_of
+from coordinator.swarm.invariants.sums import exact_sums, survivors_of
 from coordinator.swarm.record import Summed
 from coordinator.swarm.trial import Trial
 from edge.learning.base import Aggregate
@@ -37,11 +37,10 @@ def bent(aggregate: Aggregate) -> Aggregate:
     return dataclasses.replace(aggregate, sums={**aggregate.sums, name: array})
 
 
-def test_a_run_without_bugs_keeps_both(trial: Trial) -> None:
+def test_a_run_without_bugs_keeps_it(trial: Trial) -> None:
     assert survivors_of(trial)
     assert all(survivors_of(trial).values())
     assert said(exact_sums, trial) == []
-    assert said(one_move, trial) == []
 
 
 def test_a_sum_that_is_a_little_wrong(trial: Trial) -> None:
@@ -109,35 +108,27 @@ def test_a_decrypted_sum_of_others() -> None:
     assert "no decrypted sum" in said(exact_sums, broken)[0]
 
 
-def test_a_model_that_moved_twice(trial: Trial) -> None:
-    broken, _ = breakable(trial)
-    move = broken.record.moves[-1]
-    twice = {name: 2 * move.after[name] - move.before[name] for name in move.after}
-    broken.record.moves[-1] = move._replace(after=twice)
-    broken.last = twice
-    assert f"after round {move.round_number}" in said(one_move, broken)[0]
-
-
-def test_a_model_that_moved_between_rounds(trial: Trial) -> None:
-    broken, _ = breakable(trial)
-    broken.last = {name: array + 1 for name, array in trial.last.items()}
-    assert "the model changed after round" in said(one_move, broken)[0]
-    broken.last = trial.last
-    broken.first = {name: array + 1 for name, array in trial.first.items()}
-    assert "the model changed between the start and the end of round" in said(one_move, broken)[0]
-
-
-def test_a_sum_that_was_applied_in_no_round(trial: Trial) -> None:
-    broken, _ = breakable(trial)
-    broken.record.moves.append(broken.record.moves[-1])
-    assert "sums were applied in the rounds" in said(one_move, broken)[0]
-
-
-def test_an_abandoned_round_has_no_survivors() -> None:
-    broken, tables = breakable(trial_of(PLAIN))
-    assert isinstance(tables, BrokenTables)
-    tables.change("rounds", 0, "outcome", lambda _: "abandoned")
-    assert 1 not in survivors_of(broken)
-    assert "sums were applied in the rounds [1, 2, 3]; completed were the rounds [2, 3]" in said(
-        one_move, broken
+def test_a_row_of_another_user() -> None:
+    broken = first_sum(
+        trial_of(OF_METHODS["fedavg-mf"]),
+        lambda sum_: dataclasses.replace(sum_, sums={**sum_.sums, "users": sum_.sums["users"] + 1}),
     )
+    assert "'users' is wrong" in said(exact_sums, broken)[0]
+
+
+def test_a_row_too_many() -> None:
+    def more(aggregate: Aggregate) -> Aggregate:
+        own = {name: np.repeat(aggregate.sums[name], 2, axis=0) for name in ("users", "user_row")}
+        return dataclasses.replace(aggregate, sums={**aggregate.sums, **own})
+
+    broken = first_sum(trial_of(OF_METHODS["fedavg-mf"]), more)
+    assert "the sum of 'users' is [10], not [5]" in said(exact_sums, broken)[0]
+
+
+@pytest.mark.parametrize("name", sorted(OF_METHODS))
+def test_sums_of_every_method(name: str) -> None:
+    trial = trial_of(OF_METHODS[name])
+    assert survivors_of(trial)
+    assert said(exact_sums, trial) == []
+    if name != "local-context":
+        assert "is wrong in 1 of" in said(exact_sums, first_sum(trial, bent))[0]

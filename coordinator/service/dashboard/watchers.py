@@ -19,7 +19,7 @@ from edge.transport.link import Delivery
 from edge.vocabulary import Direction, Reason
 
 if TYPE_CHECKING:
-    from coordinator.cohort import Simulation
+    from coordinator.simulation import Simulation
 
 
 class LiveService:

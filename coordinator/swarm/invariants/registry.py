@@ -6,6 +6,7 @@ from typing import Final
 
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.swarm.invariants.base import Invariant, Violation
+from coordinator.swarm.invariants.bounds import bounded_updates
 from coordinator.swarm.invariants.conservation import conserved_bytes, exact_frames
 from coordinator.swarm.invariants.figures import consistent_figures, spent_privacy
 from coordinator.swarm.invariants.recovery import recovers
@@ -16,13 +17,15 @@ from coordinator.swarm.invariants.rounds import (
     one_round_at_a_time,
     timely_rounds,
 )
-from coordinator.swarm.invariants.sums import exact_sums, one_move
+from coordinator.swarm.invariants.steps import one_move
+from coordinator.swarm.invariants.sums import exact_sums
 from coordinator.swarm.trial import Trial
 
 INVARIANTS: Final = (
     Invariant("ends", comes_to_an_end, after_errors=True),
     Invariant("exact-sums", exact_sums, of_rounds=True),
     Invariant("one-move", one_move, of_rounds=True),
+    Invariant("bounded-updates", bounded_updates),
     Invariant("conserved-bytes", conserved_bytes),
     Invariant("exact-frames", exact_frames),
     Invariant("applied-once", applied_once, of_rounds=True),

@@ -1,4 +1,4 @@
-"""Exact sums: what a round applied is the sum of its survivors' updates, and the model moved by it once.
+"""Exact sums: what a round applied is the sum of its survivors' updates, or what a rule makes of them.
 
 The sums are added up here, from the updates as devices sent them (in the clear) or as they were before they
 were hidden (under masks or encryption); whose they are is what the table of device rounds says.
@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.scenario.privacy_section import CentralGaussian
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.aggregation_section import Krum, Mean, Median, TrimmedMean
 from coordinator.sums.encrypted import EncryptedSums
 from coordinator.sums.masked import MaskedSums
-from coordinator.swarm.record import Applied, Input
+from coordinator.swarm.invariants.hidden import decode
+from coordinator.swarm.invariants.rules import coordinatewise, single, taken_by_krum
+from coordinator.swarm.record import Input
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import rows
 from edge.learning.base import Aggregate, Array
-from edge.learning.fedrecon import BIAS, FACTORS, ITEMS, ROWS
-from edge.learning.server_optimizers import ConstantSchedule, SgdSettings
+from edge.learning.fedavg_mf import USER_ROW, USERS
+from edge.learning.fedrecon import ITEMS, ROWS
 from edge.messages import Report
-from edge.secagg.config import CountPart, RealPart
-from edge.secagg.contribution import EXAMPLES
 from edge.vocabulary import Outcome, Reason, RoundOutcome, label
 
 Floats = npt.NDArray[np.float64]
@@ -55,6 +54,8 @@ class _Expected:
     clients: int = 0
     weight: float = 0.0
     examples: int = 0
+    sure: bool = True
+    """Whether the sums are known; not where rounding decides whose updates a rule takes."""
 
     @classmethod
     def like(cls, aggregate: Aggregate) -> _Expected:
@@ -73,10 +74,13 @@ class _Expected:
         for what, (expected, got) in told.items():
             if not math.isclose(expected, got, rel_tol=1e-12):
                 yield f"the {what} of the survivors is {expected:g}, that of the sum {got:g}"
-        for name, array in aggregate.sums.items():
+        for name, array in aggregate.sums.items() if self.sure else ():
+            if self.sums[name].shape != array.shape:
+                yield f"the sum of '{name}' is {list(array.shape)}, not {list(self.sums[name].shape)}"
+                continue
             # What each addition rounds: half a unit of what has been added so far.
-            room = self.room[name] + _unit(array) * np.abs(self.sums[name])
-            yield from _differences(f"the sum of '{name}'", self.sums[name], array.astype(np.float64), room)
+            room = self.room[name] + unit(array) * np.abs(self.sums[name])
+            yield from differences(f"the sum of '{name}'", self.sums[name], array.astype(np.float64), room)
 
 
 def exact_sums(trial: Trial) -> Iterator[str]:
@@ -95,10 +99,20 @@ def exact_sums(trial: Trial) -> Iterator[str]:
         if missing:
             yield f"round {number}: {missing} are said to be in the sum, and no update of theirs was accepted"
             continue
-        taken = [inputs[number][device] for device in survivors]
+        # In the order in which they came.
+        taken = [one for device, one in inputs[number].items() if device in survivors]
         expected = _Expected.like(made[0].aggregate)
-        _add_reports(expected, [one.report for one in taken if one.report is not None])
-        hidden = [one.device for one in taken if one.report is None]
+        reports = [one.report for one in taken if one.report is not None]
+        rule = trial.loaded.scenario.aggregation
+        if isinstance(rule, Mean):
+            _add_reports(expected, reports)
+        else:
+            _estimate(expected, reports, rule)
+        if USERS in expected.sums:
+            expected.sums[USERS] = np.array([float(one.device) for one in taken])
+            expected.sums[USER_ROW] = np.array([report.arrays[USER_ROW] for report in reports], np.float64)
+            expected.room |= {name: np.zeros_like(expected.sums[name]) for name in (USERS, USER_ROW)}
+        hidden = sorted(one.device for one in taken if one.report is None)
         found: list[str] = []
         if hidden:
             found += _add_hidden(expected, trial, phase_of[number], number, hidden)
@@ -111,15 +125,38 @@ def _add_reports(expected: _Expected, reports: list[Report]) -> None:
     expected.weight += math.fsum(report.weight for report in reports)
     expected.examples += sum(report.examples for report in reports)
     for name, total in expected.sums.items():
+        if name in (USERS, USER_ROW):
+            continue  # a user's row is changed by one device, and not summed
         size = np.zeros(total.shape)
         for report in reports:
-            index = report.arrays.get(ITEMS)
+            index = report.arrays.get(ITEMS) if name == ROWS else None
             place: Any = slice(None) if index is None else index
             with np.errstate(all="ignore"):
                 total[place] += report.arrays[name]
                 size[place] += np.abs(report.arrays[name])
-        eps = max((_unit(report.arrays[name]) for report in reports), default=0.0)
+        eps = max((unit(report.arrays[name]) for report in reports), default=0.0)
         expected.room[name] += (len(reports) + 1) * eps * size
+
+
+def _estimate(expected: _Expected, reports: list[Report], rule: Median | TrimmedMean | Krum) -> None:
+    """Expect what a robust rule makes of the updates, each of which counts once."""
+    updates = [single(report) for report in reports]
+    shapes = {name: total.shape for name, total in expected.sums.items()}
+    expected.clients += len(reports)
+    expected.examples += sum(report.examples for report in reports)
+    if isinstance(rule, Krum):
+        chosen = taken_by_krum(updates, shapes, rule)
+        taken = [reports[place]._replace(arrays=updates[place], weight=1.0) for place in chosen.places]
+        clients, examples = expected.clients, expected.examples
+        _add_reports(expected, taken)
+        expected.clients, expected.examples, expected.sure = clients, examples, chosen.sure
+        return
+    expected.weight += len(reports)
+    estimates, sizes = coordinatewise(updates, shapes, rule)
+    for name, estimate in estimates.items():
+        expected.sums[name] += estimate
+        eps = max((unit(update[name]) for update in updates), default=0.0)
+        expected.room[name] += (len(reports) + 4) * eps * sizes[name]
 
 
 def _add_hidden(
@@ -147,8 +184,6 @@ def _add_hidden(
         ]
         if wrong:
             yield f"the sum modulo 2^{sums.config.bits} is wrong in {len(wrong)} of {len(total)} elements"
-        total = np.array([(value + modulus // 2) % modulus - modulus // 2 for value in total], dtype=object)
-        units = {name: 1.0 / quantizer.scale for name, quantizer in sums.config.quantizers.items()}
     else:
         assert isinstance(sums, EncryptedSums)
         exact = total.astype(np.float64)
@@ -156,37 +191,24 @@ def _add_hidden(
             np.array_equal(exact, one[: len(exact)]) for one in trial.record.decrypted.get(number, [])
         ):
             yield "no decrypted sum that was accepted is that of the survivors"
-        reals = (part for part in sums.config.parts if isinstance(part, RealPart))
-        units = {part.name: part.clip / sums.config.levels for part in reals}
-    _decode(expected, sums.config.parts, total, units)
+    decoded = decode(sums, total)
+    for name, real in decoded.reals.items():
+        if name in expected.sums:
+            expected.sums[name] += real.values.reshape(expected.sums[name].shape)
+            room = 1e-6 * np.abs(real.values) + real.unit * 1e-3
+            expected.room[name] += room.reshape(expected.sums[name].shape)
+    expected.examples += decoded.examples
+    expected.weight += decoded.weight
+    expected.clients += decoded.contributors
 
 
-def _decode(
-    expected: _Expected, parts: Sequence[RealPart | CountPart], total: Array, units: Mapping[str, float]
-) -> None:
-    """Add a sum of whole numbers to what is expected; an element of a real part counts ``units``."""
-    start = 0
-    for part in parts:
-        values = total[start : start + part.length]
-        start += part.length
-        if part.name in expected.sums:
-            shape = expected.sums[part.name].shape
-            decoded = (values.astype(np.float64) * units[part.name]).reshape(shape)
-            expected.sums[part.name] += decoded
-            expected.room[part.name] += 1e-6 * np.abs(decoded) + units[part.name] * 1e-3
-        elif part.name == EXAMPLES:
-            expected.examples += int(values[0])
-    weight, contributors = total[start : start + 2].tolist()
-    expected.weight += weight
-    expected.clients += contributors
-
-
-def _unit(array: Array) -> float:
+def unit(array: Array) -> float:
     """Return the distance from 1 to the next number of an array's dtype."""
     return float(np.spacing(array.dtype.type(1)))
 
 
-def _differences(what: str, expected: Floats, got: Floats, room: Floats) -> Iterator[str]:
+def differences(what: str, expected: Floats, got: Floats, room: Floats) -> Iterator[str]:
+    """Yield where ``got`` is not what is expected, give or take ``room``."""
     with np.errstate(all="ignore"):
         beyond = np.abs(expected - got) > room
         # A sum that overflows has no value to compare.
@@ -197,48 +219,3 @@ def _differences(what: str, expected: Floats, got: Floats, room: Floats) -> Iter
             f"{what} is wrong in {int(np.count_nonzero(beyond))} of {beyond.size} elements: "
             f"at {list(place)} it is {float(got[place])!r}, and not {float(expected[place])!r}"
         )
-
-
-def one_move(trial: Trial) -> Iterator[str]:
-    """Check that the model moves once a completed round, by the mean of its sum, and at no other time."""
-    record, survivors = trial.record, survivors_of(trial)
-    numbers = [move.round_number for move in record.moves]
-    if trial.error is None and numbers != sorted(survivors):
-        yield f"sums were applied in the rounds {numbers}; completed were the rounds {sorted(survivors)}"
-    at = "the start"
-    current = trial.first
-    for move in record.moves:
-        if not _same(current, move.before):
-            yield f"the model changed between {at} and the end of round {move.round_number}"
-        sums = record.sums.get(move.round_number, [])
-        if len(sums) == 1:
-            yield from _moved(trial.loaded.scenario, move, sums[0].aggregate)
-        current, at = move.after, f"round {move.round_number}"
-    if not _same(current, trial.last):
-        yield f"the model changed after {at}"
-
-
-def _same(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name], equal_nan=True) for name in a)
-
-
-def _moved(scenario: Scenario, move: Applied, aggregate: Aggregate) -> Iterator[str]:
-    """Compare a step of plain SGD with the mean of the sum; other optimisers keep a state of their own."""
-    learning: Any = scenario.learning
-    plain = isinstance(learning.optimizer, SgdSettings) and learning.optimizer.momentum == 0.0
-    noisy = isinstance(scenario.privacy, CentralGaussian)
-    if not plain or noisy or not isinstance(learning.schedule, ConstantSchedule):
-        return
-    with np.errstate(all="ignore"):
-        mean = {name: array.astype(np.float64) / aggregate.weight for name, array in aggregate.sums.items()}
-    if ROWS in mean:
-        table = mean.pop(ROWS)
-        mean[FACTORS] = table[:, : learning.factors]
-        if learning.item_bias:
-            mean[BIAS] = table[:, learning.factors]
-    for name, change in mean.items():
-        before, after = move.before[name].astype(np.float64), move.after[name].astype(np.float64)
-        expected = before + learning.learning_rate * change
-        room = (8 * _unit(move.after[name])) * (np.abs(before) + np.abs(learning.learning_rate * change))
-        what = f"after round {move.round_number} '{name}' of the model"
-        yield from _differences(what, expected, after, room)
