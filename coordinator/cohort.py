@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.actor import ActiveRound, Broadcast
+from coordinator.active_round import ActiveRound, Broadcast
 from coordinator.faults.base import Setting
 from coordinator.foreseen import foreseen_frames
 from coordinator.invitation_records import Sent, connect_delays, invitation_rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.actor import ActiveRound
+from coordinator.active_round import ActiveRound
 from coordinator.host import rss_bytes
 from coordinator.metrics.facts import NO_FAILURE, RoundFacts
 from coordinator.round_records import Ended

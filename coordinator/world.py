@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.actor import Cohort, Coordinator
+from coordinator.active_round import Cohort
+from coordinator.actor import Coordinator
 from coordinator.fleet import Fleet
 from coordinator.shielding import Shield
 from coordinator.sums.base import RoundOfSums, SecureSums

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.actor import ActiveRound, Broadcast
+from coordinator.active_round import ActiveRound, Broadcast
 from coordinator.round_records import Ended, ended_of
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.experience import UPDATES
