@@ -6,18 +6,14 @@ writes, at four bytes a number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import WORK_KINDS, Work
+from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.local_steps import rows_seen, step_counts
 from edge.learning.neumf import Shape
 from edge.learning.sharpness import Radii
-
-if TYPE_CHECKING:
-    from edge.learning.fedncf import FedNCFSettings
 
 _FLOAT_BYTES = 4
 _GATHER, _DENSE, _SCORING = range(len(WORK_KINDS))
@@ -37,8 +33,9 @@ def fedncf_work(
     """Return the work of users with ``examples`` positives and negatives, int64 [n].
 
     A row costs 2 flops a weight forward, as many back to its input, as many for the weights' gradient; the
-    user's half of the first layer counts once a step. A step on the users alone knows the items' part of the
-    first layer and needs no gradient of weights. A sharpness-aware step evaluates a block's gradient twice.
+    user's half of the first layer counts once a step. The items' part of that layer is computed once, and
+    known until the client's first step is taken. A step on the users alone needs no gradient of weights. A
+    sharpness-aware step evaluates a block's gradient twice.
     """
     n = len(examples)
     rows = examples.astype(np.float64)
@@ -60,7 +57,8 @@ def fedncf_work(
     client_steps = (step_counts(settings.client, examples) if steps is None else steps).astype(np.float64)
     seen = rows_seen(settings.client, examples, client_steps.astype(np.int64)).astype(np.float64)
     row_shared = row_all if radii.shared > 0 else 0.0
-    row_local = (row_users + 4 * first) if radii.local > 0 else 0.0
+    row_local = (row_users + 2 * first) if radii.local > 0 else 0.0
+    known = rows_seen(settings.client, examples, np.minimum(client_steps, 1).astype(np.int64))
     per_row = row_all + row_shared + row_local
     evaluations = 1 + (radii.shared > 0) + (radii.local > 0)
 
@@ -70,7 +68,7 @@ def fedncf_work(
     flops[:, _DENSE] = (
         user_rows * row_users
         + settings.user_steps * evaluations_users * once_users
-        + (rows * 2 * first if settings.user_steps else 0.0)
+        + (rows - known * (1 + (radii.local > 0))) * 2 * first
         + seen * per_row
         + client_steps * (evaluations * once_all + 2.0 * shape.weights)
     )

@@ -25,7 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from device_profiles.fields import NonNegativeFloat
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import Array, Problem, RatingBatch, Work
-from edge.learning.fedncf import FedNCF, FedNCFSettings
+from edge.learning.fedncf import FedNCF
+from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.fedrecon import FedRecon, FedReconSettings
 from edge.learning.layers import device_means, device_sums
 from edge.learning.least_squares import segment_grams

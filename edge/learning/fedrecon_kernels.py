@@ -66,12 +66,12 @@ def item_table(
     return Table(rows, factors, user_bias, mean)
 
 
-def blocks(indptr: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Cut users into runs of about 4,096 ratings; yield each run's first and end user."""
+def blocks(indptr: npt.NDArray[np.int64], rows: int = _BLOCK_ROWS) -> Iterator[tuple[int, int]]:
+    """Cut users into runs of about so many ``rows``; yield each run's first and end user."""
     users = len(indptr) - 1
     first = 0
     while first < users:
-        end = int(np.searchsorted(indptr, indptr[first] + _BLOCK_ROWS, side="right")) - 1
+        end = int(np.searchsorted(indptr, indptr[first] + rows, side="right")) - 1
         end = min(max(end, first + 1), users)
         yield first, end
         first = end

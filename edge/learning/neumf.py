@@ -9,7 +9,9 @@ and σ(x) is the probability that user u takes to item i. u_g, u_m are the user'
 item's.
 
 The user is the same in all rows of a device, so W₁ᵀ[u_m; q_m] is the user's part, once a device, plus the
-item's; the gradient of the user's part of W₁ has rank one. That halves the work of the widest layer.
+item's; the gradient of the user's part of W₁ has rank one. That halves the work of the widest layer. The
+item's part is the same for all who still have the network and the items that they were sent: it is computed
+once an item (:func:`item_part`), whoever looks at it.
 """
 
 from __future__ import annotations
@@ -93,6 +95,8 @@ class Point(NamedTuple):
     """[n, weights]."""
     users: Floats
     """[u_g, u_m], [n, gmf + mlp]."""
+    first: Floats | None = None
+    """The item's part of the first layer for each row, [R, first layer], where it is known."""
 
 
 class Gradients(NamedTuple):
@@ -125,19 +129,22 @@ class _Pass(NamedTuple):
     logits: Floats
 
 
-def item_part(shape: Shape, mlp: Floats, network: Floats, bounds: layers.Bounds) -> Floats:
-    """Return the item's part of the first layer, [R, outputs]: the same whatever the users."""
-    first = network_of(shape, network).dense[0]
-    return layers.products(mlp, first[:, shape.mlp :], bounds)
+def item_part(shape: Shape, mlp: Floats, network: Floats) -> Floats:
+    """Return the item's part of the first layer, [m, outputs], of the rows ``mlp`` [m, mlp] of items.
+
+    ``network`` [1, weights]. An item's bits do not depend on the others.
+    """
+    return layers.vector_products(mlp, network_of(shape, network).dense[0][:, shape.mlp :])
 
 
-def _forward(shape: Shape, point: Point, rows: Rows, known: Floats | None) -> _Pass:
+def _forward(shape: Shape, point: Point, rows: Rows) -> _Pass:
     network = network_of(shape, point.network)
     counts, bounds = rows.counts, rows.bounds
     first = network.dense[0]
-    items = layers.products(point.mlp, first[:, shape.mlp :], bounds) if known is None else known
     users = layers.vector_products(point.users[:, shape.gmf :], first[:, : shape.mlp]) + network.biases[0]
-    activations = [layers.relu(items + np.repeat(users, counts, axis=0))]
+    z = np.repeat(users, counts, axis=0)
+    z += layers.products(point.mlp, first[:, shape.mlp :], bounds) if point.first is None else point.first
+    activations = [layers.relu(z)]
     for weights, biases in zip(network.dense[1:], network.biases[1:], strict=True):
         z = layers.products(activations[-1], weights, bounds)
         z += np.repeat(biases, counts, axis=0)
@@ -152,7 +159,7 @@ def _forward(shape: Shape, point: Point, rows: Rows, known: Floats | None) -> _P
 
 def logits(shape: Shape, point: Point, rows: Rows) -> Floats:
     """Return x of every row, [R]."""
-    return _forward(shape, point, rows, None).logits
+    return _forward(shape, point, rows).logits
 
 
 def losses_and_gradients(
@@ -163,7 +170,7 @@ def losses_and_gradients(
     *,
     shared: bool,
     local: bool,
-    known: Floats | None = None,
+    out: Floats | None = None,
 ) -> tuple[Floats, Gradients]:
     """Return the cross-entropy of every row, and the gradients of each device's objective.
 
@@ -176,9 +183,9 @@ def losses_and_gradients(
     regularization : λ.
     shared : whether gradients of item rows and network are wanted.
     local : whether gradients of users are wanted.
-    known : of :func:`item_part` at this point, if it is at hand.
+    out : where the network's gradient is written, [n, weights]; a new array if it is None.
     """
-    forward = _forward(shape, point, rows, known)
+    forward = _forward(shape, point, rows)
     network, activations, bounds = forward.network, forward.activations, rows.bounds
     dtype = point.users.dtype
     losses = layers.cross_entropy(forward.logits, rows.labels)
@@ -187,7 +194,9 @@ def losses_and_gradients(
     slopes *= np.repeat(each, rows.counts)
     decay = dtype.type(regularization)
     of_user = layers.weighted_sums(slopes, point.gmf, bounds)
-    vectors = np.empty(point.network.shape, dtype) if shared else None
+    vectors = None
+    if shared:
+        vectors = np.empty(point.network.shape, dtype) if out is None else out
     written = None if vectors is None else network_of(shape, vectors)
     if written is not None:
         np.multiply(point.users[:, : shape.gmf], of_user, out=written.gmf)

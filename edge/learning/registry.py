@@ -17,7 +17,8 @@ from edge.learning.fedavg_mf import FedAvgMF, FedAvgMFSettings
 from edge.learning.federated_context import FederatedContext, FederatedContextSettings
 from edge.learning.fedmf import FedMF, FedMFSettings
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
-from edge.learning.fedncf import FedNCF, FedNCFSettings
+from edge.learning.fedncf import FedNCF
+from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.fedrec import FedRec, FedRecSettings
 from edge.learning.fedrecgel import FedRecGELSettings, fedrecgel
 from edge.learning.fedrecon import FedRecon, FedReconSettings

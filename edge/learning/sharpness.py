@@ -30,8 +30,10 @@ class Radii(NamedTuple):
 class GradientFunction(Protocol):
     """Losses [R] and gradients of chosen blocks at a point."""
 
-    def __call__(self, point: Point, *, shared: bool, local: bool) -> tuple[Floats, Gradients]:
-        """Return losses and gradients."""
+    def __call__(
+        self, point: Point, *, shared: bool, local: bool, out: Floats | None = None
+    ) -> tuple[Floats, Gradients]:
+        """Return losses and gradients, that of the network written to ``out`` [n, weights] if it is given."""
         ...
 
 
@@ -57,11 +59,12 @@ def worst_shared(point: Point, gradients: Gradients, counts: npt.NDArray[np.int6
     """Return the point whose shared block is the worst within ``radius``, to first order."""
     lengths = step_lengths(shared_squares(gradients, counts), radius).astype(point.users.dtype)
     of_rows = np.repeat(lengths, counts)[:, None]
-    return point._replace(
-        gmf=point.gmf + of_rows * gradients.gmf,
-        mlp=point.mlp + of_rows * gradients.mlp,
-        network=point.network + lengths[:, None] * gradients.network,
-    )
+    gmf, mlp = of_rows * gradients.gmf, of_rows * gradients.mlp
+    network = lengths[:, None] * gradients.network
+    gmf += point.gmf
+    mlp += point.mlp
+    network += point.network
+    return point._replace(gmf=gmf, mlp=mlp, network=network, first=None)
 
 
 def worst_local(point: Point, gradients: Gradients, radius: float) -> Point:
@@ -81,12 +84,14 @@ def sharpness_aware(
     bit.
     """
 
-    def at_worst(point: Point, *, shared: bool, local: bool) -> tuple[Floats, Gradients]:
-        losses, found = gradients(point, shared=shared, local=local)
+    def at_worst(
+        point: Point, *, shared: bool, local: bool, out: Floats | None = None
+    ) -> tuple[Floats, Gradients]:
+        losses, found = gradients(point, shared=shared, local=local, out=out)
         sharp = found
         if shared and radii.shared > 0:
             there = worst_shared(point, found, counts, radii.shared)
-            _, other = gradients(there, shared=True, local=False)
+            _, other = gradients(there, shared=True, local=False, out=out)
             sharp = sharp._replace(gmf=other.gmf, mlp=other.mlp, network=other.network)
         if local and radii.local > 0:
             _, other = gradients(worst_local(point, found, radii.local), shared=False, local=True)

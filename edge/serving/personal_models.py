@@ -15,7 +15,8 @@ from edge.learning.base import Array, RatingBatch, Recommender, State
 from edge.learning.context_models import FactorizationMachineSettings, LinearSettings, NetworkSettings
 from edge.learning.federated_context import FederatedContext
 from edge.learning.fedmmf import FedMMF
-from edge.learning.fedncf import GMF, MLP, NETWORK, FedNCF
+from edge.learning.fedncf import FedNCF
+from edge.learning.fedncf_local import GMF, MLP, NETWORK
 from edge.learning.fedrecon import BIAS, FACTORS, MEAN
 from edge.learning.local_context import LocalContext
 from edge.learning.neumf import network_of

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import Problem, Recommender
-from edge.learning.fedncf import FedNCF, FedNCFSettings
+from edge.learning.fedncf import FedNCF
+from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.fedrecgel import FedRecGELSettings, fedrecgel
 from edge.learning.fedrecon_kernels import Ratings
 

@@ -14,7 +14,9 @@ from pydantic import ValidationError
 
 from edge.errors import RemoteProtocolError
 from edge.learning import neumf
-from edge.learning.fedncf import GMF, ITEMS, MLP, NETWORK, ROWS, FedNCFSettings
+from edge.learning.fedncf_local import GMF, MLP, NETWORK
+from edge.learning.fedncf_settings import FedNCFSettings
+from edge.learning.fedncf_upload import ITEMS, ROWS
 from edge.learning.fedrecon_kernels import Ratings, place_keys
 
 COUNTS = [7, 1, 30, 12, 0, 25, 3]
@@ -78,7 +80,7 @@ def by_hand(algorithm: Any, state: Any, examples: Any, user: Any) -> tuple[Any, 
         )
         rates = (s.client.learning_rate,) * 3 + (s.user_learning_rate,)
         moved: list[Any] = [
-            at - rate * gradient for at, rate, gradient in zip(point, rates, found, strict=True)
+            at - rate * gradient for at, rate, gradient in zip(point[:4], rates, found, strict=True)
         ]
         point = neumf.Point(*moved)
     return point
@@ -116,8 +118,10 @@ def test_one_mini_batch_of_everything_is_one_gradient_step() -> None:
     one, other = fedncf(client=whole), fedncf(client=step)
     state, batch, keys = one.initial_state(2), random_ratings(2, COUNTS, N_ITEMS), keys_for(2, 7)
     first, second = one.client_update(state, batch, keys), other.client_update(state, batch, keys)
-    for user in range(7):
-        assert_same_update(first, user, second, user)
+    # A sum that starts at zero has no negative zeros, so their bits may differ.
+    np.testing.assert_array_equal(first.stacked[NETWORK], second.stacked[NETWORK])
+    np.testing.assert_array_equal(first.ragged[ROWS], second.ragged[ROWS])
+    np.testing.assert_array_equal(first.local, second.local)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

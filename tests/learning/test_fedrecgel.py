@@ -22,6 +22,7 @@ from ncf_helpers import BATCHES, N_ITEMS, SMALL, STEPS, fedncf, planted, sharp, 
 from pydantic import ValidationError
 
 from edge.learning import neumf
+from edge.learning.fedncf_local import ItemRows
 from edge.learning.fedrecgel import FedRecGELSettings
 from edge.learning.fedrecon import BIAS, FACTORS, ROWS
 from edge.learning.fedrecon_kernels import Ratings
@@ -192,7 +193,7 @@ def test_sharpness_of_fedncf_is_that_of_its_loss() -> None:
     examples = algorithm._examples(batch, keys)
     labels = examples.positive.astype(float)
     rows = neumf.Rows([0, len(labels)], np.array([len(labels)]), labels)
-    point = algorithm._point(state, examples.items, user)
+    point = ItemRows(algorithm.shape, state, examples.items).point(examples.items, user)
 
     def loss(at: neumf.Point) -> float:
         x = neumf.logits(algorithm.shape, at, rows)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from edge.learning import layers, neumf
-from edge.learning.neumf import Point, Rows, Shape
+from edge.learning.neumf import Gradients, Point, Rows, Shape
 
 SHAPE = Shape(3, 4, (5, 6, 2))
 COUNTS = np.array([4, 1, 0, 7])
@@ -67,7 +67,7 @@ def objective(point: Point, rows: Rows, decay: float) -> float:
 def test_gradients_of_the_network_are_those_of_central_differences(decay: float) -> None:
     point, rows = some_point(1)
     _, found = neumf.losses_and_gradients(SHAPE, point, rows, decay, shared=True, local=True)
-    for name in Point._fields:
+    for name in Gradients._fields:
         expected = differences(lambda: objective(point, rows, decay), getattr(point, name))
         gradient = getattr(found, name)
         if name == "users":
@@ -76,12 +76,11 @@ def test_gradients_of_the_network_are_those_of_central_differences(decay: float)
         np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
-def test_a_block_alone_has_the_same_gradient_and_what_is_known_changes_nothing() -> None:
+def test_a_block_alone_has_the_same_gradient() -> None:
     point, rows = some_point(2)
     losses, both = neumf.losses_and_gradients(SHAPE, point, rows, 0.1, shared=True, local=True)
     _, shared = neumf.losses_and_gradients(SHAPE, point, rows, 0.1, shared=True, local=False)
-    known = neumf.item_part(SHAPE, point.mlp, point.network, rows.bounds)
-    again, local = neumf.losses_and_gradients(SHAPE, point, rows, 0.1, shared=False, local=True, known=known)
+    again, local = neumf.losses_and_gradients(SHAPE, point, rows, 0.1, shared=False, local=True)
     assert shared.users is None
     assert local.network is local.gmf is local.mlp is None
     assert again.tobytes() == losses.tobytes()
@@ -89,6 +88,38 @@ def test_a_block_alone_has_the_same_gradient_and_what_is_known_changes_nothing()
         assert one is not None
         assert other is not None
         assert one.tobytes() == other.tobytes()
+
+
+def test_what_is_known_of_items_changes_nothing() -> None:
+    point, rows = some_point(4)
+    point = point._replace(network=np.broadcast_to(point.network[0], point.network.shape))
+    first = neumf.item_part(SHAPE, point.mlp, point.network[:1])
+    known = point._replace(first=first)
+    out = np.full(point.network.shape, np.nan)
+    losses, found = neumf.losses_and_gradients(SHAPE, point, rows, 0.1, shared=True, local=True)
+    again, other = neumf.losses_and_gradients(SHAPE, known, rows, 0.1, shared=True, local=True, out=out)
+    assert other.network is out
+    np.testing.assert_allclose(again, losses, rtol=0, atol=1e-13)
+    for one, gradient in zip(found, other, strict=True):
+        assert one is not None
+        assert gradient is not None
+        np.testing.assert_allclose(gradient, one, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (3, 5), (17, 8), (128, 128), (500, 33)])
+def test_the_item_part_of_an_item_does_not_depend_on_the_others(
+    inputs: int, outputs: int, dtype: type[np.floating[Any]]
+) -> None:
+    rng = np.random.default_rng(inputs)
+    shape = Shape(2, inputs, (outputs,))
+    items = rng.normal(size=(23, inputs)).astype(dtype)
+    network = rng.normal(size=(1, shape.weights)).astype(dtype)
+    whole = neumf.item_part(shape, items, network)
+    expected = items @ neumf.network_of(shape, network).dense[0][0, inputs:]
+    np.testing.assert_allclose(whole, expected, rtol=0, atol=1e-4 if dtype == np.float32 else 1e-12)
+    for part in ([4], [22, 0], list(range(1, 20, 2))):
+        assert neumf.item_part(shape, items[part], network).tobytes() == whole[part].tobytes()
 
 
 def test_dense_layers_of_each_device() -> None:
