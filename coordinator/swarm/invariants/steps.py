@@ -18,7 +18,8 @@ from coordinator.swarm.trial import Trial
 from edge.learning.base import Aggregate, Array
 from edge.learning.fedavg_mf import USER_ROW, USER_TABLE, USERS, SharedFactorizationSettings
 from edge.learning.fedmf import FedMFSettings
-from edge.learning.fedncf import GMF, MLP, FedNCFSettings
+from edge.learning.fedncf_local import GMF, MLP
+from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.fedrec import UPDATES, FedRecSettings
 from edge.learning.fedrecon import BIAS, FACTORS, ROWS
 from edge.learning.lipm import ATTENTION, LIPMSettings
