@@ -51,9 +51,9 @@ class Scale:
         return float(self(np.array([value]))[0]) / EXTENT * 100
 
 
-def _step(span: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, such that at most six steps make the span."""
-    rough = span / _STEPS
+def _step(span: float, most: int = _STEPS) -> float:
+    """Return 1, 2 or 5 times a power of ten, such that at most so many steps make the span."""
+    rough = span / most
     power = 10.0 ** math.floor(math.log10(rough))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= rough * 0.999)
 
@@ -80,9 +80,9 @@ def around(values: Floats) -> Scale:
     return Scale(low - room, high + room)
 
 
-def number_axis(scale: Scale, label: str, *, whole: bool = False) -> Axis:
-    """Return an axis of plain numbers; ``whole`` ones have no ticks between them."""
-    step = _step(scale.high - scale.low)
+def number_axis(scale: Scale, label: str, *, whole: bool = False, most: int = _STEPS) -> Axis:
+    """Return an axis of plain numbers, ``most`` steps at most; ``whole`` ones have no ticks between them."""
+    step = _step(scale.high - scale.low, most)
     step = max(step, 1.0) if whole else step
     ticks = _multiples(scale.low, scale.high, step)
     return Axis(label, tuple((scale.percent(value), _plain(value, step)) for value in ticks))

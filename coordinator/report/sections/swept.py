@@ -25,9 +25,8 @@ _WIDE_RANGE: Final = 10.0
 """Values that differ by more than this factor have a logarithmic axis."""
 _APART: Final = 4.5
 """Ticks closer than this, in percent of the axis, would run into each other."""
-_MOST_ROWS: Final = 14
+_MOST_ROWS: Final = 10
 """Cells below each other in one chart, at most."""
-_MOST_LETTERS: Final = 34
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +139,7 @@ def _by_cell(sweep: SweepTable, name: str, table: Table) -> Plot | None:
         y = len(known) - row - 0.5
         label, mean, half = sweep.label(cell), figure.found.mean, _half_width(figure)
         text = f"{label}: {show_estimate(figure.found, figure.unit)}"
-        short = label if len(label) <= _MOST_LETTERS else label[: _MOST_LETTERS - 1] + "…"
-        ticks.append((vertical.percent(y), short))
+        ticks.append((vertical.percent(y), label))
         dots = (np.array(figure.values), np.full(len(figure.values), y))
         ends = Line(label, np.array([mean - half, mean + half]), np.array([y, y]), [text] * 2, group="cells")
         lines += [ends, Line(label, np.array([mean]), np.array([y]), [text], group="cells", dots=dots)]
@@ -151,7 +149,8 @@ def _by_cell(sweep: SweepTable, name: str, table: Table) -> Plot | None:
         f"Chart of {called} at the end. " + "; ".join(line.tips[0] for line in lines[::2]),
         lines,
         (horizontal, vertical),
-        (number_axis(horizontal, called), Axis("", tuple(ticks))),
+        # Names of cells leave a narrow chart little room.
+        (number_axis(horizontal, called, most=4), Axis("", tuple(ticks))),
         table,
     )
 
