@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.actor import ActiveRound
+from coordinator.active_round import ActiveRound
 from coordinator.aggregation.plan import aggregating
 from coordinator.assembly import Assembly
 from coordinator.buffered_cohort import BufferedCohort

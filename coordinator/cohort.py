@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.actor import ActiveRound, Broadcast
+from coordinator.active_round import ActiveRound, Broadcast
 from coordinator.faults.base import Setting
 from coordinator.foreseen import foreseen_frames
 from coordinator.invitation_records import Sent, connect_delays, invitation_rows
@@ -24,7 +24,8 @@ from edge.device.compute import Kernel
 from edge.device.endings import RECEIPT_PATIENCE
 from edge.device.simulated import SimulatedDevice
 from edge.device.working_device import WorkingDevice
-from edge.learning.base import ClientUpdate, together
+from edge.learning.base import together
+from edge.learning.updates import ClientUpdate
 from edge.log import EventLog
 from edge.message_kinds import KINDS
 from edge.messages import Invite, Report

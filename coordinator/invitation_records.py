@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.actor import Broadcast
+from coordinator.active_round import Broadcast
 from coordinator.scenario.rounds_section import Retry
 from edge.device.round_services import CohortPlan
 from edge.log import WIDTH, Column

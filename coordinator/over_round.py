@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.actor import ActiveRound
+from coordinator.active_round import ActiveRound
 from coordinator.host import rss_bytes
 from coordinator.metrics.facts import NO_FAILURE, RoundFacts
 from coordinator.round_records import Ended
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.sums.base import SumFacts
 from coordinator.world import RunningCohort
-from edge.learning.base import Aggregate
+from edge.learning.updates import Aggregate
 from edge.vocabulary import Outcome, Reason, RoundOutcome, Stage
 
 

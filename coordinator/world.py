@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.actor import Cohort, Coordinator
+from coordinator.active_round import Cohort
+from coordinator.actor import Coordinator
 from coordinator.fleet import Fleet
 from coordinator.shielding import Shield
 from coordinator.sums.base import RoundOfSums, SecureSums
@@ -20,7 +21,8 @@ from coordinator.witness import Witness
 from coordinator.workload import TrainingKernel
 from edge.device.compute import Kernel
 from edge.device.round_faults import RoundFaults
-from edge.learning.base import ClientUpdate, Work
+from edge.learning.base import Work
+from edge.learning.updates import ClientUpdate
 from edge.log import EventLog
 
 T = TypeVar("T")

@@ -13,26 +13,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.actor import ActiveRound, Broadcast
+from coordinator.active_round import ActiveRound, Broadcast
 from coordinator.round_records import Ended, ended_of
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.selection.experience import UPDATES
 from coordinator.service.device_session import DeviceSession, Transfer
+from coordinator.service.session_records import SessionRecords
 from coordinator.sums.base import RoundOfSums
 from coordinator.workload import TrainingKernel
 from coordinator.world import RunningCohort
 from edge.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
-from edge.codec import measure
 from edge.device.compute import Kernel
 from edge.device.endings import (
     LAST_OF_REPORT,
     OUTCOME_OF_RECEIPT,
     RECEIPT_PATIENCE,
-    event_of_discarded,
 )
 from edge.device.round_faults import RoundFaults
-from edge.learning.base import ClientUpdate
-from edge.log import EventLog, pack_record
+from edge.learning.updates import ClientUpdate
 from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import Accept, AcceptBare, Acknowledge, Decline, Failure, Invite, Model, Report
 from edge.secagg.reasons import reason_of
@@ -49,7 +47,7 @@ from edge.secagg_messages import (
     UnmaskShares,
 )
 from edge.session import Noted, Received
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
+from edge.vocabulary import Outcome, Reason, Stage
 
 if TYPE_CHECKING:
     from coordinator.service.real_world import RealWorld
@@ -112,8 +110,8 @@ class SessionCohort:
         self.faults: RoundFaults | None = None
         n = len(ids)
         self.clipped: npt.NDArray[np.bool_] | None = None
-        self.log = EventLog()
-        self.record = self.log.extend
+        self._records = SessionRecords(world.loop, self.devices)
+        self.log = self._records.log
         self.outcome: list[int] = [Outcome.UNREACHABLE] * n
         self.stage: list[int] = [Stage.INVITE] * n
         self.reason: list[int] = [Reason.UNAVAILABLE] * n
@@ -191,32 +189,12 @@ class SessionCohort:
         if transfer not in self._under_way[slot]:
             return  # it was given up before
         self._under_way[slot].remove(transfer)
-        self._log_down(
-            slot, transfer, transfer.payload_bytes, transfer.frame_bytes, Fate.DELIVERED, Reason.NONE
-        )
+        self._records.arrived(slot, transfer)
         if isinstance(transfer.message, Model):
             self._world.fleet.bare[device] = False  # what never changes has arrived, and is kept
             if self.stage[slot] == Stage.DOWNLOAD:
                 self.stage[slot] = Stage.COMPUTE
         self._end_when_quiet(slot)
-
-    def _log_down(
-        self, slot: int, transfer: Transfer, payload: int, frame: int, fate: Fate, reason: Reason
-    ) -> None:
-        kind = KINDS[transfer.message.__class__]
-        sent = transfer.sent
-        self._log(
-            slot,
-            kind.event,
-            kind.stage,
-            Direction.DOWN,
-            transfer.start_s,
-            payload,
-            frame - payload + (0 if sent is None else sent.session_bytes),
-            0 if sent is None else sent.repeated_bytes,
-            fate,
-            reason,
-        )
 
     # -- messages up -----------------------------------------------------------------------------------
 
@@ -231,22 +209,7 @@ class SessionCohort:
         slot = self._slot_of[session.device]
         self._open += 1  # the answer may end the last device, but not the round before this record
         reason = self._world.coordinator.frame_received(session, message)
-        kind = KINDS[message.__class__]
-        fate = Fate.DISCARDED if reason else Fate.DELIVERED
-        event = event_of_discarded(message, reason) if reason else kind.event
-        frame_bytes, payload_bytes = measure(message)
-        self._log(
-            slot,
-            event,
-            kind.stage,
-            Direction.UP,
-            received.begun_s,
-            payload_bytes,
-            frame_bytes - payload_bytes + received.session_bytes,
-            received.repeated_bytes,
-            fate,
-            reason,
-        )
+        self._records.received(slot, message, received, reason)
         if message.round_number == self.round_number:
             if isinstance(message, Failure | Abort):
                 self._awaited[slot] = 0
@@ -290,53 +253,16 @@ class SessionCohort:
         slot = self._slot_of[session.device]
         self._open += 1
         reason = self._world.coordinator.garbage_received(session, self.round_number)
-        self._log(
-            slot,
-            EventKind.GARBAGE,
-            Stage(self.stage[slot]),
-            Direction.UP,
-            received.begun_s,
-            0,
-            len(received.frame) + received.session_bytes,
-            received.repeated_bytes,
-            Fate.DISCARDED,
-            reason,
-        )
+        self._records.garbage(slot, Stage(self.stage[slot]), received, reason)
         self._closed_one()
 
     def noted(self, device: int, noted: Noted) -> None:
         """Take note of how long a device says that it has computed."""
         if noted.seconds is None:
             return
-        slot, now_s = self._slot_of[device], self._world.loop.now_s
         # Its own word, but for what cannot be: that it began before it was invited.
-        start_s = max(now_s - noted.seconds, self.invited_s)
-        self._log(
-            slot, EventKind.COMPUTED, Stage(noted.stage), Direction.NONE, start_s, 0, 0, 0,
-            Fate.DELIVERED, Reason.NONE,
-        )  # fmt: skip
-
-    def _log(
-        self,
-        slot: int,
-        kind: EventKind,
-        stage: Stage,
-        direction: Direction,
-        start_s: float,
-        payload_bytes: int,
-        framing_bytes: int,
-        repeated_bytes: int,
-        fate: Fate,
-        reason: Reason,
-    ) -> None:
-        """Add a record that ends now. What is below a WebSocket is not seen here, and told as nothing."""
-        now_s = self._world.loop.now_s
-        self.record(
-            pack_record(
-                now_s, slot, self.devices[slot], kind, stage, direction, start_s, now_s,
-                payload_bytes, framing_bytes, 0, repeated_bytes, fate, reason,
-            )
-        )  # fmt: skip
+        start_s = max(self._world.loop.now_s - noted.seconds, self.invited_s)
+        self._records.computed(self._slot_of[device], Stage(noted.stage), start_s)
 
     # -- ends ------------------------------------------------------------------------------------------
 
@@ -349,11 +275,7 @@ class SessionCohort:
         self._world.coordinator.lost(self.round_number, device)
         if not self._told[slot]:
             self._tell(slot, Outcome.DROPPED, reason)
-            now_s = self._world.loop.now_s
-            self._log(
-                slot, EventKind.DROPPED, Stage(self.stage[slot]), Direction.NONE, now_s, 0, 0, 0,
-                Fate.DELIVERED, reason,
-            )  # fmt: skip
+            self._records.dropped(slot, Stage(self.stage[slot]), reason)
         self._lose(slot, reason)
         self._closed_one()
 
@@ -365,9 +287,7 @@ class SessionCohort:
     def _lose(self, slot: int, reason: Reason) -> None:
         """Give up what is on its way to a device, and end its participation."""
         for transfer in sorted(self._under_way[slot], key=lambda one: one.start_s):
-            sent = 0 if transfer.sent is None else transfer.sent.message_bytes
-            payload = min(transfer.payload_bytes, sent)
-            self._log_down(slot, transfer, payload, sent, Fate.LOST, reason)
+            self._records.lost(slot, transfer, reason)
         self._under_way[slot].clear()
         self._told[slot] = True
         self._end(slot)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.actor import ActiveRound, Broadcast, Coordinator
+from coordinator.active_round import ActiveRound, Broadcast
+from coordinator.actor import Coordinator
 from coordinator.rounds import RoundPlan
 from edge.device.participation import Participation
 from edge.learning.accumulators import DenseAccumulator

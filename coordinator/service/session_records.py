@@ -1,0 +1,123 @@
+"""What the log of a round says of devices at the end of sessions: messages, computing times, and who left.
+
+A record ends when it is written: the time of the wire is not seen, only that of the session.
+"""
+
+from __future__ import annotations
+
+from coordinator.service.device_session import Transfer
+from coordinator.world import Clock
+from edge.codec import measure
+from edge.device.endings import event_of_discarded
+from edge.log import EventLog, pack_record
+from edge.message_kinds import KINDS, AnyMessage
+from edge.session import Received
+from edge.vocabulary import Direction, EventKind, Fate, Reason, Stage
+
+
+class SessionRecords:
+    """The log of one round.
+
+    Parameters
+    ----------
+    loop : tells the time.
+    devices : the devices of the round, by slot.
+    """
+
+    def __init__(self, loop: Clock, devices: list[int]) -> None:
+        self._loop = loop
+        self._devices = devices
+        self.log = EventLog()
+
+    def arrived(self, slot: int, transfer: Transfer) -> None:
+        """Record a message that a device has acknowledged."""
+        payload_bytes, frame_bytes = transfer.payload_bytes, transfer.frame_bytes
+        self._add_down(slot, transfer, payload_bytes, frame_bytes, Fate.DELIVERED, Reason.NONE)
+
+    def lost(self, slot: int, transfer: Transfer, reason: Reason) -> None:
+        """Record a message that is given up, as far as it was sent."""
+        sent = 0 if transfer.sent is None else transfer.sent.message_bytes
+        self._add_down(slot, transfer, min(transfer.payload_bytes, sent), sent, Fate.LOST, reason)
+
+    def _add_down(
+        self, slot: int, transfer: Transfer, payload: int, frame: int, fate: Fate, reason: Reason
+    ) -> None:
+        kind = KINDS[transfer.message.__class__]
+        sent = transfer.sent
+        self._add(
+            slot,
+            kind.event,
+            kind.stage,
+            Direction.DOWN,
+            transfer.start_s,
+            payload,
+            frame - payload + (0 if sent is None else sent.session_bytes),
+            0 if sent is None else sent.repeated_bytes,
+            fate,
+            reason,
+        )
+
+    def received(self, slot: int, message: AnyMessage, received: Received, reason: Reason) -> None:
+        """Record a message of a device; ``reason`` is why it was discarded, or ``NONE``."""
+        kind = KINDS[message.__class__]
+        frame_bytes, payload_bytes = measure(message)
+        self._add(
+            slot,
+            event_of_discarded(message, reason) if reason else kind.event,
+            kind.stage,
+            Direction.UP,
+            received.begun_s,
+            payload_bytes,
+            frame_bytes - payload_bytes + received.session_bytes,
+            received.repeated_bytes,
+            Fate.DISCARDED if reason else Fate.DELIVERED,
+            reason,
+        )
+
+    def garbage(self, slot: int, stage: Stage, received: Received, reason: Reason) -> None:
+        """Record bytes of a device that are no message."""
+        self._add(
+            slot,
+            EventKind.GARBAGE,
+            stage,
+            Direction.UP,
+            received.begun_s,
+            0,
+            len(received.frame) + received.session_bytes,
+            received.repeated_bytes,
+            Fate.DISCARDED,
+            reason,
+        )
+
+    def computed(self, slot: int, stage: Stage, start_s: float) -> None:
+        """Record that a device has computed since ``start_s``, for a stage."""
+        self._add(
+            slot, EventKind.COMPUTED, stage, Direction.NONE, start_s, 0, 0, 0, Fate.DELIVERED, Reason.NONE
+        )
+
+    def dropped(self, slot: int, stage: Stage, reason: Reason) -> None:
+        """Record that a device has left at a stage."""
+        now_s = self._loop.now_s
+        self._add(slot, EventKind.DROPPED, stage, Direction.NONE, now_s, 0, 0, 0, Fate.DELIVERED, reason)
+
+    def _add(
+        self,
+        slot: int,
+        kind: EventKind,
+        stage: Stage,
+        direction: Direction,
+        start_s: float,
+        payload_bytes: int,
+        framing_bytes: int,
+        repeated_bytes: int,
+        fate: Fate,
+        reason: Reason,
+    ) -> None:
+        """Add a record that ends now. What is below a WebSocket is not seen here, and told as nothing."""
+        now_s = self._loop.now_s
+        self.log.extend(
+            pack_record(
+                now_s, slot, self._devices[slot], kind, stage, direction, start_s, now_s,
+                payload_bytes, framing_bytes, 0, repeated_bytes, fate, reason,
+            )
+        )  # fmt: skip
