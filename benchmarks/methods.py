@@ -179,6 +179,10 @@ CHOSEN: dict[str, dict[str, float]] = {
     "FedMF": {
         "scale": 0.1, "rate": 0.03, "user": 0.3, "decay": 0.02, "factors": 32, "epsilon": 0.1, "rounds": 60,
     },
+    "pFedMe": {
+        "epsilon": 1e-4, "scale": 0.1, "rate": 0.1, "client": 2, "steps": 20, "near": 30, "decay": 0.02,
+        "factors": 32, "rounds": 60,
+    },
     "FedNCF": {"epsilon": 1e-6, "rate": 0.02, "client": 5, "scale": 0.1, "steps": 1, "rounds": 40},
     "LIPM": {"rate": 0.03, "rounds": 60},
     "DP-FedAvg, z = 1": {"clip": 0.003, "factors": 32, "rate": 0.1, "rounds": 60},
