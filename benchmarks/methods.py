@@ -182,6 +182,7 @@ CHOSEN: dict[str, dict[str, float]] = {
     "FedNCF": {"epsilon": 1e-6, "rate": 0.02, "client": 5, "scale": 0.1, "steps": 1, "rounds": 40},
     "LIPM": {"rate": 0.03, "rounds": 60},
     "DP-FedAvg, z = 1": {"clip": 0.003, "factors": 32, "rate": 0.1, "rounds": 60},
+    "DP-FedAvg, z = 4": {"clip": 0.001, "rounds": 40},
     "FedRec": {
         "epsilon": 1e-6, "after": 60, "share": 0.5, "scale": 0.1, "rate": 0.03, "user": 0.3, "decay": 0.002,
         "factors": 32, "rounds": 50,

@@ -51,7 +51,8 @@ from edge.clock import VirtualClockLoop
 from edge.clock import run as run_on_virtual_clock
 from edge.device.compute import ComputeQueue, InlineExecutor
 from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import Accumulator, Aggregate, ArraySpec, State, UpdateBatch, Work
+from edge.learning.base import State, Work
+from edge.learning.updates import Accumulator, Aggregate, ArraySpec, UpdateBatch
 from edge.message_kinds import AnyMessage
 from edge.rng import stream
 from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork

@@ -11,7 +11,7 @@ from coordinator.rounds import RoundMachine
 from coordinator.secagg.aggregation import SecureAggregation
 from coordinator.secure_rounds import SecureRoundMachine
 from edge.codec import measure
-from edge.learning.base import Accumulator, ClientUpdate
+from edge.learning.updates import Accumulator, ClientUpdate
 from edge.message_kinds import AnyMessage
 from edge.messages import AcceptBare, Acknowledge, Arrays, Message, Model, Report
 from edge.secagg.states import CoordinatorState

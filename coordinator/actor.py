@@ -17,7 +17,7 @@ from coordinator.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
 from edge.ckks_messages import DecryptRequest
 from edge.codec import measure
 from edge.errors import RemoteProtocolError
-from edge.learning.base import Accumulator
+from edge.learning.updates import Accumulator
 from edge.message_kinds import AnyMessage
 from edge.messages import FROM_DEVICES, Acknowledge, Arrays, Invite, Model, Report
 from edge.secagg.states import CoordinatorState

@@ -19,7 +19,7 @@ from coordinator.host import rss_bytes
 from coordinator.metrics.facts import FaultStrike, RoundFacts
 from coordinator.round_records import Ended, ended_of
 from coordinator.scenario.faults_section import Fault
-from edge.learning.base import Aggregate
+from edge.learning.updates import Aggregate
 from edge.log import Column
 from edge.vocabulary import Outcome, Reason, RoundOutcome
 

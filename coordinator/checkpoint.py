@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from coordinator.run_directory import npz_bytes, write_atomically
-from edge.learning.base import Array, OptimizerState, State
+from edge.learning.base import OptimizerState, State
+from edge.learning.updates import Array
 
 CHECKPOINT: Final = "checkpoint.npz"
 """The file in the directory of a run whose coordinator may crash."""

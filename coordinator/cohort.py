@@ -24,7 +24,8 @@ from edge.device.compute import Kernel
 from edge.device.endings import RECEIPT_PATIENCE
 from edge.device.simulated import SimulatedDevice
 from edge.device.working_device import WorkingDevice
-from edge.learning.base import ClientUpdate, together
+from edge.learning.base import together
+from edge.learning.updates import ClientUpdate
 from edge.log import EventLog
 from edge.message_kinds import KINDS
 from edge.messages import Invite, Report

@@ -24,7 +24,8 @@ from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.fedmf import FactorizationSettings
 from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.fedrecgel import FedRecGELSettings
-from edge.learning.fedrecon import FACTORS, ReconstructionSettings
+from edge.learning.fedrecon import FACTORS
+from edge.learning.fedrecon_settings import ReconstructionSettings
 from edge.learning.local_steps import Ridge
 from edge.learning.registry import METHODS
 from edge.serving.errors import ExportError

@@ -122,7 +122,7 @@ def personal_model(run: FinishedRun, device: int, overrides: Sequence[str]) -> P
         raise ExportError(f"device {device} holds several users; a personal model is for one")
     _check_state(run, workload.algorithm.initial_state(0))
     users = workload.clients.users[[device]]
-    batch = workload.training_batch(users, 0)
+    batch = workload.gather(workload.split.train, users, np.zeros(1, np.uint64))
     rows = workload.rows_of(users, run.state)
     models = personal_models(workload.algorithm, run.state, batch, np.zeros(1, np.uint64), rows)
     return PersonalModel(_featured(run, features), models)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.codec import array_frame_sizes, frame_size, unsigned_sizes
-from edge.learning.base import ArraySpec
+from edge.learning.updates import ArraySpec
 from edge.messages import Accept, Acknowledge, Report
 from edge.transport.cohort import Frame
 from edge.vocabulary import Direction

@@ -65,6 +65,7 @@ class DeviceInference:
         self._seed = seed
         self._tolerance = Tolerance(section.tolerance, section.tolerance)
         self._client_key = stream_key(seed, "inference", "client")
+        self._zeros_key = stream_key(seed, "inference", "zeros")
         self._noise_key = stream_key(seed, "inference", "compute")
         self._session: Session | None = None
         self._model_bytes = 0
@@ -82,7 +83,8 @@ class DeviceInference:
         ids = self._sample(round_number)
         workload = self._workload
         users = workload.clients.users[ids]
-        batch = workload.training_batch(users, round_number)
+        zeros = hashed_bits(self._zeros_key, ids, round_number)
+        batch = workload.gather(workload.split.train, users, zeros)
         keys = hashed_bits(self._client_key, ids, round_number)
         models = personal_models(workload.algorithm, state, batch, keys, workload.rows_of(users, state))
         known = workload.split.train.gather(users)

@@ -15,7 +15,7 @@ from coordinator.round_records import Ended
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.sums.base import SumFacts
 from coordinator.world import RunningCohort
-from edge.learning.base import Aggregate
+from edge.learning.updates import Aggregate
 from edge.vocabulary import Outcome, Reason, RoundOutcome, Stage
 
 

@@ -18,7 +18,7 @@ from coordinator.scenario.privacy_section import (
 )
 from coordinator.scenario.schema import Scenario
 from coordinator.sums.base import SecureSums
-from edge.learning.base import Aggregate
+from edge.learning.updates import Aggregate
 from edge.privacy.accounting import (
     Accountant,
     DiscreteGaussianRelease,

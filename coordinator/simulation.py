@@ -24,7 +24,7 @@ from coordinator.workload import TrainingKernel, Workload
 from coordinator.world import CrashHandler, RunningCohort
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.transport.link import SimulatedNetwork
 
 T = TypeVar("T")

@@ -34,7 +34,7 @@ from coordinator.stop_reason import StopReason
 from coordinator.sums.base import aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.world import Clock, RunningCohort, World
-from edge.learning.base import Aggregate
+from edge.learning.updates import Aggregate
 from edge.vocabulary import RoundOutcome
 
 Ids = npt.NDArray[np.int64]

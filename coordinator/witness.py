@@ -13,7 +13,8 @@ import numpy.typing as npt
 from coordinator.rounds import RoundMachine
 from coordinator.secure_rounds import SecureRoundMachine
 from edge.clock import VirtualClockLoop
-from edge.learning.base import Aggregate, State
+from edge.learning.base import State
+from edge.learning.updates import Aggregate
 from edge.message_kinds import AnyMessage
 from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
 from edge.transport.loss import Congestion

@@ -16,18 +16,10 @@ from edge.data.regression import RegressionStore
 from edge.data.split import Split
 from edge.data.store import RatingStore
 from edge.device.compute import Kernel
-from edge.learning.base import (
-    Algorithm,
-    Array,
-    ClientUpdate,
-    Problem,
-    RatingBatch,
-    Recommender,
-    State,
-    Work,
-)
+from edge.learning.base import Algorithm, Problem, RatingBatch, Recommender, State, Work
 from edge.learning.fedavg_mf import FedAvgMF
 from edge.learning.sampled_negatives import ImplicitBatch, SamplesNegatives
+from edge.learning.updates import Array, ClientUpdate
 from edge.rng import hashed_bits, stream_key
 
 Ids = npt.NDArray[np.int64]

@@ -21,7 +21,8 @@ from coordinator.witness import Witness
 from coordinator.workload import TrainingKernel
 from edge.device.compute import Kernel
 from edge.device.round_faults import RoundFaults
-from edge.learning.base import ClientUpdate, Work
+from edge.learning.base import Work
+from edge.learning.updates import ClientUpdate
 from edge.log import EventLog
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from edge.errors import RemoteProtocolError
-from edge.learning.base import Accumulator, Aggregate, Array, ClientUpdate, Layout
+from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout
 
 _ROUNDING = 2.0**-53
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.aggregation.rules import Coordinatewise, Krum, Matrix, Rule, krum_choice, middle
-from edge.learning.base import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
+from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
 
 BLOCK = 1 << 22
 """Numbers that a rule looks at together."""
@@ -21,7 +21,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class HeldUpdates:
-    """Implements :class:`~edge.learning.base.Accumulator` by a rule instead of a sum.
+    """Implements :class:`~edge.learning.updates.Accumulator` by a rule instead of a sum.
 
     Every update counts once: it is divided by the weight that it came with. What comes out is a sum all the
     same, the rule's estimate times the number of clients, over a weight of 1 each, so that a method's server

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from coordinator.aggregation.bound import BoundedUpdates
 from coordinator.aggregation.held import HeldUpdates
 from coordinator.scenario.privacy_section import CentralGaussian
-from edge.learning.base import Accumulator
+from edge.learning.updates import Accumulator
 
 if TYPE_CHECKING:
     from coordinator.scenario.schema import Scenario

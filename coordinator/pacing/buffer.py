@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 
 from coordinator.rounds import Member, RoundMachine, RoundPlan, Verdict
-from edge.learning.base import Accumulator, Aggregate, Array, ClientUpdate, Layout
+from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout
 from edge.messages import FROM_DEVICES, Accept, AcceptBare, Message, Report
 from edge.vocabulary import Reason, RoundOutcome
 

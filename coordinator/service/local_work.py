@@ -12,7 +12,7 @@ from coordinator.assembly import Assembly
 from coordinator.scenario.load import LoadedScenario
 from coordinator.sums.base import RoundOfSums
 from edge.device.crypto_costs import CryptoCosts
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.messages import Model
 from edge.privacy.protection import clipped_update
 from edge.rng import hashed_bits_scalar, stream_key

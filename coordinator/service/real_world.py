@@ -25,7 +25,7 @@ from coordinator.world import CrashHandler, RunningCohort
 from edge.codec import CodecLimits, decode
 from edge.device.compute import Kernel
 from edge.errors import CodecError
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.messages import Report
 from edge.real_clock import RealClockLoop
 from edge.session import Noted, Received

@@ -30,7 +30,7 @@ from edge.device.endings import (
     RECEIPT_PATIENCE,
 )
 from edge.device.round_faults import RoundFaults
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import Accept, AcceptBare, Acknowledge, Decline, Failure, Invite, Model, Report
 from edge.secagg.reasons import reason_of

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secagg.aggregation import SecureAggregation
-from edge.learning.base import Aggregate, Algorithm, ArraySpec
+from edge.learning.base import Algorithm
 from edge.learning.fedmmf import FedMMF
+from edge.learning.updates import Aggregate, ArraySpec
 from edge.messages import Model
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.contribution import EXAMPLES, LOSS

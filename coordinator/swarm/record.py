@@ -16,7 +16,8 @@ from coordinator.simulation import Simulation
 from edge.ckks_messages import DecryptedSum, EncryptedInput
 from edge.clock import sleep
 from edge.device.simulated import SimulatedDevice
-from edge.learning.base import Aggregate, Array, State
+from edge.learning.base import State
+from edge.learning.updates import Aggregate, Array
 from edge.message_kinds import AnyMessage
 from edge.messages import Report
 from edge.secagg.ring import RingVector

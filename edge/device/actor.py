@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from edge.device.participation import Participation, State
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.mailbox import DeadlineExceededError
 from edge.message_kinds import AnyMessage
 from edge.messages import Invite, Model

@@ -22,7 +22,7 @@ from edge.device.actor import take_part
 from edge.device.endings import RECEIPT_PATIENCE
 from edge.device.participation import Participation
 from edge.errors import CodecError
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.mailbox import DeadlineExceededError
 from edge.message_kinds import KINDS, AnyMessage
 from edge.messages import Accept, AcceptBare, Decline, Failure, Invite, Model

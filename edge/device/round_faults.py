@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.message_kinds import KINDS
 from edge.rng import hashed_uniform_scalar
 from edge.transport.disturbances import LinkEffect

@@ -13,7 +13,7 @@ from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.crypto_costs import CryptoCosts
 from edge.device.round_faults import RoundFaults
-from edge.learning.base import Array, ClientUpdate
+from edge.learning.updates import Array, ClientUpdate
 from edge.messages import Model
 from edge.secagg.participant import Participant
 from edge.transport.cohort import CohortLinks

@@ -8,7 +8,7 @@ import math
 from edge.clock import sleep
 from edge.device.recorded_link import RecordedLink
 from edge.device.round_services import RoundServices
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.mailbox import DeadlineExceededError
 from edge.message_kinds import KINDS
 from edge.messages import Model

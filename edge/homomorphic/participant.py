@@ -15,7 +15,7 @@ from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.frames import pack, unpack
 from edge.homomorphic.keys import SecretKey
 from edge.homomorphic.vectors import Encoded, Vector, decode_sum, encode_input, settle
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.message_kinds import AnyMessage
 from edge.secagg.checks import expect_round
 from edge.secagg.config import RealPart

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.errors import RemoteProtocolError
-from edge.learning.base import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
+from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
 
 
 class _Totals:

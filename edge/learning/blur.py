@@ -23,10 +23,12 @@ from pydantic import Field, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, StrictBool
 from edge.learning import fedrecon_kernels as kernels
-from edge.learning.base import Array, Problem
-from edge.learning.fedrecon import FedRecon, FedReconSettings, ReconstructionSettings
+from edge.learning.base import Problem
+from edge.learning.fedrecon import FedRecon
+from edge.learning.fedrecon_settings import FedReconSettings, ReconstructionSettings
 from edge.learning.local_steps import GradientSteps
 from edge.learning.proximal import Pull
+from edge.learning.updates import Array
 
 
 class BLURSettings(ReconstructionSettings):

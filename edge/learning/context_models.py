@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import NonNegativeFloat, PositiveInt
-from edge.learning.base import Array
+from edge.learning.updates import Array
 from edge.masks import network
 from edge.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, OUTPUT_WEIGHTS, Parameters, Problem
 from edge.rng import stream

@@ -25,20 +25,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import UserRowsAccumulator
-from edge.learning.base import (
-    Accumulator,
-    Aggregate,
-    Array,
-    ArraySpec,
-    OptimizerState,
-    Problem,
-    RatingBatch,
-    State,
-    UpdateBatch,
-    Work,
-)
+from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
 from edge.learning.fedavg_work import fedavg_work
-from edge.learning.fedrecon import BIAS, FACTORS, ITEMS, MEAN, ROWS, FedRecon, FedReconSettings
+from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedRecon
+from edge.learning.fedrecon_settings import FedReconSettings
+from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.joint_descent import Pair, Shape, descend_jointly, errors, gradient
 from edge.learning.local_steps import (
     GradientSteps,
@@ -49,6 +40,7 @@ from edge.learning.local_steps import (
     work_share,
 )
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 
 USER_TABLE, USER_ROW, USERS = "user_table", "user_row", "users"
 Ints = npt.NDArray[np.int64]

@@ -24,21 +24,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from device_profiles.fields import PositiveFloat, StrictBool
 from edge.learning import context_models
 from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import (
-    Accumulator,
-    Aggregate,
-    Array,
-    ArraySpec,
-    OptimizerState,
-    Problem,
-    RatingBatch,
-    State,
-    UpdateBatch,
-    Work,
-)
+from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
 from edge.learning.context_models import FREE, LinearSettings, ModelSettings
 from edge.learning.local_steps import GradientSteps, step_counts, work_share
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 from edge.masks import network
 from edge.masks.base import limited
 from edge.masks.network import INTERCEPT, Parameters

@@ -24,10 +24,13 @@ import numpy as np
 from pydantic import Field
 
 from device_profiles.fields import PositiveFloat, StrictBool
-from edge.learning.base import Aggregate, OptimizerState, Problem, State
-from edge.learning.fedrecon import ROWS, FedRecon, FedReconSettings, ReconstructionSettings
+from edge.learning.base import OptimizerState, Problem, State
+from edge.learning.fedrecon import FedRecon
+from edge.learning.fedrecon_settings import FedReconSettings, ReconstructionSettings
+from edge.learning.item_rows import ROWS
 from edge.learning.local_steps import GradientSteps, LocalDescent, MiniBatches, UserSteps
 from edge.learning.server_optimizers import ServerOptimizer, SgdSettings
+from edge.learning.updates import Aggregate
 
 
 class FactorizationSettings(ReconstructionSettings):

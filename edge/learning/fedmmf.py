@@ -23,21 +23,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from edge.learning.base import (
-    Accumulator,
-    Aggregate,
-    Array,
-    ArraySpec,
-    ClientUpdate,
-    OptimizerState,
-    Problem,
-    RatingBatch,
-    State,
-    UpdateBatch,
-    Work,
-    together,
-)
-from edge.learning.fedrecon import FedRecon, FedReconSettings, ReconstructionSettings
+from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work, together
+from edge.learning.fedrecon import FedRecon
+from edge.learning.fedrecon_settings import FedReconSettings, ReconstructionSettings
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, ClientUpdate, UpdateBatch
 from edge.masks.base import MaskParameters
 from edge.masks.memo import MaskMemo, UserRatings
 from edge.masks.registry import MaskSettings, create

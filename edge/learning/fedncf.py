@@ -22,26 +22,17 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning import fedrecon_kernels, layers, neumf
-from edge.learning.base import (
-    Accumulator,
-    Aggregate,
-    Array,
-    ArraySpec,
-    OptimizerState,
-    Problem,
-    RatingBatch,
-    State,
-    UpdateBatch,
-    Work,
-)
+from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
 from edge.learning.fedncf_local import GMF, MLP, NETWORK, ItemRows, LocalTraining, rows_of
 from edge.learning.fedncf_settings import FedNCFSettings
-from edge.learning.fedncf_upload import ITEMS, ROWS, Uploads
+from edge.learning.fedncf_upload import Uploads
 from edge.learning.fedncf_work import fedncf_work
+from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.local_steps import step_counts, work_share
 from edge.learning.neumf import Shape
 from edge.learning.sampled_negatives import Examples, draw_examples, negative_counts
 from edge.learning.sharpness import Radii, rises
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 from edge.rng import hashed_bits, stream
 
 # What a draw under a client's key is for; 4 is the order of mini-batches.

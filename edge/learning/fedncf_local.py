@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning import fedrecon_kernels, layers, neumf
-from edge.learning.base import Array, State
+from edge.learning.base import State
 from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.least_squares import shuffled_ranks
 from edge.learning.local_steps import GradientSteps, MiniBatches
 from edge.learning.neumf import Gradients, Point, Rows, Shape
 from edge.learning.sampled_negatives import Examples
 from edge.learning.sharpness import GradientFunction, Radii, sharpness_aware
+from edge.learning.updates import Array
 
 NETWORK = "network"
 GMF, MLP = "gmf_items", "mlp_items"

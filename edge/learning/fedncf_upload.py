@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.learning.accumulators import DenseAccumulator, RowsAndWholeAccumulator
-from edge.learning.base import Accumulator, ArraySpec, ClientUpdate, UpdateBatch
 from edge.learning.fedncf_local import NETWORK
+from edge.learning.item_rows import ITEMS, ROWS, DenseUpdateBatch
 from edge.learning.neumf import Shape
-
-ITEMS, ROWS = "items", "item_rows"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class DenseUpdateBatch(UpdateBatch):
-    """Keeps the rows sparse and lays a client's table out when asked for it: no n × items buffer."""
-
-    n_items: int = dataclasses.field(kw_only=True)
-
-    def client(self, index: int) -> ClientUpdate:
-        """Return the update of the client at ``index``; its table is a new array."""
-        return self._laid_out(UpdateBatch.client(self, index))
-
-    def __iter__(self) -> Iterator[ClientUpdate]:
-        return map(self._laid_out, UpdateBatch.__iter__(self))
-
-    def _laid_out(self, sparse: ClientUpdate) -> ClientUpdate:
-        arrays = dict(sparse.arrays)
-        rows = arrays[ROWS]
-        table = np.zeros((self.n_items, rows.shape[1]), rows.dtype)
-        table[arrays.pop(ITEMS)] = rows
-        return sparse._replace(arrays={**arrays, ROWS: table})
+from edge.learning.updates import Accumulator, ArraySpec, UpdateBatch
 
 
 class Uploads:
@@ -63,7 +40,7 @@ class Uploads:
         )
 
     def batch(self, fields: dict[str, Any]) -> UpdateBatch:
-        """Return the updates with the sparse ``fields`` of an :class:`~edge.learning.base.UpdateBatch`."""
+        """Return the updates with the sparse ``fields`` of an :class:`~edge.learning.updates.UpdateBatch`."""
         if self.dense:
             return DenseUpdateBatch(**fields, n_items=self.n_items)
         return UpdateBatch(**fields)

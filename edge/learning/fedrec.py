@@ -26,22 +26,12 @@ import numpy.typing as npt
 from pydantic import Field
 
 from device_profiles.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat
-from edge.learning.base import (
-    Accumulator,
-    Aggregate,
-    Array,
-    ArraySpec,
-    OptimizerState,
-    Problem,
-    RatingBatch,
-    State,
-    UpdateBatch,
-    Work,
-)
+from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
 from edge.learning.fedmf import FactorizationSettings
 from edge.learning.fedrecon import FedRecon, user_keys
 from edge.learning.local_steps import UserSteps
 from edge.learning.server_optimizers import AdamSettings, ServerOptimizer
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 from edge.learning.virtual_ratings import user_means, virtual_counts, virtual_items, with_virtual
 from edge.rng import hashed_bits
 

@@ -20,144 +20,28 @@ a cohort rated stays exposed in that sum.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, StrictBool
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator, RowAccumulator
-from edge.learning.base import (
-    Accumulator,
-    Aggregate,
-    Array,
-    ArraySpec,
-    ClientUpdate,
-    OptimizerState,
-    Problem,
-    RatingBatch,
-    State,
-    UpdateBatch,
-    Work,
-)
+from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
+from edge.learning.fedrecon_settings import FedReconSettings
 from edge.learning.fedrecon_work import fedrecon_work
+from edge.learning.item_rows import ITEMS, ROWS, DenseUpdateBatch, laid_out
 from edge.learning.local_steps import (
-    GradientSteps,
-    LocalDescent,
-    Reconstruction,
-    Ridge,
     step_counts,
     work_share,
 )
 from edge.learning.proximal import Pull, proximal_item_steps, pull_of
-from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, ClientUpdate, UpdateBatch
 from edge.rng import stream
 
-ITEMS, ROWS = "items", "item_rows"
 FACTORS, BIAS, MEAN = "item_factors", "item_bias", "rating_mean"
-
-
-class ReconstructionSettings(BaseModel):
-    """Settings of every matrix factorisation whose user factors are reconstructed on the device."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    factors: PositiveInt = Field(default=16, description="length k of the user and item factors")
-    item_bias: StrictBool = Field(default=True, description="learn a bias for every item")
-    user_bias: StrictBool = Field(default=True, description="reconstruct a bias for every user")
-    initial_scale: NonNegativeFloat = Field(
-        default=0.1, description="standard deviation of the item factors before the first round"
-    )
-    reconstruction: Reconstruction = Field(
-        default=Ridge(), description="how a device fits its user factors: ridge, gradient-steps, mini-batches"
-    )
-    split: Literal["none", "support-query"] = Field(
-        default="none",
-        description="reconstruct on one part of the ratings and update on the other; none: all for both",
-    )
-    support_fraction: PositiveFraction = Field(
-        default=0.5, description="part of a user's ratings that goes into support, with split: support-query"
-    )
-    user_factors: Literal["reconstructed", "persistent"] = Field(
-        default="reconstructed",
-        description="fit user factors from zero every round, or keep them on the device and go on from there",
-    )
-    client: LocalDescent = Field(
-        default=GradientSteps(method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.02),
-        description="a device's steps on the items: gradient-steps or mini-batches",
-    )
-    proximal: NonNegativeFloat = Field(
-        default=0.0, description="μ of FedProx, which pulls each of these steps back to the global items"
-    )
-    weighting: Literal["examples", "uniform"] = Field(
-        default="examples", description="weight of an update: its number of query ratings, or one per client"
-    )
-    upload: Literal["sparse", "dense"] = Field(
-        default="sparse", description="upload the changed item rows and their numbers, or the whole table"
-    )
-    optimizer: ServerOptimizer = Field(
-        default=AdamSettings(beta2=0.99, epsilon=1e-4), description="server optimiser: sgd, adagrad or adam"
-    )
-    learning_rate: PositiveFloat = Field(default=0.02, description="server learning rate")
-    schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
-
-    @field_validator("user_factors")
-    @classmethod
-    def _persists(cls, value: str, info: ValidationInfo) -> str:
-        if value != "persistent":
-            return value
-        if isinstance(info.data.get("reconstruction"), Ridge):
-            raise ValueError(
-                "'persistent' factors go on from where they were, but 'ridge' ends in the same place wherever"
-                " it starts; write 'reconstruction: {method: gradient-steps, steps: 1}' in learning, or"
-                " 'user_factors: reconstructed'"
-            )
-        if info.data.get("split") == "support-query":
-            raise ValueError(
-                "'persistent' factors were fitted in earlier rounds to what is the query now; write"
-                " 'split: none' in learning, or 'user_factors: reconstructed'"
-            )
-        return value
-
-
-class FedReconSettings(ReconstructionSettings):
-    """Settings of FedRecon matrix factorisation."""
-
-    algorithm: Literal["fedrecon"]
-    subtract_mean: StrictBool = Field(
-        default=True, description="predict the difference to the mean training rating, a public statistic"
-    )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _DenseUpdateBatch(UpdateBatch):
-    """Keeps the rows sparse and lays a client's table out when asked for it: no n × items buffer."""
-
-    n_items: int = dataclasses.field(kw_only=True)
-
-    def client(self, index: int) -> ClientUpdate:
-        """Return the update of the client at ``index``; its table is a new array."""
-        return self._laid_out(UpdateBatch.client(self, index))
-
-    def __iter__(self) -> Iterator[ClientUpdate]:
-        return map(self._laid_out, UpdateBatch.__iter__(self))
-
-    def _laid_out(self, sparse: ClientUpdate) -> ClientUpdate:
-        return _laid_out(sparse, self.n_items)
-
-
-def _laid_out(sparse: ClientUpdate, n_items: int) -> ClientUpdate:
-    """Return a sparse update as one of the whole table, a new array."""
-    rows = sparse.arrays[ROWS]
-    table = np.zeros((n_items, rows.shape[1]), rows.dtype)
-    table[sparse.arrays[ITEMS]] = rows
-    rest = {name: array for name, array in sparse.arrays.items() if name != ITEMS}
-    return sparse._replace(arrays={**rest, ROWS: table})
 
 
 class FedRecon:
@@ -236,7 +120,7 @@ class FedRecon:
 
     def summed(self, update: ClientUpdate) -> ClientUpdate:
         """Return a client's update as a secure sum takes it, whatever is uploaded in the clear."""
-        return update if self.settings.upload == "dense" else _laid_out(update, self.n_items)
+        return update if self.settings.upload == "dense" else laid_out(update, self.n_items)
 
     def client_update(
         self,
@@ -323,7 +207,7 @@ class FedRecon:
             fields["local"] = kept
             fields["local_offsets"] = np.arange(users + 1) if clients is None else clients
         if s.upload == "dense":
-            return _DenseUpdateBatch(**fields, n_items=self.n_items)
+            return DenseUpdateBatch(**fields, n_items=self.n_items)
         return UpdateBatch(**fields)
 
     def accumulator(self, state: State) -> Accumulator:

@@ -27,19 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, StrictBool
 from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import (
-    WORK_KINDS,
-    Accumulator,
-    Aggregate,
-    Array,
-    ArraySpec,
-    OptimizerState,
-    Problem,
-    RegressionBatch,
-    State,
-    UpdateBatch,
-    Work,
-)
+from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RegressionBatch, State, Work
 from edge.learning.least_squares import descend, descend_in_mini_batches, segment_grams, shuffled_ranks
 from edge.learning.local_steps import (
     Gradient,
@@ -50,6 +38,7 @@ from edge.learning.local_steps import (
     work_share,
 )
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 
 WEIGHTS = "weights"
 _FLOAT_BYTES = 8

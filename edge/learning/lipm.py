@@ -31,29 +31,9 @@ from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt,
 from edge.errors import LocalProtocolError
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import (
-    WORK_KINDS,
-    Accumulator,
-    Aggregate,
-    Array,
-    ArraySpec,
-    OptimizerState,
-    Problem,
-    RatingBatch,
-    State,
-    UpdateBatch,
-    Work,
-    together,
-)
-from edge.learning.fedrecon import (
-    BIAS,
-    FACTORS,
-    MEAN,
-    ROWS,
-    FedRecon,
-    FedReconSettings,
-    ReconstructionSettings,
-)
+from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RatingBatch, State, Work, together
+from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedRecon
+from edge.learning.fedrecon_settings import FedReconSettings, ReconstructionSettings
 from edge.learning.interest import (
     GRU_BIAS,
     GRU_HIDDEN,
@@ -65,7 +45,9 @@ from edge.learning.interest import (
     interest,
     recent,
 )
+from edge.learning.item_rows import ROWS
 from edge.learning.local_steps import GradientSteps
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 from edge.rng import stream
 
 ATTENTION = "attention"

@@ -19,18 +19,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import (
-    Accumulator,
-    Aggregate,
-    Array,
-    ArraySpec,
-    OptimizerState,
-    Problem,
-    RatingBatch,
-    State,
-    UpdateBatch,
-    Work,
-)
+from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 from edge.masks.base import MaskParameters
 from edge.masks.memo import MaskMemo
 from edge.masks.registry import MaskSettings, create

@@ -27,11 +27,12 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.learning import fedrecon_kernels as kernels
-from edge.learning.base import Array, RatingBatch, State, Work
+from edge.learning.base import RatingBatch, State, Work
 from edge.learning.fedavg_mf import FedAvgMF, SharedFactorizationSettings
 from edge.learning.fedavg_work import fedavg_work
 from edge.learning.joint_descent import Gradient, Pair
 from edge.learning.server_optimizers import ServerOptimizer, SgdSettings
+from edge.learning.updates import Array
 
 Ints = npt.NDArray[np.int64]
 

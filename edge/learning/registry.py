@@ -21,7 +21,8 @@ from edge.learning.fedncf import FedNCF
 from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.fedrec import FedRec, FedRecSettings
 from edge.learning.fedrecgel import FedRecGELSettings, fedrecgel
-from edge.learning.fedrecon import FedRecon, FedReconSettings
+from edge.learning.fedrecon import FedRecon
+from edge.learning.fedrecon_settings import FedReconSettings
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
 from edge.learning.lipm import LIPM, LIPMSettings
 from edge.learning.local_context import LocalContext, LocalContextSettings

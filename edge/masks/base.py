@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from edge.learning.base import Array, RatingBatch, Work
+from edge.learning.base import RatingBatch, Work
+from edge.learning.updates import Array
 
 MaskParameters = dict[str, Array]
 """The fitted parameters by name, float32; the leading axis is that of the n users."""

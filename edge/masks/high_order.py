@@ -13,7 +13,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat, PositiveInt
-from edge.learning.base import Array, RatingBatch, Work
+from edge.learning.base import RatingBatch, Work
+from edge.learning.updates import Array
 from edge.masks import network
 from edge.masks.base import Evaluate, Features, MaskParameters, blank, catalogue_each, limited, predict_each
 from edge.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, OUTPUT_WEIGHTS

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.base import Array
+from edge.learning.updates import Array
 
 HIDDEN_WEIGHTS, HIDDEN_BIAS = "hidden_weights", "hidden_bias"
 OUTPUT_WEIGHTS, INTERCEPT = "output_weights", "intercept"

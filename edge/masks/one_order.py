@@ -13,9 +13,10 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat
-from edge.learning.base import Array, RatingBatch, Work
+from edge.learning.base import RatingBatch, Work
 from edge.learning.fedrecon_kernels import blocks
 from edge.learning.least_squares import ridge, segment_grams
+from edge.learning.updates import Array
 from edge.masks.base import Evaluate, Features, MaskParameters, blank, catalogue_each, limited, predict_each
 from edge.masks.work import FLOAT_BYTES, fitting_work
 

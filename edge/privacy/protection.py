@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.privacy.clipping import clip_update
 from edge.privacy.noise import with_gaussian
 from edge.secagg.entropy import Entropy

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.secagg.config import CountPart, RealPart
 from edge.secagg.errors import MalformedMessageError, WeightError, WrongLengthError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, cast
 
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.message_kinds import AnyMessage
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import SecAggConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.message_kinds import AnyMessage
 from edge.secagg.work import CryptoWork
 from edge.secagg_messages import Abort

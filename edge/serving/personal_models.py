@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.base import Array, RatingBatch, Recommender, State
+from edge.learning.base import RatingBatch, Recommender, State
 from edge.learning.context_models import FactorizationMachineSettings, LinearSettings, NetworkSettings
 from edge.learning.federated_context import FederatedContext
 from edge.learning.fedmmf import FedMMF
@@ -20,6 +20,7 @@ from edge.learning.fedncf_local import GMF, MLP, NETWORK
 from edge.learning.fedrecon import BIAS, FACTORS, MEAN
 from edge.learning.local_context import LocalContext
 from edge.learning.neumf import network_of
+from edge.learning.updates import Array
 from edge.masks.base import limited
 from edge.masks.registry import MaskSettings
 from edge.serving.context_graph import ContextModels

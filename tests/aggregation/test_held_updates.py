@@ -14,7 +14,7 @@ from coordinator.aggregation.held import HeldUpdates
 from coordinator.aggregation.rules import Krum, Median, Rule, TrimmedMean
 from edge.errors import RemoteProtocolError
 from edge.learning.accumulators import DenseAccumulator, RowAccumulator
-from edge.learning.base import Accumulator, Aggregate, ClientUpdate
+from edge.learning.updates import Accumulator, Aggregate, ClientUpdate
 from edge.privacy.protection import clipped_update
 
 ITEMS, WIDTH = 23, 3

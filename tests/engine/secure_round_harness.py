@@ -26,7 +26,7 @@ from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.participant import CkksParticipant
 from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.mailbox import DeadlineExceededError
 from edge.messages import Acknowledge, Invite, Model, Report
 from edge.secagg.client import SecAggClient

@@ -18,7 +18,7 @@ from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.sums.base import aggregate_of, joined
 from edge.codec import encode
 from edge.errors import LocalProtocolError
-from edge.learning.base import Aggregate, ArraySpec
+from edge.learning.updates import Aggregate, ArraySpec
 from edge.messages import Accept, Failure, Report
 from edge.secagg.states import CoordinatorState, Mode
 from edge.secagg_messages import Abort, AdvertiseKeys, MaskedInput, SealedShares, UnmaskShares

@@ -13,7 +13,7 @@ from secure_round_harness import ROUND, Encrypted, Masked, Round
 
 from coordinator.rounds import Verdict
 from edge.codec import decode, encode
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.messages import Decline, Failure
 from edge.secagg.states import Mode
 from edge.vocabulary import Reason, RoundOutcome

@@ -25,7 +25,7 @@ from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.vectors import decode_sum as decode_encrypted
 from edge.homomorphic.vectors import encode_input as encode_encrypted
-from edge.learning.base import ArraySpec, ClientUpdate
+from edge.learning.updates import ArraySpec, ClientUpdate
 from edge.messages import Model
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.contribution import part_values

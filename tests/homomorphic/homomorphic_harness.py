@@ -14,7 +14,7 @@ from edge.codec import decode, encode
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.keys import Scheme
 from edge.homomorphic.participant import CkksParticipant
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.secagg.config import CountPart, RealPart
 from edge.secagg.errors import SecAggError
 from edge.secagg.work import CryptoWork

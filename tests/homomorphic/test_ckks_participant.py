@@ -13,7 +13,7 @@ from edge.homomorphic.frames import unpack
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.parameters import CIPHERTEXT_BYTES
 from edge.homomorphic.participant import CkksParticipant
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.secagg.errors import NotFiniteError, SecAggError, WeightError, WrongStageError
 from edge.secagg_messages import Abort
 

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.base import Accumulator, ClientUpdate, Problem, UpdateBatch
-from edge.learning.fedrecon import FedRecon, FedReconSettings
+from edge.learning.base import Problem
+from edge.learning.fedrecon import FedRecon
 from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.fedrecon_settings import FedReconSettings
+from edge.learning.updates import Accumulator, ClientUpdate, UpdateBatch
 
 
 class Samples(NamedTuple):

@@ -8,7 +8,7 @@ from learning_helpers import add_all, fedrecon, keys_for, random_ratings, traine
 
 from edge.errors import LocalProtocolError, RemoteProtocolError
 from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 
 N_ITEMS = 60
 

@@ -18,8 +18,9 @@ from learning_helpers import (
 )
 from pydantic import ValidationError
 
-from edge.learning.base import Aggregate, Problem
+from edge.learning.base import Problem
 from edge.learning.fedmf import FedMF, FedMFSettings
+from edge.learning.updates import Aggregate
 
 N_ITEMS, FACTORS, MEAN = 30, 3, 3.0
 COUNTS = [9, 1, 14, 6]

@@ -18,7 +18,8 @@ from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 from edge.learning.base import Problem
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
-from edge.learning.fedrecon import FedRecon, FedReconSettings
+from edge.learning.fedrecon import FedRecon
+from edge.learning.fedrecon_settings import FedReconSettings
 from edge.masks.memo import UserRatings
 
 ITEMS, FEATURES = 30, 4

@@ -16,8 +16,8 @@ from edge.errors import RemoteProtocolError
 from edge.learning import neumf
 from edge.learning.fedncf_local import GMF, MLP, NETWORK
 from edge.learning.fedncf_settings import FedNCFSettings
-from edge.learning.fedncf_upload import ITEMS, ROWS
 from edge.learning.fedrecon_kernels import Ratings, place_keys
+from edge.learning.item_rows import ITEMS, ROWS
 
 COUNTS = [7, 1, 30, 12, 0, 25, 3]
 VARIANTS: dict[str, dict[str, Any]] = {

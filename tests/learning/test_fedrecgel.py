@@ -24,8 +24,9 @@ from pydantic import ValidationError
 from edge.learning import neumf
 from edge.learning.fedncf_local import ItemRows
 from edge.learning.fedrecgel import FedRecGELSettings
-from edge.learning.fedrecon import BIAS, FACTORS, ROWS
+from edge.learning.fedrecon import BIAS, FACTORS
 from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.item_rows import ROWS
 from edge.learning.sharpness import Radii
 
 COUNTS = [7, 1, 30, 12, 0, 25, 3]

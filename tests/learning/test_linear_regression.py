@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learning_helpers import Samples, add_all, assert_same_update, keys_for, offsets_of
 
-from edge.learning.base import Aggregate, Problem
+from edge.learning.base import Problem
 from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
+from edge.learning.updates import Aggregate
 
 CLIENTS, FEATURES = 10, 5
 TRUE = np.array([1.0, -2.0, 0.5, 3.0, -1.0])

@@ -12,11 +12,11 @@ from interest_helpers import TimedRatings, lipm, lively_state, take_timed, timed
 from learning_helpers import add_all, assert_same_update, fedrecon, keys_for, low_rank_ratings
 
 from edge.errors import LocalProtocolError
-from edge.learning.base import Aggregate
 from edge.learning.fedrecon_kernels import Ratings
 from edge.learning.interest import INTEREST_NAMES
 from edge.learning.lipm import LIPM
 from edge.learning.local_steps import Ridge
+from edge.learning.updates import Aggregate
 
 N_ITEMS = 40
 COUNTS = [7, 0, 1, 40, 13, 2, 24, 21, 5, 12, 3]

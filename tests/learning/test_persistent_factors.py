@@ -20,8 +20,9 @@ from pydantic import ValidationError
 
 from edge.learning.base import Problem
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
-from edge.learning.fedrecon import FedRecon, FedReconSettings
+from edge.learning.fedrecon import FedRecon
 from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.fedrecon_settings import FedReconSettings
 
 N_ITEMS = 40
 COUNTS = [7, 1, 30, 12, 0, 25, 3]

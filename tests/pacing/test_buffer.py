@@ -12,7 +12,7 @@ from coordinator.pacing.buffer import Buffer, Doorway, VersionMachine, Weight, s
 from coordinator.rounds import RoundPlan, Verdict
 from edge.errors import RemoteProtocolError
 from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import Array, ClientUpdate
+from edge.learning.updates import Array, ClientUpdate
 from edge.messages import Accept, Decline, Failure, Model, Report
 from edge.vocabulary import Reason, RoundOutcome
 

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.personal_budgets import PersonalBudgets
 from coordinator.scenario.privacy_section import PersonalGaussian
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.privacy import accounting
 from edge.privacy.accounting import Accountant, GaussianRelease, Neighbours
 from edge.secagg.entropy import SeededEntropy

@@ -16,7 +16,7 @@ from coordinator.metrics.reader import open_run
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
 from edge.errors import LocalProtocolError
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.privacy.protection import Protection
 from edge.secagg.entropy import SeededEntropy
 from edge.secagg.errors import NotFiniteError

@@ -20,7 +20,7 @@ from coordinator.sums.base import SecureSums
 from coordinator.sums.encrypted import EncryptedSums
 from coordinator.sums.masked import MaskedSums
 from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.learning.base import Aggregate
+from edge.learning.updates import Aggregate
 from edge.privacy import accounting
 from edge.privacy.accounting import (
     Accountant,

@@ -19,7 +19,7 @@ from secure_helpers import IDEAL_WIRE, secure
 
 from coordinator.scenario.errors import ScenarioError
 from coordinator.training import Training
-from edge.learning.base import Aggregate, ClientUpdate
+from edge.learning.updates import Aggregate, ClientUpdate
 from edge.secagg.masking import MaskingParticipant
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "dropout-matrix.md"

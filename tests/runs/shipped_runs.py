@@ -57,6 +57,7 @@ SHORTENED: dict[str, tuple[str, ...]] = {
     ),
     "dropout_sweep": ("phases[0].rounds=1", "phases[1].rounds=2", "phases[2].rounds=1"),
     "persistent_factors": ("rounds.count=4", "evaluation.every=2"),
+    "method_comparison": ("rounds.count=2", "evaluation.every=2"),
     "implicit_feedback": ("rounds.count=2", "rounds.cohort=40", "rounds.quorum=20"),
     "fedmmf_synthetic": ("rounds.count=2", "rounds.cohort=20"),
     "fedmmf_shielded": ("rounds.count=2", "rounds.cohort=20"),

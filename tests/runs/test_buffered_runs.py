@@ -18,7 +18,7 @@ from test_byte_conservation import random_scenario
 from coordinator.assembly import assemble
 from coordinator.runner import RunOutcome
 from coordinator.scenario.load import load
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 
 
 def buffered(concurrency: int, **settings: str) -> str:

@@ -11,7 +11,7 @@ from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, secure
 
 from coordinator.runner import RunOutcome
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.privacy.protection import Protection
 from edge.secagg.entropy import Entropy
 

@@ -26,7 +26,7 @@ from coordinator.runner import RunOutcome
 from coordinator.simulation import Simulation
 from coordinator.stop_reason import StopReason
 from coordinator.training import Training
-from edge.learning.base import Aggregate
+from edge.learning.updates import Aggregate
 
 ROUNDS = 2
 DOWN_S = 30.0

@@ -15,7 +15,7 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.evaluation.ranking import ranks_among
-from edge.learning.fedncf_upload import ITEMS
+from edge.learning.item_rows import ITEMS
 
 NCF = "algorithm: fedncf, gmf_factors: 4, mlp_factors: 6, layers: [8, 4], learning_rate: 0.05"
 GEL = f"algorithm: fedrecgel, base: {{{NCF}, upload: dense, weighting: uniform}}"

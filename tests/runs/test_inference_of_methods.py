@@ -93,8 +93,9 @@ def test_devices_rank_what_the_method_scores_for_them(
     users = workload.clients.users[devices]
     with np.load(outcome.directory / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
+    zeros = hashed_bits(stream_key(4, "inference", "zeros"), devices, 4)
     # The run is over: devices hold what they held at the last inference.
-    support, own = workload.training_batch(users, 4), workload.rows_of(users, state)
+    support, own = workload.gather(workload.split.train, users, zeros), workload.rows_of(users, state)
     known = workload.split.train.gather(users)
     keys = hashed_bits(stream_key(4, "inference", "client"), devices, 4)
     expected = workload.algorithm.scores(state, support, keys, own)

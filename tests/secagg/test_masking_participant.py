@@ -14,7 +14,7 @@ from coordinator.secagg.oracle import Oracle
 from coordinator.secagg.server import SecAggServer
 from edge.codec import decode, encode
 from edge.errors import LocalProtocolError
-from edge.learning.base import ClientUpdate
+from edge.learning.updates import ClientUpdate
 from edge.secagg import cryptography
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import CountPart, RealPart, SecAggConfig

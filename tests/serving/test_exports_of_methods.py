@@ -86,7 +86,7 @@ def test_a_devices_file_scores_as_its_method_does(folder: Path, name: str) -> No
     with np.load(Path("run") / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
     users = workload.clients.users[[7]]
-    batch = workload.training_batch(users, 0)
+    batch = workload.gather(workload.split.train, users, np.zeros(1, np.uint64))
     rows = workload.rows_of(users, state)
     (expected,) = workload.algorithm.scores(state, batch, np.zeros(1, np.uint64), rows)
     rated = workload.split.train.gather(users).items.astype(np.int64)
@@ -121,7 +121,7 @@ def test_whoever_is_fitted_by_ridge_needs_the_ratings_alone(folder: Path, learni
     assert isinstance(workload, RatingWorkload)
     with np.load(Path("run") / MODEL) as saved:
         state = {entry: saved[entry] for entry in saved.files}
-    batch = workload.training_batch(workload.clients.users[[7]], 0)
+    batch = workload.gather(workload.split.train, workload.clients.users[[7]], np.zeros(1, np.uint64))
     (expected,) = workload.algorithm.scores(state, batch, np.zeros(1, np.uint64))
     session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
     scores, *_ = session.run(None, {"items": batch.items.astype(np.int64), "ratings": batch.ratings})

@@ -9,8 +9,9 @@ import pytest
 
 from edge.learning.base import Problem
 from edge.learning.fedmmf import FedMMF, FedMMFSettings
-from edge.learning.fedrecon import FedRecon, FedReconSettings
+from edge.learning.fedrecon import FedRecon
 from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.fedrecon_settings import FedReconSettings
 from edge.serving.personal_models import personal_models
 from edge.serving.recommender_graph import Factorizations
 from edge.serving.recommenders import blocks

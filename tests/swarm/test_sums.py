@@ -10,7 +10,7 @@ from swarm_helpers import ENCRYPTED, MASKED, OF_METHODS, PLAIN, REGRESSION, brea
 from coordinator.swarm.invariants.sums import exact_sums, survivors_of
 from coordinator.swarm.record import Summed
 from coordinator.swarm.trial import Trial
-from edge.learning.base import Aggregate
+from edge.learning.updates import Aggregate
 from edge.vocabulary import Outcome, label
 
 ALL = {"plain": PLAIN, "regression": REGRESSION, "masked": MASKED, "encrypted": ENCRYPTED}

@@ -12,7 +12,8 @@ from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.service.dashboard.live_state import LiveState
 from edge.codec import measure
 from edge.device.simulated import SimulatedDevice
-from edge.learning.base import Aggregate, State
+from edge.learning.base import State
+from edge.learning.updates import Aggregate
 from edge.message_kinds import AnyMessage
 from edge.messages import Invite
 from edge.transport.link import Delivery

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.scenario.aggregation_section import Krum, Median, TrimmedMean
-from edge.learning.base import Array
-from edge.learning.fedrecon import ITEMS, ROWS
+from edge.learning.item_rows import ITEMS, ROWS
+from edge.learning.updates import Array
 from edge.messages import Report
 
 Floats = npt.NDArray[np.float64]

@@ -15,16 +15,17 @@ from coordinator.scenario.privacy_section import CentralGaussian, PersonalGaussi
 from coordinator.swarm.invariants.sums import Floats, differences, survivors_of, unit
 from coordinator.swarm.record import Applied
 from coordinator.swarm.trial import Trial
-from edge.learning.base import Aggregate, Array
 from edge.learning.fedavg_mf import USER_ROW, USER_TABLE, USERS, SharedFactorizationSettings
 from edge.learning.fedmf import FedMFSettings
 from edge.learning.fedncf_local import GMF, MLP
 from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.fedrec import UPDATES, FedRecSettings
-from edge.learning.fedrecon import BIAS, FACTORS, ROWS
+from edge.learning.fedrecon import BIAS, FACTORS
+from edge.learning.item_rows import ROWS
 from edge.learning.lipm import ATTENTION, LIPMSettings
 from edge.learning.local_context import LocalContextSettings
 from edge.learning.server_optimizers import ConstantSchedule, SgdSettings
+from edge.learning.updates import Aggregate, Array
 
 
 def one_move(trial: Trial) -> Iterator[str]:
