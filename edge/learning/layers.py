@@ -99,6 +99,12 @@ def row_products(rows: npt.NDArray[F], vectors: npt.NDArray[F]) -> npt.NDArray[F
     return result
 
 
+def squared_norms(vectors: npt.NDArray[F]) -> npt.NDArray[np.float64]:
+    """Return |v|² of each device's vector, float64 [n]; ``vectors`` [n, k]."""
+    # Of long vectors, einsum adds up in another order when there are several.
+    return np.array([np.dot(vector, vector) for vector in vectors], np.float64)
+
+
 def device_sums(values: npt.NDArray[F], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return the sum of each device's values, float64 [n]; ``values`` [R], ``counts`` int64 [n]."""
     owners = np.repeat(np.arange(len(counts)), counts)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.layers import device_means, device_sums
+from edge.learning.layers import device_means, device_sums, squared_norms
 from edge.learning.neumf import Gradients, Point
 
 Floats = npt.NDArray[Any]
@@ -51,7 +51,7 @@ def shared_squares(gradients: Gradients, counts: npt.NDArray[np.int64]) -> npt.N
     of_rows = np.einsum("rk,rk->r", gradients.gmf, gradients.gmf)
     of_rows += np.einsum("rk,rk->r", gradients.mlp, gradients.mlp)
     squares = device_sums(of_rows, counts)
-    squares += np.einsum("nk,nk->n", gradients.network, gradients.network)
+    squares += squared_norms(gradients.network)
     return squares
 
 
@@ -70,8 +70,7 @@ def worst_shared(point: Point, gradients: Gradients, counts: npt.NDArray[np.int6
 def worst_local(point: Point, gradients: Gradients, radius: float) -> Point:
     """Return the point whose local block is the worst within ``radius``, to first order."""
     assert gradients.users is not None
-    squares = np.einsum("nk,nk->n", gradients.users, gradients.users).astype(np.float64)
-    lengths = step_lengths(squares, radius).astype(point.users.dtype)
+    lengths = step_lengths(squared_norms(gradients.users), radius).astype(point.users.dtype)
     return point._replace(users=point.users + lengths[:, None] * gradients.users)
 
 

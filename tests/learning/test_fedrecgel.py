@@ -82,6 +82,22 @@ def test_a_device_does_not_depend_on_the_others(name: str, counts: list[int], se
         assert_same_update(whole, user, alone, 0)
 
 
+def test_published_sizes_do_not_depend_on_the_batch_either() -> None:
+    """Sums over tens of thousands of weights are cut up differently than small ones."""
+    sizes = {"gmf_factors": 32, "mlp_factors": 128, "layers": [128, 64, 32], "negatives": 4}
+    algorithm = sharp({"algorithm": "fedncf", **sizes}, 0.1, 0.1, n_items=400)
+    state, batch, keys = (
+        algorithm.initial_state(1),
+        random_ratings(4, [40, 3, 79, 1, 11], 400),
+        keys_for(4, 5),
+    )
+    rows = some_rows(algorithm, 5)
+    whole = algorithm.client_update(state, batch, keys, local=rows)
+    for user in range(5):
+        alone = algorithm.client_update(state, take_users(batch, [user]), keys[[user]], local=rows[[user]])
+        assert_same_update(whole, user, alone, 0)
+
+
 def norm(gradients: Any, names: tuple[str, ...]) -> float:
     return float(np.sqrt(sum(np.sum(np.square(getattr(gradients, name))) for name in names)))
 
