@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import signal
+
 import hypothesis
 import pytest
 
 # How long an example takes says something of the machine, not of the code.
 hypothesis.settings.register_profile("recfleet", deadline=None)
 hypothesis.settings.load_profile("recfleet")
+
+# A shell that runs tests in the background has them ignore SIGINT, and all processes that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
