@@ -31,6 +31,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import json
+import re
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -229,10 +230,10 @@ def run(
     """Run a line, and keep the run in ``out``; a model that diverges has what it had until then."""
     curve = Curve("seen")
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "method.yaml"
+        name = re.sub(r"[^A-Za-z0-9]+", "-", line)
+        file = Path(folder) / f"{name}.yaml"  # by which a comparison calls it
         file.write_text(LINES[line].scenario(line, data, settings, validation=validation), encoding="utf-8")
-        name = "".join(letter if letter.isalnum() else "-" for letter in f"{line} {seed}")
-        target = (out or Path(folder)) / name
+        target = (out or Path(folder)) / f"{name}-{seed}"
         with np.errstate(all="ignore"):  # a step too far is a bad choice, and no more
             outcome = run_scenario(load(file, [f"seed={seed}"]), target=target, observer=curve)
         assert validation or outcome.status == "finished", outcome.reason
