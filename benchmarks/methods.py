@@ -18,9 +18,11 @@ means over users.
 
 Settings are found one after another, each from the few values in ``tried``, all others as they are, by NDCG
 on the validation part at the best of every tenth of 60 rounds; so is the number of rounds. ``CHOSEN`` is what
-that search printed. Epsilon is over the whole run, at delta 1e-5: with the central mechanism of somebody who
-sees the models, the coordinator being trusted; with personal budgets of the coordinator, by tier. The two
-cannot be compared. Settings of item-KNN and iALS are one guess, not searched.
+that search printed; DPPS and the noisy LIPM take over what their counterparts chose, and of FedNCF the first
+values stand, the higher of two rates. Epsilon is over the whole run, at delta 1e-5: with the central
+mechanism of somebody who sees the models, the coordinator being trusted; with personal budgets of the
+coordinator, by tier. The two cannot be compared. Settings of item-KNN and iALS are one guess, not
+searched.
 """
 
 from __future__ import annotations
