@@ -36,7 +36,8 @@ from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
 from edge.vocabulary import Way, labels
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""The format that scenarios are written in; older files are read by :mod:`coordinator.scenario.formats`."""
 
 
 def _read_format(value: object) -> int:
@@ -248,6 +249,14 @@ class Scenario(Section):
                 message = "compares with a baseline, and the scenario asks for none"
                 hint = "write 'baseline: same-seed-without-faults', or compare with a value"
                 yield Problem(("thresholds", *threshold.written_path), message, hint)
+
+    @property
+    def draws_items(self) -> bool:
+        """Whether devices draw items that their users have not rated, as zeros or as negatives."""
+        if isinstance(self.data, SyntheticRegression):
+            return False
+        only_ranks = METHODS[method_name(self.learning)].only_ranks(self.learning)
+        return self.data.negatives is not None or only_ranks
 
     def secure_in(self, phase: str) -> SecureAggregation:
         """Return how updates are summed in a phase, by its name; ``""`` where there are no phases."""
