@@ -39,7 +39,7 @@ _PORT = 8080
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 _PACKET_BYTES = 2048
 SCENARIO = f"""
-format: 1
+format: 2
 title: fidelity over an emulated link
 seed: 11
 data: {{source: synthetic-ratings, users: {DEVICES}, items: 300, ratings_per_user: 30}}

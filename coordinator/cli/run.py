@@ -173,6 +173,8 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
     output = console()
     summary = json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8"))
     output.print(render(summary))
+    for notice in summary["notices"]:
+        output.print(f"note: {notice}", soft_wrap=True)
     if details:
         output.print(render_details(summary))
     if outcome.baseline_verdicts:

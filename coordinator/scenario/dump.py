@@ -20,7 +20,6 @@ _UNQUOTED: Final = re.compile(r"[A-Za-z0-9_./%+=<>*@() -]+")
 _WORDS: Final = frozenset({"null", "yes", "no", "on", "off", "y", "n", "true", "false"})
 _NOT_HASHED: Final = ("title", "description", "compute", "sweep")
 """What a scenario says that cannot change a result."""
-_HELD_OUT_NEGATIVES: Final = "held_out_negatives"
 
 
 class _Word(str):
@@ -30,15 +29,9 @@ class _Word(str):
 
 
 def resolved(scenario: Scenario) -> dict[str, Node]:
-    """Return a scenario as a document: every default spelled out, every value as text with its unit.
-
-    How held-out items are drawn is left out where devices draw none.
-    """
+    """Return a scenario as a document: every default spelled out, every value as text with its unit."""
     node = _written(scenario, Shape(Scenario))
     assert isinstance(node, dict)
-    if not scenario.draws_items:
-        assert isinstance(node["data"], dict)
-        node["data"].pop(_HELD_OUT_NEGATIVES, None)
     return node
 
 
@@ -69,8 +62,8 @@ def scenario_hash(scenario: Scenario) -> str:
     # As format 1 wrote it: a run keeps its name, and can be gone on with, when its file is upgraded.
     content["format"] = "1"
     data = content["data"]
-    if isinstance(data, dict) and hasattr(scenario.data, _HELD_OUT_NEGATIVES):
-        content["data"] = {_HELD_OUT_NEGATIVES: "spared", **data}
+    if isinstance(data, dict) and "held_out_negatives" in data and not scenario.draws_items:
+        content["data"] = {**data, "held_out_negatives": "spared"}
     connection = content.get("connection")
     if isinstance(connection, dict):
         content["connection"] = {key: value for key, value in connection.items() if key != "sockets"}

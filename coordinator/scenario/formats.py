@@ -40,22 +40,6 @@ class OldDefault:
         return f"{self.section}.{self.key}: {self.value}"
 
 
-_SAY_WHAT_IS_DRAWN: Final = (
-    ("data",),
-    ("data", "negatives"),
-    ("learning",),
-    ("learning", "algorithm"),
-    ("learning", "base"),
-)
-
-
-def _may_draw(scenario: Scenario) -> bool:
-    """Return whether devices draw items that their users have not rated, here or in a cell of the sweep."""
-    axes = () if scenario.sweep is None else scenario.sweep.axes
-    varied = (setting.path[:2] for axis in axes for settings in axis for setting in settings)
-    return scenario.draws_items or any(path in _SAY_WHAT_IS_DRAWN for path in varied)
-
-
 OLD_DEFAULTS: Final = (
     OldDefault(
         "data",
@@ -63,7 +47,7 @@ OLD_DEFAULTS: Final = (
         "spared",
         until=1,
         has_key=lambda section: section.get("source") != "synthetic-regression",
-        matters=_may_draw,
+        matters=lambda scenario: scenario.may_draw_items,
     ),
     OldDefault(
         "rounds",

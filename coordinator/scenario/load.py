@@ -170,7 +170,7 @@ def checked(
     stand_ins = {} if stand_ins is None else stand_ins
     document = chain.document
     try:
-        scenario = Scenario.model_validate(filled(document.root, chain.gaps))
+        scenario = Scenario.model_validate(filled(document.root, chain.gaps)).plain()
     except ValidationError as error:
         problems += _placed(problems_of(error, Scenario), document)
         raise ScenarioError(_in_order(problems, chain.files)) from None

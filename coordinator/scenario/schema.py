@@ -75,6 +75,15 @@ _EXPECTATIONS: Final[dict[str, Any]] = {
     ]
 }
 
+_SAY_WHAT_IS_DRAWN: Final = (
+    ("data",),
+    ("data", "negatives"),
+    ("learning",),
+    ("learning", "algorithm"),
+    ("learning", "base"),
+)
+"""Beginnings of the paths of settings that decide whether devices draw items."""
+
 FormatNumber = Annotated[
     int,
     BeforeValidator(_read_format),
@@ -257,6 +266,20 @@ class Scenario(Section):
             return False
         only_ranks = METHODS[method_name(self.learning)].only_ranks(self.learning)
         return self.data.negatives is not None or only_ranks
+
+    @property
+    def may_draw_items(self) -> bool:
+        """Whether devices draw such items, or may do so in a cell of the sweep."""
+        axes = () if self.sweep is None else self.sweep.axes
+        varied = (setting.path[:2] for axis in axes for settings in axis for setting in settings)
+        return self.draws_items or any(path in _SAY_WHAT_IS_DRAWN for path in varied)
+
+    def plain(self) -> Scenario:
+        """Return the scenario with the default for what changes nothing: equal requests, equal scenarios."""
+        if isinstance(self.data, SyntheticRegression) or self.may_draw_items:
+            return self
+        default = type(self.data).model_fields["held_out_negatives"].default
+        return self.model_copy(update={"data": self.data.model_copy(update={"held_out_negatives": default})})
 
     def secure_in(self, phase: str) -> SecureAggregation:
         """Return how updates are summed in a phase, by its name; ``""`` where there are no phases."""

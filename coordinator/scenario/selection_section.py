@@ -175,6 +175,12 @@ class _OrWord:
 
 Selection = RandomSelection | AvailabilityAware | PowerOfChoice | Oort | RoundRobin | DeadlineAware
 
+
+def selection_facts(section: Selection) -> dict[str, Any]:
+    """Return what the manifest of a run says of its selection."""
+    return {"policy": section.policy, "available_only": section.available_only}
+
+
 SelectionOrWord = Annotated[
     Selection,
     Field(discriminator="policy"),

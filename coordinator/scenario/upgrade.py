@@ -23,7 +23,7 @@ from device_profiles.documents import Document, DocumentError, Node, Path, Posit
 _LINE: Final = re.compile("[^\r\n\x85\u2028\u2029]*(\r\n|[\r\n\x85\u2028\u2029]|$)")
 """A line as YAML counts them, with its end."""
 _FORMAT: Final = re.compile(r"""(["']?)[0-9]+\1""")
-_NULL: Final = re.compile("null|~|")
+_NULL: Final = re.compile("null|~")
 
 
 class Upgrade(NamedTuple):
@@ -51,13 +51,15 @@ class _Text:
         self._edits: list[tuple[int, int, str]] = []
 
     def replace(self, path: Path, pattern: re.Pattern[str], new: str) -> None:
-        """Put ``new`` in place of the scalar at ``path``, which ``pattern`` matches."""
+        """Put ``new`` in place of the scalar at ``path``, which ``pattern`` matches unless it is empty."""
         start = self._offset(self._document.values[path])
         match = pattern.match(self._text, start)
         if match is not None:
-            # An empty value starts right after its colon.
-            space = "" if match.group() or self._text[start - 1 : start].isspace() else " "
-            self._edits.append((start, len(match.group()), space + new))
+            self._edits.append((start, len(match.group()), new))
+        elif path in self._document.keys:
+            # What is empty has no place of its own.
+            key = self._offset(self._document.keys[path])
+            self._edits.append((self._text.index(":", key + len(str(path[-1]))) + 1, 0, f" {new}"))
 
     def add(self, path: Path, entry: str) -> None:
         """Put an entry at the top of the mapping at ``path``, in the style that the mapping has."""

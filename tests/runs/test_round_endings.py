@@ -15,7 +15,7 @@ from coordinator.scenario.load import load
 def ideal(networks: str, **rounds: str) -> str:
     settings = {"count": "3", "cohort": "10", "deadline": "30 s", **rounds}
     return f"""
-format: 1
+format: 2
 seed: 2
 data: {{source: synthetic-ratings, users: 60, items: 400, ratings_per_user: 15}}
 fleet: {{devices: {{ideal_device: 100%}}, networks: {{{networks}}}, profiles: [{IDEAL_PROFILES}]}}

@@ -26,7 +26,7 @@ STEPS = (
 )
 LEARNING = f"algorithm: fedrecon, factors: {FACTORS}, user_factors: persistent, reconstruction: {STEPS}"
 SCENARIO = f"""
-format: 1
+format: 2
 seed: 4
 data: {{source: synthetic-ratings, users: 40, items: 120, ratings_per_user: 12}}
 fleet: {IDEAL_WIRE}
