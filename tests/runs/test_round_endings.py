@@ -118,7 +118,7 @@ def test_a_run_stops_when_nobody_is_available(tmp_path: Path) -> None:
 
 
 def test_whoever_is_away_is_unreachable(tmp_path: Path) -> None:
-    outcome = run_text(tmp_path, SMALL, [RARE])
+    outcome = run_text(tmp_path, SMALL, [RARE, "rounds.selection=random"])
     assert outcome.reason is None
     counted = outcomes(outcome)
     assert counted[("unreachable", "unavailable")] > 55

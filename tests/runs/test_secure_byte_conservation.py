@@ -88,6 +88,7 @@ rounds:
   quorum: {generator.choice(["1", "50%"])}
   over_select: {generator.choice(["100%", "140%"])}
   deadline: {generator.choice(["3 s", "12 s", "60 s"])}
+  selection: random
 phases:
 {phases}{"privacy: " + privacy if private else ""}
 {faults}
