@@ -1,8 +1,8 @@
 """What a product of finite numbers may warn of, with the settings of these tests.
 
-``sgemv_t`` of OpenBLAS 0.3.31 for AVX-512 sums lanes that it never wrote (inner width 5, float32), and throws the
-sum away. What lies there is now and then a signalling NaN, by where the process was loaded: the flag it raises is
-all that is wrong.
+``sgemv_t`` of OpenBLAS 0.3.31 for AVX-512 sums lanes that it never wrote (inner width 5, float32), and throws
+the sum away. What lies there is now and then a signalling NaN, by where the process was loaded: the flag that
+it raises is all that is wrong.
 """
 
 from __future__ import annotations
