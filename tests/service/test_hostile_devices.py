@@ -26,7 +26,7 @@ from edge.secagg_messages import Abort, UnmaskShares
 from edge.session import Ended, Received, Session, SessionLimits
 from edge.session_frames import PROTOCOL, Hello, Welcome, pack, unpack
 
-STAGES = "stage_deadlines: {share_keys: 60 s, masked_input: 60 s, unmask: 60 s, consistency: 60 s}"
+STAGES = "stage_deadlines: {share_keys: 5 s, masked_input: 5 s, unmask: 5 s, consistency: 5 s}"
 MASKED = f"secure_aggregation: {{mode: secagg-plus, clip: 1, {STAGES}}}\n"
 STRANGER = 11
 LIMITS = SessionLimits(1 << 26, 1 << 28, 1e3, 1e4, 1e4)
