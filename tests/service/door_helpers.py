@@ -29,7 +29,18 @@ from coordinator.service.hooks import NobodyWatches
 from coordinator.service.sessions import Sessions
 from edge import real_clock
 from edge.session import Noted, Received
-from edge.session_frames import PROTOCOL, Goodbye, Hello, Piece, Pong, SessionFrame, Welcome, pack, unpack
+from edge.session_frames import (
+    PROTOCOL,
+    Goodbye,
+    Hello,
+    Piece,
+    Ping,
+    Pong,
+    SessionFrame,
+    Welcome,
+    pack,
+    unpack,
+)
 from edge.vocabulary import Reason
 
 DEVICES = 10
@@ -134,9 +145,10 @@ class Service:
         return socket, await frame_from(socket)
 
     async def join(self, device: int, token: str = "") -> tuple[aiohttp.ClientWebSocketResponse, Welcome]:
-        """Open a WebSocket, say hello, and return the welcome."""
+        """Open a WebSocket, say hello, and return the welcome; the ping that follows it has come."""
         socket, answer = await self.hello(device, token)
         assert isinstance(answer, Welcome), answer
+        assert isinstance(unpack((await socket.receive()).data), Ping)
         return socket, answer
 
     async def raw(

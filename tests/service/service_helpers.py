@@ -39,7 +39,7 @@ def skip(seconds: float) -> None:
     """Move the clock of the running loop ahead by hand: what is due by then is due now, on any host."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, RealClockLoop)
-    loop._origin_s -= seconds
+    loop._origin_s -= seconds * loop._stretch
 
 
 class Silent:
