@@ -25,7 +25,7 @@ _EXIT_CODES: Final = {
     ExitCode.HELD: "it worked, and every threshold held",
     ExitCode.INTERNAL_ERROR: "internal error",
     ExitCode.INVALID_SCENARIO: "the scenario, or something it refers to, is wrong; nothing was run",
-    ExitCode.THRESHOLD_MISSED: "a threshold did not hold, or nothing was learnt, in the run or in its baseline",
+    ExitCode.THRESHOLD_MISSED: "a threshold was missed, or nothing was learnt, in the run or in its baseline",
     ExitCode.INTERRUPTED: "stopped before it finished",
 }
 
