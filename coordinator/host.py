@@ -33,7 +33,7 @@ _CORE_FUNCTIONS: Final = (
     "openblas_get_corename64_",
     "openblas_get_corename",
 )
-_PACKAGES_OF_FIGURES: Final = ("dp-accounting", "onnx", "phe", "scipy", "tenseal")
+_PACKAGES_OF_FIGURES: Final = ("dp-accounting", "onnx", "scipy", "tenseal")
 """Of what is installed by extras: epsilon, the size of a model's file, homomorphic sums."""
 
 _STATUS = Path("/proc/self/status")
