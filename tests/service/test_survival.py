@@ -225,8 +225,9 @@ def test_what_a_service_leaves_is_its_owners_alone(tmp_path: Path) -> None:
         modes = {file.name: file.stat().st_mode & 0o777 for file in partial.iterdir()}
         assert modes == dict.fromkeys(modes, 0o600)
         assert {JOURNAL, MARK, "manifest.json", "rounds.arrows"} <= modes.keys()
-        for path in (partial, *partial.iterdir()):
-            path.chmod(0o777)
+        for path in partial.iterdir():
+            path.chmod(0o644)
+        partial.chmod(0o755)
 
 
 def test_a_living_run_is_not_gone_on_with(tmp_path: Path) -> None:
