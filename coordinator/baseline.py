@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from coordinator.host import host_facts
 from coordinator.metrics.reader import RunFormatError, open_run
-from coordinator.run_directory import BASELINE, MANIFEST, PARTIAL_SUFFIX, host_facts
+from coordinator.run_directory import BASELINE, MANIFEST, PARTIAL_SUFFIX
 from coordinator.scenario import thresholds
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.schema import Scenario

@@ -15,23 +15,20 @@ import fcntl
 import io
 import json
 import os
-import platform
 import re
 import shutil
 import stat
-import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
+from coordinator.host import host_facts
 from coordinator.metrics.reader import read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION
 from coordinator.metrics.writer import replace_durably
@@ -71,27 +68,6 @@ def run_name(title: str, seed: int, scenario_hash: str) -> str:
     """
     plain = re.sub(r"[^A-Za-z0-9._]+", "-", title).strip("-.") or "run"
     return f"{plain}-{seed}-{scenario_hash[:_HASH_DIGITS]}"
-
-
-def _version() -> str:
-    try:
-        return metadata.version("recfleet")
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def host_facts() -> dict[str, Any]:
-    """Return what the manifest says of this host: versions, processors and memory."""
-    return {
-        "recfleet": _version(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "byte_order": sys.byteorder,
-        "processors": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-    }
 
 
 def make_folder(folder: Path) -> None:
