@@ -34,7 +34,9 @@ from coordinator.metrics.schemas import SCHEMA_VERSION
 from coordinator.metrics.writer import replace_durably
 from edge.errors import RecfleetError
 
-Status = Literal["running", "finished", "interrupted", "failed"]
+Status = Literal["running", "finished", "no-round-completed", "diverged", "interrupted", "failed"]
+ENDED: Final = ("finished", "no-round-completed", "diverged")
+"""What a run is called that went to its end and was judged: the model learnt, or it did not."""
 
 MANIFEST: Final = "manifest.json"
 RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
@@ -263,18 +265,18 @@ class RunDirectory:
         write_atomically(self.path / MODEL, npz_bytes(arrays))
 
     def finish(self, status: Status, **facts: Any) -> Path:
-        """Write the last manifest, give a finished run its name, and return where the run lies.
+        """Write the last manifest, give a run that went to its end its name, and return where the run lies.
 
         Parameters
         ----------
-        status : ``finished``, also when thresholds were missed; ``interrupted`` or ``failed``: it stays where
-            it is.
+        status : one of ``ENDED``, also when thresholds were missed; ``interrupted`` or ``failed``: it stays
+            where it is.
         facts : added to the manifest, for example ``digest`` and measured times.
         """
         self._manifest.update(facts)
         self._manifest["status"] = status
         write_json(self.path / MANIFEST, self._manifest)
-        if status == "finished":
+        if status in ENDED:
             _publish(self.path, self._target)
             self.path = self._target
         self._release()
@@ -299,7 +301,7 @@ def _clear(partial: Path, target: Path) -> None:
         )
     try:
         # A process that died between its last manifest and the change of name left a finished run.
-        if read_manifest(partial).get("status") == "finished":
+        if read_manifest(partial).get("status") in ENDED:
             _publish(partial, target)
         else:
             _remove(partial)
