@@ -17,6 +17,7 @@ from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.clock_words import REAL
 from coordinator.progress import Observers
+from coordinator.run_directory import private_files
 from coordinator.runner import run_assembled
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def serve(
     loaded = load_with_notes(scenario, settings if seed is None else (*settings, f"seed={seed}"))
     live = LiveState(service=True)
     dashboard = Dashboard(live)
-    with open_gate(host, **admission) as opened:
+    with private_files(), open_gate(host, **admission) as opened:
         assembly = assembled(loaded, wait_for)
         refuse_without_roster(loaded, assembly.fleet.n, opened.roster)
         if opened.roster is not None:
