@@ -62,10 +62,15 @@ print(steps)
 
 
 def run_to_step(
-    folder: Path, dies_at: int, moment: str, piece_bytes: int = Journal.piece_bytes
+    folder: Path,
+    dies_at: int,
+    moment: str,
+    *,
+    text: str = SMALL_RUN,
+    piece_bytes: int = Journal.piece_bytes,
 ) -> subprocess.CompletedProcess[str]:
     """Go on with a run, in a process that dies at a step of its journal; 0 for at none."""
-    (folder / "s.yaml").write_text(SMALL_RUN)
+    (folder / "s.yaml").write_text(text)
     paths = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "service")))
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", DIES, str(folder), str(dies_at), moment, str(piece_bytes)],
@@ -121,6 +126,15 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
     check_same_rounds(tmp_path / "run", undisturbed)
     assert {file.suffix for file in (tmp_path / "run").iterdir()} <= FINISHED_SUFFIXES
     assert len(list((tmp_path / "run").glob("*.parquet"))) == len(SCHEMAS)
+
+
+def test_a_run_goes_on_when_its_scenario_has_been_upgraded(tmp_path: Path) -> None:
+    old = SMALL_RUN.replace("format: 2", "format: 1")
+    assert run_to_step(tmp_path, 4, "within", text=old).returncode == 9
+    new = SMALL_RUN.replace("rounds: {", "rounds: {selection: random, ")
+    done = run_to_step(tmp_path, 0, "", text=new)
+    assert done.returncode == 0, done.stderr
+    assert open_run(tmp_path / "run").read("rounds")["round"].to_pylist() == [1, 2, 3]
 
 
 @pytest.mark.slow
