@@ -10,6 +10,7 @@ stream, and a Parquet file is never half written.
 from __future__ import annotations
 
 import abc
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coordinator.host import errors_name
 from coordinator.metrics.batches import RoundBatches
 from coordinator.metrics.digest import RunDigest
 from coordinator.metrics.schemas import SCHEMAS
@@ -117,18 +119,27 @@ class RunWriter(TableWriter):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except OSError:
+            # On a disk that is full the error that ends the run says so, with the table that met it.
+            if error is None:
+                raise
 
     def _keep(self, table: str, batch: Any) -> None:
-        self._streams[table].write_batch(batch)
-        self._sinks[table].flush()
+        with errors_name(stream_path(self._directory, table)):
+            self._streams[table].write_batch(batch)
+            self._sinks[table].flush()
 
     def close(self) -> None:
         """Close the streams; they stay as they are. Closing twice does nothing."""
-        for table, stream in self._streams.items():
-            stream.close()
-            self._sinks[table].close()
-        self._streams.clear()
+        streams, self._streams = self._streams, {}
+        # Each of them, even if one cannot be written any more.
+        with contextlib.ExitStack() as closing:
+            for table, stream in streams.items():
+                closing.enter_context(errors_name(stream_path(self._directory, table)))
+                closing.callback(self._sinks[table].close)
+                closing.callback(stream.close)
 
     def finish(self) -> str:
         """Close the streams, convert them to Parquet and return the run's digest, 32 hexadecimal digits."""
@@ -142,14 +153,19 @@ def convert(directory: Path, table: str) -> None:
     """Convert one table's closed stream to Parquet (zstd) and remove the stream."""
     source, target = stream_path(directory, table), parquet_path(directory, table)
     temporary = target.with_suffix(".parquet.tmp")
-    with (
-        pa.memory_map(str(source)) as stream,
-        pa.ipc.open_stream(stream) as reader,
-        pq.ParquetWriter(str(temporary), reader.schema, compression="zstd") as writer,
-    ):
-        for piece in _pieces(reader):
-            writer.write_table(piece, row_group_size=_ROWS_PER_GROUP)
-    replace_durably(temporary, target)
+    try:
+        with (
+            errors_name(target),
+            pa.memory_map(str(source)) as stream,
+            pa.ipc.open_stream(stream) as reader,
+            pq.ParquetWriter(str(temporary), reader.schema, compression="zstd") as writer,
+        ):
+            for piece in _pieces(reader):
+                writer.write_table(piece, row_group_size=_ROWS_PER_GROUP)
+        replace_durably(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     source.unlink()
 
 

@@ -108,7 +108,9 @@ class Survivor:
             return RunDirectory.create(target, resolved, manifest)
         if not partial.exists():
             if (target / MANIFEST).is_file():
-                raise RunFinishedError(f"{target}: is finished; leave out --resume to run it again")
+                raise RunFinishedError(
+                    f"{target}: is finished; to run it again, write --overwrite in place of --resume"
+                )
             self._tell(f"{partial}: there is nothing to go on with; a new run begins")
             return RunDirectory.create(target, resolved, manifest)
         _require_same(partial, manifest)
