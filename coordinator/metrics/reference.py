@@ -65,6 +65,41 @@ the metadata of a column hold its unit and meaning, and those of a table the sch
 {SCHEMA_VERSION}.
 """
 
+_STAGES: Final = """\
+## Where stages begin and end
+
+A stage of a device is made of the events of that stage in the table `events`: transfers and computations. It
+begins where the first of them starts and ends where the last of them ends, on both clocks:
+
+| event | starts | ends |
+| --- | --- | --- |
+| transfer down | the coordinator gives the message to the connection | the device has its last byte |
+| transfer up | the device begins to send, its radio may have to wake | the coordinator has its last byte |
+| computation | the device begins | the device is done |
+
+| stage | begins | ends |
+| --- | --- | --- |
+| `invite` | coordinator: sends the invitation | coordinator: has the answer |
+| `download` | coordinator: sends the model | device: has the model |
+| `compute` | device: has the model and begins | device: has the update |
+| `report` | device: sends the report | coordinator: has the report |
+| `advertise-keys` | device: has the update and begins to make keys | coordinator: has the keys |
+| `share-keys`, `masked-input`, `consistency`, `unmask` | coordinator: sends what this stage needs | \
+coordinator: has the answer; the device has computed it in between |
+| `acknowledge` | coordinator: sends the receipt | device: has the receipt |
+
+What a device waits for the others is in none of its stages but between them, and in `wait_s`; it is in the
+columns of the table `rounds`, where a stage lasts until the coordinator goes on to the next. Setting up a
+connection is part of the transfer that needs it.
+
+On the real clock the coordinator cannot see what happens on a device, and the device says when it did, by
+its own clock. How far that is from the coordinator's follows from frames that went there and back; the error
+is at most half the shortest round trip that was seen, and none where both ways take equally long. Nothing is
+put before the round's invitation, or after the coordinator heard of it. Of a device that does not say, as
+other clients may, a transfer down ends with its acknowledgement, one up starts with its first piece, and a
+computation ends when the coordinator hears of it.
+"""
+
 _SUMMARY: Final = """\
 ## Figures of `summary.json` and the report
 
@@ -188,7 +223,7 @@ def reference() -> str:
     lines = [_INTRODUCTION]
     for name in SCHEMAS:
         lines.extend(_table(name))
-    lines.append(_SUMMARY)
+    lines += [_STAGES, _SUMMARY]
     lines.append("## Vocabulary\n")
     for vocabulary in _VOCABULARY:
         lines.extend(_vocabulary(vocabulary))

@@ -145,7 +145,7 @@ class DeviceClient:
     def send(self, frame: bytes) -> Sent:
         """Queue a message for the coordinator; it survives broken connections."""
         assert self._session is not None, "nothing can be sent before the welcome"
-        sent = self._session.send(frame)
+        sent = self._session.send(frame, at_s=self._own_s())
         if self.link is not None:
             self.link.promise()
         self._go_on()
@@ -154,10 +154,14 @@ class DeviceClient:
     def note(self, stage: int, seconds: float | None = None) -> None:
         """Say that a computation for a stage begins, or how long it took."""
         assert self._session is not None, "nothing can be sent before the welcome"
-        self._session.note(stage, seconds)
+        self._session.note(stage, seconds, at_s=self._own_s())
         if self.link is not None:
             self.link.promise()
         self._go_on()
+
+    def _own_s(self) -> float:
+        """Return the time at which the device does what it does now, absolute seconds."""
+        return asyncio.get_running_loop().time() if self.link is None else self.link.moment_s
 
     def _go_on(self) -> None:
         if self._conversation is not None:

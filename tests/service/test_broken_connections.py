@@ -223,7 +223,10 @@ class Stranger:
 
     async def join(self, device: int, session: str = "", received: int = 0) -> Any:
         await self.say(Hello(PROTOCOL, device, "", session, "", received))
-        return await self.hear()
+        answer = await self.hear()
+        if isinstance(answer, Welcome):
+            assert isinstance(await self.hear(), Ping)
+        return answer
 
 
 def with_strangers(
