@@ -162,7 +162,7 @@ def _is_run(directory: Path) -> bool:
         manifest = json.loads((directory / MANIFEST).read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(manifest, dict) and manifest.keys() >= {"schema_version", "status", "scenario_hash"}
+    return isinstance(manifest, dict) and manifest.keys() >= {"schema_version", "status", "host"}
 
 
 def require_no_finished_run(target: Path) -> None:
