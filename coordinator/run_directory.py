@@ -16,13 +16,10 @@ import fcntl
 import io
 import json
 import os
-import platform
 import re
 import shutil
-import sys
 import zipfile
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
@@ -31,11 +28,13 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from coordinator.host import errors_name
+from coordinator.host import errors_name, host_facts
 from coordinator.metrics.schemas import SCHEMA_VERSION
 from edge.errors import RecfleetError
 
-Status = Literal["running", "finished", "interrupted", "failed"]
+Status = Literal["running", "finished", "no-round-completed", "diverged", "interrupted", "failed"]
+ENDED: Final = ("finished", "no-round-completed", "diverged")
+"""What a run is called that went to its end and was judged: the model learnt, or it did not."""
 
 MANIFEST: Final = "manifest.json"
 RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
@@ -69,27 +68,6 @@ def run_name(title: str, seed: int, scenario_hash: str) -> str:
     """
     plain = re.sub(r"[^A-Za-z0-9._]+", "-", title).strip("-.") or "run"
     return f"{plain}-{seed}-{scenario_hash[:_HASH_DIGITS]}"
-
-
-def _version() -> str:
-    try:
-        return metadata.version("recfleet")
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def host_facts() -> dict[str, Any]:
-    """Return what the manifest says of this host: versions, processors and memory."""
-    return {
-        "recfleet": _version(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "byte_order": sys.byteorder,
-        "processors": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-    }
 
 
 def make_folder(folder: Path) -> None:
@@ -308,18 +286,18 @@ class RunDirectory:
         write_atomically(self.path / MODEL, npz_bytes(arrays))
 
     def finish(self, status: Status, **facts: Any) -> Path:
-        """Write the last manifest, give a finished run its name, and return where the run lies.
+        """Write the last manifest, give a run that went to its end its name, and return where the run lies.
 
         Parameters
         ----------
-        status : ``finished``, also when thresholds were missed; ``interrupted`` or ``failed``: it stays where
-            it is.
+        status : one of ``ENDED``, also when thresholds were missed; ``interrupted`` or ``failed``: it stays
+            where it is.
         facts : added to the manifest, for example ``digest`` and measured times.
         """
         self._manifest.update(facts)
         self._manifest["status"] = status
         write_json(self.path / MANIFEST, self._manifest)
-        if status == "finished":
+        if status in ENDED:
             _publish(self.path, self._target)
             self.path = self._target
         self._release()
@@ -339,7 +317,7 @@ def _clear(partial: Path, target: Path) -> None:
         )
     try:
         # A process that died between its last manifest and the change of name left a finished run.
-        if json.loads((partial / MANIFEST).read_text(encoding="utf-8")).get("status") == "finished":
+        if json.loads((partial / MANIFEST).read_text(encoding="utf-8")).get("status") in ENDED:
             _publish(partial, target)
         else:
             _remove(partial)

@@ -294,6 +294,7 @@ def summarise(
         "privacy": run.manifest.get("privacy") if privacy is None else privacy,
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "accuracy": _accuracy(run, curves),
+        "unscored": run.manifest.get("unscored"),
         "accuracy_by_class": accuracy_by_class(run),
         "audit": _audits(run),
         "inference_by_class": inference_by_class,

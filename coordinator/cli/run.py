@@ -188,8 +188,8 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
         output.print(verdict_table(outcome.verdicts))
     for threshold in outcome.unseen:
         output.print(f"not judged, because only a simulation sees it: {threshold}", soft_wrap=True)
-    if outcome.reason is not None:
-        output.print(f"{outcome.status}: {outcome.reason}", soft_wrap=True)
+    for line in _endings(outcome):
+        output.print(line, soft_wrap=True)
     output.print(f"report: {outcome.directory / REPORT}", soft_wrap=True)
     output.print(f"run directory: {outcome.directory}", soft_wrap=True)
 
@@ -197,7 +197,20 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
 def _report_briefly(outcome: RunOutcome) -> None:
     for result in (*outcome.baseline_verdicts, *outcome.verdicts):
         if not result.held:
-            click.echo(str(result), err=True)
+            said_below = result.implicit and outcome.ending is not None
+            click.echo(f"MISSED {result.threshold}" if said_below else str(result), err=True)
     if outcome.status != "finished":
-        click.echo(f"{outcome.status}: {outcome.reason}", err=True)
+        for line in _endings(outcome):
+            click.echo(line, err=True)
     click.echo(outcome.directory)
+
+
+def _endings(outcome: RunOutcome) -> Iterator[str]:
+    """Yield why nothing was learnt, and why a run ended before its last round."""
+    if outcome.ending is not None:
+        expected = ", as the scenario expects" if outcome.verdicts[0].held else ""
+        yield f"{outcome.status}{expected}: {outcome.ending}"
+        if outcome.reason is not None:
+            yield f"ended early: {outcome.reason}"
+    elif outcome.reason is not None:
+        yield f"{outcome.status}: {outcome.reason}"

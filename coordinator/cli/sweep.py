@@ -67,7 +67,8 @@ def sweep(
         nonlocal done
         done += 1
         how = f"{result.status}, kept" if result.kept else result.status
-        why = "" if result.error is None else f": {result.error}"
+        said = result.error or next((one["reason"] for one in result.verdicts if one["implicit"]), None)
+        why = "" if said is None else f": {said}"
         click.echo(f"{done}/{total} cell {cell.number}, {cell.label}, seed {seed}: {how}{why}", err=True)
 
     # The workers inherit it; here it comes too late.

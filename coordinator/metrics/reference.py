@@ -30,7 +30,8 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | file | contents |
 | --- | --- |
 | `scenario.resolved.yaml` | the scenario with every default written out |
-| `manifest.json` | seed, status, hashes of scenario and data split, digest of the run, versions, host |
+| `manifest.json` | seed, status (with `ending`, how nothing was learnt), hashes of scenario and data split, \
+digest of the run, versions, host |
 | `rounds.parquet` | a row per round |
 | `device_rounds.parquet` | a row per invited device and round |
 | `events.parquet` | a row per event, unless the scenario switches them off |
@@ -38,7 +39,8 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `inferences.parquet` | a row per device that ran its own model; none without a section `inference` |
 | `faults.parquet` | a row per fault, device and stage of a round that it struck |
 | `summary.json` | the figures that the command prints |
-| `verdicts.json` | of a finished run: the verdict on each threshold, figures in base units |
+| `verdicts.json` | of a run that went to its end: the verdict on each threshold, figures in base units; \
+`implicit` marks the one on having learnt, which is there where that was broken or the scenario has `expect` |
 | `baseline/` | with `baseline` in the scenario: the run without faults, a run directory of its own |
 | `report.html` | the report: charts and tables of the run in one file that needs no network |
 | `trace.json.gz` | rounds and a sample of devices over the time of the run; open it in ui.perfetto.dev |

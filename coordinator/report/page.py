@@ -89,10 +89,18 @@ def _ending(view: RunView) -> str | None:
     status = view.summary["status"]
     rounds = view.summary["rounds"]["finished"]
     said = _ENDED.get(status)
-    stopped = view.manifest.get("stopped_by")
-    if said is None:
-        return f"It ended early: {stopped}." if stopped else None
-    return said.format(rounds)
+    if said is not None:
+        return said.format(rounds)
+    found = []
+    ending, stopped = view.manifest.get("ending"), view.manifest.get("stopped_by")
+    if ending:
+        expected = ", as the scenario expects" if view.scenario.get("expect") == status else ""
+        found.append(f"Nothing was learnt ({status}){expected}: {ending}.")
+    if stopped:
+        found.append(f"It ended early: {stopped}.")
+    if view.summary.get("unscored"):
+        found.append(f"The model was not evaluated: {view.summary['unscored']}.")
+    return " ".join(found) or None
 
 
 def _page(title: str, lead: str, endings: Sequence[str], facts: Any, sections: Sequence[Section]) -> str:

@@ -130,6 +130,10 @@ class Scenario(Section):
     record: Record = Field(default=Record(), description="what the run leaves")
     compute: Compute = Field(default=Compute(), description="how this host computes; never changes a result")
     limits: Limits = Field(default=Limits(), description="bounds")
+    expect: Literal["no-round-completed", "diverged"] | None = Field(
+        default=None,
+        description="the ending that is the success of this scenario, in place of a model that learns",
+    )
     thresholds: Thresholds = Field(default=(), description="promises; the exit code says whether they held")
 
     @model_validator(mode="after")

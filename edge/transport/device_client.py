@@ -219,7 +219,7 @@ class DeviceClient:
         try:
             async with asyncio.timeout(self._join_s):
                 await self._greet(socket)
-            if self._session is None:
+            if self._session is None or self._farewell is not None:
                 return
             if self.link is not None:
                 self.link.opened(loop.time())
@@ -235,6 +235,11 @@ class DeviceClient:
         hello = Hello(PROTOCOL, self.device, self._token, self._session_token, self._scenario, received)
         await socket.send_bytes(pack(hello))
         answer = await socket.receive()
+        if answer.type is aiohttp.WSMsgType.CLOSE and answer.data == aiohttp.WSCloseCode.GOING_AWAY:
+            self._farewell = answer.extra or "the coordinator goes away"
+            return
+        if answer.type is aiohttp.WSMsgType.CLOSE and answer.data == aiohttp.WSCloseCode.TRY_AGAIN_LATER:
+            raise ConnectionResetError(f"it lets nobody in for now: {answer.extra or 'it does not say why'}")
         if answer.type is not aiohttp.WSMsgType.BINARY:
             raise ConnectionResetError("the connection was closed in place of a welcome")
         frame = unpack(answer.data)

@@ -147,13 +147,13 @@ def test_a_run_killed_during_its_baseline_can_be_read_and_run_again(tmp_path: Pa
             if line.startswith("after round 3:"):
                 break
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL
     partial = tmp_path / "out.partial"
     assert summarise(open_run(partial))["status"] == "killed"
     assert open_run(partial / "baseline.partial").read("rounds").num_rows >= 2
     file.write_text(STORMY)
-    again = subprocess.run([*command, str(tmp_path / "out")], cwd=SCENARIOS.parent, check=False, timeout=120)
+    again = subprocess.run([*command, str(tmp_path / "out")], cwd=SCENARIOS.parent, check=False, timeout=600)
     assert again.returncode == ExitCode.HELD
     assert (tmp_path / "out" / "baseline" / "verdicts.json").is_file()
     assert not partial.exists()

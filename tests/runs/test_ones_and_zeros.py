@@ -174,7 +174,7 @@ def test_a_model_that_diverges_ends_in_metrics_that_are_no_numbers(negatives: st
     ranked = ["data.split={kind: leave-one-out, test: null}", f"evaluation.ranking.negatives={negatives}"]
     with np.errstate(all="ignore"):
         outcome = run_text(tmp_path, SCENARIO, [*far, *ranked])
-    assert outcome.status == "finished"
+    assert outcome.status == "diverged"
     values = {
         row["metric"]: row["value"]
         for row in rows_of(outcome, "evaluations")

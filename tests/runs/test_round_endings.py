@@ -113,7 +113,7 @@ RARE = (
 def test_a_run_stops_when_nobody_is_available(tmp_path: Path) -> None:
     settings = [RARE, "rounds.selection=availability-aware", "rounds.quorum=5", "rounds.max_wait=2 h"]
     outcome = run_text(tmp_path, SMALL, settings)
-    assert (outcome.status, outcome.reason) == ("finished", "nobody available")
+    assert (outcome.status, outcome.reason) == ("no-round-completed", "nobody available")
     assert rows_of(outcome, "rounds") == []
 
 

@@ -31,7 +31,7 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 import numpy as np
-from service_helpers import SMALL
+from service_helpers import HANG_S, SMALL
 
 from coordinator.assembly import assemble
 from coordinator.keeping import of_part
@@ -53,8 +53,6 @@ _LISTENING = 0.8
 """Part of the kills that wait until the coordinator listens."""
 _NEAR = 0.1
 """How far a model may be from that of its rounds; one round more or less would be 1."""
-_SECONDS = 60.0
-"""How long anything may take that only has to happen."""
 
 
 def free_port() -> int:
@@ -250,7 +248,7 @@ class Play:
         """Let a coordinator live for so long, from its start or from when it listens; see what is left."""
         with self.coordinator() as life:
             if listening:
-                assert life.listen(time.monotonic() + _SECONDS, "listening at"), "".join(life.lines)
+                assert life.listen(time.monotonic() + HANG_S, "listening at"), "".join(life.lines)
             life.listen(time.monotonic() + seconds)
             assert life.process.poll() is None, "".join(life.lines)
             life.process.kill()
@@ -264,10 +262,10 @@ class Play:
     def end(self) -> None:
         """Let the last coordinator finish some rounds, and stop in order."""
         with self.coordinator() as life:
-            assert life.listen(time.monotonic() + _SECONDS, "after round"), "".join(life.lines)
+            assert life.listen(time.monotonic() + HANG_S, "after round"), "".join(life.lines)
             life.process.send_signal(signal.SIGTERM)
-            life.listen(time.monotonic() + _SECONDS)
-            assert life.process.wait(_SECONDS) == 4, "".join(life.lines)
+            life.listen(time.monotonic() + HANG_S)
+            assert life.process.wait(HANG_S) == 4, "".join(life.lines)
         self.look()
 
     def look(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from killed_coordinator import COMMAND, MODES, ROOT, Play
-from service_helpers import SMALL
+from service_helpers import HANG_S, SMALL
 
 from coordinator.metrics.reader import open_run
 from coordinator.run_directory import MODEL, RunDirectory, RunDirectoryError
@@ -62,7 +62,7 @@ def run_to_step(folder: Path, dies_at: int, moment: str) -> subprocess.Completed
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", DIES, str(folder), str(dies_at), moment],
         env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def test_a_service_that_is_asked_to_stop_finishes_its_round_and_can_be_gone_on_w
     play = Play(tmp_path, ())
     with play.devices() as devices:
         play.end()
-        _, errors = devices.communicate(timeout=60)
+        _, errors = devices.communicate(timeout=HANG_S)
     assert devices.returncode == 0, errors
     tables = open_run(play.partial)
     first = tables.read("rounds")["outcome"].to_pylist()
@@ -163,20 +163,20 @@ def test_the_second_signal_does_not_wait_for_the_round(tmp_path: Path) -> None:
     """Devices that stand still hold the round up for an hour; whoever asks twice is not held up."""
     play = Play(tmp_path, ("rounds.deadline=3600 s", "connection.sockets.join_timeout=1 s"))
     with play.devices() as devices, play.coordinator() as life:
-        assert life.listen(time.monotonic() + 60.0, "after round")
+        assert life.listen(time.monotonic() + HANG_S, "after round")
         devices.send_signal(signal.SIGSTOP)
         life.process.send_signal(signal.SIGTERM)
-        assert life.listen(time.monotonic() + 60.0, "stops once the round under way is over")
+        assert life.listen(time.monotonic() + HANG_S, "stops once the round under way is over")
         life.process.send_signal(signal.SIGTERM)
-        life.listen(time.monotonic() + 60.0)
-        assert life.process.wait(60.0) == 4
+        life.listen(time.monotonic() + HANG_S)
+        assert life.process.wait(HANG_S) == 4
     assert open_run(play.partial).manifest["status"] == "interrupted"
 
 
 def recfleet(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 

@@ -237,7 +237,7 @@ def on_websocket(story: Story) -> None:
     """Tell a story over a WebSocket."""
 
     async def main() -> None:
-        async with asyncio.timeout(20), socket_line() as line:
+        async with asyncio.timeout(600), socket_line() as line:
             await story(line)
 
     real_clock.run(main())
