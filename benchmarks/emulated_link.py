@@ -42,7 +42,7 @@ _PACKET_BYTES = 2048
 _ADDRESSES_AND_PORTS = slice(12, 24)
 """Of an IPv4 packet without options that carries TCP: what tells connections apart."""
 SCENARIO = f"""
-format: 1
+format: 2
 title: fidelity over an emulated link
 seed: 11
 data: {{source: synthetic-ratings, users: {DEVICES}, items: 300, ratings_per_user: 30}}

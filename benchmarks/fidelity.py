@@ -63,7 +63,7 @@ networks:
     sources: assumption
 """
 SCENARIO = """
-format: 1
+format: 2
 title: fidelity
 seed: {seed}
 data: {{source: synthetic-ratings, users: {devices}, items: 300, ratings_per_user: 30}}

@@ -56,7 +56,7 @@ from edge.evaluation.ranking import RankingSums
 MOST_ROUNDS, EVERY = 60, 10
 METRICS = ("ndcg@10", "recall@10", "precision@10")
 SCENARIO = """
-format: 1
+format: 2
 title: {title}
 data:
   source: movielens-1m

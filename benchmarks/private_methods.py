@@ -40,7 +40,7 @@ from coordinator.workload import RatingWorkload
 
 MOST_ROUNDS, EVERY = 24, 4
 SCENARIO = """
-format: 1
+format: 2
 data: {{source: movielens-1m, path: {path}, split: {{kind: ratio, test: 20%{kept}}}}}
 fleet: {{mix: global_android_2024, availability: always_on}}
 learning:

@@ -18,8 +18,11 @@ from coordinator.figures import Figure, run_figures
 from coordinator.intervals import Difference, Estimate, difference, estimate
 from coordinator.metrics.reader import RunFormatError, open_run
 from coordinator.run_directory import ENDED, MANIFEST, RESOLVED_SCENARIO, SWEEP_TABLE, run_status
+from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.formats import FORMAT, written_format
+from coordinator.scenario.load import load
 from coordinator.verdicts import read_verdicts
-from device_profiles.documents import DocumentError, Node, format_path, read_document
+from device_profiles.documents import DocumentError, Node, format_path, parse_document, read_document
 from edge.errors import RecfleetError
 
 _NOT_SETTINGS = ("seed", "title", "description", "compute", "sweep", "thresholds", "baseline", "expect")
@@ -172,7 +175,10 @@ def read_run(directory: Path) -> ComparedRun:
     manifest = _manifest(directory)
     try:
         document = read_document(directory / RESOLVED_SCENARIO)
-    except DocumentError as error:
+        if written_format(document) != FORMAT:
+            # As it would be written today: what changes nothing must not tell runs apart.
+            document = parse_document(load(directory / RESOLVED_SCENARIO, references=False).resolved, "")
+    except (DocumentError, ScenarioError) as error:
         raise RunFormatError(str(error)) from None
     verdicts = tuple(read_verdicts(directory))
     settings = {key: node for key, node in document.root.items() if key not in _NOT_SETTINGS}

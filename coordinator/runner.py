@@ -25,6 +25,7 @@ from coordinator.report.view import RunView
 from coordinator.run_directory import BASELINE, ITEMS, SUMMARY, VERDICTS, RunDirectory, Status
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.pacing_section import Buffered
+from coordinator.scenario.selection_section import selection_facts
 from coordinator.scenario.threshold_evaluation import evaluate, exit_code
 from coordinator.scenario.thresholds import Threshold
 from coordinator.secure_plan import modes
@@ -112,6 +113,7 @@ def run_assembled(
         "clock": conduct.clock,
         "data": assembly.data_facts,
         "secure_aggregation": modes(scenario),
+        "selection": selection_facts(scenario.rounds.selection),
         "unscored": assembly.evaluator.unscored,
     }
     if assembly.privacy is not None:

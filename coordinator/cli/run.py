@@ -14,6 +14,7 @@ from coordinator.cli.consoles import console
 from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
+from coordinator.cli.upgrade import load_with_notes
 from coordinator.cli.verdicts import verdict_table
 from coordinator.clock_words import REAL, SIMULATED
 from coordinator.junit import write_junit
@@ -21,7 +22,7 @@ from coordinator.progress import PlainProgress, RunObserver, SilentProgress, Ter
 from coordinator.run_directory import REPORT, SUMMARY, require_no_finished_run, run_name, write_json
 from coordinator.run_records import outcome_record, suites_of_run
 from coordinator.runner import RunOutcome, run_scenario
-from coordinator.scenario.load import LoadedScenario, load
+from coordinator.scenario.load import LoadedScenario
 from coordinator.summary_tables import render, render_details
 
 _RUNS = Path("runs")
@@ -104,7 +105,7 @@ def run(
     if quiet and details:
         raise click.UsageError("--quiet prints no figures and --details prints more; leave one out")
     overrides = settings if seed is None else (*settings, f"seed={seed}")
-    loaded = load(scenario, overrides)
+    loaded = load_with_notes(scenario, overrides)
     target = target_of(loaded, out)
     # Without --out the name says all that a simulated run depends on: what it replaces is the same run.
     if not overwrite and (out is not None or clock == "real"):
@@ -180,6 +181,8 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
     output = console()
     summary = json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8"))
     output.print(render(summary))
+    for notice in summary["notices"]:
+        output.print(f"note: {notice}", soft_wrap=True)
     if details:
         output.print(render_details(summary))
     if outcome.baseline_verdicts:

@@ -258,10 +258,10 @@ def test_a_rating_that_no_scale_has_is_refused_with_its_line(
 ) -> None:
     data = tmp_path / "ratings.tsv"
     data.write_text(f"1\t1\t3\n1\t2\t{rating}\n")
-    file = tmp_path / "child.yaml"
-    file.write_text(f"extends: {scenario.name}\ndata: null\n")
-    settings = ["--set", f"data={{source: plain, path: {data}}}"]
-    assert execute(["run", str(scenario), *settings, "--out", str(tmp_path / "run")]) == 2
+    file = tmp_path / "of-a-file.yaml"
+    made_up = next(line for line in scenario.read_text().splitlines() if line.startswith("data:"))
+    file.write_text(scenario.read_text().replace(made_up, f"data: {{source: plain, path: {data.name}}}"))
+    assert execute(["run", str(file), "--out", str(tmp_path / "run")]) == 2
     errors = capsys.readouterr().err
     assert errors.startswith(f"error: {data}:2: rating ")
 

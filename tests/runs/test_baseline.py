@@ -20,7 +20,7 @@ from coordinator.summary import summarise
 from coordinator.verdicts import read_verdicts
 
 STORMY = """
-format: 1
+format: 2
 seed: 3
 data: {source: synthetic-ratings, users: 120, items: 150, ratings_per_user: 12}
 fleet: {mix: global_android_2024, availability: always_on}

@@ -195,7 +195,7 @@ def test_a_run_with_nobody_available_waits_and_ends_with_a_reason(tmp_path: Path
 
 def test_everybody_out_of_reach_ends_each_step_in_simulated_time(tmp_path: Path) -> None:
     text = SMALL.replace("count: 3", f"count: 2, pacing: {buffered(40)}")
-    outcome = run_text(tmp_path, text, [NEVER_THERE])
+    outcome = run_text(tmp_path, text, [NEVER_THERE, "rounds.selection=random"])
     assert outcome.reason is None
     rounds = rows_of(outcome, "rounds")
     assert [row["outcome"] for row in rounds] == ["abandoned"] * 2

@@ -30,7 +30,7 @@ from edge.serving.errors import ParityError
 from edge.serving.session import RoundInference
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 4
 data:
   source: synthetic-ratings

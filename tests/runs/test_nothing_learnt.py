@@ -30,7 +30,7 @@ TOO_FAST = "learning.learning_rate=1e4"
 TOO_SOON = "rounds.deadline=1 ms"
 BUFFERED = "rounds.pacing={mode: buffered, concurrency: 30}"
 LINEAR = """
-format: 1
+format: 2
 seed: 3
 data: {source: synthetic-regression, clients: 10, samples_per_client: 20, features: 4}
 fleet: {mix: global_android_2024, availability: always_on}

@@ -22,7 +22,7 @@ HANG_S = 600.0
 IDEAL_PROFILES = Path(__file__).parents[1] / "runs" / "ideal_profiles.yaml"
 
 SMALL = f"""
-format: 1
+format: 2
 title: small
 seed: 3
 data: {{source: synthetic-ratings, users: 12, items: 40, ratings_per_user: 8}}

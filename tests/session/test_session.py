@@ -372,7 +372,7 @@ class TestFrames:
         "frame",
         [
             Hello(1, 17, "token", "session", "hash", 4),
-            Welcome("session", 3, 15.0, 60.0, 120.0, 1 << 26, "hash", "format: 1\n"),
+            Welcome("session", 3, 15.0, 60.0, 120.0, 1 << 26, "hash", "format: 2\n"),
             Piece(1, 0, b"\x01"),
             Note(9, 3, 0.5),
             Goodbye("done"),
