@@ -22,7 +22,7 @@ DELAYS_S = (1.0, 3.0, 8.0, 13.0, 25.0)
 SPREAD = 0.15
 RMSE = 0.63
 SCENARIO = f"""
-format: 1
+format: 2
 data: {{source: synthetic-ratings, users: 500, items: 400, ratings_per_user: 60}}
 {FLEET}
 learning: {{algorithm: fedrecon, factors: 8, learning_rate: 0.015}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -53,11 +52,12 @@ class Host:
     late_s: list[float] = field(default_factory=list)
 
     async def watch(self) -> None:
-        """Measure for ever."""
+        """Measure for ever, in the run's time."""
+        loop = asyncio.get_running_loop()
         while True:
-            due_s = time.perf_counter() + 0.02
+            due_s = loop.time() + 0.02
             await asyncio.sleep(0.02)
-            self.late_s.append(time.perf_counter() - due_s)
+            self.late_s.append(loop.time() - due_s)
 
     def watched(self, company: Company) -> Company:
         """Return a company beside which is measured."""
@@ -97,11 +97,14 @@ class LaterTraining:
 
 @dataclass(slots=True)
 class SettledTime(RealTime):
-    """Conducts a run over sockets, some time after all have joined: by then devices are at rest."""
+    """Conducts a run over sockets some time after all have joined: by then devices are at rest.
+
+    Radios sleep, too, where the pause between rounds is long enough for them to.
+    """
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Listen, wait for devices and for rest, and train."""
-        later: Any = LaterTraining(training, SETTLING_S)
+        later: Any = LaterTraining(training, max(SETTLING_S, loaded.scenario.rounds.interval))
         return RealTime.__call__(self, loaded, assembly, later)
 
 
@@ -158,6 +161,11 @@ class Clocked:
         found: Floats = self.rows[column][self.completed]
         return found
 
+    def stage_spans(self, name: str) -> Floats:
+        """Return how long the stage took of those who completed and were in it, seconds."""
+        spans_s: Floats = self.of_completed(f"{name}_end_s") - self.of_completed(f"{name}_start_s")
+        return spans_s[~np.isnan(spans_s)]
+
     def cohorts(self) -> list[frozenset[int]]:
         """Return the devices of each round."""
         rounds, devices = self.rows["round"], self.rows["device"]
@@ -179,10 +187,14 @@ class Clocked:
             return dict(file)
 
 
-def over_sockets(loaded: LoadedScenario, target: Path) -> tuple[Clocked, Host]:
-    """Run a scenario with all of its devices over sockets on loopback, with shaped links."""
+def over_sockets(loaded: LoadedScenario, target: Path, stretch: float) -> tuple[Clocked, Host]:
+    """Run a scenario with all of its devices over sockets on loopback, with shaped links.
+
+    A second of the run takes ``stretch`` real ones.
+    """
     assembly, host = assemble(loaded), Host()
-    conductor = SettledTime(wait_for=assembly.fleet.n, company=host.watched(along(shaped=True)))
+    company = host.watched(along(shaped=True))
+    conductor = SettledTime(wait_for=assembly.fleet.n, company=company, stretch=stretch)
     outcome = run_assembled(loaded, assembly, target=target, observer=Quiet(), conductor=conductor)
     return Clocked(outcome.directory), host
 
@@ -198,7 +210,7 @@ def simulated(file: Path, target: Path, real: Clocked) -> Clocked:
     return Clocked(outcome.directory)
 
 
-def both(folder: Path, file: Path, name: str) -> tuple[Clocked, Clocked, Host]:
+def both(folder: Path, file: Path, name: str, stretch: float) -> tuple[Clocked, Clocked, Host]:
     """Run a scenario over sockets, and simulate it."""
-    real, host = over_sockets(load(file), folder / f"{name}-real")
+    real, host = over_sockets(load(file), folder / f"{name}-real", stretch)
     return real, simulated(file, folder / f"{name}-virtual", real), host

@@ -44,7 +44,7 @@ STEADY, HALF_OPEN = 0, 1
 """Processes that are not killed: one whose connections pass a tap, and one whose become half open."""
 IDLE_S = 8.0
 SCENARIO = f"""
-format: 1
+format: 2
 title: chaos
 seed: 7
 data: {{source: synthetic-ratings, users: {HONEST + BAD}, items: 60, ratings_per_user: 10}}

@@ -1,9 +1,10 @@
 """A run across two network namespaces over an emulated link, for `fidelity.py`.
 
 The coordinator lives in one namespace and all devices in another; between them are two TUN interfaces, and a
-process that carries packets from one to the other: at a rate, through a queue of limited bytes, late by half
-a round trip. Devices are not shaped, so everything that TCP does here is the kernel's. In the simulation the
-link is the coordinator's own, which all devices share. Needs root, /dev/net/tun and `ip`.
+process that carries packets from one to the other: at a rate, through queues of limited bytes in which
+connections take turns, late by half a round trip. Devices are not shaped, so everything that TCP does here is
+the kernel's. In the simulation the link is the coordinator's own, which all devices share. Needs root,
+/dev/net/tun, `ip` and `sysctl`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from coordinator.scenario.load import load
 from coordinator.service.admission.arrivals import ArrivalLimits
 from coordinator.service.admission.gate import Gate
 
-DOWN_BPS, UP_BPS, RTT_S = 4e6, 2e6, 0.1
+DOWN_BPS, UP_BPS, RTT_S = 4e6, 2e6, 0.4
 """Of the link, from the coordinator to the devices and back."""
 QUEUE_BYTES = 256 * 1024
 DEVICES, COHORT, ROUNDS = 20, 10, 6
@@ -38,8 +39,10 @@ _COORDINATOR, _DEVICE = "10.9.0.1", "10.9.0.2"
 _PORT = 8080
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 _PACKET_BYTES = 2048
+_ADDRESSES_AND_PORTS = slice(12, 24)
+"""Of an IPv4 packet without options that carries TCP: what tells connections apart."""
 SCENARIO = f"""
-format: 1
+format: 2
 title: fidelity over an emulated link
 seed: 11
 data: {{source: synthetic-ratings, users: {DEVICES}, items: 300, ratings_per_user: 30}}
@@ -100,6 +103,12 @@ def missing() -> str | None:
         return "/dev/net/tun cannot be opened"
     if shutil.which("ip") is None:
         return "there is no 'ip' (iproute2)"
+    if shutil.which("sysctl") is None:
+        return "there is no 'sysctl' (procps)"
+    try:
+        os.close(_tun(f"fdt{os.getpid()}"))
+    except OSError as error:
+        return f"no TUN interface can be made: {error.strerror}"
     name = f"fidelity-try-{os.getpid()}"
     tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
     if tried.returncode:
@@ -121,15 +130,21 @@ def _tun(name: str) -> int:
 
 @dataclass
 class Way:
-    """One direction of the link: packets come from ``source`` and go to ``target``."""
+    """One direction of the link: packets come from ``source`` and go to ``target``.
+
+    Connections take turns, as with Linux's ``fq``: each has an even share of the link, whatever it queues.
+    """
 
     source: int
     target: int
     rate_bps: float
     free_s: float = 0.0
-    """When the last byte of the queue will have left."""
+    """When the last byte of what has begun to leave will have left."""
 
     def __post_init__(self) -> None:
+        self._queues: dict[bytes, deque[bytes]] = {}
+        """Packets that wait, by connection; the first connection is the next one."""
+        self._queued_bytes = 0
         self._flying: deque[tuple[float, bytes]] = deque()
 
     def take(self) -> None:
@@ -139,31 +154,42 @@ class Way:
                 packet = os.read(self.source, _PACKET_BYTES)
             except BlockingIOError:
                 return
-            now_s = time.monotonic()
-            start_s = max(self.free_s, now_s)
-            if (start_s - now_s) * self.rate_bps / 8.0 + len(packet) > QUEUE_BYTES:
+            if self._queued_bytes + len(packet) > QUEUE_BYTES:
                 continue
-            self.free_s = start_s + 8.0 * len(packet) / self.rate_bps
-            self._flying.append((self.free_s + 0.5 * RTT_S, packet))
+            if not self._queues:
+                self.free_s = max(self.free_s, time.monotonic())
+            self._queues.setdefault(packet[_ADDRESSES_AND_PORTS], deque()).append(packet)
+            self._queued_bytes += len(packet)
 
     def deliver(self) -> float:
-        """Deliver what is due; return for how long nothing will be, seconds."""
-        while self._flying:
-            left_s = self._flying[0][0] - time.monotonic()
-            if left_s > 0.0:
-                return left_s
+        """Let leave and arrive what is due; return for how long nothing will be, seconds."""
+        now_s = time.monotonic()
+        while self._queues and self.free_s <= now_s:
+            connection = next(iter(self._queues))
+            waiting = self._queues.pop(connection)
+            packet = waiting.popleft()
+            if waiting:
+                self._queues[connection] = waiting
+            self._queued_bytes -= len(packet)
+            self.free_s += 8.0 * len(packet) / self.rate_bps
+            self._flying.append((self.free_s + 0.5 * RTT_S, packet))
+        while self._flying and self._flying[0][0] <= now_s:
             os.write(self.target, self._flying.popleft()[1])
-        return 1.0
+        due_s = [self.free_s] if self._queues else []
+        due_s += [self._flying[0][0]] if self._flying else []
+        return max(0.0, min(due_s) - time.monotonic()) if due_s else 1.0
 
 
 def emulate(server: str, device: str) -> None:
-    """Make two TUN interfaces and carry packets between them until standard input ends."""
+    """Make two TUN interfaces; from a line of standard input to its end, carry packets between them."""
     ends = _tun(server), _tun(device)
     ways = Way(ends[0], ends[1], DOWN_BPS), Way(ends[1], ends[0], UP_BPS)
     poll = select.epoll()
     for descriptor in (*ends, sys.stdin.fileno()):
         poll.register(descriptor, select.EPOLLIN)
     print("ready", flush=True)
+    # An interface that is not up yet takes no packets, and the other one sends some as soon as it is.
+    sys.stdin.readline()
     while True:
         wait_s = min(way.deliver() for way in ways)
         for descriptor, _ in poll.poll(wait_s):
@@ -200,6 +226,8 @@ def _namespaces() -> Iterator[tuple[str, str]]:
             _ip("-n", name, "link", "set", interface, "mtu", "1500", "up")
             # A setting of the namespace, and as in the scenario: reno is allowed everywhere.
             _ip("netns", "exec", name, "sysctl", "-q", "net.ipv4.tcp_congestion_control=reno")
+        emulator.stdin.write(b"go\n")
+        emulator.stdin.flush()
         yield names
 
 

@@ -47,6 +47,7 @@ from private_methods import central, personal, shown
 from ranking_references import ImplicitLeastSquares, ItemKnn, popularity
 
 from coordinator.assembly import assemble
+from coordinator.run_directory import ENDED
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
@@ -55,7 +56,7 @@ from edge.evaluation.ranking import RankingSums
 MOST_ROUNDS, EVERY = 60, 10
 METRICS = ("ndcg@10", "recall@10", "precision@10")
 SCENARIO = """
-format: 1
+format: 2
 title: {title}
 data:
   source: movielens-1m
@@ -238,7 +239,7 @@ def run(
         target = (out or Path(folder)) / f"{name}-{seed}"
         with np.errstate(all="ignore"):  # a step too far is a bad choice, and no more
             outcome = run_scenario(load(file, [f"seed={seed}"]), target=target, observer=curve)
-        assert validation or outcome.status == "finished", outcome.reason
+        assert validation or outcome.status in ENDED, outcome.reason
         summary: dict[str, Any] = json.loads((outcome.directory / "summary.json").read_text())
     tiers = (summary.get("privacy") or {}).get("tiers", {})
     return Result(curve.at, summary.get("epsilon"), {name: tier["epsilon"] for name, tier in tiers.items()})

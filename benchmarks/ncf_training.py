@@ -84,7 +84,7 @@ def scenario_of(
     """Return a scenario file; JSON is YAML."""
     kind = "published-leave-one-out" if dataset.published else "leave-one-out"
     written = {
-        "format": 1,
+        "format": 2,
         "seed": seed,
         "data": {
             "source": dataset.source,

@@ -33,13 +33,14 @@ from accuracy import Curve, spread
 from rating_references import Shrinkage, biases, task_of
 
 from coordinator.assembly import assemble
+from coordinator.run_directory import ENDED
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 
 MOST_ROUNDS, EVERY = 24, 4
 SCENARIO = """
-format: 1
+format: 2
 data: {{source: movielens-1m, path: {path}, split: {{kind: ratio, test: 20%{kept}}}}}
 fleet: {{mix: global_android_2024, availability: always_on}}
 learning:
@@ -143,7 +144,7 @@ def run(line: Line, data: Path, seed: int, *, validation: bool) -> Result:
         file = Path(folder) / "private.yaml"
         file.write_text(line.scenario(data, validation=validation), encoding="utf-8")
         outcome = run_scenario(load(file, [f"seed={seed}"]), target=Path(folder) / "run", observer=curve)
-        assert outcome.status == "finished", outcome.reason
+        assert outcome.status in ENDED, outcome.reason
         summary: dict[str, Any] = json.loads((outcome.directory / "summary.json").read_text())
     tiers = (summary["privacy"] or {}).get("tiers", {})
     return Result(

@@ -45,7 +45,7 @@ SHAPES = {
 }
 
 SCENARIO = """
-format: 1
+format: 2
 data: {{source: synthetic-ratings, users: {devices}, items: {items}, features: {{kind: synthetic}}}}
 fleet: {{mix: global_android_2024}}
 learning: {learning}

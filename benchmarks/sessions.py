@@ -35,7 +35,7 @@ from coordinator.metrics.reader import open_run
 
 MIB = 1 << 20
 SCENARIO = """
-format: 1
+format: 2
 title: sessions
 seed: 5
 data: {{source: synthetic-ratings, users: {devices}, items: 500, ratings_per_user: 20}}

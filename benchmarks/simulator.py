@@ -61,7 +61,7 @@ from edge.vocabulary import Direction
 HERE = Path(__file__).parent
 
 RECONSTRUCTION = """
-format: 1
+format: 2
 title: benchmark
 seed: 7
 data:

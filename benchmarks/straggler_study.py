@@ -20,7 +20,7 @@ from five_speeds import FLEET, prepare, show, study
 SECONDS = (10.0, 20.0, 40.0, 90.0, 300.0)
 SPREAD = 0.5
 SCENARIO = f"""
-format: 1
+format: 2
 data: {{source: synthetic-ratings, users: 500, items: 400, ratings_per_user: 60}}
 {FLEET}
 learning:

@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from coordinator.host import host_facts
 from coordinator.metrics.reader import RunFormatError, open_run
-from coordinator.run_directory import BASELINE, MANIFEST, PARTIAL_SUFFIX, host_facts
+from coordinator.run_directory import BASELINE, ENDED, MANIFEST, PARTIAL_SUFFIX
 from coordinator.scenario import thresholds
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.schema import Scenario
@@ -27,7 +28,11 @@ class BaselineMissedError(RecfleetError):
 
     def __init__(self, verdicts: tuple[ThresholdResult, ...]) -> None:
         self.verdicts = verdicts
-        missed = [str(verdict.threshold) for verdict in verdicts if not verdict.held]
+        missed = [
+            f"{verdict.threshold} ({verdict.reason})" if verdict.implicit else str(verdict.threshold)
+            for verdict in verdicts
+            if not verdict.held
+        ]
         super().__init__(
             f"the baseline, without faults, missed {'; '.join(missed)}; nothing can be compared with it. "
             "Loosen these thresholds, or mend the scenario until they hold without faults"
@@ -52,7 +57,7 @@ def baseline_of(loaded: LoadedScenario) -> LoadedScenario:
     """Return the scenario without its faults, with the thresholds that it has to hold."""
     scenario = loaded.scenario
     calm = scenario.model_copy(
-        update={"faults": (), "baseline": None, "thresholds": own_thresholds(scenario)}
+        update={"faults": (), "baseline": None, "thresholds": own_thresholds(scenario), "expect": None}
     )
     return replace(loaded, scenario=calm, name=f"{loaded.name} baseline")
 
@@ -69,7 +74,7 @@ def is_run_of(directory: Path, loaded: LoadedScenario, data_facts: Mapping[str, 
     # By way of JSON, as those of the manifest: a tuple is a list there.
     facts = json.loads(json.dumps(data_facts))
     return (
-        manifest.get("status") == "finished"
+        manifest.get("status") in ENDED
         and manifest.get("scenario_hash") == loaded.hash
         and manifest.get("data") == facts
         and manifest.get("host", {}).get("recfleet") == host_facts()["recfleet"]

@@ -17,12 +17,15 @@ from coordinator.equal_accuracy import costs_to_equal_accuracy
 from coordinator.figures import Figure, run_figures
 from coordinator.intervals import Difference, Estimate, difference, estimate
 from coordinator.metrics.reader import RunFormatError, open_run
-from coordinator.run_directory import MANIFEST, RESOLVED_SCENARIO, SWEEP_TABLE, run_status
+from coordinator.run_directory import ENDED, MANIFEST, RESOLVED_SCENARIO, SWEEP_TABLE, run_status
+from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.formats import FORMAT, written_format
+from coordinator.scenario.load import load
 from coordinator.verdicts import read_verdicts
-from device_profiles.documents import DocumentError, Node, format_path, read_document
+from device_profiles.documents import DocumentError, Node, format_path, parse_document, read_document
 from edge.errors import RecfleetError
 
-_NOT_SETTINGS = ("seed", "title", "description", "compute", "sweep", "thresholds", "baseline")
+_NOT_SETTINGS = ("seed", "title", "description", "compute", "sweep", "thresholds", "baseline", "expect")
 """Keys of a scenario that do not make a run another method."""
 
 
@@ -43,6 +46,7 @@ class ComparedRun:
     figures : by name.
     curves : what its model was worth as it went on.
     verdicts : records of the verdicts on its thresholds.
+    status : ``finished``, or how it learnt nothing.
     """
 
     directory: Path
@@ -52,6 +56,7 @@ class ComparedRun:
     figures: Mapping[str, Figure]
     curves: Sequence[Curve]
     verdicts: tuple[dict[str, Any], ...]
+    status: str
 
 
 @dataclass
@@ -114,13 +119,13 @@ def runs_below(directory: Path, notes: list[str]) -> Iterator[Path]:
         raise ComparisonError(f"{directory}: no such directory; give one that recfleet has written")
     if (directory / MANIFEST).is_file():
         status = _status(directory)
-        if status != "finished":
+        if status not in ENDED:
             raise ComparisonError(f"{directory}: the run is {status}; only finished runs can be compared")
         yield directory
         return
     # What a killed process was about to move or to delete has a name that begins with a dot.
     inside = sorted(entry for entry in directory.glob("[!.]*") if (entry / MANIFEST).is_file())
-    finished = [entry for entry in inside if _status(entry) == "finished"]
+    finished = [entry for entry in inside if _status(entry) in ENDED]
     if not finished:
         raise ComparisonError(f"{directory}: is no finished run and holds none")
     _note_left_out(directory, "not finished", (entry for entry in inside if entry not in finished), notes)
@@ -170,7 +175,10 @@ def read_run(directory: Path) -> ComparedRun:
     manifest = _manifest(directory)
     try:
         document = read_document(directory / RESOLVED_SCENARIO)
-    except DocumentError as error:
+        if written_format(document) != FORMAT:
+            # As it would be written today: what changes nothing must not tell runs apart.
+            document = parse_document(load(directory / RESOLVED_SCENARIO, references=False).resolved, "")
+    except (DocumentError, ScenarioError) as error:
         raise RunFormatError(str(error)) from None
     verdicts = tuple(read_verdicts(directory))
     settings = {key: node for key, node in document.root.items() if key not in _NOT_SETTINGS}
@@ -183,6 +191,7 @@ def read_run(directory: Path) -> ComparedRun:
         run_figures(run, verdicts),
         learning_curves(run),
         verdicts,
+        str(manifest["status"]),
     )
 
 

@@ -12,6 +12,7 @@ from coordinator.comparison import Comparison, Group, Row
 from coordinator.figures import show_estimate
 from coordinator.intervals import CONFIDENCE, Difference
 from coordinator.junit import Suite, cases_of_repeats
+from coordinator.run_directory import ENDED
 from coordinator.sweeps.results import json_estimate
 from coordinator.verdicts import json_number
 from coordinator.wide_tables import Column, fitting_tables
@@ -22,7 +23,12 @@ _MOST_SETTINGS = 12
 
 def _seeds(group: Group) -> str:
     seeds = ", ".join(str(seed) for seed in sorted(group.runs))
-    return f"seed {seeds}, n = 1" if len(group.runs) == 1 else f"seeds {seeds}"
+    shown = [f"seed {seeds}, n = 1" if len(group.runs) == 1 else f"seeds {seeds}"]
+    for status in ENDED[1:]:
+        found = [str(seed) for seed, run in sorted(group.runs.items()) if run.status == status]
+        if found:
+            shown.append(f"{status}: seed {', '.join(found)}")
+    return "\n".join(shown)
 
 
 def _groups_table(comparison: Comparison) -> Table:
@@ -97,7 +103,7 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
                 "scenario": group.scenario,
                 "settings": group.differing,
                 "runs": [
-                    {"seed": seed, "directory": str(run.directory)}
+                    {"seed": seed, "directory": str(run.directory), "status": run.status}
                     for seed, run in sorted(group.runs.items())
                 ],
             }

@@ -30,8 +30,8 @@ class RunFeed(Protocol):
     def on_batch(self, table: str, batch: Any) -> None:
         """Take a ``pyarrow.RecordBatch`` that has been written to a table."""
 
-    def on_verdicts(self, verdicts: Verdicts, reason: str | None) -> None:
-        """Take the verdicts of a run that is over, and why it ended before its last round, if it did.
+    def on_verdicts(self, verdicts: Verdicts, reason: str | None, ending: str | None) -> None:
+        """Take the verdicts of a run that is over, why it ended early, and why nothing was learnt.
 
         They are those of its baseline, if that ended it, and none of a run that was interrupted.
         """

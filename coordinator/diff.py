@@ -7,12 +7,14 @@ nearer to the cause than the rows that sum it up.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from coordinator.host import numerical_differences
 from coordinator.metrics.digest import canonical, whole_columns
 from coordinator.metrics.reader import RunTables
 from coordinator.metrics.schemas import deterministic_fields
@@ -96,7 +98,19 @@ def diff_runs(first: RunTables, second: RunTables) -> RunDiff:
             found.append(divergence)
     # Of several tables the earliest round, and in it the events: cause before consequence.
     earliest = min(found, key=lambda one: (one.round_number, _ORDER.index(one.table)), default=None)
+    notes.extend(_numerical_notes(first, second, parted=bool(found)))
     return RunDiff(earliest, rows, digests, tuple(notes))
+
+
+def _numerical_notes(first: RunTables, second: RunTables, *, parted: bool) -> Iterator[str]:
+    hosts = [run.manifest.get("host", {}) for run in (first, second)]
+    differences = numerical_differences(hosts[0], hosts[1])
+    if differences:
+        named = "; ".join(f"{name}: {one} and {other}" for name, (one, other) in differences.items())
+        yield f"the runs come from different numerics ({named}); last bits may differ for that alone"
+    for run, host in zip((first, second), hosts, strict=True):
+        if parted and host and "numerics" not in host:
+            yield f"{run.directory}: the manifest of this older run does not name its processor and BLAS"
 
 
 def _compare(first: RunTables, second: RunTables, table: str) -> tuple[Divergence | None, int]:

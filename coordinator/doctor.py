@@ -23,7 +23,10 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import psutil
 
+from coordinator.host import numerics
 from device_profiles.units import format_bytes, format_duration
+from edge import clock
+from edge.errors import UnsupportedPythonError
 
 DISTRIBUTION: Final = "recfleet"
 PACKAGES: Final = ("edge", "coordinator", "device_profiles")
@@ -67,13 +70,15 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything: Python, dependencies, packages, processors, BLAS, memory, disk, clock."""
+    """Look at everything: Python, dependencies, packages, processors, numerics, clocks, memory, disk."""
+    found = numerics()
     return [
         python_finding(sys.version_info[:3]),
         *dependency_findings(),
         *package_findings(located_packages(), installed_at(), metadata.packages_distributions()),
-        processor_finding(),
-        blas_finding(os.environ),
+        processor_finding(found["cpu"]),
+        blas_finding(found),
+        virtual_clock_finding(),
         memory_finding(psutil.virtual_memory().total, psutil.virtual_memory().available),
         disk_finding(shutil.disk_usage(Path.cwd()).free, Path.cwd()),
         clock_finding(time.get_clock_info("monotonic").resolution, datetime.now(UTC)),
@@ -178,23 +183,38 @@ def package_findings(
             yield Finding(Severity.FINE, package, str(folder))
 
 
-def processor_finding() -> Finding:
-    """Report how many processors there are, and how many of them this process may use."""
+def processor_finding(cpu: str) -> Finding:
+    """Report how many processors there are, how many this process may use, and their model, ``cpu``."""
     usable = (
         len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count()
     )
-    return Finding(Severity.FINE, "processors", f"{os.cpu_count()}, {usable} usable by this process")
+    fact = f"{os.cpu_count()}, {usable} usable by this process; {cpu}"
+    return Finding(Severity.FINE, "processors", fact)
 
 
-def blas_finding(environment: Mapping[str, str]) -> Finding:
-    """Report numpy's BLAS and judge its number of threads: a result must not depend on it."""
-    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    threads = environment.get("OPENBLAS_NUM_THREADS", "unset")
-    fact = f"numpy {np.__version__} with {blas['name']} {blas['version']}, threads: {threads}"
-    if threads == "1":
-        return Finding(Severity.FINE, "BLAS", fact)
+def blas_finding(found: Mapping[str, str]) -> Finding:
+    """Judge BLAS's number of threads: a result must not depend on it; name what else its bits depend on.
+
+    ``found`` is what :func:`coordinator.host.numerics` returns.
+    """
+    fact = (
+        f"numpy {np.__version__} with {found['blas']}, kernels {found['blas_core']}, "
+        f"threads: {found['blas_threads']}; vector instructions: {found['vector_instructions']}; "
+        f"{found['libc']}"
+    )
+    if found["blas_threads"] == "1":
+        return Finding(Severity.FINE, "numerics", fact)
     advice = "the command sets it to 1; set OPENBLAS_NUM_THREADS=1 yourself where recfleet is a library"
-    return Finding(Severity.NOTE, "BLAS", fact, advice)
+    return Finding(Severity.NOTE, "numerics", fact, advice)
+
+
+def virtual_clock_finding() -> Finding:
+    """Try the virtual clock, which overrides private parts of this Python's asyncio."""
+    try:
+        clock.verify()
+    except UnsupportedPythonError as error:
+        return Finding(Severity.WRONG, "virtual clock", str(error), "use another Python")
+    return Finding(Severity.FINE, "virtual clock", "goes right with the asyncio of this Python")
 
 
 def memory_finding(total_bytes: int, available_bytes: int) -> Finding:

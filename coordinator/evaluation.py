@@ -32,6 +32,11 @@ _USERS_A_BATCH = 512
 class Evaluator(Protocol):
     """Measures global states."""
 
+    @property
+    def unscored(self) -> str | None:
+        """Why there is nothing to score, and so no metric; None where there is something."""
+        ...
+
     def evaluate(self, state: State) -> list[Evaluation]:
         """Return the metrics of ``state``."""
 
@@ -76,6 +81,18 @@ class RatingEvaluator:
         self._key = stream_key(seed, "evaluation", "client")
         self._zeros_key = stream_key(seed, "evaluation", "zeros")
         self._populations = list(self._find_populations(fleet))
+
+    @property
+    def unscored(self) -> str | None:
+        """Why there is nothing to score; None where there is."""
+        if self._populations:
+            return None
+        part, split = self._section.on, self._workload.split
+        if split.kind == "none":
+            return f"the split keeps nothing back for {part} (data.split: none)"
+        return (
+            f"no user has a rating for {part} (data.split: {split.kind}); keep more back, or use more ratings"
+        )
 
     def _find_populations(self, fleet: Fleet) -> Iterator[_Population]:
         split, clients = self._workload.split, self._workload.clients
@@ -243,6 +260,9 @@ def _together(batches: Sequence[RatingBatch]) -> _ItemLists:
 
 class RegressionEvaluator:
     """Evaluates a regression workload on the clients' own samples."""
+
+    unscored: str | None = None
+    """Clients always have samples."""
 
     def __init__(self, workload: RegressionWorkload, seed: int) -> None:
         self._workload = workload

@@ -9,12 +9,12 @@ class ExitCode(enum.IntEnum):
     """Exit codes of ``recfleet``; scripts rely on them, so none is ever renumbered."""
 
     HELD = 0
-    """It worked, and every threshold held."""
+    """It worked, every threshold held, and the model learnt or did what the scenario expects instead."""
     INTERNAL_ERROR = 1
     """A bug of recfleet."""
     INVALID_SCENARIO = 2
     """The scenario, or something it refers to, is wrong; nothing was run."""
     THRESHOLD_MISSED = 3
-    """At least one threshold did not hold, in the run or in its baseline."""
+    """At least one threshold did not hold, or nothing was learnt, in the run or in its baseline."""
     INTERRUPTED = 4
     """Stopped by the user or the system before it finished."""

@@ -88,7 +88,7 @@ def run_figures(run: RunTables, verdicts: Iterable[Mapping[str, Any]]) -> dict[s
 def _of_thresholds(verdicts: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Figure]]:
     for record in verdicts:
         value = record["value"]
-        if value is not None and not record["measured"]:
+        if value is not None and not record["measured"] and not record["implicit"]:
             aggregation = record["aggregation"]
             unit = "count" if aggregation == "count" else record["kind"]
             yield f"{record['key']} {aggregation}", Figure(WORDS.get(value, value), unit)

@@ -8,8 +8,8 @@ measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from edge.device.compute_model import task_seconds
 from edge.device.energy import compute_joules
 from edge.learning.base import State
 from edge.rng import hashed_bits, stream, stream_key
+from edge.serving.errors import DivergedModelError
 from edge.serving.metadata import ModelInfo
 from edge.serving.parity import Tolerance, check_lists, check_rows
 from edge.serving.personal_models import personal_models
@@ -76,7 +77,8 @@ class DeviceInference:
         Raises
         ------
         ParityError
-            For a model whose scores, or list, are not those of the formula; it names round and device.
+            For a model whose scores, or list, are not those of the formula; it names round and device. Where
+            the model is not finite and nothing can be compared, it is a ``DivergedModelError``.
         ModelFileError
             If onnxruntime fails.
         """
@@ -87,6 +89,8 @@ class DeviceInference:
         batch = workload.gather(workload.split.train, users, zeros)
         keys = hashed_bits(self._client_key, ids, round_number)
         models = personal_models(workload.algorithm, state, batch, keys, workload.rows_of(users, state))
+        where = f"after round {round_number}, device "
+        _check_finite(models.own().values(), ids, where, "its own parameters")
         known = workload.split.train.gather(users)
         rated = (known.indptr, known.items.astype(np.int64))
         parts = []
@@ -95,7 +99,6 @@ class DeviceInference:
             theirs = _cut(rated, rows)
             found = self._call(part, theirs)
             parts.append(found)
-            where = f"after round {round_number}, device "
             absolute[rows], relative[rows] = self._compare(part, theirs, found, ids[rows], where)
         counts = known.counts
         top = self._section.top
@@ -162,6 +165,8 @@ class DeviceInference:
         for rows, part in blocks(models, max(1, _SCORES_COMPARED // models.n_items)):
             devices = ids[rows].tolist()
             expected = part.formula()
+            with np.errstate(over="ignore"):  # what is beyond float32 is infinite in a device's model
+                _check_finite((expected.astype(np.float32),), ids[rows], where, "its scores")
             errors = check_rows(
                 expected,
                 scores[rows],
@@ -179,6 +184,14 @@ class DeviceInference:
                 _names(where, devices, "place {0} of its list, counted from 0,"),
             )
         return absolute, relative
+
+
+def _check_finite(arrays: Iterable[npt.NDArray[Any]], ids: Ids, where: str, what: str) -> None:
+    """Raise ``DivergedModelError`` for arrays [n, …] of n devices that are not finite, naming the first."""
+    for array in arrays:
+        bad = ~np.isfinite(array.reshape(len(ids), -1)).all(axis=1)
+        if bad.any():
+            raise DivergedModelError(f"{where}{ids[bad.argmax()]}: {what} are not finite")
 
 
 def _names(where: str, devices: list[int], what: str) -> Callable[[tuple[int, ...]], str]:

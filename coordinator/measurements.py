@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
+from coordinator.learnt import has_run_away
 from coordinator.metrics.batches import evaluation_batch, inference_batch
 from coordinator.metrics.facts import Evaluation, Inferences
 from coordinator.metrics.writer import TableWriter
@@ -15,14 +17,19 @@ from coordinator.progress import RunObserver
 from coordinator.scenario.schema import Scenario
 from coordinator.workload import RatingWorkload
 from edge.learning.base import State
+from edge.serving.errors import DivergedModelError, ParityError
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was found out about a model: when devices ran it, and when it was evaluated."""
+    """What was found out about a model: when devices ran it, and when it was evaluated.
+
+    ``diverged`` says on which device it could not be run, since it has run away; None: nowhere.
+    """
 
     inferences: Inferences | None = None
     values: list[Evaluation] | None = None
+    diverged: str | None = None
 
 
 class Measurements:
@@ -50,6 +57,8 @@ class Measurements:
         self._writer = writer
         self._observer = observer
         self.evaluated_at = -1
+        self._untrained: Sequence[Evaluation] = ()
+        """What the model was worth before the first round; unknown to a process that goes on with a run."""
 
     def evaluate(self, state: State) -> list[Evaluation]:
         """Return what a model is worth."""
@@ -60,7 +69,17 @@ class Measurements:
         """Let a model run and be evaluated after round ``number``, if it is one after which that is done."""
         section, found = self._scenario.inference, None
         if self._inference is not None and section is not None and number % section.every == 0:
-            found = self._inference.run(state, number)
+            try:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    found = self._inference.run(state, number)
+            except DivergedModelError as error:
+                return Measured(diverged=str(error))
+            except ParityError as error:
+                # Factors of a model that has run away are ill-conditioned, and float32 is not what is wrong.
+                values = self.evaluate(state)
+                if not has_run_away(self._untrained, values):
+                    raise
+                return Measured(values=values, diverged=str(error))
         evaluated = number % self._scenario.evaluation.every == 0
         return Measured(found, self.evaluate(state) if evaluated else None)
 
@@ -75,6 +94,8 @@ class Measurements:
     def write_values(self, number: int, now_s: float, values: list[Evaluation]) -> bool:
         """Write an evaluation after round ``number``; return whether the scenario's target is reached."""
         self.evaluated_at = number
+        if number == 0:
+            self._untrained = values
         phase = self._scenario.phase_at(max(number - 1, 0), now_s)
         self._writer.write_evaluations(evaluation_batch(number, phase, now_s, values))
         self._observer.on_evaluation(number, values)

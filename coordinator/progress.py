@@ -74,7 +74,7 @@ class RunObserver(Protocol):
         ...
 
     def on_end(self, status: str) -> None:
-        """Take note of the end: ``finished``, ``interrupted`` or ``failed``."""
+        """Take note of the end, by the status of the run."""
         ...
 
 
@@ -111,9 +111,13 @@ def _loss(loss: float) -> str:
 
 def _evaluated(values: Sequence[Evaluation]) -> str:
     overall = [value for value in values if value.tag == "all"]
-    return ", ".join(
-        f"{value.metric} {value.value:.5g}" + (" (unseen users)" if value.population == "unseen" else "")
-        for value in overall
+    return (
+        "nothing to score"
+        if not overall
+        else ", ".join(
+            f"{value.metric} {value.value:.5g}" + (" (unseen users)" if value.population == "unseen" else "")
+            for value in overall
+        )
     )
 
 
@@ -187,9 +191,7 @@ class PlainProgress:
         """Write the values over all users."""
         if self._unshown is not None:
             self._line(self._unshown)
-        text = _evaluated(values)
-        if text:
-            self._write(f"after round {round_number}: {text}")
+        self._write(f"after round {round_number}: {_evaluated(values)}")
 
     def on_end(self, status: str) -> None:
         """Write the last round if it has not been, and how the run ended."""
@@ -247,9 +249,8 @@ class TerminalProgress:
 
     def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
         """Print the values over all users above the bar."""
-        text = _evaluated(values)
-        if text:
-            self._progress.print(f"after round {round_number}: {text}", markup=False, highlight=False)
+        text = f"after round {round_number}: {_evaluated(values)}"
+        self._progress.print(text, markup=False, highlight=False)
 
     def on_end(self, status: str) -> None:
         """Leave the bar as it is and say how the run ended."""

@@ -15,25 +15,28 @@ import fcntl
 import io
 import json
 import os
-import platform
 import re
 import shutil
-import sys
+import stat
 import zipfile
-from collections.abc import Mapping
-from importlib import metadata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
+from coordinator.host import host_facts
+from coordinator.metrics.reader import read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION
+from coordinator.metrics.writer import replace_durably
 from edge.errors import RecfleetError
 
-Status = Literal["running", "finished", "interrupted", "failed"]
+Status = Literal["running", "finished", "no-round-completed", "diverged", "interrupted", "failed"]
+ENDED: Final = ("finished", "no-round-completed", "diverged")
+"""What a run is called that went to its end and was judged: the model learnt, or it did not."""
 
 MANIFEST: Final = "manifest.json"
 RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
@@ -69,27 +72,6 @@ def run_name(title: str, seed: int, scenario_hash: str) -> str:
     return f"{plain}-{seed}-{scenario_hash[:_HASH_DIGITS]}"
 
 
-def _version() -> str:
-    try:
-        return metadata.version("recfleet")
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def host_facts() -> dict[str, Any]:
-    """Return what the manifest says of this host: versions, processors and memory."""
-    return {
-        "recfleet": _version(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "byte_order": sys.byteorder,
-        "processors": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-    }
-
-
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it, unless they exist.
 
@@ -108,17 +90,32 @@ def make_folder(folder: Path) -> None:
 def write_atomically(path: Path, contents: bytes) -> None:
     """Write a file so that its path holds the old contents or the new, whole, at any moment."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(contents)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    temporary.write_bytes(contents)
+    replace_durably(temporary, path)
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:
     """Write JSON atomically, keys in their order; a NaN or infinity is refused with ``ValueError``."""
     text = json.dumps(contents, indent=2, allow_nan=False, ensure_ascii=False)
     write_atomically(path, text.encode() + b"\n")
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Let what this process makes meanwhile belong to its owner alone: directories 0700, files 0600."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def shut_out_others(paths: Iterable[Path]) -> list[Path]:
+    """Take the rights of everybody but the owner from files and directories; return those that had some."""
+    wide = [path for path in paths if not path.is_symlink() and path.stat().st_mode & 0o077]
+    for path in wide:
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
+    return wide
 
 
 def _lock(directory: Path) -> int | None:
@@ -174,6 +171,7 @@ class RunDirectory:
         resolved_scenario: str,
         manifest: Mapping[str, Any],
         kept: Mapping[str, Path] | None = None,
+        prepare: Callable[[Path], None] = lambda _folder: None,
     ) -> RunDirectory:
         """Create the directory, with scenario and manifest in it, in one step.
 
@@ -185,6 +183,7 @@ class RunDirectory:
             the host's facts and the status are added.
         kept : directories to be copied into the new one, by their names there; they may lie in the run that
             this one replaces.
+        prepare : makes in the directory whatever else must be there from the first moment on.
 
         Raises
         ------
@@ -199,12 +198,7 @@ class RunDirectory:
             )
         make_folder(target.parent)
         partial = target.with_name(target.name + PARTIAL_SUFFIX)
-        whole = {
-            "schema_version": SCHEMA_VERSION,
-            "status": "running",
-            **manifest,
-            "host": host_facts(),
-        }
+        whole = _running(manifest)
         # Made under a name of our own, locked, then moved: nobody ever sees it empty or unlocked.
         fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
         if fresh.exists():
@@ -218,6 +212,7 @@ class RunDirectory:
             write_json(fresh / MANIFEST, whole)
             for name, source in (kept or {}).items():
                 shutil.copytree(source, fresh / name)
+            prepare(fresh)
             _clear(partial, target)
             fresh.rename(partial)
         except BaseException:
@@ -228,24 +223,25 @@ class RunDirectory:
 
     @classmethod
     def reopen(cls, target: Path) -> RunDirectory:
-        """Return the unfinished directory of the run with that target, to be gone on with.
-
-        The manifest counts in ``resumed`` how often that was done.
+        """Return the unfinished directory of the run with that target, locked, and as it was left.
 
         Raises
         ------
         RunDirectoryError : there is none, or a living process is writing it.
         """
         partial = target.with_name(target.name + PARTIAL_SUFFIX)
-        if not _is_run(partial):
-            raise RunDirectoryError(f"{partial}: is not a run directory; there is nothing to go on with")
+        if not partial.is_dir():
+            raise RunDirectoryError(f"{partial}: there is no such directory; there is nothing to go on with")
         descriptor = _lock(partial)
         if descriptor is None:
             raise RunDirectoryError(f"{partial}: another process is writing this run; wait for it")
-        manifest = json.loads((partial / MANIFEST).read_text(encoding="utf-8"))
-        manifest |= {"status": "running", "resumed": manifest.get("resumed", 0) + 1, "host": host_facts()}
-        write_json(partial / MANIFEST, manifest)
-        return cls(target, partial, descriptor, manifest)
+        return cls(target, partial, descriptor, {})
+
+    def begin_again(self, resolved_scenario: str, manifest: Mapping[str, Any]) -> None:
+        """Write scenario and manifest as :meth:`create` does, into a directory from :meth:`reopen`."""
+        self._manifest = _running(manifest)
+        write_atomically(self.path / RESOLVED_SCENARIO, resolved_scenario.encode())
+        self.write_json(MANIFEST, self._manifest)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -269,22 +265,27 @@ class RunDirectory:
         write_atomically(self.path / MODEL, npz_bytes(arrays))
 
     def finish(self, status: Status, **facts: Any) -> Path:
-        """Write the last manifest, give a finished run its name, and return where the run lies.
+        """Write the last manifest, give a run that went to its end its name, and return where the run lies.
 
         Parameters
         ----------
-        status : ``finished``, also when thresholds were missed; ``interrupted`` or ``failed``: it stays where
-            it is.
+        status : one of ``ENDED``, also when thresholds were missed; ``interrupted`` or ``failed``: it stays
+            where it is.
         facts : added to the manifest, for example ``digest`` and measured times.
         """
         self._manifest.update(facts)
         self._manifest["status"] = status
         write_json(self.path / MANIFEST, self._manifest)
-        if status == "finished":
+        if status in ENDED:
             _publish(self.path, self._target)
             self.path = self._target
         self._release()
         return self.path
+
+
+def _running(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest of a run that goes on: what its caller knows, the host, and the status."""
+    return {"schema_version": SCHEMA_VERSION, "status": "running", **manifest, "host": host_facts()}
 
 
 def _clear(partial: Path, target: Path) -> None:
@@ -300,7 +301,7 @@ def _clear(partial: Path, target: Path) -> None:
         )
     try:
         # A process that died between its last manifest and the change of name left a finished run.
-        if json.loads((partial / MANIFEST).read_text(encoding="utf-8")).get("status") == "finished":
+        if read_manifest(partial).get("status") in ENDED:
             _publish(partial, target)
         else:
             _remove(partial)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.junit import Case, Suite, cases_of
+from coordinator.run_directory import ENDED
 from coordinator.runner import RunOutcome
 from coordinator.scenario.load import LoadedScenario
 from coordinator.verdicts import verdict_records
@@ -19,6 +20,7 @@ def outcome_record(loaded: LoadedScenario, outcome: RunOutcome) -> dict[str, Any
         "scenario_hash": loaded.hash,
         "status": outcome.status,
         "stopped_by": outcome.reason,
+        "ending": outcome.ending,
         "exit_code": int(outcome.exit_code),
         "directory": str(outcome.directory),
         "thresholds": verdict_records(outcome.verdicts),
@@ -33,6 +35,6 @@ def suites_of_run(loaded: LoadedScenario, outcome: RunOutcome) -> list[Suite]:
     if outcome.baseline_verdicts:
         suites.append(Suite(f"{name} baseline", name, cases_of(verdict_records(outcome.baseline_verdicts))))
     cases = cases_of(verdict_records(outcome.verdicts))
-    if outcome.status != "finished":
+    if outcome.status not in ENDED:
         cases = (*cases, Case("run", error=f"{outcome.status}: {outcome.reason}"))
     return [*suites, Suite(name, name, cases)]

@@ -14,6 +14,7 @@ from coordinator.buffered_training import BufferedTraining
 from coordinator.conductor import Conductor, RunFeed, Survival, Verdicts
 from coordinator.exit_codes import ExitCode
 from coordinator.host import peak_rss_bytes
+from coordinator.learnt import Learnt, judge_learning
 from coordinator.metrics.metric_source import TableMetricSource
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.trace import TRACE, write_trace
@@ -24,6 +25,7 @@ from coordinator.report.view import RunView
 from coordinator.run_directory import BASELINE, ITEMS, SUMMARY, VERDICTS, RunDirectory, Status
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.pacing_section import Buffered
+from coordinator.scenario.selection_section import selection_facts
 from coordinator.scenario.threshold_evaluation import evaluate, exit_code
 from coordinator.scenario.thresholds import Threshold
 from coordinator.secure_plan import modes
@@ -41,11 +43,15 @@ class RunOutcome:
 
     Attributes
     ----------
-    status : ``finished``, ``interrupted``, or ``failed`` when its baseline missed its own thresholds.
+    status : ``finished``; ``no-round-completed`` or ``diverged`` when nothing was learnt; ``interrupted``; or
+        ``failed`` when its baseline missed its own thresholds.
     directory : the run directory.
-    verdicts : on the thresholds; none of a run that is not finished.
+    verdicts : on having learnt, where that was broken or the scenario has ``expect``, and on the thresholds;
+        none of a run that did not go to its end.
     reason : why it stopped before its last round; None when it did not.
     exit_code : for scripts.
+    ending : how nothing was learnt, since when, and the likely setting; None of a run that learnt, or was not
+        judged.
     baseline_verdicts : on the thresholds that the baseline has to hold; none without a baseline.
     unseen : thresholds that are not judged, because their metrics are not observed on this clock.
     """
@@ -55,6 +61,7 @@ class RunOutcome:
     verdicts: Verdicts
     reason: str | None
     exit_code: ExitCode
+    ending: str | None = None
     baseline_verdicts: Verdicts = ()
     unseen: tuple[Threshold, ...] = ()
 
@@ -106,10 +113,14 @@ def run_assembled(
         "clock": conduct.clock,
         "data": assembly.data_facts,
         "secure_aggregation": modes(scenario),
+        "selection": selection_facts(scenario.rounds.selection),
+        "unscored": assembly.evaluator.unscored,
     }
     if assembly.privacy is not None:
         manifest["privacy"] = assembly.privacy.facts()
     status: Status = "failed"
+    stop: StopReason | None = None
+    learnt: Learnt | None = None
     reason: str | None = None
     digest: str | None = None
     verdicts: Verdicts = ()
@@ -142,8 +153,9 @@ def run_assembled(
                 if survival is not None:
                     survival.begin(training, assembly.fleet, writer)
                 stop = conduct(loaded, assembly, training)
-                status = "interrupted" if stop is StopReason.STOPPED else "finished"
-                reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch)
+                if stop is StopReason.STOPPED:
+                    status = "interrupted"
+                reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch, training)
             except BaselineMissedError as missed:
                 of_baseline, reason = missed.verdicts, str(missed)
             except KeyboardInterrupt:
@@ -157,19 +169,25 @@ def run_assembled(
                 directory.write_model(dict(training.state))
             if assembly.catalogue is not None:
                 directory.write_json(ITEMS, assembly.catalogue)
-            if status == "finished":
+            if stop is not None and status != "interrupted":
                 digest = writer.finish()
         trained_s = time.perf_counter()
         tables = open_run(directory.path)
+        if digest is not None:
+            assert stop is not None
+            learnt = judge_learning(scenario, tables, stop)
+            status = learnt.status
         write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
         private = None if assembly.privacy is None else assembly.privacy.facts()
         summary = summarise(tables, status, private)
         directory.write_json(SUMMARY, summary)
-        if status == "finished":
-            verdicts = _judged(evaluate(seen, TableMetricSource(tables), baseline), watch)
+        if learnt is not None:
+            promised = _judged(evaluate(seen, TableMetricSource(tables), baseline), watch)
+            verdicts = promised if learnt.verdict is None else (learnt.verdict, *promised)
             directory.write_json(VERDICTS, {"thresholds": verdict_records(verdicts)})
+        ending = None if learnt is None else learnt.ending
         if feed is not None:
-            feed.on_verdicts(of_baseline if training is None else verdicts, reason)
+            feed.on_verdicts(of_baseline if training is None else verdicts, reason, ending)
         measured = {
             "assemble_s": assembly.wall_s,
             "run_s": trained_s - prepared_s,
@@ -178,6 +196,7 @@ def run_assembled(
         facts = {
             "digest": digest,
             "stopped_by": reason,
+            "ending": ending,
             "thresholds": [str(verdict) for verdict in verdicts],
             "unseen_thresholds": [str(threshold) for threshold in unseen],
             "measured": measured,
@@ -196,11 +215,11 @@ def run_assembled(
         )
         measured["write_s"] = time.perf_counter() - trained_s
         path = directory.finish(status, **facts)
-        if survival is not None and status == "finished":
+        if survival is not None and learnt is not None:
             survival.finished(path)
     observer.on_end(status)
     code = ExitCode.INTERRUPTED if status == "interrupted" else exit_code((*of_baseline, *verdicts))
-    return RunOutcome(status, path, verdicts, reason, code, of_baseline, unseen)
+    return RunOutcome(status, path, verdicts, reason, code, ending, of_baseline, unseen)
 
 
 def _directory(
@@ -248,7 +267,9 @@ def _both(
     return take
 
 
-def _why(stop: StopReason, watch: ThresholdWatch) -> str:
+def _why(stop: StopReason, watch: ThresholdWatch, training: Training) -> str:
+    if stop is StopReason.DIVERGED and training.diverged_on is not None:
+        return f"diverged: {training.diverged_on}"
     ended_by = watch.ended_by
     return str(stop) if ended_by is None else f"{stop}: {ended_by.threshold} ({ended_by.reason})"
 

@@ -6,7 +6,7 @@ those of thresholds do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from coordinator.analysis.waste import waste_by_outcome
 from coordinator.metrics.reader import RunTables
 from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, SUM_STAGES, is_measured
 from coordinator.run_directory import run_status
-from edge.vocabulary import Fate, Outcome, RoundOutcome, Stage, label
+from edge.vocabulary import Fate, Outcome, Reason, RoundOutcome, Stage, label
 
 PERCENTILES: Final = (50, 95, 99)
 _STAGE_BYTES: Final = tuple(f"{direction}_bytes" for direction in DIRECTIONS)
@@ -142,6 +142,23 @@ def _dropouts(run: RunTables) -> list[dict[str, Any]]:
         for row in counted.to_pylist()
     ]
     return sorted(found, key=lambda row: (-row["count"], row["outcome"], row["stage"] or "", row["reason"]))
+
+
+def _notices(run: RunTables, dropouts: Sequence[Mapping[str, Any]], invitations: int) -> list[str]:
+    """Return what whoever reads the figures has to know first: that most invitations found nobody."""
+    alone = (label(Outcome.UNREACHABLE), label(Reason.UNAVAILABLE))
+    in_vain = sum(row["count"] for row in dropouts if (row["outcome"], row["reason"]) == alone)
+    if 2 * in_vain <= invitations:
+        return []
+    found = f"{in_vain:,} of {invitations:,} invitations found nobody"
+    if run.manifest.get("selection", {}).get("available_only", False):
+        return [
+            f"{found}, although 'rounds.selection' draws from devices that are available: look at 'faults'"
+        ]
+    return [
+        f"{found}: the devices were not available. Write 'rounds.selection: availability-aware' to draw from"
+        " those that are"
+    ]
 
 
 def _accuracy(run: RunTables, curves: Sequence[Curve]) -> list[dict[str, Any]]:
@@ -275,9 +292,11 @@ def summarise(
     inference_by_class, measured_inference = _inferences(run)
     wall_s = float(of_rounds["wall_s"].sum())
     curves = learning_curves(run)
+    dropouts = _dropouts(run)
     return {
         "schema_version": SCHEMA_VERSION,
         "status": run_status(run.directory, run.manifest) if status is None else status,
+        "notices": _notices(run, dropouts, count),
         "clock": run.manifest.get("clock", "virtual"),
         "secure_aggregation": run.manifest.get("secure_aggregation", {}),
         "rounds": _rounds(rounds),
@@ -294,6 +313,7 @@ def summarise(
         "privacy": run.manifest.get("privacy") if privacy is None else privacy,
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "accuracy": _accuracy(run, curves),
+        "unscored": run.manifest.get("unscored"),
         "accuracy_by_class": accuracy_by_class(run),
         "audit": _audits(run),
         "inference_by_class": inference_by_class,
@@ -302,7 +322,7 @@ def summarise(
         "stages_by_class": {
             name: _stages(devices.where(devices.equal("class", name))) for name in devices.counts("class")
         },
-        "not_completed": _dropouts(run),
+        "not_completed": dropouts,
         "held_up": _held_up(run),
         "waste_by_outcome": waste_by_outcome(run),
         "participation": asdict(participation(run)),

@@ -147,6 +147,8 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
             f"first {row['first']:.5g}, last {last}, best {row['best']:.5g} "
             f"in round {row['best_round']}{_most_of_the_way(row)}",
         )
+    if summary["unscored"] is not None:
+        table.add_row("evaluation", f"none: {summary['unscored']}")
     for name, said in (*_inference_rows(summary), *_blame_rows(summary), *_fairness_rows(summary)):
         table.add_row(name, said)
     speed = measured["device_rounds_per_s"]

@@ -98,6 +98,8 @@ class Training:
         self._rounds_run = 0
         self._looked_back: int | None = None
         """The last round that the model was looked at after; None: not even before the first."""
+        self.diverged_on: str | None = None
+        """Where devices could not run the model that diverged, with round and device; None: nowhere."""
         self._ended: StopReason | None = None
         """Why training has ended, as an earlier process found."""
         self._stopping = False
@@ -216,7 +218,9 @@ class Training:
         self._rounds_run = number
         if self._measurements.write(number, now_s, measured):
             stop = StopReason.TARGET
-        elif stop is None and self._watch.missed(number, now_s) is not None:
+        if measured.diverged is not None:
+            stop, self.diverged_on = StopReason.DIVERGED, measured.diverged
+        if stop is None and self._watch.missed(number, now_s) is not None:
             stop = StopReason.THRESHOLD
         self._keep_look(number, stop)
         return stop

@@ -36,7 +36,8 @@ def verdict_record(result: ThresholdResult) -> dict[str, Any]:
     """Return a verdict as a mapping of JSON types.
 
     Figures are in base units (seconds, bytes, joules; a share or an event from 0 to 1); ``kind`` says which.
-    ``measured`` says that the metric depends on this host. ``margin`` is positive on the side that holds;
+    ``measured`` says that the metric depends on this host, ``implicit`` that nobody wrote the threshold.
+    ``margin`` is positive on the side that holds;
     ``baseline`` is set for a limit relative to the baseline. ``shown`` holds figures as people read them.
     """
     threshold = result.threshold
@@ -49,6 +50,7 @@ def verdict_record(result: ThresholdResult) -> dict[str, Any]:
         "operator": threshold.operator,
         "kind": threshold.kind.value,
         "measured": threshold.measured,
+        "implicit": result.implicit,
         "held": result.held,
         "value": json_number(result.value),
         "limit": json_number(result.limit),
@@ -75,4 +77,5 @@ def read_verdicts(directory: Path) -> list[dict[str, Any]]:
         written = json.loads((directory / VERDICTS).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
-    return list(written["thresholds"])
+    # Those of an earlier version have no implicit ones.
+    return [{"implicit": False, **record} for record in written["thresholds"]]

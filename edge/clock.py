@@ -7,20 +7,26 @@ of timers does not promise.
 
 :func:`sleep` is the light way to wait here: its awaitable *is* the heap entry, and waking it steps the
 waiting task directly, without a future, a handle and a second trip through the ready queue.
+
+The loop overrides private parts of asyncio, which another Python may name or use otherwise. So :func:`run`
+calls :func:`verify` once a process: on such a Python it ends in an error, not in a wrong order of events.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import heapq
 import math
+import platform
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
-from edge.errors import DeadlockError
+from edge.errors import DeadlockError, UnsupportedPythonError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -299,6 +305,110 @@ def sleep(delay_s: float) -> _Sleep:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run ``main`` to its end on a new virtual clock and return its result."""
+    """Run ``main`` to its end on a new virtual clock and return its result.
+
+    Raises
+    ------
+    UnsupportedPythonError : the clock goes wrong on this Python; ``main`` is not begun.
+    """
+    try:
+        _verify_once()
+    except UnsupportedPythonError:
+        main.close()
+        raise
+    return _run(main)
+
+
+def _run(main: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
         return runner.run(main)
+
+
+# -- whether asyncio is what the loop above takes it to be -----------------------------------------------
+
+_OVERRIDDEN: Final = ("_run_once", "_process_events", "_write_to_self", "call_soon", "call_at", "call_later")
+
+_STORY: Final = [
+    ("first asyncio.sleep", 1.0),
+    ("first sleep", 1.0),
+    ("second asyncio.sleep", 1.0),
+    ("second sleep", 1.0),
+    ("cancelled asyncio.sleep", 1.5),
+    ("cancelled sleep", 1.5),
+    ("timeout", 3.5),
+    ("timer", 4.5),
+]
+"""What :func:`_tell` writes down, with the virtual time in seconds."""
+
+
+def verify() -> None:
+    """Run a short story on the virtual clock, which covers what recfleet uses of asyncio.
+
+    Raises
+    ------
+    UnsupportedPythonError : a private part of asyncio is missing, or the story went otherwise.
+    """
+    seen: list[tuple[str, float]] = []
+    try:
+        missing = _missing_parts()
+        if not missing:
+            _run(_tell(seen))
+    except Exception as error:
+        raise _unsupported(f"a test of it ended with {type(error).__name__}: {error}") from error
+    if missing:
+        raise _unsupported(f"the event loop of its asyncio has no {', no '.join(missing)}")
+    if seen != _STORY:
+        raise _unsupported(f"a test of it saw {seen} in place of {_STORY}")
+
+
+def _missing_parts() -> list[str]:
+    missing = [name for name in _OVERRIDDEN if not hasattr(asyncio.BaseEventLoop, name)]
+    with contextlib.closing(VirtualClockLoop()) as loop:
+        if not isinstance(vars(loop).get("_ready"), deque):
+            missing.append("deque _ready")
+        # Without it a run would report its absence for ever.
+        if vars(loop).get("_stopping") is not False:
+            missing.append("_stopping")
+    return missing
+
+
+_verify_once = functools.cache(verify)
+
+
+def _unsupported(why: str) -> UnsupportedPythonError:
+    return UnsupportedPythonError(
+        f"the virtual clock does not work on Python {platform.python_version()}: {why}; use a Python that "
+        "recfleet was tested with, for example 3.12"
+    )
+
+
+async def _tell(seen: list[tuple[str, float]]) -> None:
+    """Append what happens to ``seen``."""
+    loop = asyncio.get_running_loop()
+
+    async def nap(name: str, wait: Callable[[float], Awaitable | Coroutine[Any, Any, None]]) -> None:
+        try:
+            await wait(1.0)
+        except asyncio.CancelledError:
+            name = f"cancelled {name}"
+        seen.append((name, loop.time()))
+
+    async with asyncio.TaskGroup() as group:
+        for order in ("first", "second"):
+            group.create_task(nap(f"{order} asyncio.sleep", asyncio.sleep))
+            group.create_task(nap(f"{order} sleep", sleep))
+    naps = [
+        asyncio.create_task(nap("asyncio.sleep", asyncio.sleep)),
+        asyncio.create_task(nap("sleep", sleep)),
+    ]
+    await sleep(0.5)
+    for task in naps:
+        task.cancel()
+    await asyncio.gather(*naps)
+    try:
+        async with asyncio.timeout(2.0):
+            await sleep(60.0)
+    except TimeoutError:
+        seen.append(("timeout", loop.time()))
+    loop.call_later(1.0, lambda: seen.append(("timer", loop.time())))
+    await sleep(2.0)

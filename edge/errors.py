@@ -40,5 +40,9 @@ class DeadlockError(RecfleetError):
     """Virtual time cannot advance: nothing is ready and no timer is set."""
 
 
+class UnsupportedPythonError(RecfleetError):
+    """The virtual clock goes wrong on this Python: its asyncio works in another way than it overrides."""
+
+
 class MissingExtraError(RecfleetError):
     """A feature needs packages that are not installed; the message says how to install them."""

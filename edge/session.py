@@ -34,6 +34,8 @@ from edge.session_frames import (
 
 CONTROL_FRAMES: Final = 256
 """Most acknowledgements, pings and pongs that wait to be sent; an end that asks for more is not well."""
+CLOCK_DRIFT: Final = 1e-4
+"""How far two clocks may drift apart, seconds a second; quartz stays below a tenth of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,9 @@ class SessionLimits:
 class Received(NamedTuple):
     """A whole message has come.
 
-    ``begun_s`` is when its first piece had come, ``session_bytes`` what carried it beside its own bytes, and
-    ``repeated_bytes`` what came twice since the message before it.
+    ``begun_s`` is when the other end began to send it, or where that is not said, when its first piece had
+    come; ``session_bytes`` is what carried it beside its own bytes, and ``repeated_bytes`` what came twice
+    since the message before it.
     """
 
     frame: bytes
@@ -70,16 +73,24 @@ class Received(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The other end begins to compute for a stage (``seconds`` None), or has done so for ``seconds``."""
+    """The other end begins to compute for a stage (``seconds`` None), or has done so for ``seconds``.
+
+    ``at_s`` is when it began or ended, or where that is not said, when the note came.
+    """
 
     stage: int
     seconds: float | None
+    at_s: float
 
 
 class Acknowledged(NamedTuple):
-    """The other end has all of a message that was sent."""
+    """The other end has all of a message that was sent, since ``at_s``.
+
+    Where it does not say since when, that is when its acknowledgement came.
+    """
 
     sent: Sent
+    at_s: float
 
 
 class Ended(NamedTuple):
@@ -119,6 +130,49 @@ class _Kept:
     sent: Sent | None
     size: int
     times: int = 0
+    left_s: float = math.nan
+    """When it left first."""
+
+
+class PeerClock:
+    """The clock of the other end, in the time of this one.
+
+    No frame arrives before it was sent. So every frame that says when it was sent, or received, by the other
+    clock bounds the difference of the two from one side; halfway between the bounds is wrong by at most half
+    the shortest round trip seen (F. Cristian, Probabilistic clock synchronization, Distributed Computing 3,
+    1989). Bounds widen by :data:`CLOCK_DRIFT`. Where they exclude each other the other clock was set, or is
+    another one, and what was known before is dropped.
+    """
+
+    __slots__ = ("_as_of_s", "_highest_s", "_lowest_s")
+
+    def __init__(self) -> None:
+        self._lowest_s, self._highest_s = -math.inf, math.inf
+        """Bounds of this clock less the other."""
+        self._as_of_s = 0.0
+
+    def sent(self, peer_s: float, now_s: float) -> None:
+        """Narrow the bounds by a frame that was sent at ``peer_s`` and came at ``now_s``."""
+        self._narrow(-math.inf, now_s - peer_s, now_s)
+
+    def reached(self, left_s: float, peer_s: float, now_s: float) -> None:
+        """Narrow the bounds by a frame that left at ``left_s`` and was there at ``peer_s``."""
+        self._narrow(left_s - peer_s, math.inf, now_s)
+
+    def _narrow(self, lowest_s: float, highest_s: float, now_s: float) -> None:
+        drift_s = CLOCK_DRIFT * max(0.0, now_s - self._as_of_s)
+        low_s = max(self._lowest_s - drift_s, lowest_s)
+        high_s = min(self._highest_s + drift_s, highest_s)
+        if low_s > high_s:
+            low_s, high_s = lowest_s, highest_s
+        self._lowest_s, self._highest_s, self._as_of_s = low_s, high_s, now_s
+
+    def own_s(self, peer_s: float, now_s: float) -> float:
+        """Return when it was ``peer_s`` at the other end, by this clock; not later than ``now_s``."""
+        low_s, high_s = self._lowest_s, self._highest_s
+        if math.isinf(low_s):
+            low_s = high_s
+        return min(peer_s + 0.5 * (low_s + high_s), now_s)
 
 
 class Session:
@@ -132,7 +186,6 @@ class Session:
 
     __slots__ = (
         "_asked",
-        "_challenges",
         "_client",
         "_computing",
         "_control",
@@ -146,6 +199,8 @@ class Session:
         "_left",
         "_limits",
         "_next",
+        "_peer_clock",
+        "_pings",
         "_repeated_bytes",
         "_sequence",
         "control_bytes",
@@ -174,8 +229,9 @@ class Session:
         self._repeated_bytes = 0
         self._heard_s = 0.0
         self._asked = False
-        self._challenges: set[int] = set()
-        """Numbers of pings that have not been answered on this connection."""
+        self._pings: dict[int, float] = {}
+        """Pings that have not been answered on this connection, and when they left; NaN: they have not."""
+        self._peer_clock = PeerClock()
         self._computing = False
 
     # -- connections -------------------------------------------------------------------------------------
@@ -190,16 +246,18 @@ class Session:
         RemoteProtocolError : the other end claims what was never sent.
         """
         self._control.clear()
-        self._challenges.clear()
+        self._pings.clear()
         self._heard_s = now_s
         self._asked = False
         self._next = 0
-        return self._acknowledged(peer_received)
+        return self._acknowledged(peer_received, None, now_s)
 
     # -- sending -----------------------------------------------------------------------------------------
 
-    def send(self, frame: bytes, label: Any = None) -> Sent:
-        """Queue a message; returns what will be known of its sending.
+    def send(self, frame: bytes, label: Any = None, *, at_s: float | None = None) -> Sent:
+        """Queue a message, which is sent from ``at_s`` on; returns what will be known of its sending.
+
+        The other end is told ``at_s`` unless it is None.
 
         Raises
         ------
@@ -218,13 +276,14 @@ class Session:
             data = view[start : start + PIECE_BYTES]
             self._sequence += 1
             left = len(frame) - start - len(data)
-            self._keep(_Kept(Piece(self._sequence, left, data), sent, len(data)))
+            self._keep(_Kept(Piece(self._sequence, left, data, None if start else at_s), sent, len(data)))
         return sent
 
-    def note(self, stage: int, seconds: float | None = None) -> None:
-        """Say that a computation for a stage begins, or how long it took."""
+    def note(self, stage: int, seconds: float | None = None, *, at_s: float | None = None) -> None:
+        """Say that a computation for a stage begins, or how long it took, and when."""
         self._sequence += 1
-        self._keep(_Kept(Note(self._sequence, stage, BEGINS if seconds is None else seconds), None, 0))
+        note = Note(self._sequence, stage, BEGINS if seconds is None else seconds, at_s)
+        self._keep(_Kept(note, None, 0))
 
     def _keep(self, kept: _Kept) -> None:
         self._kept.append(kept)
@@ -243,7 +302,10 @@ class Session:
     def next_frame(self, now_s: float) -> bytes | None:
         """Return the next session frame to send on this connection; None if there is nothing to send."""
         if self._control:
-            packed = pack(self._control.popleft())
+            control = self._control.popleft()
+            if isinstance(control, Ping) and math.isnan(self._pings.get(control.number, 0.0)):
+                self._pings[control.number] = now_s
+            packed = pack(control)
             self.control_bytes += carried_bytes(len(packed), masked=self._client)
             return packed
         if self._next >= len(self._kept):
@@ -262,6 +324,8 @@ class Session:
             kept.sent.message_bytes += kept.size
             if math.isnan(kept.sent.begun_s):
                 kept.sent.begun_s = now_s
+        if not kept.times:
+            kept.left_s = now_s
         kept.times += 1
         return packed
 
@@ -282,16 +346,36 @@ class Session:
             case Piece() | Note():
                 return self._received(frame, len(data), now_s)
             case Ack():
-                return list(self._acknowledged(frame.received))
+                return list(self._acknowledged(frame.received, frame.at_s, now_s))
             case Ping():
-                self._answer(Pong(frame.number))
+                self._answer(Pong(frame.number, self._told(now_s)))
                 return []
             case Pong():
-                self._challenges.discard(frame.number)
+                left_s = self._pings.pop(frame.number, math.nan)
+                if not math.isnan(left_s):
+                    self._had(left_s, frame.at_s, now_s)
                 return []
             case Goodbye():
                 return [Ended(frame.reason)]
         raise RemoteProtocolError("wrong-stage", f"a {type(frame).__name__} in the middle of a session")
+
+    def _told(self, now_s: float) -> float | None:
+        """Return the time to put into an answer: the device's; the coordinator's is not sent."""
+        return now_s if self._client else None
+
+    def _had(self, left_s: float, peer_s: float | None, now_s: float) -> float:
+        """Return when what left at ``left_s`` was at the other end, where it was ``peer_s``; or else now."""
+        if peer_s is None:
+            return now_s
+        self._peer_clock.reached(left_s, peer_s, now_s)
+        return self._did(peer_s, now_s)
+
+    def _did(self, peer_s: float | None, now_s: float) -> float:
+        """Return when it was ``peer_s`` at the other end, where a frame has just said so; or else now."""
+        if peer_s is None:
+            return now_s
+        self._peer_clock.sent(peer_s, now_s)
+        return self._peer_clock.own_s(peer_s, now_s)
 
     def _answer(self, frame: SessionFrame) -> None:
         if isinstance(frame, Ack):
@@ -310,17 +394,18 @@ class Session:
         carried = carried_bytes(length, masked=not self._client)
         if frame.sequence <= self.received:
             self._repeated_bytes += carried
-            self._answer(Ack(self.received))
+            self._answer(Ack(self.received, self._told(now_s)))
             return []
         if frame.sequence != self.received + 1:
             raise RemoteProtocolError("gap", f"sequence number {frame.sequence} after {self.received}")
         if isinstance(frame, Note):
             self.received = frame.sequence
-            self._answer(Ack(self.received))
+            self._answer(Ack(self.received, self._told(now_s)))
             self._computing = frame.seconds == BEGINS
             if not self._computing and frame.seconds < 0:
                 raise RemoteProtocolError("garbage", f"a computation of {frame.seconds} s")
-            return [Noted(frame.stage, None if self._computing else frame.seconds)]
+            seconds = None if self._computing else frame.seconds
+            return [Noted(frame.stage, seconds, self._did(frame.at_s, now_s))]
         return self._received_piece(frame, carried, now_s)
 
     def _received_piece(self, piece: Piece, carried: int, now_s: float) -> list[Event]:
@@ -332,14 +417,14 @@ class Session:
                     f"a message of {size + piece.left} bytes is above limits.frame_bytes = "
                     f"{self._limits.frame_bytes}",
                 )
-            self._incoming_begun_s = now_s
+            self._incoming_begun_s = self._did(piece.at_s, now_s)
             self._incoming_session_bytes = 0
         elif size + piece.left != self._incoming_left:
             raise RemoteProtocolError(
                 "gap", f"{size} bytes with {piece.left} left, where {self._incoming_left} were awaited"
             )
         self.received = piece.sequence
-        self._answer(Ack(self.received))
+        self._answer(Ack(self.received, self._told(now_s)))
         self._incoming_session_bytes += carried - size
         self._incoming_left = piece.left
         if not self._incoming and piece.left == 0:
@@ -354,18 +439,22 @@ class Session:
         repeated, self._repeated_bytes = self._repeated_bytes, 0
         return [Received(frame, self._incoming_begun_s, self._incoming_session_bytes, repeated)]
 
-    def _acknowledged(self, received: int) -> list[Acknowledged]:
+    def _acknowledged(self, received: int, peer_s: float | None, now_s: float) -> list[Acknowledged]:
         if received > self._left:
             raise RemoteProtocolError("gap", f"{received} is acknowledged, and {self._left} was sent last")
-        done: list[Acknowledged] = []
-        kept = self._kept
+        done: list[Sent] = []
+        kept, left_s = self._kept, math.nan
         while kept and kept[0].frame.sequence <= received:
             first = kept.popleft()
             self._kept_bytes -= first.size
             self._next = max(0, self._next - 1)
+            left_s = first.left_s
             if first.sent is not None and isinstance(first.frame, Piece) and first.frame.left == 0:
-                done.append(Acknowledged(first.sent))
-        return done
+                done.append(first.sent)
+        if math.isnan(left_s):
+            return []
+        at_s = self._had(left_s, peer_s, now_s)
+        return [Acknowledged(sent, at_s) for sent in done]
 
     # -- signs of life -----------------------------------------------------------------------------------
 
@@ -381,11 +470,11 @@ class Session:
         RemoteProtocolError : too much waits to be sent already.
         """
         self._answer(Ping(number))
-        self._challenges.add(number)
+        self._pings.setdefault(number, math.nan)
 
     def has_answered(self, number: int) -> bool:
         """Return whether the other end has answered a :meth:`challenge` on this connection."""
-        return number not in self._challenges
+        return number not in self._pings
 
     def next_check_s(self) -> float:
         """Return when :meth:`check` wants to be called next, absolute seconds."""

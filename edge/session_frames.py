@@ -27,6 +27,8 @@ TEXT_BYTES: Final = 512
 
 BEGINS: Final = -1.0
 """In place of the seconds of a :class:`Note`: the computation begins."""
+LONGEST_CLOCK_S: Final = 1e12
+"""The latest that the other end's clock may show, seconds."""
 
 
 class Hello(NamedTuple):
@@ -65,25 +67,34 @@ class Welcome(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Either way: the next bytes of a message; ``left`` more bytes of it follow in the next pieces."""
+    """Either way: the next bytes of a message; ``left`` more bytes of it follow in the next pieces.
+
+    ``at_s`` in the first piece is when the sender began to send the message, by its own clock.
+    """
 
     sequence: int
     left: int
     data: bytes | memoryview
+    at_s: float | None = None
 
 
 class Note(NamedTuple):
-    """Device → coordinator: I begin to compute for ``stage`` (seconds −1), or it took me so long."""
+    """Device → coordinator: I begin to compute for ``stage`` (seconds −1), or it took me so long.
+
+    ``at_s`` is when it began or ended, by the device's clock.
+    """
 
     sequence: int
     stage: int
     seconds: float
+    at_s: float | None = None
 
 
 class Ack(NamedTuple):
-    """Either way: I have everything up to the sequence number ``received``."""
+    """Either way: I have everything up to the sequence number ``received``, the last since ``at_s``."""
 
     received: int
+    at_s: float | None = None
 
 
 class Ping(NamedTuple):
@@ -93,9 +104,10 @@ class Ping(NamedTuple):
 
 
 class Pong(NamedTuple):
-    """Either way: the answer to a :class:`Ping`."""
+    """Either way: the answer to a :class:`Ping`, which came at ``at_s``."""
 
     number: int
+    at_s: float | None = None
 
 
 class Goodbye(NamedTuple):
@@ -123,7 +135,9 @@ _CODE_OF: Final = {kind: code for code, kind in KINDS.items()}
 
 def pack(frame: SessionFrame) -> bytes:
     """Return the bytes of a session frame."""
-    packed = msgpack.packb((_CODE_OF[frame.__class__], *frame), use_bin_type=True)
+    # A field that may be left out is the last one of its frame.
+    fields = frame[:-1] if frame[-1] is None else frame
+    packed = msgpack.packb((_CODE_OF[frame.__class__], *fields), use_bin_type=True)
     assert isinstance(packed, bytes)
     limit = WELCOME_BYTES if isinstance(frame, Welcome) else MESSAGE_BYTES
     if len(packed) > limit:
@@ -159,10 +173,10 @@ def unpack(data: bytes) -> SessionFrame:
     kind = KINDS.get(fields[0]) if type(fields[0]) is int else None
     if kind is None:
         raise CodecError("garbage", f"session frame of kind {fields[0]!r:.20} is not known")
-    if len(fields) - 1 != len(kind._fields):
-        message = f"{kind.__name__} has {len(kind._fields)} fields, the frame has {len(fields) - 1}"
-        raise CodecError("garbage", message)
-    for name, value in zip(kind._fields, fields[1:], strict=True):
+    most = len(kind._fields)
+    if not most - len(kind._field_defaults) <= len(fields) - 1 <= most:
+        raise CodecError("garbage", f"{kind.__name__} has {most} fields, the frame has {len(fields) - 1}")
+    for name, value in zip(kind._fields, fields[1:], strict=False):
         problem = _problem(name, value)
         if problem is not None:
             raise CodecError("garbage", f"{kind.__name__}.{name}: {problem}")
@@ -171,7 +185,7 @@ def unpack(data: bytes) -> SessionFrame:
 
 
 _TEXTS: Final = frozenset({"token", "session", "scenario", "reason"})
-_REALS: Final = frozenset({"heartbeat_s", "idle_s", "resume_s", "seconds"})
+_REALS: Final = frozenset({"heartbeat_s", "idle_s", "resume_s", "seconds", "at_s"})
 
 
 def _problem(name: str, value: object) -> str | None:
@@ -184,6 +198,8 @@ def _problem(name: str, value: object) -> str | None:
     elif name in _REALS:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return f"expected a finite number, got {value!r:.40}"
+        if name == "at_s" and not 0.0 <= value <= LONGEST_CLOCK_S:
+            return f"expected from 0 to {LONGEST_CLOCK_S:g} s, got {value!r:.40}"
     elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
         return f"expected a whole number from 0 to 2**63 − 1, got {value!r:.40}"
     return None

@@ -19,7 +19,7 @@ from coordinator.service.admission.certificates import (
     generated_identity,
     own_identity,
 )
-from coordinator.service.admission.enrolment_store import EnrolmentStore
+from coordinator.service.admission.enrolment_store import EnrolmentStore, shut
 from coordinator.service.admission.gate import Gate, is_loopback, require_safe
 from coordinator.service.admission.token_files import TokenFileError, Tokens, read_tokens
 from coordinator.service.admission.viewing import checked_view_token, new_view_token
@@ -142,9 +142,15 @@ def open_gate(
         store = None
         if enrolment is not None:
             store = stack.enter_context(EnrolmentStore(enrolment, create=False))
+            for line in shut(enrolment):
+                click.echo(line, err=True)
         identity = None
         if certificate is not None and key is not None:
             identity = own_identity(certificate, key)
+            if key.stat().st_mode & _OTHERS:
+                click.echo(
+                    f"{key} can be read by others on this host; 'chmod 600 {key}' changes that", err=True
+                )
         elif tls and enrolment is not None:
             identity = generated_identity(enrolment, host, datetime.datetime.now(datetime.UTC))
         view_token = None if local else new_view_token()
@@ -179,8 +185,12 @@ def _check_certificate_options(
 def _secret_in(file: Path) -> str:
     """Return the only line of a file that only its owner may read."""
     if file.stat().st_mode & _OTHERS:
-        raise TokenFileError(f"{file} can be read by others on this host; 'chmod 600 {file}' changes that")
+        raise TokenFileError(_open_to_others(file))
     return file.read_text(encoding="utf-8").strip()
+
+
+def _open_to_others(file: Path) -> str:
+    return f"{file} can be read by others on this host; 'chmod 600 {file}' changes that"
 
 
 _DEVICE_OPTIONS = (

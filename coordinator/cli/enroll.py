@@ -14,7 +14,7 @@ from rich.table import Table
 from coordinator.cli.consoles import console
 from coordinator.cli.refusals import refusals
 from coordinator.service.admission.enrolment import issue
-from coordinator.service.admission.enrolment_store import EnrolmentStore
+from coordinator.service.admission.enrolment_store import EnrolmentStore, shut
 from coordinator.service.admission.token_files import write_enrolled_line, write_line
 from device_profiles.units import UnitError, format_duration, parse_duration_s
 from edge.secagg.keys import SECRET_BYTES, Identity
@@ -105,6 +105,8 @@ def issue_tokens(
     secrets = [token_bytes(SECRET_BYTES) for _ in issued] if identities else []
     roster = Roster.of(Identity(secret).public for secret in secrets) if identities else None
     with EnrolmentStore(directory, create=True) as store:
+        for line in shut(directory):
+            click.echo(line, err=True)
         store.add([record for _, record in issued], roster)
     for place, ((device, _), (token, _)) in enumerate(zip(ranges, issued, strict=True)):
         if roster is not None:

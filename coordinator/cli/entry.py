@@ -39,6 +39,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "run": Verb("coordinator.cli.run:run", "Run a scenario and say whether its thresholds held."),
     "validate": Verb("coordinator.cli.scenarios:validate", "Check scenario files and show every error."),
     "show": Verb("coordinator.cli.scenarios:show", "Print a scenario with all of its defaults, as YAML."),
+    "upgrade": Verb("coordinator.cli.upgrade:upgrade", "Rewrite scenario files in the newest format."),
     "schema": Verb(
         "coordinator.cli.scenarios:schema", "Print the JSON Schema of scenario files, for editors."
     ),

@@ -14,6 +14,7 @@ from coordinator.cli.consoles import console
 from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
+from coordinator.cli.upgrade import load_with_notes
 from coordinator.cli.verdicts import verdict_table
 from coordinator.clock_words import REAL, SIMULATED
 from coordinator.junit import write_junit
@@ -21,7 +22,7 @@ from coordinator.progress import PlainProgress, RunObserver, SilentProgress, Ter
 from coordinator.run_directory import REPORT, SUMMARY, run_name, write_json
 from coordinator.run_records import outcome_record, suites_of_run
 from coordinator.runner import RunOutcome, run_scenario
-from coordinator.scenario.load import LoadedScenario, load
+from coordinator.scenario.load import LoadedScenario
 from coordinator.summary_tables import render, render_details
 
 _RUNS = Path("runs")
@@ -99,7 +100,7 @@ def run(
     if quiet and details:
         raise click.UsageError("--quiet prints no figures and --details prints more; leave one out")
     overrides = settings if seed is None else (*settings, f"seed={seed}")
-    loaded = load(scenario, overrides)
+    loaded = load_with_notes(scenario, overrides)
     target = target_of(loaded, out)
     time_is = REAL if clock == "real" else SIMULATED
     with termination_interrupts(), contextlib.ExitStack() as stack:
@@ -172,6 +173,8 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
     output = console()
     summary = json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8"))
     output.print(render(summary))
+    for notice in summary["notices"]:
+        output.print(f"note: {notice}", soft_wrap=True)
     if details:
         output.print(render_details(summary))
     if outcome.baseline_verdicts:
@@ -180,8 +183,8 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
         output.print(verdict_table(outcome.verdicts))
     for threshold in outcome.unseen:
         output.print(f"not judged, because only a simulation sees it: {threshold}", soft_wrap=True)
-    if outcome.reason is not None:
-        output.print(f"{outcome.status}: {outcome.reason}", soft_wrap=True)
+    for line in _endings(outcome):
+        output.print(line, soft_wrap=True)
     output.print(f"report: {outcome.directory / REPORT}", soft_wrap=True)
     output.print(f"run directory: {outcome.directory}", soft_wrap=True)
 
@@ -189,7 +192,20 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
 def _report_briefly(outcome: RunOutcome) -> None:
     for result in (*outcome.baseline_verdicts, *outcome.verdicts):
         if not result.held:
-            click.echo(str(result), err=True)
+            said_below = result.implicit and outcome.ending is not None
+            click.echo(f"MISSED {result.threshold}" if said_below else str(result), err=True)
     if outcome.status != "finished":
-        click.echo(f"{outcome.status}: {outcome.reason}", err=True)
+        for line in _endings(outcome):
+            click.echo(line, err=True)
     click.echo(outcome.directory)
+
+
+def _endings(outcome: RunOutcome) -> Iterator[str]:
+    """Yield why nothing was learnt, and why a run ended before its last round."""
+    if outcome.ending is not None:
+        expected = ", as the scenario expects" if outcome.verdicts[0].held else ""
+        yield f"{outcome.status}{expected}: {outcome.ending}"
+        if outcome.reason is not None:
+            yield f"ended early: {outcome.reason}"
+    elif outcome.reason is not None:
+        yield f"{outcome.status}: {outcome.reason}"

@@ -10,10 +10,10 @@ import click
 
 from coordinator.cli.options import setting_option
 from coordinator.cli.refusals import refusals
+from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.json_schema import json_schema
-from coordinator.scenario.load import load
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.secure_plan import plan_lines
 
@@ -33,7 +33,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...]) -> int:
     code = ExitCode.HELD
     for path in files:
         try:
-            load_cells(load(path, settings))
+            load_cells(load_with_notes(path, settings))
         except ScenarioError as error:
             click.echo(str(error), err=True)
             code = ExitCode.INVALID_SCENARIO
@@ -53,7 +53,7 @@ def show(file: Path, settings: tuple[str, ...]) -> None:
     the same run. Whether the files that it names exist is not checked. With secure aggregation, what it comes
     to (graph, threshold, ring) follows as comments, and so do the cells of a sweep.
     """
-    loaded = load(file, settings, references=False)
+    loaded = load_with_notes(file, settings, references=False)
     click.echo(loaded.resolved, nl=False)
     cells = load_cells(loaded, references=False)
     for line in (*plan_lines(loaded.scenario), *_cell_lines(cells)):

@@ -14,10 +14,11 @@ from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.run import deliver, out_option, progress, seed_option, target_of
 from coordinator.cli.termination import termination_interrupts
+from coordinator.cli.upgrade import load_with_notes
 from coordinator.clock_words import REAL
 from coordinator.progress import Observers
+from coordinator.run_directory import private_files
 from coordinator.runner import run_assembled
-from coordinator.scenario.load import load
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -85,10 +86,10 @@ def serve(
     from coordinator.service.refusals import refuse_without_roster  # noqa: PLC0415
     from coordinator.service.survival.survivor import Survivor  # noqa: PLC0415
 
-    loaded = load(scenario, settings if seed is None else (*settings, f"seed={seed}"))
+    loaded = load_with_notes(scenario, settings if seed is None else (*settings, f"seed={seed}"))
     live = LiveState(service=True)
     dashboard = Dashboard(live)
-    with open_gate(host, **admission) as opened:
+    with private_files(), open_gate(host, **admission) as opened:
         assembly = assembled(loaded, wait_for)
         refuse_without_roster(loaded, assembly.fleet.n, opened.roster)
         if opened.roster is not None:

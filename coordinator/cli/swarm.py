@@ -15,6 +15,7 @@ from coordinator.cli.consoles import console
 from coordinator.cli.options import junit_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
+from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
 from coordinator.junit import write_junit
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
@@ -137,6 +138,7 @@ def _kept(seed: int, found: Findings, out: Path, *, small: bool) -> list[Kept]:
 
 
 def _replay(path: Path) -> int:
+    load_with_notes(path)
     with started(PROCESSES) as workers:
         violations = judge_file(path, workers)
     for violation in violations:

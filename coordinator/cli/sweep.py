@@ -12,10 +12,10 @@ from coordinator.cli.entry import limit_blas_threads
 from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import Refusal, refusals
 from coordinator.cli.termination import termination_interrupts
+from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
 from coordinator.junit import suite_of_cell, write_junit
 from coordinator.run_directory import SWEEP_TABLE, write_atomically
-from coordinator.scenario.load import load
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.sweeps.execution import CSV_TABLE, run_sweep
 from coordinator.sweeps.results import sweep_tables
@@ -57,7 +57,7 @@ def sweep(
     All cells are checked before the first is run. Finished runs in DIR are kept, so the same command goes on
     where an earlier one was stopped. The table is written to sweep.json and sweep.csv in DIR, too.
     """
-    loaded = load(scenario, settings)
+    loaded = load_with_notes(scenario, settings)
     cells = load_cells(loaded)
     if not cells:
         raise Refusal(f"{scenario}: has no section 'sweep'; add one, or use: recfleet run")
@@ -69,7 +69,8 @@ def sweep(
         nonlocal done
         done += 1
         how = f"{result.status}, kept" if result.kept else result.status
-        why = "" if result.error is None else f": {result.error}"
+        said = result.error or next((one["reason"] for one in result.verdicts if one["implicit"]), None)
+        why = "" if said is None else f": {said}"
         click.echo(f"{done}/{total} cell {cell.number}, {cell.label}, seed {seed}: {how}{why}", err=True)
 
     # The workers inherit it; here it comes too late.

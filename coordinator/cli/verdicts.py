@@ -14,8 +14,8 @@ from coordinator.verdicts import shown, shown_margin
 def _verdict(result: ThresholdResult) -> str:
     if result.held:
         return "held"
-    # Where there is a margin, the row itself says why.
-    return "MISSED" if result.margin is not None else f"MISSED: {result.reason}"
+    # Where there is a margin, the row itself says why; how nothing was learnt is said below the table.
+    return "MISSED" if result.margin is not None or result.implicit else f"MISSED: {result.reason}"
 
 
 def verdict_table(results: Sequence[ThresholdResult], of: str = "thresholds") -> Table:

@@ -23,7 +23,7 @@ from coordinator.metrics.facts import (
     Inferences,
     RoundFacts,
 )
-from coordinator.metrics.schemas import DIRECTIONS, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS, SUM_STAGES
+from coordinator.metrics.schemas import DIRECTIONS, ENUM, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS, SUM_STAGES
 from coordinator.metrics.totals import NO_WAY, SPLIT_COLUMNS, DeviceTotals, device_totals
 from edge.log import Column
 from edge.vocabulary import (
@@ -87,7 +87,7 @@ _NULLABLE_NAMES: Final = (
 _OUTCOME_NAMES: Final = labels(Outcome)
 
 _ROUND_LABELS: Final = {
-    f.name: f.type.index_type.to_pandas_dtype() for f in ROUNDS if pa.types.is_dictionary(f.type)
+    f.name: np.int8 if f.type == ENUM else np.int32 for f in ROUNDS if pa.types.is_dictionary(f.type)
 }
 """The columns of ``rounds`` that hold labels, with the types of their codes."""
 
@@ -366,7 +366,7 @@ def inference_batch(
     for field in SCHEMAS["inferences"]:
         if field.name not in made:
             values = np.broadcast_to(getattr(inferences, field.name), n)
-            made[field.name] = pa.array(np.array(values, field.type.to_pandas_dtype()))
+            made[field.name] = pa.array(np.array(values), field.type)
     return _batch("inferences", made)
 
 

@@ -202,7 +202,9 @@ class TableMetricSource:
             chosen = next((name for name in preferred if name in present), None)
             if chosen is not None:
                 rows = _narrow(rows, {column: chosen})
-        return _values(rows["value"])  # null becomes NaN: a metric without users is no evidence
+        # Over nobody there is nothing to observe; where a value of somebody is no number, null becomes NaN.
+        rows = rows.filter(pc.or_(pc.greater(rows["users"], 0), pc.is_valid(rows["value"])))
+        return _values(rows["value"])
 
 
 def _check_tags(metric: str, tags: Mapping[str, str], known: tuple[str, ...]) -> None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS, VERSION_KEY
-from coordinator.metrics.writer import parquet_path, stream_path
+from coordinator.metrics.writer import parquet_path, stream_and_pieces
 from edge.errors import RecfleetError
 
 
@@ -36,12 +36,12 @@ class RunTables:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.manifest = _manifest(directory)
+        self.manifest = read_manifest(directory)
         self._is_parquet = {table: parquet_path(directory, table).exists() for table in SCHEMAS}
         self.complete = all(self._is_parquet.values())
         missing = [
             table for table, is_parquet in self._is_parquet.items()
-            if not is_parquet and not stream_path(directory, table).exists()
+            if not is_parquet and stream_and_pieces(directory, table) is None
         ]  # fmt: skip
         if missing:
             raise RunFormatError(
@@ -72,21 +72,30 @@ class RunTables:
 
     def _read_whole(self, table: str, columns: list[str]) -> Any:
         if self._is_parquet[table]:
-            path = parquet_path(self.directory, table)
-            try:
-                with pq.ParquetFile(str(path)) as file:
-                    _check_version(path, file.schema_arrow)
-                    return file.read(columns=columns).select(columns)
-            except pa.ArrowInvalid as error:
-                raise RunFormatError(f"{path}: not a readable Parquet file: {error}") from error
-        path = stream_path(self.directory, table)
-        batches = [batch.select(columns) for batch in _stream_prefix(path)]
+            return _read_parquet(parquet_path(self.directory, table), columns)
+        found = stream_and_pieces(self.directory, table)
+        if found is None:
+            return _read_parquet(parquet_path(self.directory, table), columns)  # its run has just ended
+        path, pieces = found
         schema = pa.schema([SCHEMAS[table].field(name) for name in columns])
-        return pa.Table.from_batches(batches) if batches else schema.empty_table()
+        batches = [batch.select(columns) for batch in _stream_prefix(path)]
+        tables = [_read_parquet(piece, columns) for piece in pieces]
+        if batches:
+            tables.append(pa.Table.from_batches(batches))
+        return pa.concat_tables(tables) if tables else schema.empty_table()
 
     def _last_finished_round(self) -> int:
         rounds = self._read_whole("rounds", ["round"])["round"]
         return int(np.max(rounds.to_numpy(), initial=0))
+
+
+def _read_parquet(path: Path, columns: list[str]) -> Any:
+    try:
+        with pq.ParquetFile(str(path)) as file:
+            _check_version(path, file.schema_arrow)
+            return file.read(columns=columns).select(columns)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise RunFormatError(f"{path}: not a readable Parquet file: {error}") from error
 
 
 def _check_version(path: Path, schema: Any) -> None:
@@ -107,24 +116,33 @@ def _stream_prefix(path: Path) -> Iterator[Any]:
     with pa.memory_map(str(path)) as stream:
         try:
             reader = pa.ipc.open_stream(stream)
-        except pa.ArrowInvalid:
+        except (pa.ArrowException, OSError):
             return  # killed while it wrote the schema: no batch can follow
         _check_version(path, reader.schema)
         while True:
             try:
                 yield reader.read_next_batch()
-            except (StopIteration, pa.ArrowInvalid, OSError):
+            except (StopIteration, pa.ArrowException, OSError):
                 # End of the stream, or of what a killed process had written of its last batch.
                 return
 
 
-def _manifest(directory: Path) -> dict[str, Any]:
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """Return the contents of ``manifest.json`` in a run directory; nothing where there is none.
+
+    Raises
+    ------
+    RunFormatError : it is damaged.
+    """
     path = directory / "manifest.json"
     if not path.exists():
         return {}
-    contents = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        contents = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise RunFormatError(f"{path}: is damaged, it is no JSON ({error})") from None
     if not isinstance(contents, dict):
-        raise RunFormatError(f"{path}: not a manifest")
+        raise RunFormatError(f"{path}: is damaged, it is no manifest")
     return contents
 
 

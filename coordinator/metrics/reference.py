@@ -30,7 +30,8 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | file | contents |
 | --- | --- |
 | `scenario.resolved.yaml` | the scenario with every default written out |
-| `manifest.json` | seed, status, hashes of scenario and data split, digest of the run, versions, host |
+| `manifest.json` | seed, status (with `ending`, how nothing was learnt), hashes of scenario and data split, \
+digest of the run, versions, host |
 | `rounds.parquet` | a row per round |
 | `device_rounds.parquet` | a row per invited device and round |
 | `events.parquet` | a row per event, unless the scenario switches them off |
@@ -38,7 +39,8 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | `inferences.parquet` | a row per device that ran its own model; none without a section `inference` |
 | `faults.parquet` | a row per fault, device and stage of a round that it struck |
 | `summary.json` | the figures that the command prints |
-| `verdicts.json` | of a finished run: the verdict on each threshold, figures in base units |
+| `verdicts.json` | of a run that went to its end: the verdict on each threshold, figures in base units; \
+`implicit` marks the one on having learnt, which is there where that was broken or the scenario has `expect` |
 | `baseline/` | with `baseline` in the scenario: the run without faults, a run directory of its own |
 | `report.html` | the report: charts and tables of the run in one file that needs no network |
 | `trace.json.gz` | rounds and a sample of devices over the time of the run; open it in ui.perfetto.dev |
@@ -65,6 +67,41 @@ the metadata of a column hold its unit and meaning, and those of a table the sch
 {SCHEMA_VERSION}.
 """
 
+_STAGES: Final = """\
+## Where stages begin and end
+
+A stage of a device is made of the events of that stage in the table `events`: transfers and computations. It
+begins where the first of them starts and ends where the last of them ends, on both clocks:
+
+| event | starts | ends |
+| --- | --- | --- |
+| transfer down | the coordinator gives the message to the connection | the device has its last byte |
+| transfer up | the device begins to send, its radio may have to wake | the coordinator has its last byte |
+| computation | the device begins | the device is done |
+
+| stage | begins | ends |
+| --- | --- | --- |
+| `invite` | coordinator: sends the invitation | coordinator: has the answer |
+| `download` | coordinator: sends the model | device: has the model |
+| `compute` | device: has the model and begins | device: has the update |
+| `report` | device: sends the report | coordinator: has the report |
+| `advertise-keys` | device: has the update and begins to make keys | coordinator: has the keys |
+| `share-keys`, `masked-input`, `consistency`, `unmask` | coordinator: sends what this stage needs | \
+coordinator: has the answer; the device has computed it in between |
+| `acknowledge` | coordinator: sends the receipt | device: has the receipt |
+
+What a device waits for the others is in none of its stages but between them, and in `wait_s`; it is in the
+columns of the table `rounds`, where a stage lasts until the coordinator goes on to the next. Setting up a
+connection is part of the transfer that needs it.
+
+On the real clock the coordinator cannot see what happens on a device, and the device says when it did, by
+its own clock. How far that is from the coordinator's follows from frames that went there and back; the error
+is at most half the shortest round trip that was seen, and none where both ways take equally long. Nothing is
+put before the round's invitation, or after the coordinator heard of it. Of a device that does not say, as
+other clients may, a transfer down ends with its acknowledgement, one up starts with its first piece, and a
+computation ends when the coordinator hears of it.
+"""
+
 _SUMMARY: Final = """\
 ## Figures of `summary.json` and the report
 
@@ -89,6 +126,7 @@ seconds for which no device was to blame.
 how many were missing at a deadline; the stage that took most of it, and its seconds |
 | `held_up.rounds_ended_by_deadline` | rounds whose last segment a deadline ended |
 | `held_up.barriers`, `held_up.barriers_ended_by_deadline` | all segments, and those a deadline ended |
+| `notices` | sentences to read before any figure, such as that most invitations found nobody |
 | `waste_by_outcome` | bytes, computing time and energy, and what was wasted, by how device rounds ended |
 | `participation.devices` | devices invited at least once |
 | `participation.invited`, `participation.completed` | device rounds, and completed ones, by device class |
@@ -188,7 +226,7 @@ def reference() -> str:
     lines = [_INTRODUCTION]
     for name in SCHEMAS:
         lines.extend(_table(name))
-    lines.append(_SUMMARY)
+    lines += [_STAGES, _SUMMARY]
     lines.append("## Vocabulary\n")
     for vocabulary in _VOCABULARY:
         lines.extend(_vocabulary(vocabulary))

@@ -5,13 +5,19 @@ round and is handed to the operating system at once: a killed process leaves a r
 ends, each stream is converted, a bounded piece at a time, to Parquet (``rounds.parquet`` …) under a temporary
 name, moved to its place in one step, and the stream removed. So a table is always there once, whole or as a
 stream, and a Parquet file is never half written.
+
+A run on the real clock may have no end. Its streams are cut from time to time: what the first has held
+becomes a Parquet piece (``rounds.0.parquet``), and the next stream is named after the number of pieces
+before it (``rounds.1.arrows``).
 """
 
 from __future__ import annotations
 
 import abc
+import itertools
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -28,14 +34,46 @@ _ROWS_PER_GROUP: Final = 1 << 16
 """Rows of a Parquet row group, and so what the conversion holds in memory."""
 
 
-def stream_path(directory: Path, table: str) -> Path:
-    """Return where a table's stream lies while its run goes on."""
-    return directory / f"{table}.arrows"
+def stream_path(directory: Path, table: str, pieces: int = 0) -> Path:
+    """Return where a table's stream lies while its run goes on, after so many pieces."""
+    return directory / (f"{table}.{pieces}.arrows" if pieces else f"{table}.arrows")
+
+
+def piece_path(directory: Path, table: str, number: int) -> Path:
+    """Return where a piece of a table lies; the first is number 0."""
+    return directory / f"{table}.{number}.parquet"
 
 
 def parquet_path(directory: Path, table: str) -> Path:
     """Return where a table lies once its run has ended."""
     return directory / f"{table}.parquet"
+
+
+def stream_and_pieces(directory: Path, table: str) -> tuple[Path, list[Path]] | None:
+    """Return the stream of a table whose run goes on, and the pieces before it; None if there is none."""
+    streams = _streams(directory, table)
+    if not streams:
+        return None
+    # An earlier one has become a piece.
+    pieces = max(streams)
+    return streams[pieces], [piece_path(directory, table, number) for number in range(pieces)]
+
+
+def _streams(directory: Path, table: str) -> dict[int, Path]:
+    """Return the streams of a table by the number of pieces before them."""
+    return _numbered(directory, rf"{table}(?:\.([0-9]+))?\.arrows")
+
+
+def remove_pieces(directory: Path) -> None:
+    """Remove the pieces of all tables of a run that has its tables."""
+    for table in SCHEMAS:
+        for piece in _numbered(directory, rf"{table}\.([0-9]+)\.parquet").values():
+            piece.unlink()
+
+
+def _numbered(directory: Path, pattern: str) -> dict[int, Path]:
+    found = ((re.fullmatch(pattern, file.name), file) for file in directory.iterdir())
+    return {int(match[1] or 0): file for match, file in found if match is not None}
 
 
 class TableWriter(abc.ABC):
@@ -95,21 +133,37 @@ class RunWriter(TableWriter):
 
     Parameters
     ----------
-    directory : an existing directory without tables.
+    directory : an existing directory; tables that are streams there begin anew.
     record_events : whether to keep the table of events; without it that table has no rows.
+    pieces : of each table, how many are there already; none by default.
 
     Use it as a context manager: leaving it, for whatever reason, closes the streams. :meth:`finish` converts.
     """
 
-    def __init__(self, directory: Path, *, record_events: bool = True) -> None:
+    def __init__(
+        self, directory: Path, *, record_events: bool = True, pieces: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__(record_events=record_events)
         self._directory = directory
         self._sinks: dict[str, Any] = {}
         self._streams: dict[str, Any] = {}
-        for table, schema in SCHEMAS.items():
-            sink = pa.output_stream(str(stream_path(directory, table)), buffer_size=_BUFFER_BYTES)
-            self._sinks[table] = sink
-            self._streams[table] = pa.ipc.new_stream(sink, schema)
+        for table in SCHEMAS:
+            self._begin_stream(table, (pieces or {}).get(table, 0))
+
+    def _begin_stream(self, table: str, pieces: int) -> None:
+        """Begin the only stream of a table, after so many pieces."""
+        path = stream_path(self._directory, table, pieces)
+        self._sinks[table] = pa.output_stream(str(path), buffer_size=_BUFFER_BYTES)
+        self._streams[table] = pa.ipc.new_stream(self._sinks[table], SCHEMAS[table])
+        for other in _streams(self._directory, table).values():
+            if other != path:
+                other.unlink()
+
+    def cut(self, pieces: Mapping[str, int]) -> None:
+        """Begin new streams of the tables whose rows so far are in so many pieces."""
+        for table, count in pieces.items():
+            self._close_stream(table)
+            self._begin_stream(table, count)
 
     def __enter__(self) -> RunWriter:
         return self
@@ -125,10 +179,12 @@ class RunWriter(TableWriter):
 
     def close(self) -> None:
         """Close the streams; they stay as they are. Closing twice does nothing."""
-        for table, stream in self._streams.items():
-            stream.close()
-            self._sinks[table].close()
-        self._streams.clear()
+        for table in list(self._streams):
+            self._close_stream(table)
+
+    def _close_stream(self, table: str) -> None:
+        self._streams.pop(table).close()
+        self._sinks.pop(table).close()
 
     def finish(self) -> str:
         """Close the streams, convert them to Parquet and return the run's digest, 32 hexadecimal digits."""
@@ -139,25 +195,38 @@ class RunWriter(TableWriter):
 
 
 def convert(directory: Path, table: str) -> None:
-    """Convert one table's closed stream to Parquet (zstd) and remove the stream."""
-    source, target = stream_path(directory, table), parquet_path(directory, table)
-    temporary = target.with_suffix(".parquet.tmp")
-    with (
-        pa.memory_map(str(source)) as stream,
-        pa.ipc.open_stream(stream) as reader,
-        pq.ParquetWriter(str(temporary), reader.schema, compression="zstd") as writer,
-    ):
-        for piece in _pieces(reader):
-            writer.write_table(piece, row_group_size=_ROWS_PER_GROUP)
-    replace_durably(temporary, target)
+    """Convert one table's closed stream, and the pieces before it, to Parquet (zstd); remove the stream.
+
+    Pieces stay: a run that cannot be finished after all is gone on with from them.
+    """
+    found = stream_and_pieces(directory, table)
+    assert found is not None, f"a writer makes a stream of {table}"
+    source, pieces = found
+    with pa.memory_map(str(source)) as stream, pa.ipc.open_stream(stream) as reader:
+        write_parquet(parquet_path(directory, table), table, itertools.chain(_rows_of(pieces), reader))
     source.unlink()
 
 
-def _pieces(reader: Any) -> Iterator[Any]:
-    """Gather the batches of a stream into tables of about a row group: a group per round would be tiny."""
+def _rows_of(pieces: Sequence[Path]) -> Iterator[Any]:
+    for piece in pieces:
+        with pq.ParquetFile(str(piece)) as file:
+            yield from file.iter_batches(_ROWS_PER_GROUP)
+
+
+def write_parquet(target: Path, table: str, batches: Iterable[Any]) -> None:
+    """Write the rows of a table as Parquet (zstd), in one step that outlasts a loss of power."""
+    temporary = target.with_suffix(".parquet.tmp")
+    with pq.ParquetWriter(str(temporary), SCHEMAS[table], compression="zstd") as writer:
+        for group in _groups(batches):
+            writer.write_table(group, row_group_size=_ROWS_PER_GROUP)
+    replace_durably(temporary, target)
+
+
+def _groups(batches: Iterable[Any]) -> Iterator[Any]:
+    """Gather batches into tables of about a row group: a group per round would be tiny."""
     waiting: list[Any] = []
     rows = 0
-    for batch in reader:
+    for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
         if rows >= _ROWS_PER_GROUP:
@@ -168,7 +237,12 @@ def _pieces(reader: Any) -> Iterator[Any]:
 
 
 def replace_durably(temporary: Path, target: Path) -> None:
-    """Move a finished file to its place in one step, after its bytes have reached the disk."""
+    """Move a finished file to its place in one step; its bytes, then its name, have reached the disk."""
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
     temporary.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

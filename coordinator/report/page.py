@@ -85,14 +85,28 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
         yield "recfleet", str(version)
 
 
+def _banners(view: RunView) -> list[str]:
+    """Return what has to be known before any figure: how the run ended, and what its summary notes."""
+    ending = _ending(view)
+    return [*([] if ending is None else [ending]), *view.summary["notices"]]
+
+
 def _ending(view: RunView) -> str | None:
     status = view.summary["status"]
     rounds = view.summary["rounds"]["finished"]
     said = _ENDED.get(status)
-    stopped = view.manifest.get("stopped_by")
-    if said is None:
-        return f"It ended early: {stopped}." if stopped else None
-    return said.format(rounds)
+    if said is not None:
+        return said.format(rounds)
+    found = []
+    ending, stopped = view.manifest.get("ending"), view.manifest.get("stopped_by")
+    if ending:
+        expected = ", as the scenario expects" if view.scenario.get("expect") == status else ""
+        found.append(f"Nothing was learnt ({status}){expected}: {ending}.")
+    if stopped:
+        found.append(f"It ended early: {stopped}.")
+    if view.summary.get("unscored"):
+        found.append(f"The model was not evaluated: {view.summary['unscored']}.")
+    return " ".join(found) or None
 
 
 def _page(title: str, lead: str, endings: Sequence[str], facts: Any, sections: Sequence[Section]) -> str:
@@ -103,16 +117,15 @@ def _page(title: str, lead: str, endings: Sequence[str], facts: Any, sections: S
 def report_of_run(view: RunView) -> str:
     """Return the report of one run as HTML; sections with nothing to say are left out."""
     sections = [section for make in SECTIONS if (section := make(view)) is not None]
-    ending = _ending(view)
     lead = str(view.scenario.get("description") or "").strip()
-    return _page(view.title, lead, [ending] if ending else [], list(_facts(view)), sections)
+    return _page(view.title, lead, _banners(view), list(_facts(view)), sections)
 
 
 def report_of_runs(views: Sequence[RunView], sweeps: Sequence[SweepTable] = ()) -> str:
     """Return the report of several runs, on top of each other, as HTML; of sweeps first what they show."""
     made = [*(swept(sweep) for sweep in sweeps), *(make(views) for make in COMPARISONS)]
     sections = [section for section in made if section is not None]
-    endings = [f"{view.name}: {said}" for view in views if (said := _ending(view)) is not None]
+    endings = [f"{view.name}: {said}" for view in views for said in _banners(view)]
     facts = [
         (view.name, ", ".join(f"{key} {value}" for key, value in _facts(view) if key != "run"))
         for view in views

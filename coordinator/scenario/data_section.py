@@ -117,10 +117,10 @@ class _Ratings(Section):
         " this many other items for each as 0, anew every round; ratings are what they are by default",
     )
     held_out_negatives: Literal["spared", "drawn"] = Field(
-        default="spared",
-        description="whether what is kept back for testing may be drawn as a negative: `spared`, never, as"
-        " published protocols have it, which tells a method something; `drawn`, like any other item, as on"
-        " real devices, which cannot know what their users will take to",
+        default="drawn",
+        description="whether what is kept back for testing may be drawn as a negative: `drawn`, like any"
+        " other item, as on real devices, which cannot know what their users will take to; `spared`, never,"
+        " as some published protocols have it, which tells a method what will be asked",
     )
     users_per_client: PositiveInt | None = Field(
         default=None, description="users a client holds (cross-silo); 1 by default (cross-device)"

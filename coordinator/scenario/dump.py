@@ -59,6 +59,11 @@ def scenario_hash(scenario: Scenario) -> str:
     result and do not count.
     """
     content = {key: value for key, value in resolved(scenario).items() if key not in _NOT_HASHED}
+    # As format 1 wrote it: a run keeps its name, and can be gone on with, when its file is upgraded.
+    content["format"] = "1"
+    data = content["data"]
+    if isinstance(data, dict) and "held_out_negatives" in data and not scenario.draws_items:
+        content["data"] = {**data, "held_out_negatives": "spared"}
     connection = content.get("connection")
     if isinstance(connection, dict):
         content["connection"] = {key: value for key, value in connection.items() if key != "sockets"}

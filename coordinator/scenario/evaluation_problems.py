@@ -41,13 +41,10 @@ def _implicit_problems(scenario: Scenario) -> Iterator[Problem]:
     data = scenario.data
     assert not isinstance(data, SyntheticRegression)
     only_ranks = METHODS[method_name(scenario.learning)].only_ranks(scenario.learning)
-    if scenario.evaluation.ranking is None and (only_ranks or data.negatives is not None):
+    if scenario.evaluation.ranking is None and scenario.draws_items:
         whose = "this method predicts" if only_ranks else "with data.negatives a method predicts"
         message = f"missing; {whose} no ratings, only which items somebody takes to"
         yield Problem(("evaluation", "ranking"), f"{message}; write 'ranking: {{}}' in evaluation")
-    if data.held_out_negatives == "drawn" and not only_ranks and data.negatives is None:
-        message = "nothing is drawn here; leave it out, or write data.negatives"
-        yield Problem(("data", "held_out_negatives"), message, None, of_key=True)
     if data.negatives is None:
         return
     if only_ranks:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path as FilePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from coordinator.scenario.errors import did_you_mean
+from coordinator.scenario.formats import FORMAT, Gap, gaps, written_format
 from coordinator.scenario.merge import merged, without_nulls
 from device_profiles.documents import Document, DocumentError, Position, read_document
 from device_profiles.quantities import quoted
@@ -15,8 +17,32 @@ MAX_CHAIN: Final = 8
 """Files in a chain of ``extends``, the scenario itself included."""
 
 
-def read_chain(path: FilePath, problems: list[DocumentError]) -> tuple[Document, dict[str, FilePath]]:
-    """Read a scenario and its parents, and merge them.
+class Chain(NamedTuple):
+    """A scenario and the files that it extends.
+
+    Attributes
+    ----------
+    document : all of them merged, without ``extends``.
+    files : the files read, by their name in positions, the scenario first.
+    formats : the formats that they say they have; one that says none has that of the file it extends.
+    gaps : the old defaults that stand in for what they leave unsaid.
+    """
+
+    document: Document
+    files: dict[str, FilePath]
+    formats: dict[str, int]
+    gaps: tuple[Gap, ...]
+
+
+def read_chain(path: FilePath, problems: list[DocumentError]) -> Chain:
+    """Read a scenario and its parents, and merge them; see :func:`read_documents`."""
+    return chain_of(*read_documents(path, problems))
+
+
+def read_documents(
+    path: FilePath, problems: list[DocumentError]
+) -> tuple[list[Document], dict[str, FilePath]]:
+    """Read a scenario and its parents, without ``extends``, the scenario first.
 
     Parameters
     ----------
@@ -25,8 +51,7 @@ def read_chain(path: FilePath, problems: list[DocumentError]) -> tuple[Document,
 
     Returns
     -------
-    The merged document without ``extends``, and the files read, by their name in positions, the scenario
-    first.
+    The documents, and the files by their name in positions.
 
     Raises
     ------
@@ -42,10 +67,27 @@ def read_chain(path: FilePath, problems: list[DocumentError]) -> tuple[Document,
         files[document.file] = here
         seen.append(_identity(here))
         here = _parent(document, here, seen, problems)
-    result = without_nulls(documents.pop())
-    while documents:
-        result = merged(result, documents.pop())
-    return result, files
+    return documents, files
+
+
+def chain_of(documents: Sequence[Document], files: dict[str, FilePath]) -> Chain:
+    """Return what parsed files come to, the scenario first, without ``extends`` in any."""
+    formats: dict[str, int] = {}
+    readers: list[tuple[int, Document]] = []
+    number = FORMAT
+    for document in reversed(documents):
+        said = written_format(document)
+        if said is not None:
+            formats[document.file] = number = said
+        readers.append((number, document))
+    *children, oldest = documents
+    result = without_nulls(oldest)
+    for child in reversed(children):
+        result = merged(result, child)
+    if written_format(result) is not None:
+        # What an older format means is in the gaps.
+        result.root["format"] = str(FORMAT)
+    return Chain(result, files, formats, gaps(readers))
 
 
 def _identity(path: FilePath) -> str:

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from coordinator.scenario.dump import dump_resolved, scenario_hash
 from coordinator.scenario.errors import Problem, ScenarioError
-from coordinator.scenario.extends import read_chain
-from coordinator.scenario.merge import with_override
+from coordinator.scenario.extends import Chain, chain_of, read_chain
+from coordinator.scenario.formats import FORMAT, OldDefault, filled
+from coordinator.scenario.merge import COMMAND_LINE, with_override
 from coordinator.scenario.references import check_references
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.translate import problems_of
@@ -31,16 +32,36 @@ class LoadedScenario:
     ----------
     scenario : the scenario.
     name : the file's name without its ending.
-    files : the files it was read from by their name in positions, the scenario's own first.
-    document : what was written, merged, with the place of every value.
+    chain : the files it was read from, and what was written in them, merged.
     stand_ins : files that are read in place of those that the texts at some paths name.
     """
 
     scenario: Scenario
     name: str
-    files: dict[str, FilePath]
-    document: Document
+    chain: Chain
     stand_ins: Mapping[Path, FilePath] = field(default_factory=dict)
+
+    @property
+    def files(self) -> dict[str, FilePath]:
+        """The files it was read from by their name in positions, the scenario's own first."""
+        return self.chain.files
+
+    @property
+    def document(self) -> Document:
+        """What was written, merged, with the place of every value."""
+        return self.chain.document
+
+    @property
+    def old_defaults(self) -> dict[str, tuple[OldDefault, ...]]:
+        """By file, the old defaults of it that shape the scenario; every file of an old format is there."""
+        taken = [gap for gap in self.chain.gaps if gap.is_open(self.document.root)]
+        taken = [gap for gap in taken if gap.default.matters(self.scenario)]
+        relying = {gap.file for gap in taken}
+        return {
+            file: tuple(gap.default for gap in taken if gap.file == file)
+            for file in self.files
+            if file in relying or self.chain.formats.get(file, FORMAT) < FORMAT
+        }
 
     def resolve(self, path: Path) -> FilePath:
         """Return the file that the text at ``path`` names.
@@ -91,15 +112,18 @@ def load(
     """
     problems: list[DocumentError] = []
     try:
-        document, files = read_chain(FilePath(path), problems)
+        chain = read_chain(FilePath(path), problems)
     except DocumentError as error:
         raise ScenarioError(_in_order([*problems, error], {})) from None
     for number, text in enumerate(overrides, start=1):
         try:
-            document = with_override(document, number, text)
+            chain = chain._replace(document=with_override(chain.document, number, text))
         except DocumentError as error:
             problems.append(error)
-    return checked(document, files, FilePath(path).stem, problems, references=references)
+    position = chain.document.position(("format",))
+    if position.file == COMMAND_LINE:
+        problems.append(DocumentError(position, ("format",), "a file has one format; write it in the file"))
+    return checked(chain, FilePath(path).stem, problems, references=references)
 
 
 def load_text(text: str, name: str, stand_ins: Mapping[Path, FilePath] | None = None) -> LoadedScenario:
@@ -120,23 +144,22 @@ def load_text(text: str, name: str, stand_ins: Mapping[Path, FilePath] | None = 
         document = parse_document(text, name, problems=problems)
     except DocumentError as error:
         raise ScenarioError(_in_order([*problems, error], {})) from None
-    return checked(document, {}, name, problems, references=True, stand_ins=stand_ins)
+    return checked(chain_of([document], {}), name, problems, references=True, stand_ins=stand_ins)
 
 
 def checked(
-    document: Document,
-    files: dict[str, FilePath],
+    chain: Chain,
     name: str,
     problems: list[DocumentError],
     *,
     references: bool,
     stand_ins: Mapping[Path, FilePath] | None = None,
 ) -> LoadedScenario:
-    """Return the scenario that a merged document holds.
+    """Return the scenario that a chain of files holds.
 
     Parameters
     ----------
-    document, files, name, stand_ins : as :class:`LoadedScenario` has them.
+    chain, name, stand_ins : as :class:`LoadedScenario` has them.
     problems : what has been found wrong so far.
     references : as for :func:`load`.
 
@@ -145,26 +168,27 @@ def checked(
     ScenarioError : with every error, those in ``problems`` among them.
     """
     stand_ins = {} if stand_ins is None else stand_ins
+    document = chain.document
     try:
-        scenario = Scenario.model_validate(document.root)
+        scenario = Scenario.model_validate(filled(document.root, chain.gaps)).plain()
     except ValidationError as error:
         problems += _placed(problems_of(error, Scenario), document)
-        raise ScenarioError(_in_order(problems, files)) from None
+        raise ScenarioError(_in_order(problems, chain.files)) from None
     if references:
-        problems += _reference_problems(scenario, document, files, stand_ins)
+        problems += _reference_problems(scenario, chain, stand_ins)
     if problems:
-        raise ScenarioError(_in_order(problems, files))
-    return LoadedScenario(scenario, name, files, document, stand_ins)
+        raise ScenarioError(_in_order(problems, chain.files))
+    return LoadedScenario(scenario, name, chain, stand_ins)
 
 
 def _reference_problems(
-    scenario: Scenario,
-    document: Document,
-    files: dict[str, FilePath],
-    stand_ins: Mapping[Path, FilePath],
+    scenario: Scenario, chain: Chain, stand_ins: Mapping[Path, FilePath]
 ) -> list[DocumentError]:
+    document = chain.document
     try:
-        found = list(check_references(scenario, lambda place: _resolve(document, files, place, stand_ins)))
+        found = list(
+            check_references(scenario, lambda place: _resolve(document, chain.files, place, stand_ins))
+        )
     except CatalogueError as error:
         return list(error.problems)
     return _placed(found, document)

@@ -25,7 +25,7 @@ _EXIT_CODES: Final = {
     ExitCode.HELD: "it worked, and every threshold held",
     ExitCode.INTERNAL_ERROR: "internal error",
     ExitCode.INVALID_SCENARIO: "the scenario, or something it refers to, is wrong; nothing was run",
-    ExitCode.THRESHOLD_MISSED: "at least one threshold did not hold, in the run or in its baseline",
+    ExitCode.THRESHOLD_MISSED: "a threshold was missed, or nothing was learnt, in the run or in its baseline",
     ExitCode.INTERRUPTED: "stopped before it finished",
 }
 
@@ -94,6 +94,10 @@ each has to hold. Operators: {_words(OPERATORS)}.
   as `10 min`; from the first round if left out) has passed; if it is missed the run ends there, with
   everything written so far and the exit code of a missed threshold. A round is looked at once the last of
   its devices is done, which can be during the next round. What has not been observed yet ends nothing.
+
+Besides, every run promises that it learns: a round completes, the model stays finite, and no metric ends more
+than ten times worse than before the first round. Where that is broken it is among the verdicts, as missed.
+With `expect: diverged` or `expect: no-round-completed` it has to be broken, and in that way.
 
 The tags are `phase` (a name under `phases`), `class` (name of the device profile), `network` (name of the
 network profile), `region` (`region-0` and so on, with regional outages), `users`

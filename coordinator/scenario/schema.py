@@ -36,7 +36,8 @@ from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
 from edge.vocabulary import Way, labels
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""The format that scenarios are written in; older files are read by :mod:`coordinator.scenario.formats`."""
 
 
 def _read_format(value: object) -> int:
@@ -73,6 +74,15 @@ _EXPECTATIONS: Final[dict[str, Any]] = {
         },
     ]
 }
+
+_SAY_WHAT_IS_DRAWN: Final = (
+    ("data",),
+    ("data", "negatives"),
+    ("learning",),
+    ("learning", "algorithm"),
+    ("learning", "base"),
+)
+"""Beginnings of the paths of settings that decide whether devices draw items."""
 
 FormatNumber = Annotated[
     int,
@@ -130,6 +140,10 @@ class Scenario(Section):
     record: Record = Field(default=Record(), description="what the run leaves")
     compute: Compute = Field(default=Compute(), description="how this host computes; never changes a result")
     limits: Limits = Field(default=Limits(), description="bounds")
+    expect: Literal["no-round-completed", "diverged"] | None = Field(
+        default=None,
+        description="the ending that is the success of this scenario, in place of a model that learns",
+    )
     thresholds: Thresholds = Field(default=(), description="promises; the exit code says whether they held")
 
     @model_validator(mode="after")
@@ -248,6 +262,28 @@ class Scenario(Section):
                 message = "compares with a baseline, and the scenario asks for none"
                 hint = "write 'baseline: same-seed-without-faults', or compare with a value"
                 yield Problem(("thresholds", *threshold.written_path), message, hint)
+
+    @property
+    def draws_items(self) -> bool:
+        """Whether devices draw items that their users have not rated, as zeros or as negatives."""
+        if isinstance(self.data, SyntheticRegression):
+            return False
+        only_ranks = METHODS[method_name(self.learning)].only_ranks(self.learning)
+        return self.data.negatives is not None or only_ranks
+
+    @property
+    def may_draw_items(self) -> bool:
+        """Whether devices draw such items, or may do so in a cell of the sweep."""
+        axes = () if self.sweep is None else self.sweep.axes
+        varied = (setting.path[:2] for axis in axes for settings in axis for setting in settings)
+        return self.draws_items or any(path in _SAY_WHAT_IS_DRAWN for path in varied)
+
+    def plain(self) -> Scenario:
+        """Return the scenario with the default for what changes nothing: equal requests, equal scenarios."""
+        if isinstance(self.data, SyntheticRegression) or self.may_draw_items:
+            return self
+        default = type(self.data).model_fields["held_out_negatives"].default
+        return self.model_copy(update={"data": self.data.model_copy(update={"held_out_negatives": default})})
 
     def secure_in(self, phase: str) -> SecureAggregation:
         """Return how updates are summed in a phase, by its name; ``""`` where there are no phases."""

@@ -23,7 +23,7 @@ from device_profiles.units import write_ratio
 
 
 class RandomSelection(Section):
-    """Any device, each as likely as any other."""
+    """Any device, there or not, each as likely as any other: the coordinator invites blindly."""
 
     learns: ClassVar[bool] = False
     """Whether the policy needs to know what devices reported."""
@@ -31,17 +31,19 @@ class RandomSelection(Section):
     """Whether it needs the training loss of single devices."""
     available_only: ClassVar[bool] = False
 
-    policy: Literal["random"] = Field(default="random", description="random: any device")
+    policy: Literal["random"]
 
 
 class AvailabilityAware(Section):
-    """Any device that is available, each as likely as any other."""
+    """Any device that is available, each as likely as any other: devices check in."""
 
     learns: ClassVar[bool] = False
     needs_losses: ClassVar[bool] = False
     available_only: ClassVar[bool] = True
 
-    policy: Literal["availability-aware"]
+    policy: Literal["availability-aware"] = Field(
+        default="availability-aware", description="availability-aware: any device that is available"
+    )
 
 
 class _Learning(Section):
@@ -172,6 +174,12 @@ class _OrWord:
 
 
 Selection = RandomSelection | AvailabilityAware | PowerOfChoice | Oort | RoundRobin | DeadlineAware
+
+
+def selection_facts(section: Selection) -> dict[str, Any]:
+    """Return what the manifest of a run says of its selection."""
+    return {"policy": section.policy, "available_only": section.available_only}
+
 
 SelectionOrWord = Annotated[
     Selection,

@@ -80,8 +80,9 @@ def _cell(
             document = with_setting(document, setting.path, copy.deepcopy(setting.value), place)
     except DocumentError as error:
         raise ScenarioError([error]) from None
-    del document.root["sweep"]
-    first = checked(document, loaded.files, loaded.name, [], references=references)
+    root = {key: value for key, value in document.root.items() if key != "sweep"}
+    chain = loaded.chain._replace(document=replace(document, root=root))
+    first = checked(chain, loaded.name, [], references=references)
     seeds = range(first.scenario.seed, first.scenario.seed + repeat)
     runs = (replace(first, scenario=first.scenario.model_copy(update={"seed": seed})) for seed in seeds)
     shown = tuple((setting.name, setting.shown) for setting in settings)

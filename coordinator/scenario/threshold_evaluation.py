@@ -50,6 +50,7 @@ class ThresholdResult:
     reason : why it did not hold, or None when it did.
     baseline : for a limit relative to the baseline, the same aggregate in the run without faults; None for
         any other limit, and when the metric was never observed there.
+    implicit : every scenario promises it, or its ``expect`` does; nobody wrote it under ``thresholds``.
     """
 
     threshold: Threshold
@@ -60,6 +61,7 @@ class ThresholdResult:
     observations: int
     reason: str | None
     baseline: float | None = None
+    implicit: bool = False
 
     def __str__(self) -> str:
         verdict = "held" if self.held else "MISSED"

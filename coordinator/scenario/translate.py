@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
 from coordinator.scenario.model import TEXT_TAG, Choice, Shape, field_shape, item_shape, words_of
+from coordinator.scenario.schema import FORMAT
 from device_profiles.documents import Path
 from device_profiles.fields import describe_value
 
@@ -89,7 +90,7 @@ def _missing(path: Path, shape: Shape) -> str:
         first = next(iter(shape.choice.sections))
         return f"missing; write '{name}:' with '{shape.choice.key}: {first}' or another below it"
     if name == "format":
-        return "missing; write 'format: 1'"
+        return f"missing; write 'format: {FORMAT}'"
     words = words_of(shape)
     if words:
         return f"missing; write '{name}: {words[0]}'" + (" or another" if len(words) > 1 else "")

@@ -84,6 +84,7 @@ class RealTime:
     survival : lets the run outlive this process; None: it ends with it.
     stopping : is told, in a line, when a signal asks the run to end: the round under way is finished first,
         and a second signal abandons it. None: signals are not heard here.
+    stretch : real seconds that one of the run takes, where this process has all of the devices.
     stays : awaited once all devices have gone; the service then stays open, though it answers nobody, until
         :meth:`close`, while the results are written. None: it closes at once.
     """
@@ -98,6 +99,7 @@ class RealTime:
     routes: Callable[[web.Application], None] = lambda _app: None
     survival: Survivor | None = None
     stopping: Callable[[str], None] | None = None
+    stretch: float = 1.0
     stays: Callable[[], Awaitable[None]] | None = None
     clock: Literal["virtual", "real"] = "real"
     unseen: Collection[str] = _UNSEEN
@@ -106,7 +108,8 @@ class RealTime:
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Listen, wait for devices, train until a reason to stop, say goodbye, and return it."""
-        self._runner = real_clock.runner(0.0 if self.survival is None else self.survival.start_s)
+        start_s = 0.0 if self.survival is None else self.survival.start_s
+        self._runner = real_clock.runner(start_s, self.stretch)
         try:
             return self._runner.run(self._conduct(loaded, assembly, training))
         finally:

@@ -43,8 +43,8 @@ class SessionListener(Protocol):
     def pushed(self, session: DeviceSession, transfer: Transfer) -> None:
         """Take note of a message that starts on its way."""
 
-    def acknowledged(self, session: DeviceSession, transfer: Transfer) -> None:
-        """Take note that a message has arrived."""
+    def acknowledged(self, session: DeviceSession, transfer: Transfer, arrival_s: float) -> None:
+        """Take note that a message has arrived, and when."""
 
     def received(self, session: DeviceSession, received: Received) -> None:
         """Take a message from a device, as bytes."""
@@ -128,6 +128,8 @@ class DeviceSession:
             self._expiry = None
         for event in self._session.connected(peer_received, asyncio.get_running_loop().time()):
             self._happened(event)
+        # The first answer says how far away the device is, and what its clock shows.
+        self._session.challenge(secrets.randbits(62))
         self._conversation = Conversation(socket, self._session, self._happened)
         self._quiet.clear()
         return self._conversation
@@ -177,6 +179,6 @@ class DeviceSession:
             case Received():
                 listener.received(self, event)
             case Acknowledged():
-                listener.acknowledged(self, event.sent.label)
+                listener.acknowledged(self, event.sent.label, event.at_s)
             case Noted():
                 listener.noted(self, event)

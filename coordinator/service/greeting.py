@@ -41,20 +41,33 @@ class Offer:
         )
 
 
-async def read_hello(socket: web.WebSocketResponse, timeout_s: float) -> Hello | str:
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a device is not let in.
+
+    ``code`` closes its connection: ``TRY_AGAIN_LATER`` if nothing is wrong with the device, ``GOING_AWAY`` if
+    nobody is let in any more. None: it is refused for good, by a goodbye.
+    """
+
+    why: str
+    code: aiohttp.WSCloseCode | None = None
+
+
+async def read_hello(socket: web.WebSocketResponse, timeout_s: float) -> Hello | Refusal:
     """Return the first frame of a connection, or why it is not what it should be."""
     try:
         async with asyncio.timeout(timeout_s):
             message = await socket.receive()
     except TimeoutError:
-        return "no hello in time"
+        # A slow link or a busy host is no intruder.
+        return Refusal("no hello in time", aiohttp.WSCloseCode.TRY_AGAIN_LATER)
     if message.type is not aiohttp.WSMsgType.BINARY:
-        return "a connection begins with a hello"
+        return Refusal("a connection begins with a hello")
     try:
         hello = unpack(message.data)
     except CodecError as error:
-        return str(error)
-    return hello if isinstance(hello, Hello) else "a connection begins with a hello"
+        return Refusal(str(error))
+    return hello if isinstance(hello, Hello) else Refusal("a connection begins with a hello")
 
 
 async def say_welcome(socket: web.WebSocketResponse, welcome: Welcome, timeout_s: float) -> None:
@@ -73,6 +86,16 @@ async def say_goodbye(socket: web.WebSocketResponse, why: str) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLOSING_S):
             await _send(socket, Goodbye(why[:_WHY_LETTERS]))
+
+
+async def refuse(socket: web.WebSocketResponse, refusal: Refusal) -> None:
+    """Send the only frame to whoever is not let in; one who does not take it need not know."""
+    if refusal.code is None:
+        await say_goodbye(socket, refusal.why)
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(2 * CLOSING_S):
+            await socket.close(code=refusal.code, message=refusal.why.encode())
 
 
 async def _send(socket: web.WebSocketResponse, frame: Welcome | Goodbye) -> None:

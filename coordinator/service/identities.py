@@ -106,12 +106,17 @@ async def fetch_roster(
             ) as answer:
                 status = answer.status
                 data = await _read(answer) if status == web.HTTPOk.status_code else b""
-        except (ConnectionError, TimeoutError, aiohttp.ClientConnectionError) as error:
+        except (
+            ConnectionError,
+            TimeoutError,
+            aiohttp.ClientConnectionError,
+            aiohttp.ClientPayloadError,
+        ) as error:
             # Whoever cannot be trusted is found out by the connection that follows.
             problem = f"{url} cannot be reached: {error or type(error).__name__}"
             continue
-        if status == web.HTTPServiceUnavailable.status_code:
-            problem = f"{url} cannot tell now who may have the roster"
+        if status >= web.HTTPInternalServerError.status_code:
+            problem = f"{url} cannot tell now who may have the roster (HTTP {status})"
             continue
         return _checked(data, status, url, enrolled)
 

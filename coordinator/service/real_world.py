@@ -161,11 +161,11 @@ class RealWorld:
             self.unassigned_bytes += transfer.frame_bytes
         self._observer.on_frame(message.round_number, session.device, Direction.DOWN, message, Reason.NONE)
 
-    def acknowledged(self, session: DeviceSession, transfer: Transfer) -> None:
-        """Take note that a message has arrived."""
+    def acknowledged(self, session: DeviceSession, transfer: Transfer, arrival_s: float) -> None:
+        """Take note that a message has arrived, and when."""
         cohort = self._cohort_of.get(session.device)
         if cohort is not None and cohort.round_number == transfer.message.round_number:
-            cohort.acknowledged(transfer, session.device)
+            cohort.acknowledged(transfer, session.device, arrival_s)
 
     def received(self, session: DeviceSession, received: Received) -> None:
         """Take a message from a device, as bytes."""

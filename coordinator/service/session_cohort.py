@@ -1,7 +1,8 @@
 """The devices of one round on the real clock, as the coordinator sees them: by what they say and when.
 
-The coordinator does not see into devices. What it writes about one follows from the frames that passed, with
-the times at which they passed here, and from what the device says about its own computing times.
+The coordinator does not see into devices. What it writes about one follows from the frames that passed, and
+from what the device says of its own times: when it had a message, began to send one, and computed. A device
+is believed as far as that can be: nothing is over before it began, or after the coordinator heard of it.
 """
 
 from __future__ import annotations
@@ -183,13 +184,13 @@ class SessionCohort:
         elif isinstance(message, Abort):
             self._tell(slot, Outcome.ABANDONED, reason_of(message.reason))
 
-    def acknowledged(self, transfer: Transfer, device: int) -> None:
-        """Take note that a message has arrived."""
+    def acknowledged(self, transfer: Transfer, device: int, arrival_s: float) -> None:
+        """Take note that a message has arrived, and when."""
         slot = self._slot_of[device]
         if transfer not in self._under_way[slot]:
             return  # it was given up before
         self._under_way[slot].remove(transfer)
-        self._records.arrived(slot, transfer)
+        self._records.arrived(slot, transfer, max(arrival_s, transfer.start_s))
         if isinstance(transfer.message, Model):
             self._world.fleet.bare[device] = False  # what never changes has arrived, and is kept
             if self.stage[slot] == Stage.DOWNLOAD:
@@ -209,7 +210,7 @@ class SessionCohort:
         slot = self._slot_of[session.device]
         self._open += 1  # the answer may end the last device, but not the round before this record
         reason = self._world.coordinator.frame_received(session, message)
-        self._records.received(slot, message, received, reason)
+        self._records.received(slot, message, self._since_invited(received), reason)
         if message.round_number == self.round_number:
             if isinstance(message, Failure | Abort):
                 self._awaited[slot] = 0
@@ -253,16 +254,20 @@ class SessionCohort:
         slot = self._slot_of[session.device]
         self._open += 1
         reason = self._world.coordinator.garbage_received(session, self.round_number)
-        self._records.garbage(slot, Stage(self.stage[slot]), received, reason)
+        self._records.garbage(slot, Stage(self.stage[slot]), self._since_invited(received), reason)
         self._closed_one()
 
     def noted(self, device: int, noted: Noted) -> None:
         """Take note of how long a device says that it has computed."""
         if noted.seconds is None:
             return
-        # Its own word, but for what cannot be: that it began before it was invited.
-        start_s = max(self._world.loop.now_s - noted.seconds, self.invited_s)
-        self._records.computed(self._slot_of[device], Stage(noted.stage), start_s)
+        end_s = max(noted.at_s, self.invited_s)
+        start_s = max(end_s - noted.seconds, self.invited_s)
+        self._records.computed(self._slot_of[device], Stage(noted.stage), start_s, end_s)
+
+    def _since_invited(self, received: Received) -> Received:
+        """Return a message that was begun no sooner than the round."""
+        return received._replace(begun_s=max(received.begun_s, self.invited_s))
 
     # -- ends ------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """What the log of a round says of devices at the end of sessions: messages, computing times, and who left.
 
-A record ends when it is written: the time of the wire is not seen, only that of the session.
+A record is written when the coordinator hears of what is in it. Times are those of the session; the wire
+below it is not seen.
 """
 
 from __future__ import annotations
@@ -29,18 +30,26 @@ class SessionRecords:
         self._devices = devices
         self.log = EventLog()
 
-    def arrived(self, slot: int, transfer: Transfer) -> None:
-        """Record a message that a device has acknowledged."""
+    def arrived(self, slot: int, transfer: Transfer, end_s: float) -> None:
+        """Record a message that a device has acknowledged, and has had since ``end_s``."""
         payload_bytes, frame_bytes = transfer.payload_bytes, transfer.frame_bytes
-        self._add_down(slot, transfer, payload_bytes, frame_bytes, Fate.DELIVERED, Reason.NONE)
+        self._add_down(slot, transfer, end_s, payload_bytes, frame_bytes, Fate.DELIVERED, Reason.NONE)
 
     def lost(self, slot: int, transfer: Transfer, reason: Reason) -> None:
         """Record a message that is given up, as far as it was sent."""
         sent = 0 if transfer.sent is None else transfer.sent.message_bytes
-        self._add_down(slot, transfer, min(transfer.payload_bytes, sent), sent, Fate.LOST, reason)
+        payload = min(transfer.payload_bytes, sent)
+        self._add_down(slot, transfer, self._loop.now_s, payload, sent, Fate.LOST, reason)
 
     def _add_down(
-        self, slot: int, transfer: Transfer, payload: int, frame: int, fate: Fate, reason: Reason
+        self,
+        slot: int,
+        transfer: Transfer,
+        end_s: float,
+        payload: int,
+        frame: int,
+        fate: Fate,
+        reason: Reason,
     ) -> None:
         kind = KINDS[transfer.message.__class__]
         sent = transfer.sent
@@ -50,6 +59,7 @@ class SessionRecords:
             kind.stage,
             Direction.DOWN,
             transfer.start_s,
+            end_s,
             payload,
             frame - payload + (0 if sent is None else sent.session_bytes),
             0 if sent is None else sent.repeated_bytes,
@@ -67,6 +77,7 @@ class SessionRecords:
             kind.stage,
             Direction.UP,
             received.begun_s,
+            self._loop.now_s,
             payload_bytes,
             frame_bytes - payload_bytes + received.session_bytes,
             received.repeated_bytes,
@@ -82,6 +93,7 @@ class SessionRecords:
             stage,
             Direction.UP,
             received.begun_s,
+            self._loop.now_s,
             0,
             len(received.frame) + received.session_bytes,
             received.repeated_bytes,
@@ -89,16 +101,19 @@ class SessionRecords:
             reason,
         )
 
-    def computed(self, slot: int, stage: Stage, start_s: float) -> None:
-        """Record that a device has computed since ``start_s``, for a stage."""
-        self._add(
-            slot, EventKind.COMPUTED, stage, Direction.NONE, start_s, 0, 0, 0, Fate.DELIVERED, Reason.NONE
-        )
+    def computed(self, slot: int, stage: Stage, start_s: float, end_s: float) -> None:
+        """Record that a device has computed from ``start_s`` to ``end_s``, for a stage."""
+        self._without_bytes(slot, EventKind.COMPUTED, stage, start_s, end_s, Reason.NONE)
 
     def dropped(self, slot: int, stage: Stage, reason: Reason) -> None:
         """Record that a device has left at a stage."""
         now_s = self._loop.now_s
-        self._add(slot, EventKind.DROPPED, stage, Direction.NONE, now_s, 0, 0, 0, Fate.DELIVERED, reason)
+        self._without_bytes(slot, EventKind.DROPPED, stage, now_s, now_s, reason)
+
+    def _without_bytes(
+        self, slot: int, kind: EventKind, stage: Stage, start_s: float, end_s: float, reason: Reason
+    ) -> None:
+        self._add(slot, kind, stage, Direction.NONE, start_s, end_s, 0, 0, 0, Fate.DELIVERED, reason)
 
     def _add(
         self,
@@ -107,17 +122,17 @@ class SessionRecords:
         stage: Stage,
         direction: Direction,
         start_s: float,
+        end_s: float,
         payload_bytes: int,
         framing_bytes: int,
         repeated_bytes: int,
         fate: Fate,
         reason: Reason,
     ) -> None:
-        """Add a record that ends now. What is below a WebSocket is not seen here, and told as nothing."""
-        now_s = self._loop.now_s
+        """Add a record. What is below a WebSocket is not seen here, and told as nothing."""
         self.log.extend(
             pack_record(
-                now_s, slot, self._devices[slot], kind, stage, direction, start_s, now_s,
+                self._loop.now_s, slot, self._devices[slot], kind, stage, direction, start_s, end_s,
                 payload_bytes, framing_bytes, 0, repeated_bytes, fate, reason,
             )
         )  # fmt: skip

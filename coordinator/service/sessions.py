@@ -9,12 +9,13 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import aiohttp
 from aiohttp import web
 
 from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.device_session import DeviceSession, SessionListener
 from coordinator.service.doors import quiet_logger
-from coordinator.service.greeting import Offer, read_hello, say_goodbye, say_welcome
+from coordinator.service.greeting import Offer, Refusal, read_hello, refuse, say_goodbye, say_welcome
 from coordinator.service.hooks import Admission, AdmissionError, ServiceObserver
 from edge.codec import CodecLimits, encode
 from edge.errors import RemoteProtocolError
@@ -89,7 +90,7 @@ class Sessions:
     async def serve(self, socket: web.WebSocketResponse, remote: str) -> None:
         """Take a new connection: greet, and converse until it ends."""
         hello = await read_hello(socket, self.settings.join_timeout)
-        if isinstance(hello, str):
+        if isinstance(hello, Refusal):
             await self._refuse(socket, None, remote, hello)
             return
         objection = self._objection(hello)
@@ -108,7 +109,10 @@ class Sessions:
 
     async def _serve(self, socket: web.WebSocketResponse, hello: Hello, remote: str) -> None:
         async with self._joining[hello.device]:
-            begun = await self._begin(socket, hello, remote)
+            begun = await self._begin(socket, hello)
+        if isinstance(begun, Refusal):
+            await self._refuse(socket, hello.device, remote, begun)
+            return
         if begun is None:
             return
         session, conversation = begun
@@ -128,13 +132,12 @@ class Sessions:
             self._lost(session, parting.why)
 
     async def _begin(
-        self, socket: web.WebSocketResponse, hello: Hello, remote: str
-    ) -> tuple[DeviceSession, Conversation] | None:
+        self, socket: web.WebSocketResponse, hello: Hello
+    ) -> tuple[DeviceSession, Conversation] | Refusal | None:
         """Welcome a device that may be here; None if that led to nothing."""
         session = await self._session_for(hello)
-        if isinstance(session, str):
-            await self._refuse(socket, hello.device, remote, session)
-            return None
+        if isinstance(session, Refusal):
+            return session
         session.enrolment = hello.token
         try:
             welcome = self.offer.welcome(hello, session.token, session.received_sequence, self.settings)
@@ -159,50 +162,58 @@ class Sessions:
         self.observer.on_disconnect(session.device, why)
         session.expire_after(self.settings.resume_window)
 
-    def _objection(self, hello: Hello) -> str | None:
+    def _objection(self, hello: Hello) -> Refusal | None:
         """Return why a device may not be here; None: it may."""
         if hello.protocol != PROTOCOL:
-            return f"protocol {hello.protocol} is not spoken here; this side speaks {PROTOCOL}"
+            return Refusal(f"protocol {hello.protocol} is not spoken here; this side speaks {PROTOCOL}")
         try:
             refusal = self.admission.refusal(hello.device, hello.token)
         except AdmissionError:
             _LOGGER.exception("device %d could not be let in", hello.device)
-            return "who may come in cannot be told now"
+            return Refusal("who may come in cannot be told now", aiohttp.WSCloseCode.TRY_AGAIN_LATER)
         # Only who may be here learns more.
         if refusal is not None:
-            return refusal
+            return Refusal(refusal)
         if hello.device >= self.offer.devices:
-            return f"there is no device {hello.device}; there are 0 to {self.offer.devices - 1}"
-        return self._closing
+            return Refusal(f"there is no device {hello.device}; there are 0 to {self.offer.devices - 1}")
+        return self._farewell
 
-    async def _session_for(self, hello: Hello) -> DeviceSession | str:
+    @property
+    def _farewell(self) -> Refusal | None:
+        """What is said to devices that come too late; None as long as they may join."""
+        return None if self._closing is None else Refusal(self._closing, aiohttp.WSCloseCode.GOING_AWAY)
+
+    async def _session_for(self, hello: Hello) -> DeviceSession | Refusal:
         """Return the session that a device begins or goes on with, or why it may not."""
         existing = self._by_device.get(hello.device)
         if hello.session:
             if existing is None or not hmac.compare_digest(existing.token.encode(), hello.session.encode()):
-                return "the session is over"
+                return Refusal("the session is over")
             # Somebody with a stolen token finds its owner there; an owner who comes back, nobody.
             if await existing.shows_life(self.settings.join_timeout):
-                return f"device {hello.device} is here, and goes on with its session"
+                return Refusal(f"device {hello.device} is here, and goes on with its session")
             await existing.disconnect("taken over by a new connection")
             if existing.over:
-                return "the session is over"
+                return Refusal("the session is over")
             self.observer.on_resume(hello.device)
             return existing
         if existing is not None:
-            if existing.connected:
-                return f"device {hello.device} has joined already"
+            # One that was started again, or never got its welcome, has left a connection that is half open.
+            if await existing.shows_life(self.settings.join_timeout):
+                return Refusal(f"device {hello.device} has joined already")
             self.end(existing, Reason.CONNECTION_LOST, "the device began a new session")
-        if self._closing is not None:
-            return self._closing
+        if self._farewell is not None:
+            return self._farewell
         session = self._by_device[hello.device] = DeviceSession(self, hello.device, self._limits)
         self.observer.on_join(hello.device)
         self.listener.joined(session)
         return session
 
-    async def _refuse(self, socket: web.WebSocketResponse, device: int | None, remote: str, why: str) -> None:
-        self.observer.on_refusal(device, remote, why)
-        await say_goodbye(socket, why)
+    async def _refuse(
+        self, socket: web.WebSocketResponse, device: int | None, remote: str, refusal: Refusal
+    ) -> None:
+        self.observer.on_refusal(device, remote, refusal.why)
+        await refuse(socket, refusal)
 
     @property
     def _limits(self) -> SessionLimits:

@@ -47,7 +47,7 @@ def drawn_items(draws: Draws, *, only_ranks: bool, judged: bool) -> Settings:
     if not only_ranks and not judged and draws.chance(0.2):
         made["negatives"] = draws.whole(1, 3)
     if (made or only_ranks) and draws.chance(0.4):
-        made["held_out_negatives"] = "drawn"
+        made["held_out_negatives"] = "spared"
     return made
 
 

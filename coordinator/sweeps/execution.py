@@ -25,7 +25,7 @@ from coordinator.run_directory import (
 )
 from coordinator.scenario.sweep import Cell
 from coordinator.sweeps.results import CellResult, csv_text, json_table
-from coordinator.sweeps.workers import Result, Task, run_all
+from coordinator.sweeps.workers import UNHELD, Result, Task, run_all
 
 CSV_TABLE = "sweep.csv"
 
@@ -112,7 +112,7 @@ def _exit_code(found: Mapping[int, Result]) -> ExitCode:
         return ExitCode.INTERNAL_ERROR
     if "refused" in statuses:
         return ExitCode.INVALID_SCENARIO
-    return ExitCode.THRESHOLD_MISSED if "missed" in statuses else ExitCode.HELD
+    return ExitCode.HELD if statuses.isdisjoint(UNHELD) else ExitCode.THRESHOLD_MISSED
 
 
 @contextmanager

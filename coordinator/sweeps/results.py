@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from coordinator.figures import Figure, show_estimate
 from coordinator.intervals import CONFIDENCE, Estimate, estimate
+from coordinator.run_directory import ENDED
 from coordinator.scenario.sweep import Cell
 from coordinator.sweeps.telling import leaves, telling
 from coordinator.sweeps.workers import Result
@@ -136,6 +138,13 @@ def _csv_estimate(found: Estimate) -> Iterable[Any]:
     return [repr(found.mean), "" if found.half_width is None else repr(found.half_width), found.n]
 
 
+def _held(result: CellResult) -> str:
+    """Return how many runs of a cell held, and how many learnt nothing."""
+    counts = Counter(one.status for one in result.results.values())
+    unlearnt = [f"{counts[name]} {name}" for name in ENDED[1:] if counts[name]]
+    return ", ".join([f"{result.held} of {len(result.cell.runs)}", *unlearnt])
+
+
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
@@ -154,7 +163,7 @@ def sweep_tables(results: Sequence[CellResult], width: int) -> list[Table]:
     runs = sum(len(result.results) for result in results)
     fixed: list[Column] = [("cell", [str(result.cell.number) for result in results])]
     fixed += [(path, [each.get(path, "") for each in settings]) for path in telling(settings)]
-    fixed.append(("held", [f"{result.held} of {len(result.cell.runs)}" for result in results]))
+    fixed.append(("held", [_held(result) for result in results]))
     found = [result.estimates() for result in results]
     figures: list[list[Column]] = [
         # One word a line: a column as wide as its whole heading wastes the terminal.

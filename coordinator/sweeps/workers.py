@@ -12,7 +12,7 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -28,13 +28,16 @@ from coordinator.figures import Figure, run_figures
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.progress import RoundSummary, RunObserver, SilentProgress
+from coordinator.run_directory import ENDED, Status
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.verdicts import read_verdicts
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
 from edge.errors import DeadlockError, LocalProtocolError, RecfleetError
 
-RunStatus = Literal["held", "missed", "failed", "refused", "interrupted"]
+RunStatus = Literal["held", "missed", "no-round-completed", "diverged", "failed", "refused", "interrupted"]
+UNHELD: Final = ("missed", "no-round-completed", "diverged")
+"""What became of a run that went to its end and did not hold what it promised."""
 
 READY: Final = "ready"
 """The first message of a worker: from now on it can be interrupted."""
@@ -57,8 +60,9 @@ class Result:
 
     Attributes
     ----------
-    status : ``held`` or ``missed`` when it finished; ``failed`` by a bug or a dead process; ``refused`` for
-        an error that the scenario or its data are to blame for; ``interrupted``.
+    status : ``held`` or ``missed`` when it went to its end; ``no-round-completed`` or ``diverged`` when it
+        learnt nothing and its scenario does not expect that; ``failed`` by a bug or a dead process;
+        ``refused`` for an error that the scenario or its data are to blame for; ``interrupted``.
     directory : where it lies; None when nothing is known to lie anywhere.
     kept : it was there already, finished.
     verdicts : records of the verdicts on its thresholds.
@@ -129,13 +133,23 @@ def _perform(task: Task, progress: RunObserver) -> Result:
         directory = outcome.directory
         if outcome.status == "interrupted":
             return Result("interrupted", directory, error=outcome.reason)
-        if outcome.status != "finished":
+        if outcome.status not in ENDED:
             # Its baseline missed its own thresholds.
             return Result("missed", directory, error=outcome.reason)
     verdicts = tuple(read_verdicts(directory))
-    figures = run_figures(open_run(directory), verdicts)
-    held = all(record["held"] for record in verdicts)
-    return Result("held" if held else "missed", directory, kept, verdicts, figures)
+    run = open_run(directory)
+    status = _status(run.manifest["status"], verdicts)
+    return Result(status, directory, kept, verdicts, run_figures(run, verdicts))
+
+
+def _status(status: Status, verdicts: Sequence[Mapping[str, Any]]) -> RunStatus:
+    """Return what became of a run that went to its end, by the status of its manifest and its verdicts."""
+    missed = [record for record in verdicts if not record["held"]]
+    unlearnt = any(record["implicit"] for record in missed)
+    match status:
+        case "no-round-completed" | "diverged" if unlearnt:
+            return status
+    return "missed" if missed else "held"
 
 
 def serve(requests: Connection) -> None:

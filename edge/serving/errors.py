@@ -15,3 +15,7 @@ class ModelFileError(DataError):
 
 class ParityError(RecfleetError):
     """An exported model gives other numbers than the formula; the message says by how much."""
+
+
+class DivergedModelError(ParityError):
+    """A model, or the scores that it gives, are not finite in float32; the message names round and device."""

@@ -145,7 +145,7 @@ class DeviceClient:
     def send(self, frame: bytes) -> Sent:
         """Queue a message for the coordinator; it survives broken connections."""
         assert self._session is not None, "nothing can be sent before the welcome"
-        sent = self._session.send(frame)
+        sent = self._session.send(frame, at_s=self._own_s())
         if self.link is not None:
             self.link.promise()
         self._go_on()
@@ -154,10 +154,14 @@ class DeviceClient:
     def note(self, stage: int, seconds: float | None = None) -> None:
         """Say that a computation for a stage begins, or how long it took."""
         assert self._session is not None, "nothing can be sent before the welcome"
-        self._session.note(stage, seconds)
+        self._session.note(stage, seconds, at_s=self._own_s())
         if self.link is not None:
             self.link.promise()
         self._go_on()
+
+    def _own_s(self) -> float:
+        """Return the time at which the device does what it does now, absolute seconds."""
+        return asyncio.get_running_loop().time() if self.link is None else self.link.moment_s
 
     def _go_on(self) -> None:
         if self._conversation is not None:
@@ -215,7 +219,7 @@ class DeviceClient:
         try:
             async with asyncio.timeout(self._join_s):
                 await self._greet(socket)
-            if self._session is None:
+            if self._session is None or self._farewell is not None:
                 return
             if self.link is not None:
                 self.link.opened(loop.time())
@@ -231,6 +235,11 @@ class DeviceClient:
         hello = Hello(PROTOCOL, self.device, self._token, self._session_token, self._scenario, received)
         await socket.send_bytes(pack(hello))
         answer = await socket.receive()
+        if answer.type is aiohttp.WSMsgType.CLOSE and answer.data == aiohttp.WSCloseCode.GOING_AWAY:
+            self._farewell = answer.extra or "the coordinator goes away"
+            return
+        if answer.type is aiohttp.WSMsgType.CLOSE and answer.data == aiohttp.WSCloseCode.TRY_AGAIN_LATER:
+            raise ConnectionResetError(f"it lets nobody in for now: {answer.extra or 'it does not say why'}")
         if answer.type is not aiohttp.WSMsgType.BINARY:
             raise ConnectionResetError("the connection was closed in place of a welcome")
         frame = unpack(answer.data)

@@ -214,6 +214,7 @@ class ShapedLink:
         "_device_key",
         "_messages",
         "_promised",
+        "_radio",
         "_repeats",
         "_round_key",
         "_round_number",
@@ -226,7 +227,7 @@ class ShapedLink:
     )
 
     def __init__(self, shape: LinkShape, conditions: Conditions, device_key: int) -> None:
-        radio = Radio(shape.promotion_s, shape.tail_s)
+        self._radio = radio = Radio(shape.promotion_s, shape.tail_s)
         self._shape = shape
         self._conditions = conditions
         self.down = Lane(Direction.DOWN, shape, conditions, radio)
@@ -324,6 +325,7 @@ class ShapedLink:
         return self._conditions.carry_s(_ONLY, Direction.UP, now_s, steady_s)
 
     def opened(self, now_s: float) -> None:
-        """Begin on a new connection."""
+        """Begin on a new connection, which the radio was awake for."""
         self.down.reset(now_s)
         self.up.reset(now_s)
+        self._radio.active_until(now_s)

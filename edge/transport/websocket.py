@@ -174,7 +174,7 @@ class Conversation:
             message = await self._socket.receive()
             if message.type is aiohttp.WSMsgType.BINARY:
                 if self._link is None:
-                    self._take(message.data)
+                    self._take(message.data, self._loop.time())
                 else:
                     try:
                         due_s = self._link.came(message.data, self._loop.time())
@@ -191,9 +191,9 @@ class Conversation:
                     await self._none_late.wait()
                 return
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, now_s: float) -> None:
         self._stirred.set()
-        for event in self._session.receive(data, self._loop.time()):
+        for event in self._session.receive(data, now_s):
             self._handle(event)
             if isinstance(event, Ended):
                 self._end(Parting.Kind.GOODBYE, event.reason)
@@ -209,7 +209,7 @@ class Conversation:
         if self._over.done():
             return
         try:
-            self._take(data)
+            self._take(data, due_s)
         except RemoteProtocolError as error:
             self._end(Parting.Kind.VIOLATION, str(error))
         except Exception as error:

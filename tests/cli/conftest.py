@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SCENARIO = """\
-format: 1
+format: 2
 title: Sixty clients, three rounds
 seed: 3
 data: {source: synthetic-ratings, users: 60, items: 80, ratings_per_user: 20}

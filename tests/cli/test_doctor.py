@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import os
+import platform
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +16,7 @@ from coordinator import doctor
 from coordinator.cli import doctor as doctor_verb
 from coordinator.cli.entry import execute
 from coordinator.doctor import Finding, Severity
+from coordinator.host import numerics
 
 HOME = Path("/venv/site-packages")
 
@@ -130,10 +136,40 @@ def test_the_python_it_needs(version: tuple[int, int, int], severity: Severity) 
     assert doctor.python_finding(version).severity is severity
 
 
-def test_more_blas_threads_than_one_are_noted() -> None:
-    assert doctor.blas_finding({"OPENBLAS_NUM_THREADS": "1"}).severity is Severity.FINE
-    assert doctor.blas_finding({}).severity is Severity.NOTE
-    assert doctor.blas_finding({"OPENBLAS_NUM_THREADS": "8"}).severity is Severity.NOTE
+@pytest.mark.parametrize(
+    ("threads", "severity"), [("1", Severity.FINE), ("unset", Severity.NOTE), ("8", Severity.NOTE)]
+)
+def test_more_blas_threads_than_one_are_noted(threads: str, severity: Severity) -> None:
+    assert doctor.blas_finding(numerics() | {"blas_threads": threads}).severity is severity
+
+
+def test_what_bits_depend_on_is_named() -> None:
+    here = numerics()
+    fact = doctor.blas_finding(here).fact
+    assert all(here[name] in fact for name in ("blas", "blas_core", "vector_instructions", "libc"))
+    assert here["cpu"] in doctor.processor_finding(here["cpu"]).fact
+
+
+@pytest.mark.skipif(
+    numerics()["blas_core"] == "unknown" or platform.machine() != "x86_64",
+    reason="needs a numpy with OpenBLAS of its own, and kernels of x86-64",
+)
+@pytest.mark.parametrize("core", ["Nehalem", "Sandybridge"])
+def test_the_kernels_named_are_those_that_openblas_runs(core: str) -> None:
+    program = "from coordinator.host import numerics; print(numerics()['blas_core'])"
+    environment = os.environ | {"OPENBLAS_CORETYPE": core}
+    shown = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip().lower() == core.lower()
+
+
+def test_a_python_on_which_the_virtual_clock_goes_wrong_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.virtual_clock_finding().severity is Severity.FINE
+    monkeypatch.delattr(asyncio.BaseEventLoop, "_run_once")
+    finding = doctor.virtual_clock_finding()
+    assert finding.severity is Severity.WRONG
+    assert "_run_once" in finding.fact
 
 
 def test_little_memory_and_disk_are_noted() -> None:
@@ -157,7 +193,8 @@ def test_the_examination_covers_every_subject() -> None:
         "recfleet",
         *doctor.PACKAGES,
         "processors",
-        "BLAS",
+        "numerics",
+        "virtual clock",
         "memory",
         "disk",
         "clock",

@@ -190,7 +190,7 @@ def test_an_interrupted_run_exits_with_4_and_stays_readable(
         lines = iter(process.stderr.readline, "")
         assert any(line.startswith("round ") for line in lines)
         process.send_signal(request_to_end)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=600)
     assert process.returncode == 4, errors
     assert "Traceback" not in errors
     directory = in_folder / run_directory(output)

@@ -14,7 +14,7 @@ from edge.privacy import accounting
 
 SHIPPED = Path(__file__).parents[2] / "scenarios"
 SCENARIO = """\
-format: 1
+format: 2
 data: {source: synthetic-ratings, users: 300, items: 80, ratings_per_user: 20}
 fleet: {mix: enterprise_wifi, availability: always_on}
 learning: {algorithm: fedrecon, factors: 4, upload: dense}

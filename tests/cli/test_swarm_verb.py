@@ -91,6 +91,6 @@ def test_what_is_refused(
 
 
 def test_a_file_that_is_no_scenario(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("bad.yaml").write_text("format: 1\nsede: 3\n")
+    Path("bad.yaml").write_text("format: 2\nsede: 3\n")
     assert execute(["swarm", "--replay", "bad.yaml"]) == 2
     assert "did you mean 'seed'" in capsys.readouterr().err

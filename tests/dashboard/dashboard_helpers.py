@@ -15,7 +15,7 @@ from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.watched_run import run_watched
 
 STORMY = """
-format: 1
+format: 2
 title: '<b>stormy</b> & "quoted"'
 seed: 5
 data: {source: synthetic-ratings, users: 120, items: 150, ratings_per_user: 12}
@@ -35,7 +35,7 @@ thresholds:
   model.rmse: [last < first]
 """
 SECURE = """
-format: 1
+format: 2
 seed: 3
 data: {source: synthetic-ratings, users: 40, items: 60, ratings_per_user: 8}
 fleet: {mix: global_android_2024, availability: always_on}

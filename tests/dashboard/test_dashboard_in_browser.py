@@ -31,7 +31,7 @@ from edge.vocabulary import Direction, Reason
 
 PROGRAM = installed()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=f"needs a browser, one of {', '.join(NAMES)}")
-LIMIT_S = 60
+LIMIT_S = 600
 ROOT = Path(__file__).resolve().parents[2]
 
 FIGURES = """

@@ -124,9 +124,9 @@ def test_thresholds_before_the_end_are_those_of_what_was_observed(tmp_path: Path
     class Stopping(Curious):
         running: list[dict[str, Any]]
 
-        def on_verdicts(self, verdicts: Any, reason: str | None) -> None:
+        def on_verdicts(self, verdicts: Any, reason: str | None, ending: str | None) -> None:
             self.running = self.snapshot()["thresholds"]
-            super().on_verdicts(verdicts, reason)
+            super().on_verdicts(verdicts, reason, ending)
 
     live = Stopping()
     watched(tmp_path, STORMY, live)

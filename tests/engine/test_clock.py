@@ -1,21 +1,17 @@
 import asyncio
 import contextvars
 import gc
+import heapq
 import math
 import random
-import shutil
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from edge import clock
 from edge.clock import VirtualClockLoop, sleep
-from edge.errors import DeadlockError
+from edge.errors import DeadlockError, UnsupportedPythonError
 from edge.mailbox import DeadlineExceededError, Mailbox
-
-ROOT = Path(__file__).parents[2]
 
 
 def loop_now() -> float:
@@ -291,54 +287,73 @@ def test_many_tasks_leave_nothing_behind() -> None:
     assert clock.run(main()) < 200
 
 
-_PROGRAM = """
-import asyncio, sys
-sys.path.insert(0, {root!r})
-from edge import clock
-from edge.clock import sleep
-order = []
-async def one(n):
-    await sleep(1.0)
-    async with asyncio.timeout(5):
-        await asyncio.sleep(n % 3)
-    order.append(n)
-async def main():
-    async with asyncio.TaskGroup() as group:
-        for n in range(50):
-            group.create_task(one(n))
-    return asyncio.get_running_loop().time()
-assert clock.run(main()) == 3.0
-assert order == sorted(range(50), key=lambda n: (n % 3, n)), order
-"""
+def a_loop_without(name: str) -> Callable[[asyncio.BaseEventLoop], None]:
+    begin = asyncio.BaseEventLoop.__init__
+
+    def init(loop: asyncio.BaseEventLoop) -> None:
+        begin(loop)
+        delattr(loop, name)
+
+    return init
 
 
-def _pythons() -> list[str]:
-    found = []
-    for minor in (11, 12, 13, 14):
-        name = f"python3.{minor}"
-        candidates = [
-            shutil.which(name),
-            *map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")),
-        ]
-        for candidate in candidates:
-            if candidate is None:
-                continue
-            probe = subprocess.run(
-                [candidate, "-c", "import sys; print(sys.version_info[1])"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if probe.returncode == 0 and probe.stdout.strip() == str(minor):
-                found.append(candidate)
-                break
-    return found
+def lifo(loop: VirtualClockLoop, when: float, entry: object) -> None:
+    loop._sequence -= 1
+    heapq.heappush(loop._timers, (when, loop._sequence, entry))
 
 
-@pytest.mark.parametrize("python", _pythons() or [sys.executable])
-def test_the_clock_works_on_every_installed_python(python: str) -> None:
-    program = _PROGRAM.format(root=str(ROOT))
-    result = subprocess.run(
-        [python, "-W", "error", "-c", program], capture_output=True, text=True, check=False
+class TestAnotherAsyncio:
+    """A Python whose asyncio differs is refused before anything runs on the clock."""
+
+    @pytest.fixture(autouse=True)
+    def unverified(self) -> Iterator[None]:
+        clock._verify_once.cache_clear()
+        yield
+        clock._verify_once.cache_clear()
+
+    def refusal(self) -> str:
+        begun = []
+
+        async def main() -> None:
+            begun.append(True)
+
+        with pytest.raises(UnsupportedPythonError) as caught:
+            clock.run(main())
+        assert not begun
+        return str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("name", "why"), [("_ready", "no attribute '_ready'"), ("_stopping", "has no _stopping;")]
     )
-    assert result.returncode == 0, result.stderr
+    def test_a_state_that_is_gone(self, monkeypatch: pytest.MonkeyPatch, name: str, why: str) -> None:
+        monkeypatch.setattr(asyncio.BaseEventLoop, "__init__", a_loop_without(name))
+        assert why in self.refusal()
+
+    def test_a_method_that_is_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delattr(asyncio.BaseEventLoop, "_run_once")
+        assert "has no _run_once;" in self.refusal()
+
+    def test_a_loop_that_stops_in_another_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(asyncio.BaseEventLoop, "stop", lambda _: None)
+        assert "DeadlockError" in self.refusal()
+
+    def test_a_call_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def timeout(_: float) -> None:
+            raise TypeError("takes a deadline")
+
+        monkeypatch.setattr(asyncio, "timeout", timeout)
+        assert "TypeError: takes a deadline" in self.refusal()
+
+    def test_another_order_of_events(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(VirtualClockLoop, "push_timer", lifo)
+        assert "in place of" in self.refusal()
+
+    def test_this_python_is_verified_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def main() -> float:
+            return loop_now()
+
+        assert clock.run(main()) == 0.0
+        monkeypatch.setattr(clock, "_STORY", [])
+        assert clock.run(main()) == 0.0
+        with pytest.raises(UnsupportedPythonError, match="in place of"):
+            clock.verify()

@@ -110,7 +110,7 @@ def test_one_fault_more_does_not_move_another() -> None:
 
 
 SCENARIO = """
-format: 1
+format: 2
 data: {source: synthetic-ratings, users: 60, items: 80}
 fleet: {mix: global_android_2024}
 learning: {algorithm: fedrecon, upload: dense}

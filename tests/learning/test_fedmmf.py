@@ -155,7 +155,7 @@ def test_without_features_there_is_no_mask() -> None:
 # -- runs ------------------------------------------------------------------------------------------------
 
 RUN = """
-format: 1
+format: 2
 seed: 4
 data:
   source: synthetic-ratings

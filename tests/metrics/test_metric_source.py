@@ -44,6 +44,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> TableMetricSource:
                     Evaluation("rmse", 0.5, 3, split="validation"),
                     Evaluation("ndcg@10", 0.25, 4, population="unseen"),
                     Evaluation("mae", math.nan, 0),
+                    Evaluation("accuracy", math.nan, 5),
                 ],
             )
         )
@@ -93,7 +94,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> TableMetricSource:
         ("model.rmse", {"users": "unseen"}, [1.5]),
         ("model.rmse", {"class": "budget", "network": "3g"}, []),
         ("model.ndcg@10", {}, [0.25]),
-        ("model.mae", {}, [math.nan]),
+        # Over nobody there was nothing to observe; a value of somebody that is no number was.
+        ("model.mae", {}, []),
+        ("model.accuracy", {}, [math.nan]),
     ],
 )
 def test_values(source: TableMetricSource, metric: str, tags: dict[str, str], expected: list[float]) -> None:

@@ -67,7 +67,10 @@ def test_an_abandoned_round_and_an_evaluation_are_always_shown() -> None:
     progress.on_evaluation(3, [])
     assert lines[0] == "a"
     assert lines[2].endswith("loss –, simulated 40 s, wall 0 s, abandoned: quorum")
-    assert lines[3:] == ["after round 2: rmse 0.91235, rmse 1 (unseen users)"]
+    assert lines[3:] == [
+        "after round 2: rmse 0.91235, rmse 1 (unseen users)",
+        "after round 3: nothing to score",
+    ]
 
 
 def test_the_bar_of_a_terminal() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from metrics_samples import (
@@ -20,6 +22,7 @@ from coordinator.metrics.batches import round_batches
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.writer import RunWriter
+from coordinator.run_directory import MANIFEST
 from edge.vocabulary import EventKind, Stage
 
 
@@ -155,3 +158,58 @@ def test_empty_runs_are_identical(tmp_path: Path) -> None:
         with RunWriter(tmp_path / name) as writer:
             writer.finish()
     assert diff_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b")).identical
+
+
+HOST = {
+    "machine": "x86_64",
+    "python": "3.12.1",
+    "numpy": "2.4.6",
+    "numerics": {"cpu": "A", "blas": "openblas 0.3.31", "blas_core": "SkylakeX", "scipy": "1.17.1"},
+}
+
+
+def notes_of_hosts(folder: Path, *hosts: dict[str, Any], rounds: int = 3) -> tuple[str, ...]:
+    for name, host in zip("ab", hosts, strict=True):
+        (folder / name).mkdir()
+        (folder / name / MANIFEST).write_text(json.dumps({"host": host}))
+        with RunWriter(folder / name) as writer:
+            for number in range(1, rounds + (name == "b")):
+                writer.write_round(sample_round(number))
+            writer.finish()
+    return diff_runs(open_run(folder / "a"), open_run(folder / "b")).notes
+
+
+def with_numerics(**changes: str) -> dict[str, Any]:
+    return HOST | {"numerics": HOST["numerics"] | changes}  # type: ignore[operator]
+
+
+def test_equal_numerics_are_no_note(tmp_path: Path) -> None:
+    assert notes_of_hosts(tmp_path, HOST, HOST) == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (with_numerics(blas_core="Zen"), "blas_core: SkylakeX and Zen"),
+        (
+            with_numerics(cpu="B", blas="openblas 0.3.30"),
+            "cpu: A and B; blas: openblas 0.3.31 and openblas 0.3.30",
+        ),
+        (with_numerics(tenseal="0.3.16"), "tenseal: not installed and 0.3.16"),
+        (HOST | {"python": "3.11.7"}, "python: 3.12.1 and 3.11.7"),
+        (HOST | {"numpy": "1.26.0"}, "numpy: 2.4.6 and 1.26.0"),
+    ],
+)
+def test_different_numerics_are_named(tmp_path: Path, other: dict[str, Any], named: str) -> None:
+    (note,) = notes_of_hosts(tmp_path, HOST, other)
+    assert f"different numerics ({named});" in note
+
+
+def test_manifests_that_do_not_name_their_numerics_are_read(tmp_path: Path) -> None:
+    old = {"machine": "x86_64", "python": "3.11.7", "numpy": "2.4.6"}
+    notes = notes_of_hosts(tmp_path, old, HOST)
+    assert "different numerics (python: 3.11.7 and 3.12.1);" in notes[0]
+    assert [note.split(": ", 1)[1] for note in notes[1:]] == [
+        "the manifest of this older run does not name its processor and BLAS"
+    ]
+    assert str(tmp_path / "a") in notes[1]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coordinator.host import numerics
 from coordinator.run_directory import (
     MANIFEST,
     MODEL,
@@ -51,6 +52,7 @@ def test_a_finished_run_takes_its_name(tmp_path: Path) -> None:
     manifest = json.loads((target / MANIFEST).read_text())
     assert (manifest["status"], manifest["digest"], manifest["seed"]) == ("finished", "00", 7)
     assert manifest["host"]["python"] == sys.version.split()[0]
+    assert manifest["host"]["numerics"] == numerics()
     assert (target / RESOLVED_SCENARIO).read_text() == "seed: 7\n"
     assert not is_being_written(target)
 

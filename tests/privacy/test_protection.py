@@ -126,7 +126,7 @@ def test_a_bound_that_is_none_is_our_own_mistake() -> None:
 # -- in a run --------------------------------------------------------------------------------------------
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 3
 data: {source: synthetic-ratings, users: 40, items: 50, ratings_per_user: 10}
 fleet: {mix: global_android_2024, availability: always_on}

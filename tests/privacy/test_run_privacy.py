@@ -41,14 +41,14 @@ DEVICES = 500
 CENTRAL, LOCAL, DISTRIBUTED = "central-gaussian", "local-gaussian", "distributed-discrete-gaussian"
 
 TEXT = """
-format: 1
+format: 2
 seed: {seed}
 data: {{source: synthetic-ratings, users: 500, items: 40, ratings_per_user: 10}}
 fleet: {{mix: global_android_2024}}
 learning: {{algorithm: fedrecon, factors: 4, upload: dense, weighting: uniform}}
 secure_aggregation: {secure}
 privacy: {{mechanism: {mechanism}, clip_norm: 0.5, noise_multiplier: {z}, delta: 1e-6{more}}}
-rounds: {{count: 5, cohort: 40, over_select: 125%, quorum: 60%, deadline: 60 s}}
+rounds: {{count: 5, cohort: 40, over_select: 125%, quorum: 60%, deadline: 60 s, selection: random}}
 """
 LENGTHS = [("factors", 150), ("bias", 10)]
 OFF, MASKS = "{mode: off}", "{mode: secagg-plus, corrupt: 20%, bits: 32}"

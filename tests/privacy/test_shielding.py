@@ -160,7 +160,7 @@ def test_the_work_of_judging(mask: dict[str, Any]) -> None:
 # -- the devices of a run --------------------------------------------------------------------------------
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 6
 data:
   source: synthetic-ratings

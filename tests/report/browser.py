@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-LIMIT_S = 60.0
+LIMIT_S = 600.0
 
 
 def installed() -> str | None:

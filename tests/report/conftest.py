@@ -13,7 +13,7 @@ sys.path += [str(TESTS / "metrics"), str(TESTS / "runs")]
 from run_helpers import run_text  # noqa: E402
 
 SCENARIO = """
-format: 1
+format: 2
 title: '<script>alert(1)</script> & "quotes" </title>'
 description: '<img src=x onerror=alert(2)>'
 seed: 5

@@ -18,7 +18,7 @@ def ideal(
     """Return a scenario of ideal devices behind ``networks``; ``rounds`` are settings of that section."""
     settings = {"count": "3", "cohort": "10", "deadline": "30 s", **rounds}
     return f"""
-format: 1
+format: 2
 seed: 2
 data: {{source: synthetic-ratings, users: {users}, items: 400, ratings_per_user: 15}}
 fleet: {{devices: {{ideal_device: 100%}}, networks: {{{networks}}}, profiles: [{IDEAL_PROFILES}]{fleet}}}
@@ -33,7 +33,7 @@ def ideal_regression(
     """Return a scenario in which ideal devices take 300 gradient steps of 1.33 ms each."""
     settings = {"count": "3", "cohort": "6", "deadline": "30 s", **rounds}
     return f"""
-format: 1
+format: 2
 seed: 2
 data: {{source: synthetic-regression, clients: {clients}, samples_per_client: 50, features: 300}}
 fleet: {{devices: {{ideal_device: 100%}}, networks: {{{networks}}}, profiles: [{IDEAL_PROFILES}]}}

@@ -18,7 +18,7 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 """The scenarios that are shipped."""
 
 SMALL = """
-format: 1
+format: 2
 title: small
 seed: 3
 data: {source: synthetic-ratings, users: 120, items: 150, ratings_per_user: 12}

@@ -55,7 +55,7 @@ def secure(
 ) -> str:
     """Return a scenario; ``section`` is the inside of ``secure_aggregation``, ``more`` adds sections."""
     return f"""
-format: 1
+format: 2
 seed: {seed}
 data: {{{data}}}
 fleet: {fleet}

@@ -9,7 +9,7 @@ import pytest
 from run_helpers import rows_of, run_text
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 5
 data: {source: synthetic-ratings, users: 200, items: 250, ratings_per_user: 20}
 fleet: {mix: global_android_2024, availability: bernoulli_google}

@@ -20,7 +20,7 @@ from coordinator.summary import summarise
 from coordinator.verdicts import read_verdicts
 
 STORMY = """
-format: 1
+format: 2
 seed: 3
 data: {source: synthetic-ratings, users: 120, items: 150, ratings_per_user: 12}
 fleet: {mix: global_android_2024, availability: always_on}
@@ -147,13 +147,13 @@ def test_a_run_killed_during_its_baseline_can_be_read_and_run_again(tmp_path: Pa
             if line.startswith("after round 3:"):
                 break
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL
     partial = tmp_path / "out.partial"
     assert summarise(open_run(partial))["status"] == "killed"
     assert open_run(partial / "baseline.partial").read("rounds").num_rows >= 2
     file.write_text(STORMY)
-    again = subprocess.run([*command, str(tmp_path / "out")], cwd=SCENARIOS.parent, check=False, timeout=120)
+    again = subprocess.run([*command, str(tmp_path / "out")], cwd=SCENARIOS.parent, check=False, timeout=600)
     assert again.returncode == ExitCode.HELD
     assert (tmp_path / "out" / "baseline" / "verdicts.json").is_file()
     assert not partial.exists()

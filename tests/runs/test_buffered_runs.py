@@ -189,13 +189,13 @@ NEVER_THERE = (
 def test_a_run_with_nobody_available_waits_and_ends_with_a_reason(tmp_path: Path) -> None:
     settings = [NEVER_THERE, "rounds.selection=availability-aware", "rounds.max_wait=2 h"]
     outcome = run_text(tmp_path, SMALL.replace("count: 3", f"count: 3, pacing: {buffered(8)}"), settings)
-    assert (outcome.status, outcome.reason) == ("finished", "nobody available")
+    assert (outcome.status, outcome.reason) == ("no-round-completed", "nobody available")
     assert rows_of(outcome, "rounds") == []
 
 
 def test_everybody_out_of_reach_ends_each_step_in_simulated_time(tmp_path: Path) -> None:
     text = SMALL.replace("count: 3", f"count: 2, pacing: {buffered(40)}")
-    outcome = run_text(tmp_path, text, [NEVER_THERE])
+    outcome = run_text(tmp_path, text, [NEVER_THERE, "rounds.selection=random"])
     assert outcome.reason is None
     rounds = rows_of(outcome, "rounds")
     assert [row["outcome"] for row in rounds] == ["abandoned"] * 2

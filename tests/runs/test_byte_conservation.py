@@ -37,7 +37,7 @@ def random_scenario(seed: int) -> str:
     down_rate = generator.choice(["10 Gbit/s", "300 kbit/s"])
     up_rate = generator.choice(["10 Gbit/s", "1 Mbit/s"])
     return f"""
-format: 1
+format: 2
 title: random {seed}
 seed: {seed}
 data: {{source: synthetic-ratings, users: {users}, items: {generator.choice([40, 300])}, ratings_per_user: 8}}

@@ -16,7 +16,7 @@ ROUND_TRIP_S = 0.1 + 960 / 10e6
 
 def scenario(network: str) -> str:
     return f"""
-format: 1
+format: 2
 seed: 8
 data: {{source: synthetic-ratings, users: 40, items: 1500, ratings_per_user: 20}}
 fleet: {{devices: {{ideal_device: 100%}}, networks: {{{network}: 100%}}, profiles: [{IDEAL_PROFILES}]}}

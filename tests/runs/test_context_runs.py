@@ -10,7 +10,7 @@ from run_helpers import rows_of, run_text
 from coordinator.scenario.load import ScenarioError
 
 TEXT = """
-format: 1
+format: 2
 title: small
 seed: 3
 data:

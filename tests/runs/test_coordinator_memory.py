@@ -17,13 +17,13 @@ from edge.messages import Report
 from edge.vocabulary import Reason
 
 TEXT = """
-format: 1
+format: 2
 title: memory
 seed: 5
 data: {source: synthetic-ratings, users: 40, items: 30, ratings_per_user: 8}
 fleet: {mix: global_android_2024, availability: always_on}
 learning: {algorithm: fedrecon, factors: 4, learning_rate: 0.05, weighting: uniform, upload: dense}
-rounds: {count: 9, cohort: 8, deadline: 60 s}
+rounds: {count: 9, cohort: 8, deadline: 60 s, selection: random}
 """
 LEARNING = (
     "rounds.selection={policy: oort}",

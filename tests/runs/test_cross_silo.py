@@ -7,7 +7,7 @@ import pytest
 from run_helpers import IDEAL_PROFILES, rows_of, run_text
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 6
 data: {source: synthetic-ratings, users: 120, items: 200, ratings_per_user: 15, users_per_client: 10}
 fleet: {mix: iot_gateways}

@@ -30,7 +30,7 @@ from edge.serving.errors import ParityError
 from edge.serving.session import RoundInference
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 4
 data:
   source: synthetic-ratings
@@ -315,7 +315,7 @@ def test_a_killed_run_keeps_the_inferences_of_its_finished_rounds(tmp_path: Path
     ) as process:
         wait_for_round(process.stderr, 6)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
     stopped = open_run(tmp_path / "run.partial")
     assert not stopped.complete
     rounds = stopped.read("rounds", ["round"])["round"].to_pylist()

@@ -10,7 +10,7 @@ FEATURES = 3000
 SAMPLES = 50
 
 SCENARIO = f"""
-format: 1
+format: 2
 data:
   source: synthetic-regression
   clients: 1

@@ -37,7 +37,7 @@ CIPHERTEXT_BYTES, CIPHERTEXTS = 232 * 1024, 1
 """4096 numbers fit into one."""
 
 SCENARIO = f"""
-format: 1
+format: 2
 data:
   source: synthetic-regression
   clients: {DEVICES}

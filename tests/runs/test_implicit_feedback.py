@@ -20,7 +20,7 @@ from edge.learning.item_rows import ITEMS
 NCF = "algorithm: fedncf, gmf_factors: 4, mlp_factors: 6, layers: [8, 4], learning_rate: 0.05"
 GEL = f"algorithm: fedrecgel, base: {{{NCF}, upload: dense, weighting: uniform}}"
 SCENARIO = """
-format: 1
+format: 2
 seed: 4
 data:
   source: synthetic-ratings
@@ -41,8 +41,8 @@ def loaded(folder: Path, learning: str, *settings: str) -> Any:
     return load(folder / "s.yaml", list(settings))
 
 
-def test_held_out_items_are_never_drawn_and_low_ratings_may_be(tmp_path: Path) -> None:
-    assembly = assemble(loaded(tmp_path, NCF))
+def test_spared_items_are_never_drawn_and_low_ratings_may_be(tmp_path: Path) -> None:
+    assembly = assemble(loaded(tmp_path, NCF, "data.held_out_negatives=spared"))
     workload: Any = assembly.workload
     held_out = workload.split.held_out
     state = workload.algorithm.initial_state(0)

@@ -18,7 +18,7 @@ from coordinator.workload import RatingWorkload
 from edge.rng import hashed_bits, stream_key
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 4
 data: {source: movielens-100k, path: u.data, split: {kind: leave-one-out}}
 fleet: {mix: global_android_2024, availability: always_on}

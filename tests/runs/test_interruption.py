@@ -53,7 +53,7 @@ def running_scenario(file: Path, out: Path, settings: Sequence[str]) -> Iterator
 def finish(out: Path, *, rounds: int) -> str:
     """Run to the end and return what was printed."""
     with running(out, rounds=rounds) as process:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     return output
 
@@ -90,7 +90,7 @@ def test_a_killed_run_can_be_read_and_run_again(tmp_path: Path) -> None:
     with running(tmp_path / "run", rounds=1_000_000) as process:
         wait_for_round(process.stderr, 8)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL
     partial = tmp_path / "run.partial"
     assert not (tmp_path / "run").exists()
@@ -114,7 +114,7 @@ def test_ctrl_c_ends_a_run_in_order(tmp_path: Path) -> None:
     with running(tmp_path / "run", rounds=1_000_000) as process:
         wait_for_round(process.stderr, 5)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=600)
     assert process.returncode == ExitCode.INTERRUPTED, errors
     assert "interrupted by the user" in output
     partial = tmp_path / "run.partial"

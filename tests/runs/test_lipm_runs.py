@@ -14,7 +14,7 @@ from coordinator.scenario.errors import ScenarioError
 from edge.learning.interest import INTEREST_NAMES
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 3
 data: {{{data}}}
 fleet: {{mix: global_android_2024, availability: always_on}}

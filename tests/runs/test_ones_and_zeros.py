@@ -16,7 +16,7 @@ from coordinator.scenario.load import load
 from edge.evaluation.ranking import RankingSums
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 6
 data:
   source: synthetic-ratings
@@ -39,7 +39,7 @@ def loaded(folder: Path, *settings: str) -> Any:
 
 
 def test_devices_train_on_ones_and_zeros_drawn_anew(tmp_path: Path) -> None:
-    workload: Any = assemble(loaded(tmp_path)).workload
+    workload: Any = assemble(loaded(tmp_path, "data.held_out_negatives=spared")).workload
     train, users = workload.split.train, workload.clients.users
     first, second = (workload.training_batch(users, number) for number in (0, 1))
     again = workload.training_batch(users[::-1], 0)
@@ -107,12 +107,10 @@ NCF = ["learning=null", "learning={algorithm: fedncf, gmf_factors: 4, mlp_factor
 
 
 @pytest.mark.parametrize("learning", [[], NCF])
-def test_what_is_held_out_is_drawn_if_asked_for(learning: list[str], tmp_path: Path) -> None:
+def test_what_is_held_out_is_drawn_unless_it_is_spared(learning: list[str], tmp_path: Path) -> None:
     zeros = "data.negatives=null" if learning else "data.negatives=80"
-    for how, expected in (("spared", 0), ("drawn", 1)):
-        workload: Any = assemble(
-            loaded(tmp_path, *learning, zeros, f"data.held_out_negatives={how}")
-        ).workload
+    for how, expected in (("=spared", 0), ("=drawn", 1), ("=null", 1)):
+        workload: Any = assemble(loaded(tmp_path, *learning, zeros, f"data.held_out_negatives{how}")).workload
         algorithm, users = workload.algorithm, workload.clients.users
         held_out = workload.split.held_out.gather(users)
         codes = np.repeat(np.arange(len(users)), held_out.counts) * 90 + held_out.items
@@ -134,7 +132,6 @@ def test_what_is_held_out_is_drawn_if_asked_for(learning: list[str], tmp_path: P
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["data.negatives=null", "data.held_out_negatives=drawn"], "nothing is drawn here"),
         (["evaluation.ranking=null"], "with data.negatives a method predicts no ratings"),
         (NCF, "draws negatives by itself; write 'negatives' in learning"),
         (["data.negatives=0"], "negatives"),
@@ -174,7 +171,7 @@ def test_a_model_that_diverges_ends_in_metrics_that_are_no_numbers(negatives: st
     ranked = ["data.split={kind: leave-one-out, test: null}", f"evaluation.ranking.negatives={negatives}"]
     with np.errstate(all="ignore"):
         outcome = run_text(tmp_path, SCENARIO, [*far, *ranked])
-    assert outcome.status == "finished"
+    assert outcome.status == "diverged"
     values = {
         row["metric"]: row["value"]
         for row in rows_of(outcome, "evaluations")

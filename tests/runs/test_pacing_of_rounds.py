@@ -106,7 +106,7 @@ def test_with_time_enough_partial_work_is_all_of_it(tmp_path: Path) -> None:
 
 def test_partial_work_of_phones_does_not_depend_on_batches(tmp_path: Path) -> None:
     text = """
-format: 1
+format: 2
 seed: 3
 data: {source: synthetic-ratings, users: 120, items: 150, ratings_per_user: 40}
 fleet: {mix: global_android_2024, availability: always_on}

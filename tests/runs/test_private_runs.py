@@ -21,7 +21,7 @@ from edge.privacy import accounting
 pytestmark = pytest.mark.skipif(not accounting.available(), reason="needs recfleet[dp]")
 
 TEXT = f"""
-format: 1
+format: 2
 seed: 3
 data: {{source: synthetic-ratings, users: 60, items: 50, ratings_per_user: 10}}
 fleet: {IDEAL_WIRE}

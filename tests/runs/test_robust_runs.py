@@ -11,7 +11,7 @@ from run_helpers import rows_of, run_text
 from coordinator.runner import RunOutcome
 
 TEXT = """
-format: 1
+format: 2
 title: small
 seed: 3
 data: {source: synthetic-ratings, users: 60, items: 40, ratings_per_user: 20}

@@ -15,7 +15,7 @@ from coordinator.scenario.load import load
 def ideal(networks: str, **rounds: str) -> str:
     settings = {"count": "3", "cohort": "10", "deadline": "30 s", **rounds}
     return f"""
-format: 1
+format: 2
 seed: 2
 data: {{source: synthetic-ratings, users: 60, items: 400, ratings_per_user: 15}}
 fleet: {{devices: {{ideal_device: 100%}}, networks: {{{networks}}}, profiles: [{IDEAL_PROFILES}]}}
@@ -113,12 +113,12 @@ RARE = (
 def test_a_run_stops_when_nobody_is_available(tmp_path: Path) -> None:
     settings = [RARE, "rounds.selection=availability-aware", "rounds.quorum=5", "rounds.max_wait=2 h"]
     outcome = run_text(tmp_path, SMALL, settings)
-    assert (outcome.status, outcome.reason) == ("finished", "nobody available")
+    assert (outcome.status, outcome.reason) == ("no-round-completed", "nobody available")
     assert rows_of(outcome, "rounds") == []
 
 
 def test_whoever_is_away_is_unreachable(tmp_path: Path) -> None:
-    outcome = run_text(tmp_path, SMALL, [RARE])
+    outcome = run_text(tmp_path, SMALL, [RARE, "rounds.selection=random"])
     assert outcome.reason is None
     counted = outcomes(outcome)
     assert counted[("unreachable", "unavailable")] > 55

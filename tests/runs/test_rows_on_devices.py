@@ -26,7 +26,7 @@ STEPS = (
 )
 LEARNING = f"algorithm: fedrecon, factors: {FACTORS}, user_factors: persistent, reconstruction: {STEPS}"
 SCENARIO = f"""
-format: 1
+format: 2
 seed: 4
 data: {{source: synthetic-ratings, users: 40, items: 120, ratings_per_user: 12}}
 fleet: {IDEAL_WIRE}
@@ -156,7 +156,11 @@ def test_a_session_that_ends_while_a_batch_is_computed_leaves_the_old_row(tmp_pa
         " gap: {distribution: exponential, mean: 2 s}}"
     )
     runs = [
-        Run(tmp_path / str(batch), (*OVERLAPPING, sessions, f"compute.batch={batch}")) for batch in (1, 256)
+        Run(
+            tmp_path / str(batch),
+            (*OVERLAPPING, sessions, "rounds.selection=random", f"compute.batch={batch}"),
+        )
+        for batch in (1, 256)
     ]
     ended = rows_of(runs[1].outcome, "device_rounds")
     assert any((row["stage"], row["reason"]) == ("compute", "session-ended") for row in ended)

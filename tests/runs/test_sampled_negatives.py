@@ -17,7 +17,7 @@ from edge.data.synthetic import generate_ratings
 from edge.evaluation.ranking import ranks_among
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 4
 data: {source: synthetic-ratings, users: 150, items: 160, ratings_per_user: 12, split: {kind: leave-one-out}}
 fleet: {mix: iot_gateways}

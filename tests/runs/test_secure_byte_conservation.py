@@ -73,7 +73,7 @@ def random_secure_scenario(seed: int, *, all_kinds: bool = False) -> str:
         faults = f"faults:\n{faults}"
     privacy = f"{{mechanism: {mechanism}, clip_norm: 0.5, noise_multiplier: 1, accounting: false}}"
     return f"""
-format: 1
+format: 2
 seed: {seed}
 data: {{source: synthetic-ratings, users: {users}, items: {generator.choice([30, 200])}, ratings_per_user: 8}}
 fleet:
@@ -88,6 +88,7 @@ rounds:
   quorum: {generator.choice(["1", "50%"])}
   over_select: {generator.choice(["100%", "140%"])}
   deadline: {generator.choice(["3 s", "12 s", "60 s"])}
+  selection: random
 phases:
 {phases}{"privacy: " + privacy if private else ""}
 {faults}

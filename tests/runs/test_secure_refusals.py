@@ -128,7 +128,7 @@ def test_an_update_that_is_not_finite_fails_on_its_device(
     section: str, more: str, stage: str, tmp_path: Path
 ) -> None:
     outcome = run_text(tmp_path, secure(section, learning=DIVERGING, fleet=IDEAL_WIRE, more=more))
-    assert outcome.status == "finished"
+    assert outcome.status == "no-round-completed"
     assert endings_of(outcome) == {("failed", stage, "not-finite"): 12}
     (round_,) = rows_of(outcome, "rounds")
     assert (round_["outcome"], round_["reason"]) == ("abandoned", "quorum")

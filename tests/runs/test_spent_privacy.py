@@ -42,7 +42,8 @@ def run_of(folder: Path, section: str, privacy: str, more: str = "", name: str =
     count = "" if "phases" in more else "count: 3, "
     text = secure(
         section,
-        rounds=f"{count}cohort: {COHORT}, over_select: 150%, deadline: 60 s, interval: 5 min",
+        rounds=f"{count}cohort: {COHORT}, over_select: 150%, deadline: 60 s, interval: 5 min, "
+        "selection: random",
         fleet=IDEAL_WIRE,
         learning=UNIFORM,
         data=f"source: synthetic-ratings, users: {USERS}, items: {ITEMS}, ratings_per_user: 10",

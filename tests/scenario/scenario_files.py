@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 LINES = (
-    "format: 1",
+    "format: 2",
     "seed: 7",
     "data:",
     "  source: synthetic-ratings",

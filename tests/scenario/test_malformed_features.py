@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from malformed import Malformed, case, check_refused
 
-HEAD = """format: 1
+HEAD = """format: 2
 fleet: {mix: global_android_2024}
 rounds: {count: 1, cohort: 5}
 """

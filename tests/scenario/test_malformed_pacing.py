@@ -17,7 +17,7 @@ AT = len(BASE) + 1
 LOCAL = "privacy: {mechanism: local-gaussian, clip_norm: 1, noise_multiplier: 1}"
 MASKED = "secure_aggregation: {mode: secagg-plus}"
 REGRESSION = (
-    "format: 1",
+    "format: 2",
     "data: {source: synthetic-regression, clients: 60, samples_per_client: 9, features: 3}",
     "fleet: {mix: global_android_2024}",
 )

@@ -10,7 +10,7 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 
 TEXT = """
-format: 1
+format: 2
 data: {source: synthetic-ratings, users: 60, items: 40, ratings_per_user: 8}
 fleet: {mix: global_android_2024}
 learning: {algorithm: fedavg-mf, factors: 4}

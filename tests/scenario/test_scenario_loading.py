@@ -28,7 +28,7 @@ def reloaded(scenario: Scenario) -> Scenario:
 
 
 FULL = """
-format: 1
+format: 2
 title: "Everything: written out"
 description: >
   Two lines,

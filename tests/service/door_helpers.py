@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import logging
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from service_helpers import HANG_S, skip
 
 from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.admission.arrivals import ArrivalLimits
@@ -29,7 +29,18 @@ from coordinator.service.hooks import NobodyWatches
 from coordinator.service.sessions import Sessions
 from edge import real_clock
 from edge.session import Noted, Received
-from edge.session_frames import PROTOCOL, Goodbye, Hello, Piece, Pong, SessionFrame, Welcome, pack, unpack
+from edge.session_frames import (
+    PROTOCOL,
+    Goodbye,
+    Hello,
+    Piece,
+    Ping,
+    Pong,
+    SessionFrame,
+    Welcome,
+    pack,
+    unpack,
+)
 from edge.vocabulary import Reason
 
 DEVICES = 10
@@ -133,6 +144,13 @@ class Service:
         await socket.send_bytes(pack(Hello(PROTOCOL, device, token, session, "", received)))
         return socket, await frame_from(socket)
 
+    async def join(self, device: int, token: str = "") -> tuple[aiohttp.ClientWebSocketResponse, Welcome]:
+        """Open a WebSocket, say hello, and return the welcome; the ping that follows it has come."""
+        socket, answer = await self.hello(device, token)
+        assert isinstance(answer, Welcome), answer
+        assert isinstance(unpack((await socket.receive()).data), Ping)
+        return socket, answer
+
     async def raw(
         self, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -143,13 +161,20 @@ class Service:
 
 
 async def frame_from(socket: aiohttp.ClientWebSocketResponse) -> SessionFrame:
-    """Return the next frame that is neither an acknowledgement nor a ping; pings are answered."""
+    """Return the next frame that says more than a sign of life, which is neither returned nor answered."""
     while True:
-        message = await socket.receive(timeout=10.0)
+        message = await socket.receive()
         assert message.type is aiohttp.WSMsgType.BINARY, message
         frame = unpack(message.data)
         if isinstance(frame, Goodbye | Welcome | Piece):
             return frame
+
+
+async def closed(socket: aiohttp.ClientWebSocketResponse) -> tuple[int, str]:
+    """Return with which code and words a connection is closed, on which nothing else is said."""
+    message = await socket.receive()
+    assert message.type is aiohttp.WSMsgType.CLOSE, message
+    return message.data, message.extra
 
 
 async def stay(socket: aiohttp.ClientWebSocketResponse) -> str:
@@ -248,7 +273,7 @@ async def serving(
     def crashed(where: str, error: BaseException) -> None:
         wrong.append(f"{where}: {error!r}")
 
-    settings = sockets or Sockets.model_validate({"join_timeout": "2 s", "resume_window": "5 s"})
+    settings = sockets or Sockets.model_validate({"join_timeout": "30 s", "resume_window": "60 s"})
     offer = Offer("0" * 64, SCENARIO, DEVICES, frame_bytes)
     sessions = Sessions(offer, settings, door, observer, inbox, crashed)
     app = make_app(sessions, door)
@@ -267,7 +292,7 @@ async def serving(
     finally:
         for logger in loggers:
             logger.removeHandler(complaints)
-    await until(lambda: door.open == 0, 5.0)
+    await until(lambda: door.open == 0)
     assert not wrong
     assert len(complaints.records) == expected_complaints, complaints.records
 
@@ -276,7 +301,7 @@ async def _metrics(request: aiohttp.web.Request) -> aiohttp.web.Response:
     return aiohttp.web.Response(text="a figure\n")
 
 
-def play(story: Coroutine[Any, Any, None], longest_s: float = 60.0) -> None:
+def play(story: Coroutine[Any, Any, None], longest_s: float = HANG_S) -> None:
     """Run a story on the real clock."""
 
     async def limited() -> None:
@@ -286,10 +311,14 @@ def play(story: Coroutine[Any, Any, None], longest_s: float = 60.0) -> None:
     real_clock.run(limited())
 
 
-async def until(condition: Any, seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while not condition():
-                await asyncio.sleep(0.01)
-    assert condition()
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+async def moving(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, on a clock that is moved by hand, a second at a time."""
+    while not condition():
+        skip(1.0)
+        await asyncio.sleep(0.01)

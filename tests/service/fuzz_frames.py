@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 import aiohttp
 import numpy as np
 import psutil
-from door_helpers import DEVICES, Inbox, Records, Service, frame_from, masked, play, serving
+from door_helpers import DEVICES, Inbox, Records, Service, frame_from, masked, play, serving, until
+from service_helpers import HANG_S
 
 from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.admission.arrivals import ArrivalLimits
@@ -54,6 +55,9 @@ FRAME_BYTES = 1 << 18
 _LIMITS = CodecLimits(frame_bytes=FRAME_BYTES)
 _NUMBERED = struct.Struct(">4sQ")
 _MARK = b"mine"
+_ATTACKS = frozenset(
+    {"noise", "request", "websocket_frames", "changed_hello", "changed_session", "changed_messages", "joined"}
+)
 
 
 @dataclass
@@ -66,6 +70,12 @@ class Result:
     valid_messages: int = 0
     rss_bytes: list[int] = field(default_factory=list)
     """Of this process, once a second, clients included."""
+
+    @property
+    def seen_all(self) -> bool:
+        """Whether everything was tried, and came to what it can come to, at least once."""
+        counts = (self.honest_messages, self.garbage_messages, self.valid_messages)
+        return self.attacks.keys() >= _ATTACKS and all(counts)
 
     @property
     def growth_bytes(self) -> int:
@@ -148,7 +158,7 @@ class Attacker:
             try:
                 # What being refused looks like.
                 with contextlib.suppress(ConnectionError, aiohttp.ClientError, TimeoutError, EOFError):
-                    async with asyncio.timeout(1.0):
+                    async with asyncio.timeout(5.0):
                         await attack()
             finally:
                 for abort in self._opened:
@@ -303,14 +313,14 @@ def messages_to_change() -> list[bytes]:
     return made
 
 
-async def _be_honest(service: Service, device: int, token: str, until_s: float, sent: dict[int, int]) -> None:
+async def _be_honest(
+    service: Service, device: int, token: str, over: Callable[[], bool], sent: dict[int, int]
+) -> None:
     """Send numbered messages."""
-    loop = asyncio.get_running_loop()
-    socket, welcome = await service.hello(device, token)
-    assert isinstance(welcome, Welcome), welcome
+    socket, _ = await service.join(device, token)
     reading = asyncio.create_task(_read(socket))
     number = 0
-    while loop.time() < until_s:
+    while not over():
         data = _NUMBERED.pack(_MARK, number)
         number += 1
         sent[device] = number
@@ -336,12 +346,12 @@ async def _watch(result: Result) -> None:
 
 
 async def fuzz(seconds: float, seed: int) -> Result:
-    """Attack a service for some time; return what happened, or fail."""
+    """Attack a service for so long, and until everything was seen; return what happened, or fail."""
     result = Result()
     records = Records()
     tokens = {device: records.issue(device, device) for device in range(DEVICES)}
     inbox = Decoding(result=result)
-    settings = Sockets.model_validate({"join_timeout": "1 s", "resume_window": "1 s"})
+    settings = Sockets.model_validate({"join_timeout": "30 s", "resume_window": "1 s"})
     limits = ArrivalLimits(connections=4096, arrivals_per_s=1e6, arrivals_per_s_per_address=1e6)
     sent: dict[int, int] = {}
     async with serving(
@@ -353,7 +363,12 @@ async def fuzz(seconds: float, seed: int) -> Result:
         inbox=inbox,
         quiet_guests=True,
     ) as service:
-        until_s = asyncio.get_running_loop().time() + seconds
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + seconds
+
+        def over() -> bool:
+            return loop.time() >= until_s and result.seen_all
+
         async with asyncio.TaskGroup() as group:
             others = [
                 group.create_task(Attacker(service, random.Random(f"{seed}/{one}"), tokens, result).run())
@@ -361,13 +376,11 @@ async def fuzz(seconds: float, seed: int) -> Result:
             ]
             others.append(group.create_task(_watch(result)))
             await asyncio.gather(
-                *(_be_honest(service, device, tokens[device], until_s, sent) for device in HONEST)
+                *(_be_honest(service, device, tokens[device], over, sent) for device in HONEST)
             )
             for task in others:
                 task.cancel()
-        async with asyncio.timeout(10.0):
-            while inbox.expected != sent:
-                await asyncio.sleep(0.05)
+        await until(lambda: inbox.expected == sent)
     return result
 
 
@@ -383,7 +396,7 @@ def main() -> None:
     async def story() -> None:
         results.append(await fuzz(wanted.seconds, wanted.seed))
 
-    play(story(), wanted.seconds + 60.0)
+    play(story(), wanted.seconds + HANG_S)
     result = results[0]
     for name, number in result.attacks.most_common():
         print(f"{number:>8} × {name}")

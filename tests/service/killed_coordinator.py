@@ -31,14 +31,14 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 import numpy as np
-from service_helpers import SMALL
+from service_helpers import HANG_S, SMALL
 
 from coordinator.assembly import assemble
 from coordinator.keeping import of_part
 from coordinator.metrics.reader import RunTables, open_run
 from coordinator.run_directory import MODEL
 from coordinator.scenario.load import LoadedScenario, load
-from coordinator.service.survival.journal import JOURNAL, Journal, JournaledRound
+from coordinator.service.survival.journal import JOURNAL, MARK, Journal, Named
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-W", "error", "-m", "coordinator.cli")
@@ -53,8 +53,6 @@ _LISTENING = 0.8
 """Part of the kills that wait until the coordinator listens."""
 _NEAR = 0.1
 """How far a model may be from that of its rounds; one round more or less would be 1."""
-_SECONDS = 60.0
-"""How long anything may take that only has to happen."""
 
 
 def free_port() -> int:
@@ -88,14 +86,29 @@ class Findings:
 
     def look(self, journal: Journal) -> None:
         """Look into the journal that a coordinator has left."""
-        rounds = journal.rounds()
-        self.cut_short |= {one.number for one in rounds if one.stands == "begun"}
-        for one in rounds:
-            if one.applied is not None:
-                before = self.applied.setdefault(one.number, one.applied)
-                assert before == one.applied, f"round {one.number}: application {before}, then {one.applied}"
-        lost = self.applied.keys() - {one.number for one in rounds}
+        self.cut_short |= {one.number for one in journal.open_rounds() if one.stands == "begun"}
+        applied = rounds_applied(journal)
+        assert len(applied) == journal.applied, "the journal counts other rounds than it has rows of"
+        for application, number in enumerate(applied, start=1):
+            before = self.applied.setdefault(number, application)
+            assert before == application, f"round {number}: application {before}, then {application}"
+        lost = self.applied.keys() - set(applied)
         assert not lost, f"the journal has lost the rounds {sorted(lost)}"
+
+
+def rows_in(journal: Journal) -> Iterator[Named]:
+    """Yield the rows of a journal: those that are final, and those of rounds that are over."""
+    yield from journal.piece_rows()
+    yield from journal.rows()
+    for one in journal.open_rounds():
+        if one.stands == "over":
+            yield from journal.draft(one.number)
+
+
+def rounds_applied(journal: Journal) -> list[int]:
+    """Return the rounds that were applied to the model, in their order."""
+    rows = [row for name, batch in rows_in(journal) if name == "rounds" for row in batch.to_pylist()]
+    return [row["round"] for row in rows if row["outcome"] == "completed"]
 
 
 class Oracle:
@@ -114,23 +127,19 @@ class Oracle:
         As a part of the least that any of these rounds changed, by its entry that changed most. The next
         distance is measured from the model there: rounded sums differ a little, and learning adds to that.
         """
-        rounds = journal.rounds()
         members: dict[int, list[int]] = {}
-        batches = [batch for name, batch in journal.rows() if name == "device_rounds"]
-        for one in rounds:
-            if one.stands == "over":
-                batches += [batch for name, batch in journal.draft(one.number) if name == "device_rounds"]
-        for batch in batches:
-            for row in batch.select(["round", "device", "outcome"]).to_pylist():
-                if row["outcome"] == "completed":
-                    members.setdefault(row["round"], []).append(row["device"])
+        for name, batch in rows_in(journal):
+            if name == "device_rounds":
+                for row in batch.select(["round", "device", "outcome"]).to_pylist():
+                    if row["outcome"] == "completed":
+                        members.setdefault(row["round"], []).append(row["device"])
         algorithm, state, optimizer_state = self._workload.algorithm, self._state, self._optimizer_state
         least = np.inf
-        new = [one for one in rounds if one.applied is not None and one.applied > self._applied]
-        for one in new:
+        new = rounds_applied(journal)[self._applied :]
+        for number in new:
             accumulator, before = algorithm.accumulator(state), state
-            ids = np.array(sorted(members[one.number]), dtype=np.int64)
-            for update in self._workload.training(state, one.number)(ids)():
+            ids = np.array(sorted(members[number]), dtype=np.int64)
+            for update in self._workload.training(state, number)(ids)():
                 accumulator.add(update)
             state, optimizer_state = algorithm.server_update(
                 state, optimizer_state, accumulator.result(), self._applied
@@ -250,7 +259,7 @@ class Play:
         """Let a coordinator live for so long, from its start or from when it listens; see what is left."""
         with self.coordinator() as life:
             if listening:
-                assert life.listen(time.monotonic() + _SECONDS, "listening at"), "".join(life.lines)
+                assert life.listen(time.monotonic() + HANG_S, "listening at"), "".join(life.lines)
             life.listen(time.monotonic() + seconds)
             assert life.process.poll() is None, "".join(life.lines)
             life.process.kill()
@@ -264,10 +273,10 @@ class Play:
     def end(self) -> None:
         """Let the last coordinator finish some rounds, and stop in order."""
         with self.coordinator() as life:
-            assert life.listen(time.monotonic() + _SECONDS, "after round"), "".join(life.lines)
+            assert life.listen(time.monotonic() + HANG_S, "after round"), "".join(life.lines)
             life.process.send_signal(signal.SIGTERM)
-            life.listen(time.monotonic() + _SECONDS)
-            assert life.process.wait(_SECONDS) == 4, "".join(life.lines)
+            life.listen(time.monotonic() + HANG_S)
+            assert life.process.wait(HANG_S) == 4, "".join(life.lines)
         self.look()
 
     def look(self) -> None:
@@ -275,12 +284,16 @@ class Play:
         copy = self.folder / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         copy.mkdir()
-        for file in self.partial.glob(JOURNAL + "*"):
-            if not file.name.endswith("-shm"):
-                shutil.copy(file, copy / file.name)
+        # The mark and the pieces among them.
+        for file in (
+            *self.partial.glob(f"{JOURNAL}*"),
+            *self.partial.glob(MARK),
+            *self.partial.glob("*.parquet"),
+        ):
+            shutil.copy(file, copy / file.name)
         if not (copy / JOURNAL).exists():
             return
-        with Journal(copy, create=False) as journal:
+        with Journal(copy) as journal:
             if journal.fact("began_at_s") is None:
                 return  # killed before it did anything
             self.findings.look(journal)
@@ -292,23 +305,23 @@ class Play:
     def check(self) -> None:
         """Assert that nothing was lost and nothing applied twice."""
         tables = open_run(self.partial)
-        with Journal(self.partial, create=False) as journal:
-            check_rounds(tables, journal.rounds(), self.findings)
+        with Journal(self.partial) as journal:
+            assert not journal.open_rounds()
+            check_rounds(tables, journal, self.findings)
             with np.load(self.partial / MODEL) as model:
                 kept = of_part(journal.arrays("model"), "state")
                 assert {name: model[name].tobytes() for name in model} == {n: kept[n].tobytes() for n in kept}
 
 
-def check_rounds(tables: RunTables, rounds: Sequence[JournaledRound], findings: Findings) -> None:
+def check_rounds(tables: RunTables, journal: Journal, findings: Findings) -> None:
     """Assert that journal, tables and what coordinators said tell of the same rounds, once each."""
     row_of = {row["round"]: row for row in tables.read("rounds").to_pylist()}
-    numbers = [one.number for one in rounds]
-    assert numbers == list(range(1, len(rounds) + 1))
+    numbers = list(range(1, journal.rounds + 1))
     assert tables.read("rounds")["round"].to_pylist() == numbers
     completed = [number for number in numbers if row_of[number]["outcome"] == "completed"]
-    applied = {one.number: one.applied for one in rounds if one.applied is not None}
-    assert list(applied) == completed
-    assert list(applied.values()) == list(range(1, len(applied) + 1)), "applied once each, in order"
+    assert rounds_applied(journal) == completed
+    assert journal.applied == len(completed), "applied once each"
+    applied = {number: application for application, number in enumerate(completed, start=1)}
     assert findings.applied.items() <= applied.items()
     for number, devices in findings.announced.items():
         assert row_of[number]["completed"] == devices, f"round {number} was announced otherwise"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +14,15 @@ from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_run import along
+from edge.real_clock import RealClockLoop
+
+HANG_S = 600.0
+"""Nothing here takes so long, however slow the host, unless it hangs."""
 
 IDEAL_PROFILES = Path(__file__).parents[1] / "runs" / "ideal_profiles.yaml"
 
 SMALL = f"""
-format: 1
+format: 2
 title: small
 seed: 3
 data: {{source: synthetic-ratings, users: 12, items: 40, ratings_per_user: 8}}
@@ -28,6 +33,13 @@ rounds: {{count: 3, cohort: 6, deadline: 60 s, interval: 0.2 s}}
 evaluation: {{every: 2}}
 """
 """The pause between rounds is longer than a receipt takes: nobody is busy when devices are drawn."""
+
+
+def skip(seconds: float) -> None:
+    """Move the clock of the running loop ahead by hand: what is due by then is due now, on any host."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, RealClockLoop)
+    loop._origin_s -= seconds * loop._stretch
 
 
 class Silent:

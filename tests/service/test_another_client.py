@@ -20,7 +20,7 @@ from coordinator.service.local_devices import LocalDevices
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 SCENARIO = """
-format: 1
+format: 2
 seed: 1
 data: {source: synthetic-regression, clients: 4, samples_per_client: 20, features: 3, noise: 0.1}
 fleet: {devices: {minipc_n100: 100%}, networks: {wifi_enterprise: 100%}}

@@ -94,7 +94,7 @@ def test_nothing_is_lost_and_nobody_gets_in() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=540,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr

@@ -14,7 +14,7 @@ from cryptography import x509
 
 from coordinator.service.admission.certificates import CertificateError, generated_identity, own_identity
 from coordinator.service.admission.enrolment import NOT_VALID, EnrolmentError, issue, judge, key_of
-from coordinator.service.admission.enrolment_store import EnrolmentStore
+from coordinator.service.admission.enrolment_store import EnrolmentStore, shut
 from coordinator.service.admission.gate import ExposureError, is_loopback, require_safe
 from coordinator.service.admission.pinning import PinError, parse_pin, require_private
 from coordinator.service.admission.token_files import TokenFileError, read_tokens, write_line
@@ -98,6 +98,21 @@ class TestStore:
             assert {file.stat().st_mode & 0o077 for file in files} == {0}
             assert all(token.split(".")[2].encode() not in file.read_bytes() for file in files)
         assert (tmp_path / "new").stat().st_mode & 0o077 == 0
+
+    def test_what_was_open_to_others_is_shut_and_said(self, tmp_path: Path) -> None:
+        with EnrolmentStore(tmp_path, create=True):
+            pass
+        key, other = tmp_path / "key.pem", tmp_path / "readme.txt"
+        for file in (key, other):
+            file.touch()
+            file.chmod(0o644)
+        tmp_path.chmod(0o755)
+        lines = list(shut(tmp_path))
+        assert [line.partition(":")[0] for line in lines] == [str(key), str(tmp_path)]
+        assert f"'chmod 700 {tmp_path}'" in lines[1]
+        assert (key.stat().st_mode & 0o777, other.stat().st_mode & 0o777) == (0o600, 0o644)
+        tmp_path.chmod(0o700)
+        assert list(shut(tmp_path)) == []
 
     def test_one_that_is_open_sees_what_another_issues_and_revokes(self, tmp_path: Path) -> None:
         token, record = issue(3, 5, 100.0, 50.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from door_helpers import play
 from fuzz_frames import Result, fuzz
+from service_helpers import HANG_S
 
 
 def fuzzed(seconds: float, seed: int) -> Result:
@@ -13,17 +14,14 @@ def fuzzed(seconds: float, seed: int) -> Result:
     async def story() -> None:
         results.append(await fuzz(seconds, seed))
 
-    play(story(), seconds + 60.0)
+    play(story(), seconds + HANG_S)
     return results[0]
 
 
 def test_nothing_breaks_and_nobody_honest_loses_a_message() -> None:
     result = fuzzed(3.0, seed=1)
-    assert {"noise", "request", "websocket_frames", "changed_hello", "joined"} <= result.attacks.keys()
-    # How many there are in three seconds says how busy the machine is.
-    assert result.honest_messages > 0
-    assert result.garbage_messages > 0
-    assert result.valid_messages > 0
+    # How many there are in three seconds says how busy the machine is; it lasts longer if that is too little.
+    assert result.seen_all
 
 
 @pytest.mark.slow

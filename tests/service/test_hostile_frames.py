@@ -93,7 +93,7 @@ class TestGarbage:
     def test_in_a_session_ends_it(self, garbage: bytes) -> None:
         async def story() -> None:
             async with serving(frame_bytes=1 << 20) as service:
-                socket, _ = await service.hello(1)
+                socket, _ = await service.join(1)
                 await socket.send_bytes(garbage)
                 assert isinstance(await frame_from(socket), Goodbye)
                 assert [(device, reason) for device, reason, _ in service.guests.left] == [
@@ -163,7 +163,7 @@ class TestReplays:
     def test_a_message_that_comes_twice_counts_once(self) -> None:
         async def story() -> None:
             async with serving() as service:
-                socket, _ = await service.hello(1)
+                socket, _ = await service.join(1)
                 for _ in range(3):
                     await socket.send_bytes(message(1, b"once"))
                 await socket.send_bytes(message(2, b"twice"))
@@ -177,8 +177,7 @@ class TestReplays:
 
         async def story() -> None:
             async with serving() as service:
-                owner, welcome = await service.hello(1)
-                assert isinstance(welcome, Welcome)
+                owner, welcome = await service.join(1)
                 recorded = [
                     pack(Hello(PROTOCOL, 1, "", welcome.session, "", 0)),
                     message(1, b"an update"),

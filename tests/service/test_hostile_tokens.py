@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import aiohttp
 import pytest
 from door_helpers import (
     DEVICES,
     Records,
+    closed,
     frame_from,
     message,
     play,
@@ -16,15 +18,13 @@ from door_helpers import (
     stay,
     until,
 )
+from service_helpers import skip
 
 from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.admission.enrolment import NOT_VALID, Enrolment, EnrolmentError
 from coordinator.service.admission.review import review
 from coordinator.service.hooks import AdmissionError
-from edge.session_frames import (
-    Goodbye,
-    Welcome,
-)
+from edge.session_frames import PROTOCOL, Goodbye, Hello, Ping, Welcome, pack, unpack
 from edge.vocabulary import Reason
 
 NOW_S = 1_000.0
@@ -113,8 +113,8 @@ class TestTokens:
             short, long = records.issue(1, 1, lifetime_s=10.0), records.issue(2, 2, lifetime_s=1000.0)
             time_s = [0.0]
             async with serving(enrolments=records, now_s=lambda: time_s[0]) as service:
-                first, _ = await service.hello(1, short)
-                second, _ = await service.hello(2, long)
+                first, _ = await service.join(1, short)
+                second, _ = await service.join(2, long)
                 await review(service.sessions)
                 assert len(service.sessions) == 2
                 time_s[0] = 10.0
@@ -132,8 +132,7 @@ class TestTokens:
             token = records.issue(1, 1, lifetime_s=10.0)
             time_s = [0.0]
             async with serving(enrolments=records, now_s=lambda: time_s[0]) as service:
-                socket, welcome = await service.hello(1, token)
-                assert isinstance(welcome, Welcome)
+                socket, welcome = await service.join(1, token)
                 await socket.close()
                 time_s[0] = 10.0
                 _, answer = await service.hello(1, token, welcome.session)
@@ -154,17 +153,32 @@ class TestTokens:
         async def story() -> None:
             records = Broken()
             token = records.issue(1, 2)
-            async with serving(enrolments=records, now_s=lambda: 0.0, expected_complaints=1) as service:
-                await service.hello(1, token)
+            async with serving(enrolments=records, now_s=lambda: 0.0, expected_complaints=2) as service:
+                first, welcome = await service.join(1, token)
                 records.broken = True
-                _, answer = await service.hello(2, token)
-                assert answer == Goodbye("who may come in cannot be told now")
+                for device, session in ((2, ""), (1, welcome.session)):
+                    socket = await service.connect()
+                    await socket.send_bytes(pack(Hello(PROTOCOL, device, token, session, "", 0)))
+                    # Neither refused for good, nor is the session over.
+                    why = "who may come in cannot be told now"
+                    assert await closed(socket) == (aiohttp.WSCloseCode.TRY_AGAIN_LATER, why)
                 with pytest.raises(AdmissionError):
                     await review(service.sessions)
                 assert service.sessions.of(1) is not None
                 assert service.sessions.of(2) is None
+                records.broken = False
+                await first.close()
+                _, again = await service.hello(1, token, welcome.session)
+                assert isinstance(again, Welcome)
+                assert again.session == welcome.session
 
         play(story())
+
+
+async def asked(socket: aiohttp.ClientWebSocketResponse) -> None:
+    """Wait until the coordinator asks for a sign of life, and give none."""
+    message = await socket.receive()
+    assert isinstance(unpack(message.data), Ping)
 
 
 class TestStolenSessions:
@@ -175,8 +189,7 @@ class TestStolenSessions:
             records = Records()
             token, other = records.issue(1, 1), records.issue(2, 2)
             async with serving(enrolments=records, now_s=lambda: 0.0) as service:
-                owner, welcome = await service.hello(1, token)
-                assert isinstance(welcome, Welcome)
+                owner, welcome = await service.join(1, token)
                 for device, shown in ((1, ""), (1, other), (2, other)):
                     _, answer = await service.hello(device, shown, welcome.session)
                     assert isinstance(answer, Goodbye)
@@ -191,8 +204,7 @@ class TestStolenSessions:
             records = Records()
             token = records.issue(0, 9)
             async with serving(enrolments=records, now_s=lambda: 0.0) as service:
-                owner, welcome = await service.hello(1, token)
-                assert isinstance(welcome, Welcome)
+                owner, welcome = await service.join(1, token)
                 alive = asyncio.create_task(stay(owner))
                 thieves = await asyncio.gather(*(service.hello(1, token, welcome.session) for _ in range(20)))
                 why = "device 1 is here, and goes on with its session"
@@ -211,8 +223,7 @@ class TestStolenSessions:
 
         async def story() -> None:
             async with serving(sockets=Sockets.model_validate({"join_timeout": "4 s"})) as service:
-                owner, welcome = await service.hello(1)
-                assert isinstance(welcome, Welcome)
+                owner, welcome = await service.join(1)
 
                 async def send_slowly() -> None:
                     for sequence in range(1, 61):
@@ -229,9 +240,11 @@ class TestStolenSessions:
     def test_an_owner_whose_connection_is_half_open_comes_back(self) -> None:
         async def story() -> None:
             async with serving() as service:
-                _, welcome = await service.hello(1)  # and never answers again
-                assert isinstance(welcome, Welcome)
-                _, again = await service.hello(1, session=welcome.session)
+                gone, welcome = await service.join(1)  # and never answers again
+                coming = asyncio.create_task(service.hello(1, session=welcome.session))
+                await asked(gone)
+                skip(3.0)
+                _, again = await coming
                 assert isinstance(again, Welcome)
                 assert again.session == welcome.session
                 assert service.guests.resumed == [1]
@@ -241,14 +254,15 @@ class TestStolenSessions:
     def test_of_two_who_come_back_at_once_one_does(self) -> None:
         async def story() -> None:
             async with serving() as service:
-                _, welcome = await service.hello(1)
-                assert isinstance(welcome, Welcome)
+                gone, welcome = await service.join(1)
 
                 async def back() -> str:
                     socket, answer = await service.hello(1, session=welcome.session)
                     return answer.reason if isinstance(answer, Goodbye) else await stay(socket)
 
                 comers = [asyncio.create_task(back()) for _ in range(2)]
+                await asked(gone)
+                skip(3.0)
                 done, _ = await asyncio.wait(comers, return_when=asyncio.FIRST_COMPLETED)
                 assert [one.result() for one in done] == ["device 1 is here, and goes on with its session"]
                 assert service.guests.resumed == [1]
@@ -260,7 +274,7 @@ class TestStolenSessions:
     def test_a_session_token_cannot_be_guessed(self, guess: str) -> None:
         async def story() -> None:
             async with serving() as service:
-                owner, _ = await service.hello(1)
+                owner, _ = await service.join(1)
                 _, answer = await service.hello(1, session=guess)
                 assert answer == Goodbye("the session is over")
                 await owner.send_bytes(message(1))
@@ -273,18 +287,26 @@ class TestTwoDevicesWithOneIdentity:
     def test_the_second_one_is_refused(self) -> None:
         async def story() -> None:
             async with serving() as service:
-                await service.hello(1)
+                first, _ = await service.join(1)
+                alive = asyncio.create_task(stay(first))
                 _, answer = await service.hello(1)
                 assert answer == Goodbye("device 1 has joined already")
                 assert service.guests.joined == [1]
+                alive.cancel()
 
         play(story())
 
     def test_of_many_at_once_one_comes_in(self) -> None:
         async def story() -> None:
             async with serving() as service:
-                answers = await asyncio.gather(*(service.hello(1) for _ in range(30)))
-                assert sum(isinstance(answer, Welcome) for _, answer in answers) == 1
+
+                async def comes() -> str:
+                    socket, answer = await service.hello(1)
+                    return answer.reason if isinstance(answer, Goodbye) else await stay(socket)
+
+                comers = [asyncio.create_task(comes()) for _ in range(30)]
+                await until(lambda: sum(one.done() for one in comers) == 29)
+                assert {one.result() for one in comers if one.done()} == {"device 1 has joined already"}
                 assert service.guests.joined == [1]
 
         play(story())
@@ -292,11 +314,9 @@ class TestTwoDevicesWithOneIdentity:
     def test_one_that_was_restarted_begins_anew_and_its_old_session_is_worth_nothing(self) -> None:
         async def story() -> None:
             async with serving() as service:
-                socket, first = await service.hello(1)
-                assert isinstance(first, Welcome)
+                socket, first = await service.join(1)
                 await socket.close()
-                _, second = await service.hello(1)
-                assert isinstance(second, Welcome)
+                _, second = await service.join(1)
                 assert second.session != first.session
                 _, answer = await service.hello(1, session=first.session)
                 assert answer == Goodbye("the session is over")

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from door_helpers import Records
-from service_helpers import SMALL, Silent, loaded_text, rows_of
+from service_helpers import HANG_S, SMALL, Silent, loaded_text, rows_of
 
 from coordinator.assembly import Assembly, assemble
 from coordinator.runner import RunOutcome, run_assembled
@@ -59,7 +59,7 @@ def roster_of(held: list[Identity]) -> Roster:
 def recfleet(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments],
-        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=90, check=False,
+        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 
@@ -103,8 +103,8 @@ def test_a_run_with_identities_that_were_issued(enrolled: Path) -> None:
         )  # fmt: skip
         rest = ("--id", "5", "--count", "7", "--token-file", "others", "--no-shape")
         others = recfleet(enrolled, "device", url, *rest)
-        printed, errors = some.communicate(timeout=60)
-        service.communicate(timeout=60)
+        printed, errors = some.communicate(timeout=HANG_S)
+        service.communicate(timeout=HANG_S)
     assert (others.returncode, others.stderr, some.returncode, errors) == (0, "", 0, "")
     assert sum(int(n) for n in re.findall(r"(\d+) × counted", printed + others.stdout)) == 3 * 6
     assert service.returncode == 0

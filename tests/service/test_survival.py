@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,17 +14,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from killed_coordinator import COMMAND, MODES, ROOT, Play
-from service_helpers import SMALL
+from killed_coordinator import COMMAND, MODES, ROOT, Coordinator, Play
+from service_helpers import HANG_S, SMALL
 
 from coordinator.metrics.reader import open_run
+from coordinator.metrics.schemas import SCHEMAS
 from coordinator.run_directory import MODEL, RunDirectory, RunDirectoryError
-from coordinator.service.survival.journal import JOURNAL, Journal, JournalError
+from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, create_journal
 
 SMALL_RUN = SMALL.replace("interval: 0.2 s", "interval: 0.05 s")
 STEPS = 1 + 1 + 3 * 4 + 1
 """Of a run of three rounds: where it begins; the look at the first model; a round begins, is over, is
 written, and looked back at; and the last evaluation."""
+FINISHED_SUFFIXES = {".parquet", ".json", ".yaml", ".npz", ".html", ".gz"}
+"""Of a finished run: neither a journal nor a stream is left."""
 DIES = """
 import os, sys
 from pathlib import Path
@@ -32,6 +37,7 @@ from service_helpers import run_real
 from coordinator.service.survival.survivor import Survivor
 
 folder, dies_at, moment = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+Journal.piece_bytes = int(sys.argv[4])
 steps = 0
 step = Journal.step
 
@@ -55,14 +61,21 @@ print(steps)
 """
 
 
-def run_to_step(folder: Path, dies_at: int, moment: str) -> subprocess.CompletedProcess[str]:
+def run_to_step(
+    folder: Path,
+    dies_at: int,
+    moment: str,
+    *,
+    text: str = SMALL_RUN,
+    piece_bytes: int = Journal.piece_bytes,
+) -> subprocess.CompletedProcess[str]:
     """Go on with a run, in a process that dies at a step of its journal; 0 for at none."""
-    (folder / "s.yaml").write_text(SMALL_RUN)
+    (folder / "s.yaml").write_text(text)
     paths = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "service")))
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", DIES, str(folder), str(dies_at), moment],
+        [sys.executable, "-W", "error", "-c", DIES, str(folder), str(dies_at), moment, str(piece_bytes)],
         env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 
@@ -111,7 +124,17 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
     done = run_to_step(tmp_path, 0, "")
     assert done.returncode == 0, done.stderr
     check_same_rounds(tmp_path / "run", undisturbed)
-    assert not list((tmp_path / "run").glob(JOURNAL + "*"))
+    assert {file.suffix for file in (tmp_path / "run").iterdir()} <= FINISHED_SUFFIXES
+    assert len(list((tmp_path / "run").glob("*.parquet"))) == len(SCHEMAS)
+
+
+def test_a_run_goes_on_when_its_scenario_has_been_upgraded(tmp_path: Path) -> None:
+    old = SMALL_RUN.replace("format: 2", "format: 1")
+    assert run_to_step(tmp_path, 4, "within", text=old).returncode == 9
+    new = SMALL_RUN.replace("rounds: {", "rounds: {selection: random, ")
+    done = run_to_step(tmp_path, 0, "", text=new)
+    assert done.returncode == 0, done.stderr
+    assert open_run(tmp_path / "run").read("rounds")["round"].to_pylist() == [1, 2, 3]
 
 
 @pytest.mark.slow
@@ -144,7 +167,7 @@ def test_a_service_that_is_asked_to_stop_finishes_its_round_and_can_be_gone_on_w
     play = Play(tmp_path, ())
     with play.devices() as devices:
         play.end()
-        _, errors = devices.communicate(timeout=60)
+        _, errors = devices.communicate(timeout=HANG_S)
     assert devices.returncode == 0, errors
     tables = open_run(play.partial)
     first = tables.read("rounds")["outcome"].to_pylist()
@@ -163,20 +186,20 @@ def test_the_second_signal_does_not_wait_for_the_round(tmp_path: Path) -> None:
     """Devices that stand still hold the round up for an hour; whoever asks twice is not held up."""
     play = Play(tmp_path, ("rounds.deadline=3600 s", "connection.sockets.join_timeout=1 s"))
     with play.devices() as devices, play.coordinator() as life:
-        assert life.listen(time.monotonic() + 60.0, "after round")
+        assert life.listen(time.monotonic() + HANG_S, "after round")
         devices.send_signal(signal.SIGSTOP)
         life.process.send_signal(signal.SIGTERM)
-        assert life.listen(time.monotonic() + 60.0, "stops once the round under way is over")
+        assert life.listen(time.monotonic() + HANG_S, "stops once the round under way is over")
         life.process.send_signal(signal.SIGTERM)
-        life.listen(time.monotonic() + 60.0)
-        assert life.process.wait(60.0) == 4
+        life.listen(time.monotonic() + HANG_S)
+        assert life.process.wait(HANG_S) == 4
     assert open_run(play.partial).manifest["status"] == "interrupted"
 
 
 def recfleet(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 
@@ -190,12 +213,35 @@ def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "run.partial: has no journal" in done.stderr
     # One of another scenario.
-    with Journal(tmp_path / "run.partial", create=True):
-        pass
+    create_journal(tmp_path / "run.partial")
     done = recfleet(tmp_path, *serve)
     assert done.returncode == 2
     assert "is another run (scenario_hash, seed, clock, data differ)" in done.stderr
     assert json.loads((tmp_path / "run.partial" / "manifest.json").read_text())["seed"] == 1
+
+
+def test_what_a_service_leaves_is_its_owners_alone(tmp_path: Path) -> None:
+    """Whatever the mask of the process is; what an earlier version left open is shut by the next process."""
+    (tmp_path / "s.yaml").write_text(SMALL)
+    arguments = [*COMMAND, "serve", "s.yaml", "--port", "0", "--out", "run", "--resume", "--quiet"]
+    for wide in (False, True):
+        with subprocess.Popen(
+            arguments, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, umask=0,
+            stderr=subprocess.PIPE, text=True,
+        ) as service:  # fmt: skip
+            life = Coordinator(service)
+            assert life.listen(time.monotonic() + HANG_S, "listening at"), "".join(life.lines)
+            service.kill()
+        said = any("others on this host could read it; now only its owner can" in line for line in life.lines)
+        assert said == wide
+        partial = tmp_path / "run.partial"
+        assert partial.stat().st_mode & 0o777 == 0o700
+        modes = {file.name: file.stat().st_mode & 0o777 for file in partial.iterdir()}
+        assert modes == dict.fromkeys(modes, 0o600)
+        assert {JOURNAL, MARK, "manifest.json", "rounds.arrows"} <= modes.keys()
+        for path in partial.iterdir():
+            path.chmod(0o644)
+        partial.chmod(0o755)
 
 
 def test_a_living_run_is_not_gone_on_with(tmp_path: Path) -> None:
@@ -204,7 +250,8 @@ def test_a_living_run_is_not_gone_on_with(tmp_path: Path) -> None:
         pytest.raises(RunDirectoryError, match="another process is writing this run"),
     ):
         RunDirectory.reopen(tmp_path / "run")
-    RunDirectory.reopen(tmp_path / "run").finish("interrupted")
+    with RunDirectory.reopen(tmp_path / "run"):
+        pass
     with pytest.raises(RunDirectoryError, match="nothing to go on with"):
         RunDirectory.reopen(tmp_path / "other")
 
@@ -221,19 +268,26 @@ def cut_short(journal: Journal) -> None:
         journal.written(2)
 
 
+def open_rounds(journal: Journal) -> list[tuple[int, str]]:
+    return [(one.number, one.stands) for one in journal.open_rounds()]
+
+
 class TestJournal:
     def test_a_step_is_whole_or_not_there(self, tmp_path: Path) -> None:
-        with Journal(tmp_path, create=True) as journal:
+        create_journal(tmp_path)
+        with Journal(tmp_path) as journal:
             with pytest.raises(JournalError, match="round 2 is not over"):
                 cut_short(journal)
-            assert journal.rounds() == []
+            assert open_rounds(journal) == []
             with journal.step():
                 journal.begin(1, "only", [])
-        with Journal(tmp_path, create=False) as journal:
-            assert [(one.number, one.stands, one.applied) for one in journal.rounds()] == [(1, "begun", None)]
+        with Journal(tmp_path) as journal:
+            assert open_rounds(journal) == [(1, "begun")]
+            assert (journal.rounds, journal.applied) == (1, 0)
 
     def test_a_round_goes_one_way(self, tmp_path: Path) -> None:
-        with Journal(tmp_path, create=True) as journal:
+        create_journal(tmp_path)
+        with Journal(tmp_path) as journal:
             with journal.step():
                 journal.begin(1, "only", [])
                 journal.over(1, 1, [])
@@ -244,13 +298,33 @@ class TestJournal:
                 journal.over(1, 2, [])
             with journal.step():
                 journal.written(1)
-            assert [(one.stands, one.applied) for one in journal.rounds()] == [("written", 1)]
+            assert open_rounds(journal) == []
+            assert (journal.rounds, journal.applied) == (1, 1)
+
+    @pytest.mark.parametrize("wrong", [2, 0])
+    def test_no_application_is_left_out_or_made_twice(self, tmp_path: Path, wrong: int) -> None:
+        create_journal(tmp_path)
+        with Journal(tmp_path) as journal:
+            with journal.step():
+                journal.begin(1, "only", [])
+            with (
+                pytest.raises(JournalError, match=f"application {wrong} cannot follow 0"),
+                journal.step(),
+            ):
+                journal.over(1, wrong, [])
+            assert open_rounds(journal) == [(1, "begun")]
 
     def test_what_is_no_journal(self, tmp_path: Path) -> None:
-        with pytest.raises(JournalError, match="there is no journal"):
-            Journal(tmp_path, create=False)
+        with pytest.raises(JournalError, match="is missing"):
+            Journal(tmp_path)
         (tmp_path / JOURNAL).write_text("a shopping list, long enough to be read as one: " * 50)
-        with pytest.raises(JournalError, match="is no journal of a run"):
-            Journal(tmp_path, create=False)
-        with pytest.raises(JournalError, match="is there already"):
-            Journal(tmp_path, create=True)
+        with pytest.raises(JournalError, match=r"is damaged \(file is not a database"):
+            Journal(tmp_path)
+
+    def test_one_of_another_version_is_left_as_it_is(self, tmp_path: Path) -> None:
+        with contextlib.closing(sqlite3.connect(tmp_path / JOURNAL)) as other:
+            other.execute("PRAGMA user_version = 1")
+        before = (tmp_path / JOURNAL).read_bytes()
+        with pytest.raises(JournalError, match="version 1 of the journal; this is version 2"):
+            Journal(tmp_path)
+        assert (tmp_path / JOURNAL).read_bytes() == before

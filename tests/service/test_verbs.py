@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from service_helpers import SMALL
+from service_helpers import HANG_S, SMALL
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -30,7 +30,7 @@ def recfleet(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
 
@@ -63,8 +63,8 @@ def test_devices_of_other_processes_join_a_service(tmp_path: Path) -> None:
             cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         few = recfleet(tmp_path, "device", url, "--id", "9", "--count", "3", "--no-shape")
-        output, errors = fleet.communicate(timeout=60)
-        printed, problems = process.communicate(timeout=60)
+        output, errors = fleet.communicate(timeout=HANG_S)
+        printed, problems = process.communicate(timeout=HANG_S)
     assert (few.returncode, few.stderr, fleet.returncode, errors) == (0, "", 0, "")
     assert "3 of 3 devices: goodbye (the run is over)" in few.stdout
     assert "9 of 9 devices: goodbye (the run is over)" in output
@@ -83,15 +83,15 @@ def test_a_service_that_is_stopped_says_goodbye_and_leaves_a_readable_run(tmp_pa
         )  # fmt: skip
         joined = 0
         # One connection for all requests: new ones would soon come faster than --arrivals-per-s-per-address.
-        asked = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+        asked = http.client.HTTPConnection(url.removeprefix("http://"), timeout=HANG_S)
         while joined < 2:
             assert fleet.poll() is None
             asked.request("GET", "/readyz")
             joined = json.load(asked.getresponse())["devices"]
         asked.close()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-        output, errors = fleet.communicate(timeout=60)
+        process.communicate(timeout=HANG_S)
+        output, errors = fleet.communicate(timeout=HANG_S)
     assert process.returncode == 4
     assert (fleet.returncode, errors) == (0, "")
     assert "2 of 2 devices: goodbye (the run was stopped)" in output

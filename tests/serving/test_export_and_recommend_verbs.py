@@ -25,7 +25,7 @@ from edge.serving.stateless_graph import stateless_model
 from edge.serving.titles_file import read_titles
 
 SCENARIO = """\
-format: 1
+format: 2
 title: Sixty clients
 seed: 3
 data: {source: synthetic-ratings, users: 60, items: 80, ratings_per_user: 20}

@@ -17,7 +17,7 @@ from coordinator.workload import RatingWorkload
 from edge.serving.loading import load_model
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 4
 data:
   {source: movielens-100k, path: HERE/u.data, features: {kind: movielens}, split: {kind: leave-one-out}}
@@ -200,7 +200,7 @@ def test_a_model_of_other_ratings_is_refused(folder: Path, capsys: pytest.Captur
 
 def test_a_method_that_ranks_nothing_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("s.yaml").write_text(
-        "format: 1\nseed: 1\ndata: {source: synthetic-regression, clients: 10}\n"
+        "format: 2\nseed: 1\ndata: {source: synthetic-regression, clients: 10}\n"
         "fleet: {mix: global_android_2024, availability: always_on}\n"
         "learning: {algorithm: linear-regression}\nrounds: {count: 1, cohort: 5, deadline: 300 s}\n"
     )

@@ -16,7 +16,7 @@ from coordinator.workload import RatingWorkload
 from edge.serving.loading import load_model
 
 SCENARIO = """
-format: 1
+format: 2
 seed: 4
 data:
   source: synthetic-ratings

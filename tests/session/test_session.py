@@ -18,6 +18,8 @@ from edge.session_frames import (
     Note,
     Piece,
     Ping,
+    Pong,
+    SessionFrame,
     Welcome,
     carried_bytes,
     pack,
@@ -59,7 +61,7 @@ class TestMessages:
         (received,) = carry(device, coordinator, 3.0)
         assert isinstance(received, Received)
         assert (received.frame, received.begun_s, received.repeated_bytes) == (b"hello", 3.0, 0)
-        assert carry(coordinator, device, 4.0) == [Acknowledged(sent)]
+        assert carry(coordinator, device, 4.0) == [Acknowledged(sent, 4.0)]
         assert (sent.label, sent.begun_s, sent.message_bytes, sent.repeated_bytes) == ("label", 3.0, 5, 0)
         assert device.unacknowledged == []
 
@@ -86,7 +88,7 @@ class TestMessages:
         device.note(3, 0.25)
         device.send(b"report")
         events = carry(device, coordinator)
-        assert events[:2] == [Noted(3, None), Noted(3, 0.25)]
+        assert events[:2] == [Noted(3, None, 0.0), Noted(3, 0.25, 0.0)]
         assert frames_of(events) == [b"report"]
 
     def test_goodbye_ends_it(self) -> None:
@@ -101,7 +103,7 @@ class TestBrokenConnections:
         assert device.next_frame(0.0) is not None  # lost on the way
         connect(device, coordinator)
         assert frames_of(carry(device, coordinator)) == [b"first", b"second"]
-        assert carry(coordinator, device) == [Acknowledged(first), Acknowledged(second)]
+        assert carry(coordinator, device) == [Acknowledged(first, 0.0), Acknowledged(second, 0.0)]
         assert first.repeated_bytes == first.session_bytes + 5
         assert second.repeated_bytes == 0
 
@@ -110,7 +112,7 @@ class TestBrokenConnections:
         first = device.send(b"first")
         device.send(b"second")
         assert frames_of(carry(device, coordinator, most=1)) == [b"first"]  # its acknowledgement is lost
-        assert connect(device, coordinator) == [Acknowledged(first)]
+        assert connect(device, coordinator) == [Acknowledged(first, 0.0)]
         assert frames_of(carry(device, coordinator)) == [b"second"]
 
     def test_a_long_message_goes_on_where_it_broke_off(self) -> None:
@@ -199,6 +201,116 @@ class TestSignsOfLife:
         assert not coordinator.check(30.0)
 
 
+AHEAD_S = 5000.0
+"""How much more the device's clock shows than the coordinator's."""
+UP_S, DOWN_S = 0.3, 0.3
+
+
+class TestTimesOfTheOtherEnd:
+    """A device says by its own clock when it did what it did; the coordinator has that in its own time."""
+
+    def up(self, device: Session, coordinator: Session, left_s: float) -> list[object]:
+        """Carry what the device has to send; it leaves at ``left_s``, by the coordinator's clock."""
+        return self._carry(device, coordinator, left_s + AHEAD_S, left_s + UP_S)
+
+    def down(self, device: Session, coordinator: Session, left_s: float, took_s: float = DOWN_S) -> None:
+        self._carry(coordinator, device, left_s, left_s + took_s + AHEAD_S)
+
+    def _carry(self, sender: Session, receiver: Session, left_s: float, came_s: float) -> list[object]:
+        events: list[object] = []
+        while (data := sender.next_frame(left_s)) is not None:
+            events += receiver.receive(data, came_s)
+        return events
+
+    def acquainted(self) -> tuple[Session, Session]:
+        """Return both ends after the coordinator has asked the device for a sign of life."""
+        device, coordinator = pair()
+        coordinator.challenge(7)
+        self.down(device, coordinator, 1.0)
+        assert self.up(device, coordinator, 1.0 + DOWN_S) == []
+        assert coordinator.has_answered(7)
+        return device, coordinator
+
+    def test_a_message_down_ends_when_the_device_has_it(self) -> None:
+        device, coordinator = self.acquainted()
+        sent = coordinator.send(b"model")
+        self.down(device, coordinator, 10.0, took_s=1.8)
+        (event,) = self.up(device, coordinator, 11.9)  # the acknowledgement waited for a while
+        assert event == Acknowledged(sent, pytest.approx(11.8))
+
+    def test_a_message_up_begins_when_the_device_begins_to_send_it(self) -> None:
+        device, coordinator = self.acquainted()
+        device.note(5, 0.25, at_s=20.0 + AHEAD_S)
+        device.send(bytes(PIECE_BYTES + 1), at_s=20.0 + AHEAD_S)
+        noted, received = self.up(device, coordinator, 20.1)
+        assert noted == Noted(5, 0.25, pytest.approx(20.0))
+        assert isinstance(received, Received)
+        assert received.begun_s == pytest.approx(20.0)
+
+    def test_it_begins_there_on_another_connection_too(self) -> None:
+        device, coordinator = self.acquainted()
+        device.send(b"report", at_s=20.0 + AHEAD_S)
+        device.next_frame(20.0 + AHEAD_S)  # lost on the way
+        connect(device, coordinator)
+        (received,) = self.up(device, coordinator, 30.0)
+        assert isinstance(received, Received)
+        assert received.begun_s == pytest.approx(20.0)
+
+    def test_the_quickest_answer_says_most(self) -> None:
+        device, coordinator = self.acquainted()
+        coordinator.challenge(8)
+        self.down(device, coordinator, 40.0, took_s=9.0)
+        self.up(device, coordinator, 49.0)
+        device.send(b"report", at_s=50.0 + AHEAD_S)
+        (received,) = self.up(device, coordinator, 50.0)
+        assert isinstance(received, Received)
+        assert received.begun_s == pytest.approx(50.0, abs=0.005)  # its clock may have drifted since
+
+    def test_a_clock_that_was_set_is_learnt_anew(self) -> None:
+        device, coordinator = self.acquainted()
+        moved_s = AHEAD_S - 3600.0
+        for number in (8, 9):
+            coordinator.challenge(number)
+            self._carry(coordinator, device, 60.0, 60.0 + DOWN_S + moved_s)
+            self._carry(device, coordinator, 60.0 + DOWN_S + moved_s, 60.0 + DOWN_S + UP_S)
+        device.send(b"report", at_s=61.0 + moved_s)
+        (received,) = self._carry(device, coordinator, 61.0 + moved_s, 61.0 + UP_S)
+        assert isinstance(received, Received)
+        assert received.begun_s == pytest.approx(61.0, abs=0.005)
+
+    def test_what_says_nothing_is_seen_from_here(self) -> None:
+        device, coordinator = self.acquainted()
+        device.note(5, 0.25)
+        device.send(b"report")
+        noted, received = self.up(device, coordinator, 20.0)
+        assert noted == Noted(5, 0.25, 20.0 + UP_S)
+        assert isinstance(received, Received)
+        assert received.begun_s == 20.0 + UP_S
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_no_word_of_a_device_is_of_the_future(self, seed: int) -> None:
+        chance = random.Random(seed)
+        device, coordinator = self.acquainted()
+        for step in range(1, 200):
+            now_s = 100.0 + step
+            said_s = chance.choice((0.0, now_s, now_s + AHEAD_S, 1e12, chance.uniform(0.0, 1e4)))
+            device.send(b"x", at_s=said_s)
+            (received,) = self._carry(device, coordinator, now_s, now_s)
+            assert isinstance(received, Received)
+            assert received.begun_s <= now_s
+            coordinator.send(b"y")
+            self._carry(coordinator, device, now_s, chance.uniform(0.0, 1e4))
+            (event,) = self._carry(device, coordinator, now_s, now_s)
+            assert isinstance(event, Acknowledged)
+            assert event.at_s <= now_s
+
+    def test_the_coordinator_says_nothing_of_its_own(self) -> None:
+        device, coordinator = pair()
+        device.send(b"report", at_s=3.0)
+        carry(device, coordinator, 3.0)
+        assert coordinator.next_frame(4.0) == pack(Ack(1))
+
+
 class TestBrokenPeers:
     def test_a_message_above_the_limit_is_refused_at_its_first_piece(self) -> None:
         _, coordinator = pair()
@@ -260,18 +372,24 @@ class TestFrames:
         "frame",
         [
             Hello(1, 17, "token", "session", "hash", 4),
-            Welcome("session", 3, 15.0, 60.0, 120.0, 1 << 26, "hash", "format: 1\n"),
+            Welcome("session", 3, 15.0, 60.0, 120.0, 1 << 26, "hash", "format: 2\n"),
             Piece(1, 0, b"\x01"),
             Note(9, 3, 0.5),
             Goodbye("done"),
+            Piece(1, 0, b"\x01", 17.25),
+            Note(9, 3, 0.5, 17.25),
+            Ack(3),
+            Ack(3, 17.25),
+            Pong(3),
+            Pong(3, 17.25),
         ],
         ids=lambda frame: type(frame).__name__,
     )
-    def test_round_trip(self, frame: Hello | Welcome | Piece | Note | Goodbye) -> None:
+    def test_round_trip(self, frame: SessionFrame) -> None:
         assert unpack(pack(frame)) == frame
 
     def test_the_longest_piece_fits(self) -> None:
-        assert len(pack(Piece(2**62, 2**62, bytes(PIECE_BYTES)))) <= MESSAGE_BYTES
+        assert len(pack(Piece(2**62, 2**62, bytes(PIECE_BYTES), 1e12))) <= MESSAGE_BYTES
 
     @pytest.mark.parametrize(
         "data",
@@ -286,6 +404,11 @@ class TestFrames:
             msgpack.packb([5, -1]),
             msgpack.packb([5, 1.0]),
             msgpack.packb([5, True]),
+            msgpack.packb([5, 1, -1.0]),
+            msgpack.packb([5, 1, 2e12]),
+            msgpack.packb([5, 1, float("inf")]),
+            msgpack.packb([5, 1, None]),
+            msgpack.packb([5, 1, 2.0, 3.0]),
             msgpack.packb([3, 1, 0, b""]),
             msgpack.packb([3, 1, 0, "text"]),
             msgpack.packb([3, 1, 0, bytes(PIECE_BYTES + 1)]),

@@ -148,6 +148,8 @@ def test_an_idle_radio_is_promoted_once_for_both_directions() -> None:
     assert first_s == pytest.approx(2.0 + plain)
     assert link.up.carry(1000, first_s + 9.0) == pytest.approx(first_s + 9.0 + plain)
     assert link.up.carry(1000, 100.0) == pytest.approx(102.0 + plain)
+    link.opened(200.0)  # for which it had to be awake
+    assert link.down.carry(1000, 205.0) == pytest.approx(205.0 + plain)
 
 
 # -- jitter ----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from coordinator.metrics.memory import TablesInMemory
 from coordinator.swarm.trial import Trial, run_trial
 
 PLAIN = """
-format: 1
+format: 2
 seed: 3
 data: {source: synthetic-ratings, users: 12, items: 10, ratings_per_user: 4, min_ratings_per_user: 2}
 fleet: {mix: uk_mobile_2024, availability: always_on}
@@ -26,7 +26,7 @@ evaluation: {every: 100, final: false}
 """Three rounds in the clear; all of them close."""
 
 REGRESSION = """
-format: 1
+format: 2
 seed: 5
 data: {source: synthetic-regression, clients: 6, samples_per_client: 8, features: 2}
 fleet: {devices: {minipc_n100: 100%}, networks: {wifi_enterprise: 100%}}

@@ -89,7 +89,7 @@ def test_a_run_that_differs_when_it_is_repeated(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_scenario_that_is_not_valid() -> None:
-    (violation,) = judge_text("format: 1\n").violations
+    (violation,) = judge_text("format: 2\n").violations
     assert violation.invariant == "valid"
 
 

@@ -78,6 +78,6 @@ def test_a_file_whose_run_holds(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_valid(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
-    file.write_text("format: 1\n")
+    file.write_text("format: 2\n")
     with pytest.raises(ScenarioError, match=r"bad\.yaml"):
         judge_file(file, elsewhere("never"))

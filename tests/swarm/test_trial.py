@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,22 @@ def test_an_error_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = run_trial(PLAIN, "failing")
     assert isinstance(trial.error, ValueError)
     assert trial.stop is None
+
+
+@pytest.mark.parametrize(("operation", "a_bug"), [("divide", True), ("matmul", False), ("dot", False)])
+def test_a_warning_is_a_bug_but_for_the_spurious_one(
+    monkeypatch: pytest.MonkeyPatch, operation: str, a_bug: bool
+) -> None:
+    aggregate = Training._aggregate
+
+    def warns(self: Training, *arguments: Any) -> Any:
+        warnings.warn(f"invalid value encountered in {operation}", RuntimeWarning, stacklevel=1)
+        return aggregate(self, *arguments)
+
+    monkeypatch.setattr(Training, "_aggregate", warns)
+    trial = run_trial(PLAIN, "warned of")
+    assert isinstance(trial.error, RuntimeWarning) == a_bug
+    assert (trial.stop is None) == a_bug
 
 
 def test_a_run_that_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from coordinator.sweeps.execution import SweepOutcome, run_sweep
 from coordinator.sweeps.workers import Result
 
 SCENARIO = """\
-format: 1
+format: 2
 seed: 3
 data: {source: synthetic-ratings, users: 60, items: 80, ratings_per_user: 12}
 fleet: {mix: enterprise_wifi, availability: always_on}

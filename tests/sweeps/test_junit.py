@@ -89,6 +89,7 @@ def test_a_record_holds_value_limit_and_the_figure_of_the_baseline() -> None:
         "operator": "<",
         "kind": "bytes",
         "measured": False,
+        "implicit": False,
         "held": False,
         "value": 3000.0,
         "limit": 2048.0,

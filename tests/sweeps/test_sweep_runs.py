@@ -251,12 +251,12 @@ def test_a_stopped_sweep_goes_on_where_it_was(tmp_path: Path, number: signal.Sig
         wait_for_line(process, "2/6 ")
         children = psutil.Process(process.pid).children()
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
     assert "Traceback" not in errors
     if number == signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
         # The workers end by themselves.
-        assert psutil.wait_procs(children, timeout=20)[1] == []
+        assert psutil.wait_procs(children, timeout=600)[1] == []
     else:
         assert process.returncode == ExitCode.INTERRUPTED
         assert "the same command goes on from here" in errors
@@ -286,7 +286,7 @@ def test_two_sweeps_do_not_share_a_directory(tmp_path: Path) -> None:
         with pytest.raises(RunDirectoryError, match="another process is at a sweep here"):
             run_sweep(load_cells(load(file)), target=out, jobs=1, on_result=lambda *_: None)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
 
 
 def test_a_sweep_says_where_it_cannot_write(tmp_path: Path) -> None:

@@ -84,4 +84,6 @@ def _facts(view: RunView) -> list[tuple[Cell, ...]]:
             value = facts[key]
             text = show(value, "B") if key == "memory_bytes" else str(value)
             rows.append((Cell(key.replace("_bytes", "")), Cell(text)))
+    for key, value in facts.get("numerics", {}).items():
+        rows.append((Cell(key.replace("_", " ")), Cell(str(value))))
     return rows

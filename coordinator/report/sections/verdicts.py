@@ -20,7 +20,7 @@ def verdict_row(verdict: Mapping[str, Any]) -> tuple[Cell, ...]:
     shown = verdict["shown"]
     held = bool(verdict["held"])
     word = "✓ held" if held else "✗ missed"
-    if not held and verdict["margin"] is None:
+    if not held and (verdict["margin"] is None or verdict["implicit"]):
         word = f"{word}: {verdict['reason']}"
     return (
         Cell(verdict["threshold"]),

@@ -105,9 +105,9 @@ def _generate(certificate: Path, key: Path, host: str, now: datetime.datetime) -
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     try:
-        with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secret)
-        certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        for path, contents in ((key, secret), (certificate, signed.public_bytes(serialization.Encoding.PEM))):
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(contents)
     except OSError as error:
         raise CertificateError(f"{error.filename}: {error.strerror}") from error
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from coordinator.run_directory import shut_out_others
 from coordinator.service.admission.enrolment import Enrolment, EnrolmentError
 from edge.secagg.roster import Roster, RosterError
 
@@ -169,7 +170,7 @@ class EnrolmentStore:
 
 
 def private_directory(directory: Path) -> None:
-    """Make a directory that only its owner can enter; one that is there already stays as it is.
+    """Make a directory that only its owner can enter; :func:`shut` sees to one that is there already.
 
     Raises
     ------
@@ -179,3 +180,15 @@ def private_directory(directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise EnrolmentError(f"{directory}: {error.strerror}; name a directory that can be made") from error
+
+
+def shut(directory: Path) -> Iterator[str]:
+    """Take the rights of others from the secrets in a directory; yield a line on all that others could read.
+
+    Nothing but our own files is changed: the directory may hold what others have to read.
+    """
+    secret = (*directory.glob(f"{_FILE}*"), *directory.glob("*.pem"))
+    for path in shut_out_others(secret):
+        yield f"{path}: was open to others on this host; now it is its owner's alone"
+    if directory.stat().st_mode & 0o077:
+        yield f"{directory}: is open to others on this host; 'chmod 700 {directory}' changes that"

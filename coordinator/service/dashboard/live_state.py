@@ -62,6 +62,8 @@ class LiveState:
             "status": "preparing",
             "baseline": None,
             "reason": None,
+            "ending": None,
+            "unscored": False,
             "service": service,
         }
         self._thresholds = WatchedThresholds((), None)
@@ -164,12 +166,14 @@ class LiveState:
         if batch.num_rows:
             self.at_work.written(batch.column("round")[0].as_py(), batch.column("device").to_pylist())
 
-    def on_verdicts(self, verdicts: tuple[ThresholdResult, ...], reason: str | None) -> None:
-        """Take the verdicts of a run that is over, and why it ended before its last round, if it did."""
+    def on_verdicts(
+        self, verdicts: tuple[ThresholdResult, ...], reason: str | None, ending: str | None
+    ) -> None:
+        """Take the verdicts of a run that is over, why it ended early, and why nothing was learnt."""
         with self.lock:
             # Of a run that was interrupted there are none: what was observed stays.
             self._verdicts = verdicts or None
-            self._run["reason"] = reason
+            self._run |= {"reason": reason, "ending": ending}
             self._touch("thresholds", "run")
 
     # -- as an observer of the run ---------------------------------------------------------------------
@@ -190,7 +194,11 @@ class LiveState:
                 self._touch("run")
 
     def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
-        """Do nothing: evaluations come as rows."""
+        """Take note of an evaluation that had nothing to score; values come as rows."""
+        with self.lock:
+            if not values and not self._in_baseline:
+                self._run["unscored"] = True
+                self._touch("run")
 
     def on_end(self, status: str) -> None:
         """Take note of the end of the run, or of its baseline."""

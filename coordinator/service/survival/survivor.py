@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from coordinator.fleet import Fleet
 from coordinator.keeping import Memory, Recalled, as_part, of_part
 from coordinator.metrics.facts import RoundFacts
+from coordinator.metrics.reader import RunFormatError, open_run, read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS
 from coordinator.metrics.writer import RunWriter, parquet_path
 from coordinator.over_round import OverRound, lost_round
 from coordinator.round_records import Ended, rows_of
-from coordinator.run_directory import MANIFEST, PARTIAL_SUFFIX, RunDirectory, RunDirectoryError
+from coordinator.run_directory import (
+    MANIFEST,
+    PARTIAL_SUFFIX,
+    RunDirectory,
+    RunDirectoryError,
+    shut_out_others,
+)
 from coordinator.service.session_cohort import SessionCohort
-from coordinator.service.survival.journal import JOURNAL, Journal, JournaledRound, Named, remove_journal
+from coordinator.service.survival.journal import (
+    JOURNAL,
+    MARK,
+    Journal,
+    JournalError,
+    Mark,
+    Named,
+    OpenRound,
+    create_journal,
+    remove_journal,
+)
 from coordinator.training import Training
 from coordinator.world import RunningCohort
+from edge.errors import RecfleetError
 from edge.learning.base import OptimizerState, State
 from edge.vocabulary import RoundOutcome
 
@@ -35,12 +54,18 @@ _NOW_S: Final = "now_s"
 """Time of the run at the last step."""
 _LOOKED_BACK: Final = "looked_back"
 _STOP: Final = "stop"
+_RESUMED: Final = "resumed"
+"""How often an earlier process was gone on with."""
 _OF_RUN: Final = ("scenario_hash", "seed", "clock", "data")
 """What of the manifest is the same when a run goes on."""
 
 
 class RunFinishedError(RunDirectoryError):
     """A run that is to be gone on with has its results already."""
+
+
+class DamageError(RunDirectoryError):
+    """A run that was damaged on the disk and cannot be gone on with: what is left, and what to do."""
 
 
 class JournaledWriter(RunWriter):
@@ -53,21 +78,30 @@ class JournaledWriter(RunWriter):
     """
 
     def __init__(self, directory: Path, *, record_events: bool, journal: Journal) -> None:
-        super().__init__(directory, record_events=record_events)
+        super().__init__(directory, record_events=record_events, pieces=journal.pieces())
         self._journal = journal
-        self._repeating = False
+        self._keep_row: Callable[[str, Any], None] = self._keep_new
 
     def _keep(self, table: str, batch: Any) -> None:
+        self._keep_row(table, batch)
+
+    def _keep_new(self, table: str, batch: Any) -> None:
         super()._keep(table, batch)
-        if not self._repeating:
-            self._journal.add(table, batch)
+        self._journal.add(table, batch)
 
     def repeat(self) -> None:
         """Write again what the journal has, for the tables, their digest, and whoever watches them."""
-        self._repeating = True
+        self._keep_row = lambda _table, _batch: None  # they are in their pieces
+        for table, batch in self._journal.piece_rows():
+            self._write(table, batch)
+        self._keep_row = super()._keep
         for table, batch in self._journal.rows():
             self._write(table, batch)
-        self._repeating = False
+        self._keep_row = self._keep_new
+
+    def fold(self) -> None:
+        """Let rows of whole rounds go from the journal and the streams into pieces, if there are many."""
+        self.cut(self._journal.fold())
 
     def close(self) -> None:
         """Close the streams and the journal."""
@@ -105,15 +139,34 @@ class Survivor:
         """
         partial = target.with_name(target.name + PARTIAL_SUFFIX)
         if not self._resume:
-            return RunDirectory.create(target, resolved, manifest)
+            return self._new(target, resolved, manifest)
         if not partial.exists():
             if (target / MANIFEST).is_file():
                 raise RunFinishedError(f"{target}: is finished; leave out --resume to run it again")
             self._tell(f"{partial}: there is nothing to go on with; a new run begins")
-            return RunDirectory.create(target, resolved, manifest)
-        _require_same(partial, manifest)
+            return self._new(target, resolved, manifest)
         directory = RunDirectory.reopen(target)
-        self._resumed = True
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(directory)
+            _require_same(partial, manifest)
+            try:
+                self._journal = Journal(partial)
+            except JournalError as error:
+                raise DamageError(_damage(partial, str(error))) from error
+            undo.callback(self._journal.close)
+            open_to_others = shut_out_others((partial, *partial.rglob("*")))
+            if open_to_others:
+                self._tell(f"{partial}: others on this host could read it; now only its owner can")
+            resumed = int(self._journal.fact(_RESUMED) or 0) + 1
+            with self._journal.step():
+                self._journal.keep_fact(_RESUMED, resumed)
+            directory.begin_again(resolved, {**manifest, "resumed": resumed})
+            undo.pop_all()
+        return directory
+
+    def _new(self, target: Path, resolved: str, manifest: Mapping[str, Any]) -> RunDirectory:
+        directory = RunDirectory.create(target, resolved, manifest, prepare=create_journal)
+        self._journal = Journal(directory.path)
         return directory
 
     @staticmethod
@@ -122,13 +175,7 @@ class Survivor:
         remove_journal(directory)
 
     def writer(self, directory: Path, *, record_events: bool) -> JournaledWriter:
-        """Return what writes the tables into the run's directory.
-
-        Raises
-        ------
-        JournalError : the journal is not of this version.
-        """
-        self._journal = Journal(directory, create=not self._resumed)
+        """Return what writes the tables into the run's directory."""
         for table in SCHEMAS:
             parquet_path(directory, table).unlink(missing_ok=True)  # made from the streams at the end
         return JournaledWriter(directory, record_events=record_events, journal=self._journal)
@@ -138,18 +185,16 @@ class Survivor:
         assert isinstance(writer, JournaledWriter)
         journal = self._journal
         began_at_s = journal.fact(_BEGAN_AT_S)
-        unfinished: list[JournaledRound] = []
+        unfinished: list[OpenRound] = []
         if began_at_s is not None:  # else it is new, or its process ended before anything was kept
             # Whatever a clock that was set meanwhile says, no time passes twice.
             self.start_s = max(time.time() - float(began_at_s), float(journal.fact(_NOW_S) or 0.0))
-            rounds = journal.rounds()
-            unfinished = [one for one in rounds if one.stands != "written"]
-            training.recall(_recalled(journal, rounds))
+            unfinished = journal.open_rounds()
+            training.recall(_recalled(journal, unfinished))
             for one in unfinished:
                 _spend(fleet, journal.draft(one.number))
-            self._tell(_gone_on_with(rounds))
-        events = writer.record_events
-        training.keep_in(JournalKeeper(journal, fleet, unfinished, record_events=events))
+            self._tell(_gone_on_with(journal, unfinished))
+        training.keep_in(JournalKeeper(journal, fleet, unfinished, writer))
         writer.repeat()
 
 
@@ -161,14 +206,14 @@ class JournalKeeper:
     journal : where.
     fleet : whose devices take part.
     unfinished : rounds of an earlier process that nothing more can come of.
-    record_events : whether rounds have rows of events.
+    writer : of the tables.
     """
 
     def __init__(
-        self, journal: Journal, fleet: Fleet, unfinished: Sequence[JournaledRound], *, record_events: bool
+        self, journal: Journal, fleet: Fleet, unfinished: Iterable[OpenRound], writer: JournaledWriter
     ) -> None:
         self._journal = journal
-        self._record_events = record_events
+        self._writer = writer
         self._fleet = fleet
         self._unfinished = unfinished
 
@@ -178,7 +223,7 @@ class JournalKeeper:
             if self._journal.fact(_BEGAN_AT_S) is None:
                 self._journal.keep_fact(_BEGAN_AT_S, time.time())
             for one in self._unfinished:
-                self._journal.accept_draft(one)
+                self._journal.accept_draft(one.number)
             self._keep_model(state, optimizer_state)
             self._journal.keep_arrays(_COORDINATOR, memory)
 
@@ -208,6 +253,7 @@ class JournalKeeper:
         with self._step():
             self._journal.written(number)
             self._journal.keep_arrays(_COORDINATOR, memory)
+        self._writer.fold()
 
     def looked_back(self, number: int, stop: str | None) -> None:
         """Keep what was measured after a round (0: before the first), and why training ends, if it does."""
@@ -229,7 +275,7 @@ class JournalKeeper:
     def _rows(self, facts: RoundFacts, ended: Ended) -> list[Named]:
         batches, _ = rows_of(self._fleet, facts, ended)
         rows = [("device_rounds", batches.device_rounds), ("rounds", batches.rounds)]
-        return [("events", batches.events), *rows] if self._record_events else rows
+        return [("events", batches.events), *rows] if self._writer.record_events else rows
 
 
 def _interrupted(cohort: RunningCohort) -> Ended:
@@ -237,20 +283,19 @@ def _interrupted(cohort: RunningCohort) -> Ended:
     return cohort.interrupted()
 
 
-def _recalled(journal: Journal, rounds: Sequence[JournaledRound]) -> Recalled:
+def _recalled(journal: Journal, unfinished: Iterable[OpenRound]) -> Recalled:
     model, memory = journal.arrays(_MODEL), journal.arrays(_COORDINATOR)
     looked_back = journal.fact(_LOOKED_BACK)
-    last = journal.last_rows("evaluations")
     return Recalled(
         state=of_part(model, "state"),
         optimizer_state=of_part(model, "optimizer"),
-        applied=max((one.applied for one in rounds if one.applied is not None), default=0),
-        rounds_run=max((one.number for one in rounds), default=0),
+        applied=journal.applied,
+        rounds_run=journal.rounds,
         looked_back=None if looked_back is None else int(looked_back),
-        evaluated_at=-1 if last is None else int(last.column("round")[-1].as_py()),
+        evaluated_at=journal.evaluated_at,
         stop=journal.fact(_STOP),
         memory=memory,
-        lost=tuple(one.phase for one in rounds if one.stands == "begun"),
+        lost=tuple(one.phase for one in unfinished if one.stands == "begun"),
     )
 
 
@@ -263,10 +308,9 @@ def _spend(fleet: Fleet, draft: Iterable[Named]) -> None:
     fleet.spend(ids, joules, rows["rounds"].column("end_s")[0].as_py())
 
 
-def _gone_on_with(rounds: Sequence[JournaledRound]) -> str:
-    applied = sum(one.applied is not None for one in rounds)
-    cut = [str(one.number) for one in rounds if one.stands == "begun"]
-    what = f"goes on after {len(rounds)} rounds, {applied} of them applied"
+def _gone_on_with(journal: Journal, unfinished: Iterable[OpenRound]) -> str:
+    cut = [str(one.number) for one in unfinished if one.stands == "begun"]
+    what = f"goes on after {journal.rounds} rounds, {journal.applied} of them applied"
     return f"{what}; round {', '.join(cut)} was cut short" if cut else what
 
 
@@ -275,14 +319,20 @@ def _require_same(partial: Path, manifest: Mapping[str, Any]) -> None:
 
     Raises
     ------
-    RunDirectoryError : it is one.
+    RunDirectoryError : it is one, or one that no service has begun.
+    DamageError : nobody can say which run it is.
     """
-    if not (partial / JOURNAL).is_file():
+    if not (partial / JOURNAL).exists() and not (partial / MARK).exists():
         raise RunDirectoryError(
             f"{partial}: has no journal, as runs of 'recfleet serve' have, so nothing can go on with it; "
             "leave out --resume to begin again, or give another --out"
         )
-    before = json.loads((partial / MANIFEST).read_text(encoding="utf-8"))
+    try:
+        before = read_manifest(partial)
+    except RunFormatError as error:
+        raise DamageError(_damage(partial, str(error))) from error
+    if not before:
+        raise DamageError(_damage(partial, f"{partial / MANIFEST}: is missing"))
     same = {"schema_version": SCHEMA_VERSION, **{name: manifest[name] for name in _OF_RUN}}
     other = [name for name, value in same.items() if before.get(name) != value]
     if other:
@@ -290,3 +340,22 @@ def _require_same(partial: Path, manifest: Mapping[str, Any]) -> None:
             f"{partial}: is another run ({', '.join(other)} differ); "
             "give its own scenario and data, leave out --resume to begin again, or give another --out"
         )
+
+
+def _damage(partial: Path, what: str) -> str:
+    """Return why a damaged run is not gone on with, what is left of it, and what to do."""
+    try:
+        mark = Mark.read(partial)
+        come = f"it had come to round {mark.rounds}, with {mark.applied} applied"
+    except JournalError as error:
+        come = f"how far it had come is not known ({error})"
+    try:
+        count = len(open_run(partial).read("rounds", ["round"]))
+        left = f"its tables have {count} rounds, which 'recfleet report {partial}' shows"
+    except (RecfleetError, pa.ArrowException, OSError, ValueError, LookupError):
+        left = "its tables cannot be read"
+    return (
+        f"{what}; the run is damaged and not gone on with, for it would lose rounds or apply them twice. "
+        f"What is left: {come}; {left}. Bring the file back from a copy of the same moment, or move "
+        f"{partial} elsewhere, and the same command begins the run anew"
+    )

@@ -195,7 +195,7 @@ async def socket_line() -> AsyncIterator[SocketLine]:
     def crashed(where: str, error: BaseException) -> None:
         raise error
 
-    offer = Offer("hash", "format: 1\n", 10, 1 << 26)
+    offer = Offer("hash", "format: 2\n", 10, 1 << 26)
     settings = Sockets(resume_window="0.05 s")
     gate = local_gate()
     sessions = Sessions(offer, settings, gate, NobodyWatches(), line, crashed)
@@ -237,7 +237,7 @@ def on_websocket(story: Story) -> None:
     """Tell a story over a WebSocket."""
 
     async def main() -> None:
-        async with asyncio.timeout(20), socket_line() as line:
+        async with asyncio.timeout(600), socket_line() as line:
             await story(line)
 
     real_clock.run(main())

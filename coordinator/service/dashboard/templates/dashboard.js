@@ -157,7 +157,7 @@
 
   const STATUS = {
     preparing: "preparing", baseline: "running the baseline", running: "running", ending: "ending",
-    finished: "finished", interrupted: "interrupted", failed: "failed",
+    finished: "finished", "no-round-completed": "no round completed", diverged: "diverged", interrupted: "interrupted", failed: "failed",
   };
   function drawRun() {
     const run = state.run;
@@ -175,6 +175,8 @@
     const notes = [];
     if (run.baseline) notes.push(`round ${run.baseline.round}${run.baseline.rounds ? ` of ${run.baseline.rounds}` : ""} of the run without faults`);
     if (run.status === "ending") notes.push("the devices have gone, and the results are being written");
+    if (run.ending) notes.push(run.ending);
+    if (run.unscored) notes.push("there is nothing to score, so the model is not evaluated");
     if (run.reason) notes.push(`it ended early: ${run.reason}`);
     else if (run.status === "finished" && run.rounds) notes.push(run.rounds === 1 ? "its round is over" : `all ${number(run.rounds)} rounds are over`);
     if (over) notes.push(run.service ? "the service has closed, and this page stays as it is" : "nothing more will come");

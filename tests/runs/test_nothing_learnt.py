@@ -1,0 +1,233 @@
+"""A run that learns nothing is no success, in whatever way it learns nothing and wherever it is shown."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from run_helpers import SMALL, Silent, run_text
+
+from coordinator.cli.entry import execute
+from coordinator.comparison import compare_runs
+from coordinator.comparison_report import comparison_record
+from coordinator.exit_codes import ExitCode
+from coordinator.learnt import has_run_away, judge_learning
+from coordinator.metrics.facts import Evaluation
+from coordinator.metrics.reader import open_run
+from coordinator.run_directory import run_status
+from coordinator.run_records import outcome_record, suites_of_run
+from coordinator.runner import RunOutcome, run_scenario
+from coordinator.scenario.load import load
+from coordinator.service.dashboard.live_state import LiveState
+from coordinator.service.dashboard.watched_run import run_watched
+from coordinator.stop_reason import StopReason
+from coordinator.sweeps.workers import Task, perform
+from coordinator.verdicts import read_verdicts
+
+TOO_FAST = "learning.learning_rate=1e4"
+TOO_SOON = "rounds.deadline=1 ms"
+BUFFERED = "rounds.pacing={mode: buffered, concurrency: 30}"
+LINEAR = """
+format: 2
+seed: 3
+data: {source: synthetic-regression, clients: 10, samples_per_client: 20, features: 4}
+fleet: {mix: global_android_2024, availability: always_on}
+learning: {algorithm: linear-regression}
+rounds: {count: 6, cohort: 10, deadline: 120 s}
+evaluation: {every: 1}
+"""
+
+
+def manifest_of(outcome: RunOutcome) -> dict[str, object]:
+    found: dict[str, object] = json.loads((outcome.directory / "manifest.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "threshold", "likely"),
+    [
+        ([TOO_FAST], "diverged", "model.rmse: last <= 10 * first", "learning.learning_rate 10000"),
+        ([TOO_FAST, BUFFERED], "diverged", "model.rmse: last <= 10 * first", "learning.learning_rate"),
+        (["learning.learning_rate=1e29"], "diverged", "model.rmse: last <= 10 * first", "learning_rate"),
+        (
+            [TOO_FAST, "data.split={kind: none}", "rounds.count=6"],
+            "diverged",
+            "model.loss: last <= 10 * first",
+            "learning_rate",
+        ),
+        ([TOO_SOON], "no-round-completed", "round.completed: count > 0", "rounds.deadline 1 ms"),
+        ([TOO_SOON, BUFFERED], "no-round-completed", "round.completed: count > 0", "rounds.deadline"),
+    ],
+)
+def test_nothing_learnt_is_a_promise_missed(
+    settings: list[str], status: str, threshold: str, likely: str, tmp_path: Path
+) -> None:
+    outcome = run_text(tmp_path, SMALL, settings)
+    assert outcome.exit_code is ExitCode.THRESHOLD_MISSED
+    assert outcome.status == status
+    (verdict,) = outcome.verdicts
+    assert (str(verdict.threshold), verdict.held, verdict.implicit) == (threshold, False, True)
+    assert outcome.ending is not None
+    assert "round" in outcome.ending
+    assert likely in outcome.ending.partition("likely ")[2]
+    # It lies under its plain name, judged, and says everywhere what it is.
+    assert outcome.directory == tmp_path / "run-out"
+    manifest = manifest_of(outcome)
+    assert (manifest["status"], manifest["ending"]) == (status, outcome.ending)
+    assert run_status(outcome.directory, manifest) == status
+    assert json.loads((outcome.directory / "summary.json").read_text())["status"] == status
+    (record,) = read_verdicts(outcome.directory)
+    assert (record["threshold"], record["held"], record["reason"]) == (threshold, False, outcome.ending)
+    report = (outcome.directory / "report.html").read_text()
+    assert f"Nothing was learnt ({status})" in report
+
+
+def test_a_linear_regression_is_judged_by_its_errors(tmp_path: Path) -> None:
+    text = LINEAR.replace("linear-regression}", "linear-regression, learning_rate: 1e6}")
+    outcome = run_text(tmp_path, text)
+    assert (outcome.status, outcome.exit_code) == ("diverged", ExitCode.THRESHOLD_MISSED)
+    assert outcome.verdicts[0].threshold.metric == "model.rmse"
+    assert "since round 1" in str(outcome.ending)
+    assert run_text(tmp_path, LINEAR, name="sound").status == "finished"
+
+
+def test_a_model_that_is_not_finite_has_diverged_whatever_its_last_metric(tmp_path: Path) -> None:
+    outcome = run_text(tmp_path, SMALL)
+    scenario = load(tmp_path / "run.yaml").scenario
+    learnt = judge_learning(scenario, open_run(outcome.directory), StopReason.DIVERGED)
+    assert learnt.status == "diverged"
+    assert "not finite after round 3" in str(learnt.ending)
+    assert learnt.verdict is not None
+    assert not learnt.verdict.held
+
+
+def evaluations(metric: str, values: list[float], users: int) -> list[list[Evaluation]]:
+    return [[Evaluation(metric, value, users, "test")] for value in values]
+
+
+@pytest.mark.parametrize(
+    ("metric", "first", "last", "users", "away"),
+    [
+        ("rmse", 1.0, 9.9, 100, False),
+        ("rmse", 1.0, 10.1, 100, True),
+        ("rmse", 1.0, math.inf, 100, True),
+        ("rmse", 1.0, math.nan, 100, True),
+        ("hr@10", 0.2, 0.021, 100, False),
+        ("hr@10", 0.2, 0.019, 100, True),
+        ("hr@10", 0.2, math.nan, 100, True),
+        # One hit of five users comes and goes by chance.
+        ("hr@10", 0.2, 0.0, 5, False),
+        ("accuracy", 0.4, 0.03, 1000, True),
+    ],
+)
+def test_ten_times_worse(metric: str, first: float, last: float, users: int, away: bool) -> None:
+    before, now = evaluations(metric, [first, last], users)
+    assert has_run_away(before, now) is away
+
+
+def test_a_run_that_learns_has_no_further_verdict(tmp_path: Path) -> None:
+    outcome = run_text(tmp_path, SMALL)
+    assert (outcome.status, outcome.verdicts, outcome.ending) == ("finished", (), None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expect", "status", "held"),
+    [
+        ([TOO_FAST], "diverged", "diverged", True),
+        ([TOO_SOON], "no-round-completed", "no-round-completed", True),
+        ([], "diverged", "finished", False),
+        ([], "no-round-completed", "finished", False),
+        ([TOO_FAST], "no-round-completed", "diverged", False),
+        ([TOO_SOON], "diverged", "no-round-completed", False),
+    ],
+)
+def test_a_scenario_accepts_the_ending_that_it_expects_and_no_other(
+    settings: list[str], expect: str, status: str, held: bool, tmp_path: Path
+) -> None:
+    outcome = run_text(tmp_path, SMALL, [*settings, f"expect={expect}"])
+    assert outcome.status == status
+    assert [verdict.held for verdict in outcome.verdicts] == [held]
+    assert outcome.exit_code is (ExitCode.HELD if held else ExitCode.THRESHOLD_MISSED)
+    assert "expects" in str(outcome.verdicts[0].reason) or held
+
+
+def test_what_is_expected_excuses_no_threshold(tmp_path: Path) -> None:
+    text = SMALL + "expect: diverged\nthresholds: {round.completed: [rate < 1%]}\n"
+    outcome = run_text(tmp_path, text, [TOO_FAST])
+    assert [verdict.held for verdict in outcome.verdicts] == [True, False]
+    assert outcome.exit_code is ExitCode.THRESHOLD_MISSED
+
+
+def test_a_run_that_was_interrupted_is_not_judged(tmp_path: Path) -> None:
+    class Impatient(Silent):
+        def on_start(self, name: str, rounds: int | None) -> None:
+            raise KeyboardInterrupt
+
+    file = tmp_path / "run.yaml"
+    file.write_text(SMALL)
+    outcome = run_scenario(load(file, [TOO_SOON]), target=tmp_path / "out", observer=Impatient())
+    assert (outcome.status, outcome.verdicts, outcome.ending) == ("interrupted", (), None)
+
+
+def test_a_baseline_that_learns_nothing_is_no_baseline(tmp_path: Path) -> None:
+    text = SMALL + "baseline: same-seed-without-faults\nexpect: diverged\n"
+    outcome = run_text(tmp_path, text, [TOO_FAST])
+    assert (outcome.status, outcome.exit_code) == ("failed", ExitCode.THRESHOLD_MISSED)
+    assert "learning.learning_rate" in str(outcome.reason)
+
+
+def test_ci_and_scripts_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run_text(tmp_path, SMALL, [TOO_FAST])
+    loaded = load(tmp_path / "run.yaml", [TOO_FAST])
+    record = outcome_record(loaded, outcome)
+    assert (record["status"], record["exit_code"], record["ending"]) == ("diverged", 3, outcome.ending)
+    ((case,),) = (suite.cases for suite in suites_of_run(loaded, outcome))
+    assert case.error is None
+    assert "learning_rate" in str(case.failure)
+    arguments = ["run", str(tmp_path / "run.yaml"), "--set", TOO_FAST, "--out", str(tmp_path / "again")]
+    assert execute(arguments) == 3
+    shown = capsys.readouterr()
+    assert "run diverged" in shown.out
+    assert f"diverged: {outcome.ending}" in shown.out.replace("\n", " ")
+    assert execute([*arguments, "--quiet"]) == 3
+    assert f"diverged: {outcome.ending}\n" in capsys.readouterr().err
+
+
+def test_sweeps_and_comparisons_see_it(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(SMALL)
+    for setting, status in ((TOO_FAST, "diverged"), (TOO_SOON, "no-round-completed")):
+        task = Task(load(file, [setting]), tmp_path / status)
+        first, again = perform(task, Silent()), perform(task, Silent())
+        assert (first.status, first.kept) == (status, False)
+        assert (again.status, again.kept) == (status, True)
+        expected = Task(load(file, [setting, f"expect={status}"]), tmp_path / f"expected-{status}")
+        assert perform(expected, Silent()).status == "held"
+    record = comparison_record(compare_runs([tmp_path / "diverged", tmp_path / "no-round-completed"]))
+    runs = [run["status"] for group in record["groups"] for run in group["runs"]]
+    assert runs == ["diverged", "no-round-completed"]
+
+
+def test_whoever_watches_sees_it(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(SMALL)
+    live = LiveState()
+    outcome = run_watched(load(file, [TOO_FAST]), target=tmp_path / "out", observer=Silent(), live=live)
+    shown = live.snapshot()
+    assert (shown["run"]["status"], shown["run"]["ending"]) == ("diverged", outcome.ending)
+    assert [one["held"] for one in shown["thresholds"]] == [False]
+
+
+def test_an_evaluation_over_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run_text(tmp_path, SMALL, ["data.split={kind: none}"])
+    assert outcome.exit_code is ExitCode.HELD
+    why = manifest_of(outcome)["unscored"]
+    assert why == "the split keeps nothing back for test (data.split: none)"
+    assert f"The model was not evaluated: {why}." in (outcome.directory / "report.html").read_text()
+    arguments = ["run", str(tmp_path / "run.yaml"), "--set", "data.split={kind: none}", "--plain"]
+    assert execute([*arguments, "--out", str(tmp_path / "again")]) == 0
+    shown = capsys.readouterr()
+    assert "after round 0: nothing to score" in shown.err
+    assert "the split keeps nothing back for test" in shown.out
