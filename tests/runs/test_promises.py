@@ -1,40 +1,124 @@
-"""A run says whether its thresholds held."""
+"""``benchmarks/promises.py`` finds promises that are not good; those of the shipped scenarios are."""
 
-import json
+from __future__ import annotations
+
+import importlib
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
-from run_helpers import SMALL, run_text
+from run_helpers import SCENARIOS
 
-from coordinator.exit_codes import ExitCode
+from coordinator.scenario.load import load
+from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate_one
+from coordinator.scenario.thresholds import Threshold, parse_thresholds
 
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize(
-    ("expectation", "held"),
-    [
-        ("round.completed: [rate == 100%]", True),
-        ("round.completed: [count >= 4]", False),
-        ("device.up_bytes: [max < 100 B]", False),
-        ('"device.up_bytes{network=wifi_home}": [max < 64 KiB]', True),
-        ("model.rmse: [last < 0.5 * first]", False),
-        ('"device.latency{phase=second}": [count > 0]', True),
-    ],
-)
-def test_the_exit_code_follows_the_thresholds(expectation: str, held: bool, tmp_path: Path) -> None:
-    phases = "phases: [{name: first, rounds: 1}, {name: second, rounds: 2}]"
-    text = SMALL.replace("count: 3, ", "") + f"{phases}\nthresholds:\n  {expectation}\n"
-    outcome = run_text(tmp_path, text)
-    assert outcome.status == "finished"
-    assert [verdict.held for verdict in outcome.verdicts] == [held]
-    assert outcome.exit_code is (ExitCode.HELD if held else ExitCode.THRESHOLD_MISSED)
-    manifest = json.loads((outcome.directory / "manifest.json").read_text())
-    (line,) = manifest["thresholds"]
-    assert line.startswith("held" if held else "MISSED")
+NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
+SOME = ("context_baselines", "dropout_sweep", "quickstart", "subway")
+"""Quick ones, with and without a baseline."""
 
 
-def test_one_missed_threshold_among_others_is_enough(tmp_path: Path) -> None:
-    text = SMALL + "thresholds:\n  round.completed: [rate == 100%]\n  round.duration: [p95 < 1 ms]\n"
-    outcome = run_text(tmp_path, text)
-    assert int(outcome.exit_code) == 3
-    assert [verdict.held for verdict in outcome.verdicts] == [True, False]
+@pytest.fixture
+def promises(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SCENARIOS.parent / "benchmarks"))
+    return importlib.import_module("promises")
+
+
+def one(metric: str, expectation: str) -> Threshold:
+    (threshold,) = parse_thresholds({metric: [expectation]})
+    return threshold
+
+
+def verdicts(threshold: Threshold, *series: tuple[float, ...]) -> list[ThresholdResult]:
+    """Return a verdict for each seed, of its observations; a baseline observes 1."""
+    return [evaluate_one(threshold, np.array(values), 1.0) for values in series]
+
+
+class TestTheJudge:
+    """What makes a promise a bad one, one reason at a time."""
+
+    def faults(
+        self, promises: ModuleType, threshold: Threshold, shipped: Any, *beside: Threshold, **broken: Any
+    ) -> Any:
+        found = {way.replace("_", " "): verdicts(threshold, *series) for way, series in broken.items()}
+        judged = promises.promise_of(threshold, verdicts(threshold, *shipped), found, (threshold, *beside))
+        return judged.faults
+
+    def test_a_good_one_has_none(self, promises: ModuleType) -> None:
+        duration = one("round.duration", "max < 2 s")
+        assert self.faults(promises, duration, [(1.0,), (1.2,)], no_reserve=[(9.0,), (8.0,)]) == ()
+
+    def test_a_seed_that_misses_it_is_counted(self, promises: ModuleType) -> None:
+        duration = one("round.duration", "max < 2 s")
+        found = self.faults(promises, duration, [(1.0,), (2.5,), (1.0,)], no_reserve=[(9.0,)])
+        assert found == ("missed by 1 of 3 seeds",)
+
+    def test_a_limit_next_to_the_worst_seed_is_too_close(self, promises: ModuleType) -> None:
+        duration = one("round.duration", "max < 2 s")
+        found = self.faults(promises, duration, [(1.0,), (1.8,)], no_reserve=[(9.0,)])
+        assert found == ("too close to the worst seed",)
+
+    def test_one_broken_seed_that_holds_it_is_enough(self, promises: ModuleType) -> None:
+        duration = one("round.duration", "max < 2 s")
+        found = self.faults(promises, duration, [(1.0,), (1.2,)], no_reserve=[(9.0,), (1.9,)])
+        assert found == ("nothing breaks it",)
+
+    def test_a_limit_next_to_what_is_broken_is_too_close(self, promises: ModuleType) -> None:
+        duration = one("round.duration", "max < 2 s")
+        found = self.faults(promises, duration, [(1.0,), (1.2,)], no_reserve=[(2.1,), (9.0,)])
+        assert found == ("too close to what is broken",)
+
+    def test_greater_is_better_where_the_operator_says_so(self, promises: ModuleType) -> None:
+        ranking = one("model.ndcg@10", "last >= 0.1")
+        assert self.faults(promises, ranking, [(0.2,), (0.18,)], untrained=[(0.03,)]) == ()
+        found = self.faults(promises, ranking, [(0.2,), (0.12,)], untrained=[(0.03,)])
+        assert found == ("too close to the worst seed",)
+
+    def test_a_model_that_learns_nothing_must_miss_it(self, promises: ModuleType) -> None:
+        error = one("model.rmse", "last < 1.05")
+        found = self.faults(
+            promises, error, [(1.0, 0.98), (1.0, 0.97)], untrained=[(1.0, 1.0)], most_vanish=[(1.0, 1.2)]
+        )
+        assert found == ("holds without learning",)
+
+    def test_a_multiple_of_the_baseline_needs_one_that_says_what_is_learnt(
+        self, promises: ModuleType
+    ) -> None:
+        error, learnt = one("model.rmse", "last <= 1.05 * baseline"), one("model.rmse", "last < 0.9 * first")
+        shipped, broken = [(1.2, 1.0), (1.2, 1.01)], {"untrained": [(1.0, 1.0)], "poisoned": [(1.2, 1.1)]}
+        assert self.faults(promises, error, shipped, learnt, **broken) == ()
+        found = self.faults(promises, error, shipped, **broken)
+        assert found == ("no promise beside it says that anything is learnt",)
+
+    def test_no_data_is_a_miss(self, promises: ModuleType) -> None:
+        exact = one("secagg.sum_error", "max == 0")
+        assert self.faults(promises, exact, [(0.0,), (0.0,)], in_the_clear=[()]) == ()
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_ways_to_break_it_load(promises: ModuleType, name: str) -> None:
+    assert len(promises.ways_to_break(name)) >= 2
+    for settings in promises.ways_to_break(name).values():
+        load(SCENARIOS / f"{name}.yaml", ["thresholds=null", *settings], references=False)
+
+
+def test_without_learning_the_model_stays_as_it_was_drawn(promises: ModuleType, tmp_path: Path) -> None:
+    settings = promises.ways_to_break("quickstart")[promises.UNTRAINED]
+    results = promises.measure(promises.Job("quickstart", settings, 1, tmp_path))
+    (error,) = [result for result in results if result.threshold.metric == "model.rmse"]
+    assert promises.figure(error) == pytest.approx(1, abs=1e-6)
+    assert not error.held
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOME)
+def test_the_promises_of_some_are_good_with_two_more_seeds(
+    promises: ModuleType, name: str, tmp_path: Path
+) -> None:
+    with ProcessPoolExecutor(2) as pool:
+        judged = promises.judged(name, [None, 1, 2], [1, 2], tmp_path, pool)
+    assert [(str(one.threshold), one.faults) for one in judged if one.faults] == []

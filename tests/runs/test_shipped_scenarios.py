@@ -122,31 +122,6 @@ def test_the_others_keep_their_promises(name: str, tmp_path: Path) -> None:
     assert (outcome.status, outcome.exit_code) == ("finished", ExitCode.HELD)
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize(
-    ("name", "setting", "missed"),
-    [
-        ("stragglers", "rounds.over_select=100%", "round.duration{phase=slowdown}: p95 < 2 s"),
-        ("regional_outage", "rounds.over_select=100%", "round.completed: rate == 100%"),
-        ("subway", "rounds.over_select=110%", "round.duration{phase=rush-hour}: p95 < 5 s"),
-        ("battery_savers", "rounds.over_select=100%", "round.duration{phase=cold}: p95 < 3 s"),
-        ("poisoned_updates", "privacy=null", "model.rmse: last <= 1.03 * baseline"),
-    ],
-)
-def test_what_keeps_a_promise_among_faults_is_needed(
-    name: str, setting: str, missed: str, tmp_path: Path
-) -> None:
-    file = SCENARIOS / f"{name}.yaml"
-    assert missed in [str(threshold) for threshold in load(file).scenario.thresholds]
-    metric, promise = missed.split(": ")
-    # This promise alone: the baseline has to hold the others, and would not.
-    loaded = load(file, [setting, "thresholds=null", f'thresholds={{"{metric}": ["{promise}"]}}'])
-    outcome = run_scenario(loaded, target=tmp_path / name, observer=Silent())
-    (verdict,) = outcome.verdicts
-    assert (str(verdict.threshold), verdict.held) == (missed, False)
-    assert verdict.value is not None
-
-
 def test_the_quickstart_shows_drops_and_over_selection(tmp_path: Path) -> None:
     rounds = rows_of(run_shipped("quickstart", tmp_path), "rounds")
     assert sum(row["dropped"] for row in rounds) > 50
