@@ -14,7 +14,13 @@ from functools import cached_property
 
 from edge.errors import LocalProtocolError
 from edge.secagg.errors import OverflowingConfigError, TooFewContributorsError
-from edge.secagg.graph import GraphParameters, check_parameters, choose_parameters, complete_parameters
+from edge.secagg.graph import (
+    GRINDING_BITS,
+    GraphParameters,
+    check_parameters,
+    choose_parameters,
+    complete_parameters,
+)
 from edge.secagg.quantize import Quantizer, check_integers, plan
 from edge.secagg.ring import Ring
 from edge.secagg.states import Mode
@@ -174,15 +180,18 @@ class SecAggConfig:
     def graph(self, members: int) -> GraphParameters:
         """Return degree and threshold for ``members`` devices; both ends compute them for themselves.
 
-        In either mode the threshold follows the rule for a coordinator that lies. Raises ``InfeasibleError``
-        and ``ThresholdError``.
+        In either mode the threshold follows the rule for a coordinator that lies; in active mode a sparse
+        graph is also safe against one that tries many rings. Raises ``InfeasibleError`` and
+        ``ThresholdError``.
         """
         if self.parameters is not None:
             k, t = min(self.parameters.k, members - 1), self.parameters.t
             check_parameters(members, k, t)
             return GraphParameters(k, t)
-        choose = choose_parameters if self.sparse else complete_parameters
-        return choose(members, self.corrupt, self.dropout)
+        if not self.sparse:
+            return complete_parameters(members, self.corrupt, self.dropout)
+        grinding_bits = GRINDING_BITS if self.mode is Mode.ACTIVE else 0
+        return choose_parameters(members, self.corrupt, self.dropout, grinding_bits=grinding_bits)
 
     def contributors_needed(self, members: int) -> int:
         """Return below how many contributors of ``members`` devices no sum may be revealed.

@@ -23,6 +23,16 @@ from edge.secagg.prg import SEED_BYTES
 
 COMPLETE_UP_TO = 50
 """Up to this many devices the complete graph is cheap enough to be the better choice."""
+SIGMA = 40
+"""With probability 1 − 2**−SIGMA no neighbourhood of a graph has too many corrupt devices."""
+GRINDING_BITS = 64
+"""Who completes the key list can try 2**GRINDING_BITS rings at most before it has to choose one.
+
+The ring follows from the hash of the list, so another key of a device of its own, or a device left out, is
+another ring. The probability that one of several rings is bad is at most that of one times their number. A
+try takes a hash and a ring, above a microsecond; the honest devices' keys are fresh, so tries begin with the
+round. A million cores that do one a microsecond for a day make 2**57.
+"""
 _LARGEST_LOSS = Fraction(9, 10)
 
 
@@ -38,7 +48,7 @@ class GraphParameters(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def find_parameters(
-    n: int, corrupt: float, dropout: float, *, active: bool = True, sigma: int = 40, eta: int = 20
+    n: int, corrupt: float, dropout: float, *, active: bool = True, sigma: int = SIGMA, eta: int = 20
 ) -> GraphParameters:
     """Return the smallest degree, and its threshold, that are safe and robust for a cohort.
 
@@ -91,8 +101,10 @@ def complete_parameters(n: int, corrupt: float, dropout: float) -> GraphParamete
     return GraphParameters(n - 1, (n + a) // 2 + 1)
 
 
-def choose_parameters(n: int, corrupt: float, dropout: float) -> GraphParameters:
+def choose_parameters(n: int, corrupt: float, dropout: float, *, grinding_bits: int = 0) -> GraphParameters:
     """Return parameters by the active rule, which :func:`check_parameters` always accepts.
+
+    They are as safe against the best of 2**``grinding_bits`` rings as else against one.
 
     Up to ``COMPLETE_UP_TO`` devices the graph is complete. Beyond, a sparse one always exists: with n − 3
     neighbours chance has hardly any part left.
@@ -101,7 +113,7 @@ def choose_parameters(n: int, corrupt: float, dropout: float) -> GraphParameters
     """
     if n <= COMPLETE_UP_TO:
         return complete_parameters(n, corrupt, dropout)
-    return find_parameters(n, corrupt, dropout)
+    return find_parameters(n, corrupt, dropout, sigma=SIGMA + grinding_bits)
 
 
 def check_parameters(n: int, k: int, t: int) -> None:
