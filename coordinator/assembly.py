@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from coordinator.evaluation import Evaluator, RatingEvaluator, RegressionEvaluat
 from coordinator.features import item_features
 from coordinator.fleet import Fleet
 from coordinator.fleet_assembly import build_fleet
+from coordinator.host import memory_bytes
 from coordinator.inference import DeviceInference
 from coordinator.privacy import RunPrivacy
 from coordinator.scenario.data_section import (
@@ -66,9 +68,14 @@ from edge.data.store import RatingStore
 from edge.data.synthetic import generate_ratings
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.tenseal_scheme import TensealScheme
-from edge.learning.base import Problem, Recommender
+from edge.learning.base import Algorithm, Problem, Recommender
 from edge.learning.registry import METHODS, create
 from edge.secagg.cryptography import MODELLED, REAL
+
+_BYTES_OF_DEVICE: Final = 32
+_BYTES_OF_RATING: Final = 16
+_FLOAT64_BYTES: Final = 8
+"""What is needed at least, so that nothing is refused that fits."""
 
 
 @dataclass(slots=True)
@@ -117,6 +124,7 @@ def assemble(loaded: LoadedScenario) -> Assembly:
 def _assemble(loaded: LoadedScenario) -> Assembly:
     scenario = loaded.scenario
     seed = scenario.seed
+    _check_data_memory(loaded)
     if isinstance(scenario.data, SyntheticRegression):
         data = scenario.data
         store = generate_regression(
@@ -128,6 +136,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
             seed=seed,
         )
         algorithm = create(scenario.learning, Problem(n_features=store.n_features))
+        _check_model_memory(loaded, algorithm, store.n_features)
         regression = RegressionWorkload(algorithm, store, seed)
         facts: dict[str, Any] = {"clients": store.n_clients, "data_hash": store.content_hash()}
         fleet = build_fleet(loaded, store.n_clients)
@@ -167,6 +176,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     drawn = DrawnItems(scenario.data.negatives, scenario.data.held_out_negatives == "spared")
     problem = rating_problem(split, None if features is None else features.values, drawn)
     recommender = cast(Recommender, create(scenario.learning, problem))
+    _check_model_memory(loaded, recommender, ratings.n_items)
     timed = METHODS[method_name(scenario.learning)].timed
     if timed and split.train.timestamps is None:
         _refuse_timeless(loaded)
@@ -311,6 +321,48 @@ def _sums_of(
         devices=workload.n_clients,
         quorum=loaded.scenario.rounds.quorum_reports if section.shielded is not None else 0,
     )
+
+
+def _check_data_memory(loaded: LoadedScenario) -> None:
+    """Refuse data to be made up that cannot be held."""
+    data = loaded.scenario.data
+    if isinstance(data, SyntheticRatings):
+        needed = data.users * (_BYTES_OF_DEVICE + int(data.ratings_per_user) * _BYTES_OF_RATING)
+        sizes = {"users": data.users, "ratings_per_user": data.ratings_per_user}
+    elif isinstance(data, SyntheticRegression):
+        needed = data.clients * (
+            _BYTES_OF_DEVICE + data.samples_per_client * (data.features + 1) * _FLOAT64_BYTES
+        )
+        sizes = {name: getattr(data, name) for name in ("clients", "samples_per_client", "features")}
+    else:
+        return
+    _require_memory(loaded, "data", sizes, "the data", needed)
+
+
+def _check_model_memory(loaded: LoadedScenario, algorithm: Algorithm[Any], rows: int) -> None:
+    """Refuse a model that cannot be held; ``rows`` are those of its largest array."""
+    whole = algorithm.upload_spec(np.array([rows]))
+    # In Python's numbers: numpy's would overflow. Drawn as float64, a model is there twice.
+    values = sum(int(spec.rows[0]) * math.prod(spec.row_shape) for spec in whole)
+    sizes: dict[str, float] = {}
+    for name, value in loaded.scenario.learning:
+        if isinstance(value, int | tuple):
+            sizes[name] = max(value, default=0) if isinstance(value, tuple) else value
+    _require_memory(loaded, "learning", sizes, "the model", 2 * values * _FLOAT64_BYTES)
+
+
+def _require_memory(
+    loaded: LoadedScenario, section: str, sizes: Mapping[str, float], what: str, needed: int
+) -> None:
+    """Refuse what needs more memory than there is, at the largest of the sizes that are written."""
+    there = memory_bytes()
+    if needed > there:
+        path = (section, max(sizes, key=sizes.__getitem__))
+        message = (
+            f"{what} would take at least {format_bytes(needed)}, and this machine has {format_bytes(there)}"
+        )
+        hint = f"write less than {sizes[path[1]] * there / needed:.0f}"
+        raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
 
 
 def _check_frames(loaded: LoadedScenario, assembly: Assembly) -> None:

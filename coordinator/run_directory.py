@@ -1,7 +1,8 @@
 """Where a run lies on disk, and what becomes of the one that lay there before.
 
 A run called ``quickstart-7-1f0c29ab`` is written to ``quickstart-7-1f0c29ab.partial``. When it is finished
-the directory takes its plain name, in place of an earlier finished run of that name. So the plain name always
+the directory takes its plain name, in place of an earlier finished run of that name (the command asks for
+``--overwrite`` where that run was another, or measured). So the plain name always
 is a finished run; a killed, failed or interrupted one stays under ``.partial``, readable, until the next run
 of the same name begins, and never costs the finished one. ``--out DIR`` is treated in the same way.
 
@@ -27,11 +28,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from coordinator.host import host_facts
 from coordinator.metrics.reader import read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION
-from coordinator.metrics.writer import replace_durably
+from coordinator.metrics.writer import written_whole
 from edge.errors import RecfleetError
 
 Status = Literal["running", "finished", "no-round-completed", "diverged", "interrupted", "failed"]
@@ -89,9 +91,8 @@ def make_folder(folder: Path) -> None:
 
 def write_atomically(path: Path, contents: bytes) -> None:
     """Write a file so that its path holds the old contents or the new, whole, at any moment."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(contents)
-    replace_durably(temporary, path)
+    with written_whole(path) as temporary:
+        temporary.write_bytes(contents)
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:
@@ -147,7 +148,34 @@ def run_status(directory: Path, manifest: Mapping[str, Any]) -> str:
 
 
 def _is_run(directory: Path) -> bool:
-    return (directory / MANIFEST).is_file()
+    """Return whether a run lies in a directory: other programs have files called ``manifest.json``, too."""
+    try:
+        manifest = json.loads((directory / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and manifest.keys() >= {"schema_version", "status", "host"}
+
+
+def require_no_finished_run(target: Path) -> None:
+    """Refuse a target at which a finished run lies, or something that is none.
+
+    Raises
+    ------
+    RunDirectoryError : the message names the option that replaces a run.
+    """
+    _require_replaceable(target)
+    if _is_run(target):
+        raise RunDirectoryError(
+            f"{target}: holds a finished run; replace it with --overwrite, or give another --out"
+        )
+
+
+def _require_replaceable(target: Path) -> None:
+    if target.exists() and not _is_run(target) and not (target.is_dir() and not any(target.iterdir())):
+        raise RunDirectoryError(
+            f"{target}: is not a run directory (it has no {MANIFEST} of one) and is not replaced; "
+            "remove it, or give another --out"
+        )
 
 
 class RunDirectory:
@@ -191,18 +219,13 @@ class RunDirectory:
             When ``target`` is something else than a run or cannot be written, or a living process is writing
             this run.
         """
-        if target.exists() and not _is_run(target) and not (target.is_dir() and not any(target.iterdir())):
-            raise RunDirectoryError(
-                f"{target}: is not a run directory (it has no {MANIFEST}) and is not replaced; "
-                "remove it, or give another --out"
-            )
+        _require_replaceable(target)
         make_folder(target.parent)
         partial = target.with_name(target.name + PARTIAL_SUFFIX)
         whole = _running(manifest)
         # Made under a name of our own, locked, then moved: nobody ever sees it empty or unlocked.
         fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
-        if fresh.exists():
-            shutil.rmtree(fresh)  # left by a killed process that had our id
+        _remove_leftovers(target)
         fresh.mkdir()
         descriptor = _lock(fresh)
         if descriptor is None:
@@ -249,7 +272,18 @@ class RunDirectory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # One that was reopened, and not begun again, stays as it was left.
+        if error is not None and self._manifest.get("status") == "running":
+            self._abandon("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         self._release()
+
+    def _abandon(self, status: Status) -> None:
+        """Write how the run ended by an error that is under way."""
+        try:
+            self.finish(status)
+        except OSError:
+            # A full disk cannot hold that either. Without the lock, what still says running was killed.
+            return
 
     def _release(self) -> None:
         if self._descriptor is not None:
@@ -307,6 +341,19 @@ def _clear(partial: Path, target: Path) -> None:
             _remove(partial)
     finally:
         os.close(descriptor)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Delete what killed processes have left of making and replacing the run at ``target``."""
+    of_process = re.compile(
+        rf"\.{re.escape(target.name)}(?:{re.escape(PARTIAL_SUFFIX)})?\.([0-9]+)\.(?:new|old)"
+    )
+    for entry in target.parent.iterdir():
+        match = of_process.fullmatch(entry.name)
+        if match is None or (int(match[1]) != os.getpid() and psutil.pid_exists(int(match[1]))):
+            continue
+        if not is_being_written(entry):  # by a process of another host or container
+            shutil.rmtree(entry)
 
 
 def _remove(directory: Path) -> None:

@@ -161,8 +161,6 @@ def run_assembled(
             except KeyboardInterrupt:
                 status, reason = "interrupted", "interrupted by the user"
             except BaseException:
-                writer.close()
-                directory.finish("failed")
                 observer.on_end("failed")
                 raise
             if training is not None:

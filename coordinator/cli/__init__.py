@@ -1,5 +1,24 @@
 """The command ``recfleet``: one module per group of verbs, loaded only when its verb is used."""
 
-from coordinator.cli.entry import main
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+from coordinator.cli.termination import end_at_once_on_signals
 
 __all__ = ["main"]
+
+
+def main() -> NoReturn:
+    """Run the command on ``sys.argv`` and exit with its code; from the first import on a signal ends it."""
+    end_at_once_on_signals()
+    # Not before: importing click takes longer than it takes to press Ctrl-C.
+    from coordinator.cli.entry import execute, limit_blas_threads  # noqa: PLC0415
+    from coordinator.cli.output import open_outputs, reader_gone  # noqa: PLC0415
+    from coordinator.exit_codes import ExitCode  # noqa: PLC0415
+
+    limit_blas_threads()
+    open_outputs()
+    code = execute(sys.argv[1:])
+    sys.exit(int(ExitCode.OUTPUT_CLOSED) if reader_gone() else code)

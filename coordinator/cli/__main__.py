@@ -1,5 +1,5 @@
 """``python -m coordinator.cli``: the command where its script is not on the search path."""
 
-from coordinator.cli.entry import main
+from coordinator.cli import main
 
 main()

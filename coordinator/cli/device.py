@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.admission_options import device_options, tokens_of
+from coordinator.cli.options import worker_count
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.exit_codes import ExitCode
@@ -49,7 +50,7 @@ def _patience(context: click.Context, parameter: click.Parameter, text: str) -> 
 @device_options
 @click.option(
     "--workers",
-    type=click.IntRange(min=1),
+    type=worker_count,
     default=1,
     show_default=True,
     help="Threads that compute for the devices of this process.",

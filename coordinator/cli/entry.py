@@ -9,10 +9,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -172,9 +171,3 @@ def execute(arguments: Sequence[str]) -> int:
         report_failure(error, arguments, show_traceback=settings.debug)
         return int(ExitCode.INTERNAL_ERROR)
     return int(code) if isinstance(code, int) else int(ExitCode.HELD)
-
-
-def main() -> NoReturn:
-    """Run the command on ``sys.argv`` and exit with its code."""
-    limit_blas_threads()
-    sys.exit(execute(sys.argv[1:]))

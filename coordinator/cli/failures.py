@@ -1,4 +1,4 @@
-"""What a user is told when recfleet itself fails."""
+"""What a user is told when recfleet itself fails, or the system that it runs on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 
 def report_failure(error: Exception, arguments: Sequence[str], *, show_traceback: bool) -> None:
-    """Tell the user in one line what failed, and keep the traceback for whoever will look into it.
+    """Say in one line what failed; keep the traceback of a bug for whoever will look into it.
 
     Parameters
     ----------
@@ -23,18 +23,20 @@ def report_failure(error: Exception, arguments: Sequence[str], *, show_traceback
     show_traceback : write the traceback to standard error instead of to a file.
     """
     # Imported when it is needed: what every call of the command imports, every call waits for.
+    from coordinator.host import system_trouble  # noqa: PLC0415
     from edge.serving.errors import ParityError  # noqa: PLC0415
 
     text = "".join(traceback.format_exception(error))
-    # The operating system's refusals (a full disk, a missing permission) are nobody's bug, nor is a runtime
-    # whose scores are not numpy's.
+    trouble = system_trouble(error)
+    # Nobody's bug either is a runtime whose scores are not numpy's.
     kind = "error" if isinstance(error, OSError | ParityError) else f"internal error: {type(error).__name__}"
     first_line = str(error).partition("\n")[0] or "no message"
+    line = f"{kind}: {first_line}" if trouble is None else f"error: {trouble}"
     if show_traceback:
         click.echo(text, err=True, nl=False)
-        click.echo(f"{kind}: {first_line}", err=True)
+    click.echo(line, err=True)
+    if show_traceback or trouble is not None:
         return
-    click.echo(f"{kind}: {first_line}", err=True)
     try:
         where = _file_traceback(text, arguments)
     except OSError as refusal:

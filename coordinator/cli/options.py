@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
+
+from coordinator.scenario.rounds_section import MAX_WORKERS
+
+worker_count = click.IntRange(1, MAX_WORKERS)
+"""Type of an option that says how many processes or threads."""
 
 setting_option = click.option(
     "--set",
@@ -20,6 +26,8 @@ def _in_a_folder(context: click.Context, parameter: click.Parameter, file: Path 
     """Refuse a file that could not be written before a long run, not after it."""
     if file is not None and not file.parent.is_dir():
         raise click.BadParameter(f"there is no folder '{file.parent}'; make it first")
+    if file is not None and not os.access(file.parent, os.W_OK | os.X_OK):
+        raise click.BadParameter(f"the folder '{file.parent}' cannot be written to; name another")
     return file
 
 

@@ -19,7 +19,7 @@ from coordinator.cli.verdicts import verdict_table
 from coordinator.clock_words import REAL, SIMULATED
 from coordinator.junit import write_junit
 from coordinator.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
-from coordinator.run_directory import REPORT, SUMMARY, run_name, write_json
+from coordinator.run_directory import REPORT, SUMMARY, require_no_finished_run, run_name, write_json
 from coordinator.run_records import outcome_record, suites_of_run
 from coordinator.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import LoadedScenario
@@ -37,6 +37,9 @@ out_option = click.option(
     metavar="DIR",
     help="Directory of the run; by default runs/<scenario>-<seed>-<hash> in the current folder.",
 )
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace the finished run that lies in the directory."
+)
 
 
 @click.command
@@ -44,6 +47,7 @@ out_option = click.option(
 @setting_option
 @seed_option
 @out_option
+@overwrite_option
 @click.option(
     "--clock",
     type=click.Choice(["virtual", "real"]),
@@ -74,6 +78,7 @@ def run(
     settings: tuple[str, ...],
     seed: int | None,
     out: Path | None,
+    overwrite: bool,
     clock: str,
     watch: bool,
     watch_port: int | None,
@@ -102,6 +107,9 @@ def run(
     overrides = settings if seed is None else (*settings, f"seed={seed}")
     loaded = load_with_notes(scenario, overrides)
     target = target_of(loaded, out)
+    # Without --out the name says all that a simulated run depends on: what it replaces is the same run.
+    if not overwrite and (out is not None or clock == "real"):
+        require_no_finished_run(target)
     time_is = REAL if clock == "real" else SIMULATED
     with termination_interrupts(), contextlib.ExitStack() as stack:
         # Not before: what every run imports, every run waits for.

@@ -12,12 +12,12 @@ import click
 from coordinator.cli.admission_options import open_gate, serve_options
 from coordinator.cli.options import json_option, junit_option, setting_option
 from coordinator.cli.refusals import refusals
-from coordinator.cli.run import deliver, out_option, progress, seed_option, target_of
+from coordinator.cli.run import deliver, out_option, overwrite_option, progress, seed_option, target_of
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.clock_words import REAL
 from coordinator.progress import Observers
-from coordinator.run_directory import private_files
+from coordinator.run_directory import private_files, require_no_finished_run
 from coordinator.runner import run_assembled
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @setting_option
 @seed_option
 @out_option
+@overwrite_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
@@ -60,6 +61,7 @@ def serve(
     settings: tuple[str, ...],
     seed: int | None,
     out: Path | None,
+    overwrite: bool,
     host: str,
     port: int,
     wait_for: int | None,
@@ -87,6 +89,9 @@ def serve(
     from coordinator.service.survival.survivor import Survivor  # noqa: PLC0415
 
     loaded = load_with_notes(scenario, settings if seed is None else (*settings, f"seed={seed}"))
+    target = target_of(loaded, out)
+    if not overwrite and not resume:
+        require_no_finished_run(target)
     live = LiveState(service=True)
     dashboard = Dashboard(live)
     with private_files(), open_gate(host, **admission) as opened:
@@ -124,7 +129,6 @@ def serve(
             stopping=tell,
             stays=dashboard.settle,
         )
-        target = target_of(loaded, out)
         with (
             termination_interrupts(),
             contextlib.closing(conductor),

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from coordinator.cli.consoles import console
-from coordinator.cli.options import junit_option
+from coordinator.cli.options import junit_option, worker_count
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
@@ -44,7 +44,7 @@ _MOST_KEPT: Final = 5
 )
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Begin no scenario after that.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="The same, in seconds.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a processor.")
+@click.option("--workers", type=worker_count, help="Processes; by default one a processor.")
 @click.option("--keep-going", is_flag=True, help="Go on after a scenario has failed.")
 @click.option("--minimise/--no-minimise", default=True, help="Make failing scenarios small; done by default.")
 @click.option(

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from coordinator.metrics.digest import whole_columns
 from coordinator.metrics.reader import RunTables
-from coordinator.metrics.writer import replace_durably
+from coordinator.run_directory import write_atomically
 from edge.vocabulary import Stage, label
 
 TRACE: Final = "trace.json.gz"
@@ -212,6 +212,4 @@ def write_trace(run: RunTables, path: Path, devices: int = 50) -> None:
         "traceEvents": trace_events(run, devices),
     }
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
-    replace_durably(temporary, path)
+    write_atomically(path, gzip.compress(text.encode(), mtime=0))

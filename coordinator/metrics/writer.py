@@ -14,6 +14,7 @@ before it (``rounds.1.arrows``).
 from __future__ import annotations
 
 import abc
+import contextlib
 import itertools
 import os
 import re
@@ -25,6 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coordinator.host import errors_name
 from coordinator.metrics.batches import RoundBatches
 from coordinator.metrics.digest import RunDigest
 from coordinator.metrics.schemas import SCHEMAS
@@ -145,6 +147,7 @@ class RunWriter(TableWriter):
     ) -> None:
         super().__init__(record_events=record_events)
         self._directory = directory
+        self._paths: dict[str, Path] = {}
         self._sinks: dict[str, Any] = {}
         self._streams: dict[str, Any] = {}
         for table in SCHEMAS:
@@ -152,7 +155,7 @@ class RunWriter(TableWriter):
 
     def _begin_stream(self, table: str, pieces: int) -> None:
         """Begin the only stream of a table, after so many pieces."""
-        path = stream_path(self._directory, table, pieces)
+        path = self._paths[table] = stream_path(self._directory, table, pieces)
         self._sinks[table] = pa.output_stream(str(path), buffer_size=_BUFFER_BYTES)
         self._streams[table] = pa.ipc.new_stream(self._sinks[table], SCHEMAS[table])
         for other in _streams(self._directory, table).values():
@@ -171,20 +174,32 @@ class RunWriter(TableWriter):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except OSError:
+            # On a disk that is full the error that ends the run says so, with the table that met it.
+            if error is None:
+                raise
 
     def _keep(self, table: str, batch: Any) -> None:
-        self._streams[table].write_batch(batch)
-        self._sinks[table].flush()
+        with errors_name(self._paths[table]):
+            self._streams[table].write_batch(batch)
+            self._sinks[table].flush()
 
     def close(self) -> None:
         """Close the streams; they stay as they are. Closing twice does nothing."""
-        for table in list(self._streams):
-            self._close_stream(table)
+        # Each of them, even if one cannot be written any more.
+        with contextlib.ExitStack() as closing:
+            for table in list(self._streams):
+                closing.callback(self._close_stream, table)
 
     def _close_stream(self, table: str) -> None:
-        self._streams.pop(table).close()
-        self._sinks.pop(table).close()
+        stream, sink = self._streams.pop(table), self._sinks.pop(table)
+        with errors_name(self._paths.pop(table)):
+            try:
+                stream.close()
+            finally:
+                sink.close()
 
     def finish(self) -> str:
         """Close the streams, convert them to Parquet and return the run's digest, 32 hexadecimal digits."""
@@ -215,11 +230,12 @@ def _rows_of(pieces: Sequence[Path]) -> Iterator[Any]:
 
 def write_parquet(target: Path, table: str, batches: Iterable[Any]) -> None:
     """Write the rows of a table as Parquet (zstd), in one step that outlasts a loss of power."""
-    temporary = target.with_suffix(".parquet.tmp")
-    with pq.ParquetWriter(str(temporary), SCHEMAS[table], compression="zstd") as writer:
+    with (
+        written_whole(target) as temporary,
+        pq.ParquetWriter(str(temporary), SCHEMAS[table], compression="zstd") as writer,
+    ):
         for group in _groups(batches):
             writer.write_table(group, row_group_size=_ROWS_PER_GROUP)
-    replace_durably(temporary, target)
 
 
 def _groups(batches: Iterable[Any]) -> Iterator[Any]:
@@ -236,13 +252,29 @@ def _groups(batches: Iterable[Any]) -> Iterator[Any]:
         yield pa.Table.from_batches(waiting).unify_dictionaries().combine_chunks()
 
 
-def replace_durably(temporary: Path, target: Path) -> None:
-    """Move a finished file to its place in one step; its bytes, then its name, have reached the disk."""
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+@contextlib.contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """Give the path at which to write a file that then takes its place in one step.
+
+    Its bytes, then its name, have reached the disk. What cannot be written whole is removed: on a full disk
+    it takes the room that others need.
+
+    Raises
+    ------
+    OSError : with the name of ``target``.
+    """
+    temporary = target.with_name(target.name + ".tmp")
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        with errors_name(target):
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(target)
+            folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

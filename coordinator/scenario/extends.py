@@ -96,9 +96,11 @@ def _identity(path: FilePath) -> str:
 
 def _read(path: FilePath, children: list[Document], problems: list[DocumentError]) -> Document:
     # Not Path.exists(): that raises for a name that no file can have, such as a very long one.
-    if not children or os.path.exists(path):
+    if not children or os.path.isfile(path):
         return read_document(path, problems=problems)
     child = children[-1]
+    if os.path.exists(path):
+        raise _wrong(child.position(("extends",)), f"{quoted(path)} is no file; name the scenario in it")
     # The value was removed from the child's root; its place is still known.
     raise DocumentError(
         child.position(("extends",)), ("extends",), f"there is no such file {quoted(path)}", _sibling(path)

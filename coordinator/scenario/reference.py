@@ -23,10 +23,11 @@ from edge.vocabulary import Way, labels
 
 _EXIT_CODES: Final = {
     ExitCode.HELD: "it worked, and every threshold held",
-    ExitCode.INTERNAL_ERROR: "internal error",
+    ExitCode.INTERNAL_ERROR: "internal error, or trouble of the system: a full disk, a missing permission",
     ExitCode.INVALID_SCENARIO: "the scenario, or something it refers to, is wrong; nothing was run",
     ExitCode.THRESHOLD_MISSED: "a threshold was missed, or nothing was learnt, in the run or in its baseline",
     ExitCode.INTERRUPTED: "stopped before it finished",
+    ExitCode.OUTPUT_CLOSED: "whoever read the output closed it, as `head` does",
 }
 
 

@@ -31,6 +31,8 @@ from device_profiles.fields import (
 from device_profiles.quantities import UnitError, quoted
 from device_profiles.units import parse_fraction, write_ratio
 
+MAX_WORKERS: Final = 1024
+"""Processes, or threads, of one command."""
 _WHOLE: Final = re.compile(r"\+?[0-9][0-9_]{0,14}")
 _PHASE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -310,6 +312,13 @@ class Compute(Section):
 
     batch: PositiveInt = Field(default=256, description="client updates computed together")
     workers: NonNegativeInt = Field(default=0, description="worker processes; 0 computes in the main process")
+
+    @model_validator(mode="after")
+    def _few_workers(self) -> Compute:
+        if self.workers > MAX_WORKERS:
+            message = f"{self.workers} processes are too many; write {MAX_WORKERS} or less"
+            raise FieldProblemsError([Problem(("workers",), message)])
+        return self
 
 
 class Limits(Section):

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 from coordinator.assembly import assemble
 from coordinator.baseline import is_run_of
 from coordinator.figures import Figure, run_figures
+from coordinator.host import system_trouble
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.progress import RoundSummary, RunObserver, SilentProgress
@@ -42,6 +43,8 @@ UNHELD: Final = ("missed", "no-round-completed", "diverged")
 READY: Final = "ready"
 """The first message of a worker: from now on it can be interrupted."""
 _REFUSALS: Final = (RecfleetError, ProfileError, TraceError, UnknownProfileError)
+TRIES: Final = 3
+"""How often a run is begun whose process dies."""
 _PATIENCE_S: Final = 10.0
 """How long a worker that has been asked to end is waited for before it is killed."""
 
@@ -61,8 +64,9 @@ class Result:
     Attributes
     ----------
     status : ``held`` or ``missed`` when it went to its end; ``no-round-completed`` or ``diverged`` when it
-        learnt nothing and its scenario does not expect that; ``failed`` by a bug or a dead process;
-        ``refused`` for an error that the scenario or its data are to blame for; ``interrupted``.
+        learnt nothing and its scenario does not expect that; ``failed`` by a bug, the system, or a process
+        that died again and again; ``refused`` for an error that the scenario or its data are to blame for;
+        ``interrupted``.
     directory : where it lies; None when nothing is known to lie anywhere.
     kept : it was there already, finished.
     verdicts : records of the verdicts on its thresholds.
@@ -120,6 +124,9 @@ def perform(task: Task, progress: RunObserver) -> Result:
         first_line = str(error).partition("\n")[0] or type(error).__name__
         if isinstance(error, _REFUSALS) and not isinstance(error, LocalProtocolError | DeadlockError):
             return Result("refused", error=first_line)
+        trouble = system_trouble(error)
+        if trouble is not None:
+            return Result("failed", error=trouble)
         trace = "".join(traceback.format_exception(error))
         return Result("failed", error=f"{type(error).__name__}: {first_line}", trace=trace)
 
@@ -197,23 +204,15 @@ class _Worker:
         self.task = number
         return True
 
-    def receive(self) -> Result | None:
-        """Return the result that it sent, or how it died; None when it is ready for its first task.
-
-        Raises
-        ------
-        RuntimeError : it died before it was ready; the next one would, too.
-        """
+    def receive(self) -> Result | str | None:
+        """Return the result that it sent, or how it died; None when it is ready for its first task."""
         try:
             received = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             self.dead = True
             self.process.join()
             code = self.process.exitcode
-            how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-            if self.task is None:
-                raise RuntimeError(f"a worker process could not be started ({how})") from None
-            return Result("failed", error=f"the process of the run died ({how})")
+            return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         return None if received == READY else received
 
     def interrupt(self) -> None:
@@ -252,44 +251,77 @@ def run_all(tasks: Sequence[Task], jobs: int, on_result: Callable[[int, Result],
     -------
     Whether a ``KeyboardInterrupt`` ended it; what was running has then been ended in order and reported.
     """
-    waiting = deque(range(len(tasks)))
+    handing = _HandingOut(tasks, on_result)
     workers: list[_Worker] = []
-    interrupted = False
     try:
-        while waiting or any(worker.task is not None for worker in workers):
+        while handing.waiting or any(worker.task is not None for worker in workers):
             try:
-                while len(workers) < min(jobs, len(waiting)):
+                busy = sum(worker.task is not None for worker in workers)
+                while len(workers) < min(jobs, busy + len(handing.waiting)):
                     workers.append(_Worker())
-                _collect(workers, tasks, waiting, on_result)
+                handing.collect(workers)
             except KeyboardInterrupt:
-                if interrupted:
+                if handing.interrupted:
                     raise
-                interrupted = True
-                waiting.clear()
+                handing.interrupted = True
+                handing.waiting.clear()
                 for worker in workers:
                     worker.interrupt()
     finally:
         for worker in workers:
             worker.end()
-    return interrupted
+    return handing.interrupted
 
 
-def _collect(
-    workers: list[_Worker],
-    tasks: Sequence[Task],
-    waiting: deque[int],
-    on_result: Callable[[int, Result], None],
-) -> None:
-    """Wait for messages, report results, and give their workers the next tasks; the dead are let go."""
-    ready = connection.wait([worker.pipe for worker in workers])
-    for worker in [worker for worker in workers if worker.pipe in ready]:
-        received, number = worker.receive(), worker.task
-        worker.task = None
-        if received is not None:
-            assert number is not None
-            on_result(number, received)
-        if waiting and not worker.dead and worker.begin(waiting[0], tasks[waiting[0]]):
-            waiting.popleft()
-        if worker.dead:
-            workers.remove(worker)
-            worker.end()
+class _HandingOut:
+    """Which runs are waiting, and how often the process of each has died.
+
+    A run whose process was killed, by hand or for want of memory, is begun anew: its results depend on its
+    scenario alone, and are those of an undisturbed run.
+    """
+
+    def __init__(self, tasks: Sequence[Task], on_result: Callable[[int, Result], None]) -> None:
+        self.waiting = deque(range(len(tasks)))
+        self.interrupted = False
+        self._tasks = tasks
+        self._on_result = on_result
+        self._deaths: Counter[int] = Counter()
+        self._stillborn = 0
+        """Processes that died before they were ready, since the last that was."""
+
+    def collect(self, workers: list[_Worker]) -> None:
+        """Wait for messages, report results, and give their workers the next tasks; the dead are let go."""
+        ready = connection.wait([worker.pipe for worker in workers])
+        for worker in [worker for worker in workers if worker.pipe in ready]:
+            received, number = worker.receive(), worker.task
+            worker.task = None
+            if isinstance(received, str):
+                self._died(number, received)
+            elif received is None:
+                self._stillborn = 0
+            else:
+                assert number is not None
+                self._on_result(number, received)
+            waiting = self.waiting
+            if waiting and not worker.dead and worker.begin(waiting[0], self._tasks[waiting[0]]):
+                waiting.popleft()
+            if worker.dead:
+                workers.remove(worker)
+                worker.end()
+
+    def _died(self, number: int | None, how: str) -> None:
+        """Let a run be tried again whose process has died; one that has been often enough has failed."""
+        if number is None:
+            self._stillborn += 1
+            if self._stillborn >= TRIES:
+                error = f"no process could be started: {TRIES} have died at once, the last by {how}"
+                while self.waiting:
+                    self._on_result(self.waiting.popleft(), Result("failed", error=error))
+            return
+        self._deaths[number] += 1
+        if self._deaths[number] < TRIES and not self.interrupted:
+            self.waiting.appendleft(number)
+            return
+        times = "" if self._deaths[number] == 1 else f" {self._deaths[number]} times, the last time"
+        error = f"the process of the run died{times} ({how})"
+        self._on_result(number, Result("failed", error=error))

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from edge.data.store import Labels, RatingStore, as_items
 
+LARGEST_RATING = 1e9
+"""Ratings beyond it, up or down, are refused: sums of their squares would leave float32."""
 _CODED_STEPS = (1.0, 0.5, 0.25)
 _MAX_CODE = 255
 
@@ -47,7 +49,7 @@ def build_store(
     Parameters
     ----------
     user_labels, item_labels : int64[N] or text [N], original ids, one per rating; at least one rating.
-    ratings : float64[N], finite. Whole, half and quarter stars are stored as one byte each.
+    ratings : float64[N], up to ``LARGEST_RATING``. Whole, half and quarter stars are stored as one byte each.
     timestamps : int64[N] seconds, or None.
     """
     user_ids, users = _index(user_labels)

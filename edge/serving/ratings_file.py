@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from edge.data.build import LARGEST_RATING
 from edge.errors import DataError
 from edge.serving.csv_lines import csv_pairs
 from edge.serving.metadata import ModelInfo
@@ -76,6 +77,10 @@ def _rating(text: str, info: ModelInfo, where: str) -> float:
         ) from None
     if not math.isfinite(rating):
         raise DataError(f"{where}: the rating {text!r} is not finite; leave the item out if it was not rated")
+    if abs(rating) > LARGEST_RATING:
+        raise DataError(
+            f"{where}: the rating {text} is beyond {LARGEST_RATING:g}; write one of the data's scale"
+        )
     if info.rating_range is not None:
         lowest, highest = info.rating_range
         if not lowest <= rating <= highest:

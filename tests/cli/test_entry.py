@@ -153,7 +153,9 @@ def test_the_systems_refusals_are_not_called_bugs(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     fail_with(OSError(28, "No space left on device"), monkeypatch)
     assert execute(["schema"]) == 1
-    assert capsys.readouterr().err.startswith("error: [Errno 28] No space left on device\n")
+    errors = capsys.readouterr().err
+    assert errors == "error: No space left on device; make room, or write to another place\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_exits_with_4(

@@ -335,7 +335,7 @@ def test_a_source_is_asked_for_each_threshold() -> None:
 def test_exit_codes_are_what_scripts_rely_on() -> None:
     assert [(code.name, code.value) for code in ExitCode] == [
         ("HELD", 0), ("INTERNAL_ERROR", 1), ("INVALID_SCENARIO", 2), ("THRESHOLD_MISSED", 3),
-        ("INTERRUPTED", 4),
+        ("INTERRUPTED", 4), ("OUTPUT_CLOSED", 141),
     ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,8 @@ class Sweep:
     def kept(self) -> int:
         """Return how many runs were there already."""
         return sum(result.kept for _, _, result in self.told)
+
+
+def die_at_once(_requests: object) -> None:
+    """End the process that was to serve a sweep."""
+    os._exit(9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -9,13 +10,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 from rich.console import Console
-from sweep_helpers import SCENARIO, SWEEP, Sweep, cells_of
+from sweep_helpers import SCENARIO, SWEEP, Sweep, cells_of, die_at_once
 
 from coordinator.exit_codes import ExitCode
 from coordinator.figures import run_figures
@@ -29,7 +33,7 @@ from coordinator.sweeps import workers
 from coordinator.sweeps.execution import run_sweep
 from coordinator.sweeps.results import sweep_tables
 from coordinator.sweeps.telling import leaves, telling
-from coordinator.sweeps.workers import Result, Task, perform, run_all
+from coordinator.sweeps.workers import TRIES, Result, Task, perform, run_all
 from coordinator.verdicts import read_verdicts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,9 +184,32 @@ def test_a_bug_is_reported_with_its_traceback(tmp_path: Path, monkeypatch: pytes
     assert "in broken" in result.trace
 
 
+@contextmanager
+def killing(is_one: Callable[[psutil.Process], bool], most: int = 1000) -> Iterator[list[int]]:
+    """Kill the children that are chosen, as often as ``most``, as soon as they are seen; gives their ids."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.is_set() and len(killed) < most:
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+                    if child.pid not in killed and is_one(child):
+                        child.kill()
+                        killed.append(child.pid)
+                        break
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
 @pytest.mark.slow
-def test_a_killed_worker_costs_its_run_alone(tmp_path: Path) -> None:
-    """A process that dies, for want of memory say, is replaced."""
+def test_a_run_whose_process_dies_again_and_again_has_failed_alone(tmp_path: Path) -> None:
     long = SCENARIO.replace("count: 2", "count: 1000000").replace(
         "thresholds:", "compute: {batch: 64}\nthresholds:"
     )
@@ -193,21 +220,44 @@ def test_a_killed_worker_costs_its_run_alone(tmp_path: Path) -> None:
         Task(run, tmp_path / f"{cell.number}-{run.scenario.seed}") for cell in cells for run in cell.runs
     ]
     found: dict[int, Result] = {}
-
-    def note(number: int, result: Result) -> None:
-        found[number] = result
-        if len(found) == 2:
-            (process,) = [
-                one for one in psutil.Process().children() if _is_at(one, tmp_path / "endless.partial")
-            ]
-            process.kill()
-
-    assert not run_all(tasks, 2, note)
+    with killing(lambda process: _is_at(process, tmp_path / "endless.partial")) as killed:
+        assert not run_all(tasks, 2, found.__setitem__)
+    assert len(killed) == TRIES
     assert sorted(found) == [0, 1, 2, 3, 4]
     assert found[0].status == "failed"
-    assert found[0].error == "the process of the run died (signal 9)"
+    assert found[0].error == "the process of the run died 3 times, the last time (signal 9)"
     assert [found[number].status for number in (1, 2)] == ["held", "held"]
     assert [found[number].status for number in (3, 4)] == ["missed", "missed"]
+
+
+def test_a_sweep_whose_processes_are_killed_has_the_table_of_one_left_alone(tmp_path: Path) -> None:
+    cells = load_cells(load(_write(tmp_path, "long", LONG + "sweep: {rounds.over_select: [100%, 110%]}\n")))
+
+    def is_at_a_run(process: psutil.Process) -> bool:
+        return any(".partial" in file.path for file in process.open_files())
+
+    with killing(is_at_a_run, most=2) as killed:
+        disturbed = Sweep(cells, tmp_path / "disturbed")
+    assert len(killed) == 2
+    undisturbed = Sweep(cells, tmp_path / "undisturbed")
+    assert disturbed.outcome.exit_code == undisturbed.outcome.exit_code
+    tables = [(tmp_path / name / "sweep.json").read_bytes() for name in ("disturbed", "undisturbed")]
+    assert tables[0] == tables[1]
+    # Nothing is left of the runs that were cut short.
+    names = [
+        sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("disturbed", "undisturbed")
+    ]
+    assert names[0] == names[1]
+
+
+def test_runs_have_failed_when_no_process_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "serve", die_at_once)
+    sweep = Sweep(cells_of(tmp_path), tmp_path / "out")
+    assert sweep.outcome.exit_code is ExitCode.INTERNAL_ERROR
+    errors = {run["error"] for cell in sweep.table["cells"] for run in cell["runs"]}
+    assert errors == {"no process could be started: 3 have died at once, the last by exit code 9"}
 
 
 def _write(folder: Path, name: str, text: str) -> Path:

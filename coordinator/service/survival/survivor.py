@@ -105,8 +105,10 @@ class JournaledWriter(RunWriter):
 
     def close(self) -> None:
         """Close the streams and the journal."""
-        super().close()
-        self._journal.close()
+        try:
+            super().close()
+        finally:
+            self._journal.close()
 
 
 class Survivor:
@@ -142,7 +144,9 @@ class Survivor:
             return self._new(target, resolved, manifest)
         if not partial.exists():
             if (target / MANIFEST).is_file():
-                raise RunFinishedError(f"{target}: is finished; leave out --resume to run it again")
+                raise RunFinishedError(
+                    f"{target}: is finished; to run it again, write --overwrite in place of --resume"
+                )
             self._tell(f"{partial}: there is nothing to go on with; a new run begins")
             return self._new(target, resolved, manifest)
         directory = RunDirectory.reopen(target)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from edge.data.build import RatingsFile, build_store
+from edge.data.build import LARGEST_RATING, RatingsFile, build_store
 from edge.data.store import Labels
 from edge.errors import DataError
 
@@ -78,7 +78,8 @@ def read_delimited(path: Path, layout: Layout) -> RatingsFile:
     ------
     DataError
         with ``file:line``, what is wrong and an example of a good line: wrong number of fields, an id or
-        rating that is not a number, a negative id, a rating that is not finite, undecodable bytes, no rows.
+        rating that is not a number, a negative id, a rating that is not finite or beyond 1e9,
+        undecodable bytes, no rows.
     """
     columns = read_columns(path, layout)
     timestamps = columns.timestamps
@@ -127,8 +128,11 @@ def read_columns(path: Path, layout: Layout) -> Columns:
     users, items = (_labels(table[name], layout) for name in ("user", "item"))
     ratings = table["rating"].to_numpy().astype(np.float64, copy=False)
     negative = not layout.text_ids and (users.min() < 0 or items.min() < 0)
-    if negative or not np.isfinite(ratings).all():
-        _raise_first_bad_line(path, data, layout, "a negative id or a rating that is not finite")
+    # Not true of what is no number, either.
+    if negative or not (np.abs(ratings) <= LARGEST_RATING).all():
+        _raise_first_bad_line(
+            path, data, layout, "a negative id or a rating that is not finite, or too large"
+        )
     timestamps = None
     if "timestamp" in layout.fields:
         times = table["timestamp"].to_numpy()
@@ -229,6 +233,8 @@ def _field_problem(name: str, value: str, layout: Layout) -> str | None:
             return f"{name} {value!r} is not a number"
         if not math.isfinite(number):
             return f"{name} {value!r} is not a finite number"
+        if name == "rating" and abs(number) > LARGEST_RATING:
+            return f"rating {value} is beyond {LARGEST_RATING:g}; scale ratings down"
         if name == "timestamp" and abs(number) > _INT64_MAX // 2:
             return f"timestamp {value} is out of range"
     return None

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from edge.data.build import RatingsFile, build_store
+from edge.data.build import LARGEST_RATING, RatingsFile, build_store
 from edge.data.readers.delimited import text_labels
 from edge.data.store import Labels
 from edge.errors import DataError
@@ -35,7 +35,7 @@ def read_parquet(path: Path) -> RatingsFile:
     ------
     DataError
         when the file is no Parquet, a column is missing, ambiguous or of another type, or a row has a null, a
-        negative id or a rating that is not finite; rows are counted from 1.
+        negative id or a rating that is not finite or beyond 1e9; rows are counted from 1.
     """
     try:
         names = _choose_columns(path, pq.read_schema(path).names)
@@ -49,6 +49,8 @@ def read_parquet(path: Path) -> RatingsFile:
     users = _ids(path, table[names["user"]], names["user"])
     items = _ids(path, table[names["item"]], names["item"])
     ratings = _numbers(path, table[names["rating"]], names["rating"])
+    large = np.abs(ratings) > LARGEST_RATING
+    _refuse_rows(path, large, names["rating"], f"is beyond {LARGEST_RATING:g}; scale ratings down")
     timestamps = None
     if "timestamp" in names:
         column = table[names["timestamp"]]
