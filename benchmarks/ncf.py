@@ -19,7 +19,8 @@ drawn.
 
 HR@10 and NDCG@10 are over all users with a held-out item. ``rise`` is how much a device's loss rises at the
 worst point within 0.02 of the shared, and of the local block, a mean over devices after the last round.
-Accuracy needs no fleet: devices are drawn at random, and none leaves. The settings of the reference lines
+Held-out items are drawn as negatives, like all others (``data.held_out_negatives: drawn``). Accuracy needs no
+fleet: devices are drawn at random, and none leaves. The settings of the reference lines
 were not searched on validation data: those of item-KNN and iALS are a handful tried on MovieLens 100K's test
 part, which flatters them, if anything.
 """

@@ -10,6 +10,7 @@ from coordinator.scenario.schema import Scenario
 from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation, SecureAggregation
 from edge.homomorphic.config import CkksConfig
 from edge.secagg.config import RealPart, SecAggConfig
+from edge.secagg.states import Mode
 
 
 def plan_lines(scenario: Scenario) -> list[str]:
@@ -76,6 +77,13 @@ def _masking_lines(config: SecAggConfig, section: Masking) -> Iterator[str]:
     whole = n * (weight_max * steps + noise)
     yield f"  no sum can wrap around: {n} · {one} = {whole}, of {largest} at most"
     yield f"  rounding errs by less than {quantizer.error_bound:.3g} on an element of a sum"
+    if config.mode is Mode.ACTIVE:
+        yield (
+            f"  holds against a coordinator that lies, with up to {section.corrupt:.0%} of a round's devices "
+            f"corrupt"
+        )
+    else:
+        yield "  gives nothing against a coordinator that lies; `mode: active` does"
 
 
 def _ckks_lines(section: Ckks, config: CkksConfig) -> Iterator[str]:

@@ -15,6 +15,7 @@ from functools import cached_property
 from edge.errors import LocalProtocolError
 from edge.secagg.errors import OverflowingConfigError, TooFewContributorsError
 from edge.secagg.graph import (
+    GRINDING_BITS,
     GraphParameters,
     check_parameters,
     check_private,
@@ -182,18 +183,21 @@ class SecAggConfig:
     def graph(self, members: int) -> GraphParameters:
         """Return degree and threshold for ``members`` devices; both ends compute them for themselves.
 
-        In either mode the threshold follows the rule for a coordinator that lies, and so must ``parameters``,
-        unless they are ``unsafe``, for the devices that take part: fewer may not be safe with them. Raises
+        In either mode the threshold follows the rule for a coordinator that lies; in active mode a sparse
+        graph is also safe against one that tries many rings. So must ``parameters`` be, unless they are
+        ``unsafe``, for the devices that take part: fewer may not be safe with them. Raises
         ``InfeasibleError`` and ``ThresholdError``.
         """
+        grinding_bits = GRINDING_BITS if self.mode is Mode.ACTIVE else 0
         if self.parameters is not None:
             k, t = min(self.parameters.k, members - 1), self.parameters.t
             check_parameters(members, k, t)
             if not self.unsafe:
-                check_private(members, k, t, self.corrupt, self.dropout)
+                check_private(members, k, t, self.corrupt, self.dropout, grinding_bits=grinding_bits)
             return GraphParameters(k, t)
-        choose = choose_parameters if self.sparse else complete_parameters
-        return choose(members, self.corrupt, self.dropout)
+        if not self.sparse:
+            return complete_parameters(members, self.corrupt, self.dropout)
+        return choose_parameters(members, self.corrupt, self.dropout, grinding_bits=grinding_bits)
 
     def contributors_needed(self, members: int) -> int:
         """Return below how many contributors of ``members`` devices no sum may be revealed.

@@ -23,9 +23,17 @@ from edge.secagg.prg import SEED_BYTES
 
 COMPLETE_UP_TO = 50
 """Up to this many devices the complete graph is cheap enough to be the better choice."""
+SIGMA = 40
+"""With probability 1 − 2**−SIGMA no neighbourhood of a graph has too many corrupt devices."""
+GRINDING_BITS = 64
+"""Who completes the key list can try 2**GRINDING_BITS rings at most before it has to choose one.
+
+The ring follows from the hash of the list, so another key of a device of its own, or a device left out, is
+another ring. The probability that one of several rings is bad is at most that of one times their number. A
+try takes a hash and a ring, above a microsecond; the honest devices' keys are fresh, so tries begin with the
+round. A million cores that do one a microsecond for a day make 2**57.
+"""
 _LARGEST_LOSS = Fraction(9, 10)
-_SIGMA = 40
-"""A round exposes somebody with probability 2**−40 at most."""
 
 
 class GraphParameters(NamedTuple):
@@ -40,7 +48,7 @@ class GraphParameters(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def find_parameters(
-    n: int, corrupt: float, dropout: float, *, active: bool = True, sigma: int = _SIGMA, eta: int = 20
+    n: int, corrupt: float, dropout: float, *, active: bool = True, sigma: int = SIGMA, eta: int = 20
 ) -> GraphParameters:
     """Return the smallest degree, and its threshold, that are safe and robust for a cohort.
 
@@ -89,8 +97,10 @@ def complete_parameters(n: int, corrupt: float, dropout: float) -> GraphParamete
     return GraphParameters(n - 1, (n + a) // 2 + 1)
 
 
-def choose_parameters(n: int, corrupt: float, dropout: float) -> GraphParameters:
+def choose_parameters(n: int, corrupt: float, dropout: float, *, grinding_bits: int = 0) -> GraphParameters:
     """Return parameters by the active rule, which :func:`check_parameters` always accepts.
+
+    They are as safe against the best of 2**``grinding_bits`` rings as else against one.
 
     Up to ``COMPLETE_UP_TO`` devices the graph is complete. Beyond, a sparse one always exists: with n − 3
     neighbours chance has hardly any part left.
@@ -99,15 +109,16 @@ def choose_parameters(n: int, corrupt: float, dropout: float) -> GraphParameters
     """
     if n <= COMPLETE_UP_TO:
         return complete_parameters(n, corrupt, dropout)
-    return find_parameters(n, corrupt, dropout)
+    return find_parameters(n, corrupt, dropout, sigma=SIGMA + grinding_bits)
 
 
 @lru_cache(maxsize=1024)
-def check_private(n: int, k: int, t: int, corrupt: float, dropout: float) -> None:
+def check_private(n: int, k: int, t: int, corrupt: float, dropout: float, *, grinding_bits: int = 0) -> None:
     """Refuse a degree and threshold that corrupt devices and a lying coordinator break.
 
     They are held against the rules by which :func:`choose_parameters` chooses, those of privacy only: how
-    robust a sum must be is for whoever writes them. The parameters are those of :func:`find_parameters`.
+    robust a sum must be is for whoever writes them. The other parameters are those of
+    :func:`choose_parameters`.
 
     Raises ``InfeasibleError`` for a degree with which no threshold is safe, naming the least that has one;
     ``ThresholdError`` for a threshold that is too low, naming the lowest that is safe.
@@ -118,16 +129,16 @@ def check_private(n: int, k: int, t: int, corrupt: float, dropout: float) -> Non
     def lowest(k: int) -> int | None:
         if k == n - 1:
             return (n + a) // 2 + 1
-        exposed = _exposed_at(log_factorial, n, k, a, lost, _SIGMA, active=True)
+        exposed = _exposed_at(log_factorial, n, k, a, lost, SIGMA + grinding_bits, active=True)
         return None if exposed is None or exposed > k else max(exposed + 1, 2)
 
     least = lowest(k)
     if least is None:
-        enough, its_least = next((k, t) for k in (*range(2, n - 1, 2), n - 1) if (t := lowest(k)) is not None)
+        enough = next(more for more in (*range(2, n - 1, 2), n - 1) if lowest(more) is not None)
         raise InfeasibleError(
             f"with {k} neighbours each no threshold is safe for {n} devices, {a} of them corrupt and "
-            f"{lost - a} dropping out; write {enough} or more, {enough} with a threshold of {its_least} or more, or "
-            f"'unsafe: true'"
+            f"{lost - a} dropping out; write {enough} or more, {enough} with a threshold of "
+            f"{lowest(enough)} or more, or 'unsafe: true'"
         )
     if t < least:
         raise ThresholdError(

@@ -241,7 +241,7 @@ def test_samples_that_no_machine_holds_are_refused(
 ) -> None:
     file = tmp_path / "regression.yaml"
     file.write_text(
-        "format: 1\n"
+        "format: 2\n"
         f"data: {{source: synthetic-regression, {key}: 1000000000000}}\n"
         "fleet: {mix: enterprise_wifi, availability: always_on}\n"
         "learning: {algorithm: linear-regression}\n"

@@ -71,7 +71,8 @@ class Run:
 
         self.workload.training = noted  # type: ignore[method-assign]
         self.outcome: RunOutcome = run_assembled(loaded, assembly, target=folder / "run", observer=Silent())
-        assert self.outcome.status == "finished"
+        # Where every device is late no round completes; what the devices hold is to be seen all the same.
+        assert self.outcome.status in ("finished", "no-round-completed")
 
     @property
     def rows(self) -> Rows:

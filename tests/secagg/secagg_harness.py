@@ -160,7 +160,8 @@ class Fleet:
             reply = client.contribute(self.values(device), self.weight(device), watch=self.oracle.watch)
         if isinstance(reply, UnmaskShares):
             dead = frozenset(message.arrays["dead"].tolist())  # type: ignore[union-attr]
-            self.oracle.released(device, sorted((*client.partners, device)), dead)
+            owners = client.partners.difference(reply.arrays["unopened"].tolist())
+            self.oracle.released(device, sorted((*owners, device)), dead)
         return reply
 
     def advertise(self, devices: Iterable[int] | None = None, mutate: Mutate | None = None) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import math
 from fractions import Fraction
 
@@ -7,10 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from secagg_harness import small_config
 
 from edge.secagg.errors import DuplicateKeyError, InfeasibleError, ThresholdError, WrongLengthError
 from edge.secagg.graph import (
     COMPLETE_UP_TO,
+    GraphParameters,
     check_parameters,
     check_private,
     choose_parameters,
@@ -19,6 +22,9 @@ from edge.secagg.graph import (
     neighbours,
     ring_order,
 )
+from edge.secagg.keylist import ring_seed
+from edge.secagg.keys import AdvertisedKeys, key_list_hash
+from edge.secagg.states import Mode
 
 SEED = bytes(range(16))
 
@@ -269,3 +275,55 @@ def test_a_written_graph_that_would_be_chosen_is_accepted_and_one_share_less_is_
         check_private(n, k, k + 1, corrupt, dropout)
         with pytest.raises(ThresholdError, match=f"write {t} to {k + 1}"):
             check_private(n, k, t - 1, corrupt, dropout)
+
+
+# -- a ring that somebody chooses ------------------------------------------------------------------------
+
+
+def isolated(order: list[int], corrupt: set[int], parameters: GraphParameters) -> list[int]:
+    """Return the honest devices of which stories about who is dead give a coordinator both secrets.
+
+    Of k neighbours c are corrupt: these release both their shares, the others one each, k + c in all.
+    """
+    k, t = parameters
+    around = neighbours(order, k)
+    return [
+        device
+        for device in order
+        if device not in corrupt and 2 * t <= k + len(corrupt.intersection(around[device]))
+    ]
+
+
+def grind(parameters: GraphParameters, n: int, corrupt: set[int], tries: int) -> int | None:
+    """Try keys for the last device of the list until the ring suits; return after how many, if any did."""
+    keys = [
+        AdvertisedKeys(device, *(hashlib.sha256(b"%d %d" % (device, key)).digest() for key in range(2)))
+        for device in range(n)
+    ]
+    for attempt in range(tries):
+        keys[-1] = keys[-1]._replace(mask=hashlib.sha256(b"try %d" % attempt).digest())
+        order = ring_order(range(n), ring_seed(key_list_hash(keys)))
+        if isolated(order, corrupt, parameters):
+            return attempt
+    return None
+
+
+def test_trying_keys_until_the_ring_suits_isolates_a_device_unless_the_graph_allows_for_the_tries() -> None:
+    n, share, bits = 200, 0.3, 9
+    # The coordinator's devices, among them the one that advertises last.
+    corrupt = set(range(n - int(share * n), n))
+    few = find_parameters(n, share, 0.05, sigma=4)
+    allowing = find_parameters(n, share, 0.05, sigma=4 + bits)
+    assert grind(few, n, corrupt, 2**bits) is not None
+    assert grind(allowing, n, corrupt, 2**bits) is None
+
+
+def test_in_active_mode_the_graph_allows_for_every_ring_that_a_coordinator_can_try() -> None:
+    for n, semi_honest, active in (
+        (100, (32, 22), (32, 22)),
+        (1_000, (96, 67), (132, 97)),
+        (10_000, (122, 85), (176, 129)),
+    ):
+        assert small_config(n, weight_max=1).graph(n) == semi_honest
+        graph = small_config(n, weight_max=1, mode=Mode.ACTIVE).graph(n)
+        assert graph == active == find_parameters(n, 0.1, 0.1, sigma=40 + 64)

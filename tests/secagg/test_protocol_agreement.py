@@ -203,8 +203,9 @@ def test_what_a_device_uploads_besides_its_input_grows_with_its_neighbours_only(
                 if isinstance(frame, MaskedInput):
                     assert frame.arrays["masked"].nbytes == 4 * fleet.config.length
             uploaded[n, k] = max(sizes.values())
-    # A sealed message of 84 bytes to, and a share of 34 bytes of, each neighbour; and a share of one's own.
-    assert uploaded == {(n, k): 118 * k + 34 for n in (12, 24) for k in (4, 10)}
+    # For each neighbour a sealed message of 84 bytes, commitments of 32 and a share of 34; of one's own
+    # commitments and a share.
+    assert uploaded == {(n, k): 150 * k + 66 for n in (12, 24) for k in (4, 10)}
 
 
 # -- transitions -----------------------------------------------------------------------------------------
