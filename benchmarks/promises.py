@@ -113,8 +113,8 @@ WORSE: Mapping[str, Mapping[str, Settings]] = {
     },
     "coordinator_crash": {
         "in the clear": (*IN_THE_CLEAR, "faults[1].at_stage=report"),
-        "no crash": ("faults[1].during=after",),
-        "twice as many crashes": ("faults[1].during=[calm, bad-day, after]",),
+        "crashes afterwards": ("faults[1].during=after",),
+        "crashes throughout": ("faults[1].during=[calm, bad-day, after]",),
         "most vanish": MOST_VANISH,
     },
     "distributed_dp": {

@@ -272,7 +272,8 @@ class RunDirectory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._manifest["status"] == "running":
+        # One that was reopened, and not begun again, stays as it was left.
+        if error is not None and self._manifest.get("status") == "running":
             self._abandon("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         self._release()
 

@@ -126,6 +126,11 @@ class SecureRoundMachine:
         return None if error is None else error.reason
 
     @property
+    def culprits(self) -> dict[int, str]:
+        """The devices that were found to have broken the protocol of the sum, each with the error's name."""
+        return {device: error.reason for device, error in self.aggregation.culprits.items()}
+
+    @property
     def summed(self) -> frozenset[int]:
         """The devices whose updates are in the sum of a completed round."""
         made = self.outcome is RoundOutcome.COMPLETED and self.failure is None

@@ -62,7 +62,11 @@ class KeyList(NamedTuple):
 
 
 class SealedShares(NamedTuple):
-    """Device → coordinator: ``sealed`` uint8 [k, s], a row for each neighbour, ascending."""
+    """Device → coordinator: my shares for my neighbours, and what I commit myself to.
+
+    Arrays: ``sealed`` uint8 [k, 84], a row for each neighbour, ascending. ``commitments`` uint8 [k + 1, 32]:
+    to the two shares of each of them and of the device itself, ascending.
+    """
 
     run_id: str
     round_number: int
@@ -71,7 +75,10 @@ class SealedShares(NamedTuple):
 
 
 class SharesDelivery(NamedTuple):
-    """Coordinator → device: ``senders`` int64 [m] ascending, ``sealed`` uint8 [m, s]."""
+    """Coordinator → device: ``senders`` int64 [m] ascending, ``sealed`` uint8 [m, 84], of each sender.
+
+    ``commitments`` uint8 [m, 32]: of each sender, to the two shares that it sealed for the receiver.
+    """
 
     run_id: str
     round_number: int
@@ -121,10 +128,11 @@ class UnmaskRequest(NamedTuple):
 
 
 class UnmaskShares(NamedTuple):
-    """Device → coordinator: ``shares`` uint8 [m, s].
+    """Device → coordinator: ``shares`` uint8 [m, 34], ``unopened`` int64 [u] ascending.
 
-    A row for itself and each neighbour that shared, ascending. There is one row for each, so a device cannot
-    release both shares of anybody.
+    A row for itself and each neighbour that shared, ascending, except those in ``unopened``, whose share did
+    not open or was not what they had committed to. There is one row for each, so a device cannot release both
+    shares of anybody.
     """
 
     run_id: str

@@ -112,6 +112,7 @@ class CkksServer:
         self.state = CoordinatorState.MASKING
         self.failure: SecAggError | None = None
         self.dropped: dict[int, CoordinatorState] = {}
+        self.culprits: dict[int, SecAggError] = {}
 
     @property
     def waiting(self) -> frozenset[int]:
@@ -143,6 +144,7 @@ class CkksServer:
         try:
             self._take(sender, message)
         except SecAggError as error:
+            self.culprits[sender] = error
             notice = self._exclude(sender, error)
             return Step([notice, *self._advance()], error)
         return Step(self._advance())

@@ -20,6 +20,8 @@ class SecureAggregation(Protocol):
     """What ended the round without a sum."""
     dropped: dict[int, CoordinatorState]
     """The stage at which each device was lost, refused or too late, by id."""
+    culprits: dict[int, SecAggError]
+    """By id, the error by which a device was found to have broken the protocol."""
 
     @property
     def waiting(self) -> frozenset[int]:

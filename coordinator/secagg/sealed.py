@@ -8,8 +8,8 @@ import numpy as np
 
 from coordinator.secagg.cohort import Cohort, Flags
 from edge.messages import Arrays
-from edge.secagg.checks import OCTETS, read
-from edge.secagg.sealing import SEALED_BYTES
+from edge.secagg.checks import OCTETS, Octets, expect_arrays, read
+from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES
 from edge.secagg_messages import SealedShares
 
 
@@ -19,16 +19,27 @@ class SealedStore:
     Parameters
     ----------
     cohort : who takes part.
+
+    Attributes
+    ----------
+    commitments : uint8[n, k + 1, 32], of each owner to the shares of each of its holders; zeros for an owner
+        that did not share.
     """
 
     def __init__(self, cohort: Cohort) -> None:
         self._cohort = cohort
-        self._sealed = np.empty((*cohort.holders.shape, SEALED_BYTES), dtype=np.uint8)
+        self._sealed: Octets = np.empty((*cohort.holders.shape, SEALED_BYTES), dtype=np.uint8)
+        self.commitments: Octets = np.zeros((*cohort.holders.shape, COMMITMENTS_BYTES), dtype=np.uint8)
 
     def take(self, at: int, message: SealedShares) -> None:
-        """Keep what the device at a position sealed; raises ``WrongLengthError`` and ``WrongDtypeError``."""
+        """Keep what the device at a position sealed.
+
+        Raises ``MalformedMessageError``, ``WrongLengthError`` and ``WrongDtypeError``.
+        """
         cohort = self._cohort
+        expect_arrays(message.arrays, "sealed", "commitments")
         rows = read(message.arrays, "sealed", OCTETS, (cohort.k, SEALED_BYTES))
+        self.commitments[at] = read(message.arrays, "commitments", OCTETS, (cohort.k + 1, COMMITMENTS_BYTES))
         # A device holds a share of its own secrets too, but seals none for itself.
         own = int(np.searchsorted(cohort.holders[at], at))
         self._sealed[at, :own] = rows[:own]
@@ -44,5 +55,6 @@ class SealedStore:
             arrays: Arrays = {
                 "senders": cohort.devices[senders],
                 "sealed": self._sealed[senders, cohort.slots[at, columns]],
+                "commitments": self.commitments[senders, cohort.slots[at, columns]],
             }
             yield int(cohort.devices[at]), arrays

@@ -6,8 +6,9 @@ can be rebuilt. A masked input is added to the one running sum and forgotten, so
 the number of inputs.
 
 A bad frame never ends the round: it is refused by name, and if its sender broke the protocol the round goes
-on without that device. The round ends without a sum, in a named abort, only when too few are left or what
-was rebuilt from shares is not what its owner committed to.
+on without that device. A share that is not what its owner committed to is dropped, and others are waited for
+in its place. The round ends without a sum, in a named abort, only when too few are left, of devices or of
+right shares, or when what was rebuilt from right shares is not what its owner advertised.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from coordinator.secagg.outcome import SecAggResult, Step, read_sum
 from coordinator.secagg.sealed import SealedStore
 from coordinator.secagg.unmasking import Unmasking
 from edge.errors import LocalProtocolError
-from edge.secagg.checks import OCTETS, expect_arrays, expect_round, read
+from edge.secagg.checks import OCTETS, Octets, expect_arrays, expect_round, read
 from edge.secagg.config import SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
 from edge.secagg.errors import (
@@ -31,7 +32,6 @@ from edge.secagg.errors import (
     SecAggError,
     TooFewContributorsError,
     TooFewNeighboursError,
-    TooFewSurvivorsError,
     UnknownDeviceError,
     WrongSenderError,
     WrongStageError,
@@ -86,6 +86,7 @@ class SecAggServer:
     failure : the error that ended the round without a sum, else None.
     result : the outcome, once the state is ``DONE``; None if everybody reported in the clear.
     dropped : the stage at which each device was lost, refused or too late, by id.
+    culprits : by id, the error by which a device was found to have broken the protocol.
 
     Raises ``LocalProtocolError`` for no devices or one twice, and for a roster that does not fit the mode
     or the devices; ``OverflowingConfigError`` for more devices than the configuration is safe for.
@@ -135,6 +136,8 @@ class SecAggServer:
         self.cohort: Cohort | None = None
         self._sealed: SealedStore | None = None
         """What devices sealed for each other, until it is delivered."""
+        self._commitments: Octets = np.zeros(0, dtype=np.uint8)
+        """Of devices to the shares that they sealed, uint8[n, k + 1, 32], once those are delivered."""
         self._shared: Flags = np.zeros(0, dtype=np.bool_)
         self._alive: Flags = np.zeros(0, dtype=np.bool_)
         self._total: RingVector = config.ring.zeros(0)
@@ -143,6 +146,7 @@ class SecAggServer:
         self.failure: SecAggError | None = None
         self.result: SecAggResult | None = None
         self.dropped: dict[int, CoordinatorState] = {}
+        self.culprits: dict[int, SecAggError] = {}
 
     @property
     def waiting(self) -> frozenset[int]:
@@ -185,6 +189,7 @@ class SecAggServer:
         try:
             self._take(sender, message)
         except SecAggError as error:
+            self.culprits[sender] = error
             notice = self._exclude(sender, error.reason)
             return Step([notice, *self._advance()], error)
         self._answered[self.state].add(sender)
@@ -239,7 +244,6 @@ class SecAggServer:
         if isinstance(message, AdvertiseKeys):
             self._advertised.take(sender, message)
         elif isinstance(message, SealedShares):
-            expect_arrays(message.arrays, "sealed")
             assert self._sealed is not None
             self._sealed.take(self._members.position[sender], message)
         elif isinstance(message, MaskedInput):
@@ -255,7 +259,6 @@ class SecAggServer:
         else:
             assert isinstance(message, UnmaskShares)
             assert self._unmasking is not None
-            expect_arrays(message.arrays, "shares")
             self._unmasking.take(self._members.position[sender], message)
 
     # -- from stage to stage -----------------------------------------------------------------------------
@@ -293,8 +296,7 @@ class SecAggServer:
             return self._close_inputs(answered)
         if self.state is CoordinatorState.CHECKING:
             return self._request_shares(CoordinatorEvent.SIGNATURES_COLLECTED, answered - self.dropped.keys())
-        self._finish()
-        return []
+        return self._finish()
 
     def _go(self, event: CoordinatorEvent, waiting: set[int]) -> None:
         self.state = self._table[self.state, event]
@@ -333,7 +335,7 @@ class SecAggServer:
         for device, arrays in self._sealed.deliveries(shared):
             send.append((device, SharesDelivery(run, number, device, arrays)))
         self._shared = shared
-        self._sealed = None
+        self._commitments, self._sealed = self._sealed.commitments, None
         self._total = self._config.ring.zeros(self._config.length)
         self._go(CoordinatorEvent.SHARES_COLLECTED, present - excluded)
         return send
@@ -354,30 +356,44 @@ class SecAggServer:
     ) -> list[tuple[int, FromCoordinator]]:
         cohort, number = self._members, self._context.round_number
         asked = cohort.flags(present)
-        self._unmasking = unmasking = Unmasking(cohort, number, self._shared, self._alive, asked)
+        self._unmasking = unmasking = Unmasking(
+            cohort, number, self._shared, self._alive, asked, self._commitments
+        )
         self._go(event, present)
         signatures = self._signatures if self._config.mode is Mode.ACTIVE else None
         return [*unmasking.requests(self._context.run_id, asked, signatures)]
 
-    def _finish(self) -> None:
-        assert self._unmasking is not None
-        if not self._unmasking.complete:
-            raise TooFewSurvivorsError(
-                "too few survivors answered the unmask request to rebuild every secret"
-            )
+    def _finish(self) -> list[tuple[int, FromCoordinator]]:
+        """Make the sum, unless wrong shares were released and others may still come in their place."""
+        unmasking = self._unmasking
+        assert unmasking is not None
         if self._crypto.hides:
-            self._unmasking.remove_masks(self._total)
+            unmasking.rebuild()
+        if not unmasking.complete and not self._waiting:
+            raise unmasking.shortage()
+        found = {device: error for device, error in unmasking.wrong.items() if device not in self.culprits}
+        self.culprits |= found
+        notices = [self._exclude(device, error.reason) for device, error in found.items()]
+        if not unmasking.complete:
+            return [*notices]
+        if self._crypto.hides:
+            unmasking.remove_masks(self._total)
         self._unmasking = None
         cohort = self._members
         survivors, dead = cohort.devices[self._alive], cohort.devices[self._shared & ~self._alive]
         self.result = read_sum(self._config, self._total, survivors, dead)
         self._go(CoordinatorEvent.UNMASKED, set())
+        return [*notices]
 
     def _abort(self, error: SecAggError) -> list[tuple[int, FromCoordinator]]:
         """End the round without a sum; return the notices to those who do not know yet."""
         over = self._answered[CoordinatorState.UNMASKING] | self.dropped.keys()
         present = set(self._advertised.records if self.cohort is None else self.cohort.position) - over
         self.failure = error
+        if error.culprit is not None:
+            self.culprits[error.culprit] = error
+        if self._unmasking is not None:
+            self.culprits |= self._unmasking.wrong
         self._unmasking = None
         self._total = self._config.ring.zeros(0)
         self._sealed = None

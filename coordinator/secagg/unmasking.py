@@ -10,12 +10,22 @@ import numpy.typing as npt
 
 from coordinator.secagg.cohort import Cohort, Flags
 from edge.messages import Arrays
-from edge.secagg.checks import OCTETS, octets, read
-from edge.secagg.errors import TooFewSurvivorsError
-from edge.secagg.keys import SIGNATURE_BYTES, check_commitment, check_secret
+from edge.secagg.checks import OCTETS, Octets, expect_arrays, octets, read, read_devices
+from edge.secagg.errors import (
+    AuthenticationError,
+    CommitmentMismatchError,
+    InconsistentSharesError,
+    KeyMismatchError,
+    SecAggError,
+    TooFewSurvivorsError,
+    WrongShareError,
+)
+from edge.secagg.keylist import expect_neighbours
+from edge.secagg.keys import SIGNATURE_BYTES, KeyPair, check_commitment, check_secret
 from edge.secagg.masks import pair_seed, self_seed
 from edge.secagg.prg import add_all_expanded, make_scratch
 from edge.secagg.ring import RingVector
+from edge.secagg.sealing import COMMITMENT_BYTES, commit_share
 from edge.secagg.shamir import SECRET_BYTES, SHARE_BYTES, combine_many, decode
 from edge.secagg_messages import UnmaskRequest, UnmaskShares
 
@@ -24,7 +34,7 @@ _MASKS_AT_ONCE = 256
 
 
 class Unmasking:
-    """Collects shares until every secret that the sum needs can be rebuilt, then removes the masks.
+    """Collects shares until every secret that the sum needs is rebuilt, then removes the masks.
 
     Of a device that contributed the self-mask seed is needed, of one that shared and did not contribute the
     mask key, if any of its neighbours contributed: one or the other, never both.
@@ -36,11 +46,24 @@ class Unmasking:
     shared : bool[n], who shared its secrets.
     alive : bool[n], whose input is in the sum.
     asked : bool[n], who was asked for shares.
+    commitments : uint8[n, k + 1, 32], of each owner to the shares of each of its holders.
+
+    Attributes
+    ----------
+    wrong : by id, who was found to have released a wrong share, each with the error.
 
     Raises ``TooFewSurvivorsError`` if those who were asked cannot rebuild some secret.
     """
 
-    def __init__(self, cohort: Cohort, round_number: int, shared: Flags, alive: Flags, asked: Flags) -> None:
+    def __init__(
+        self,
+        cohort: Cohort,
+        round_number: int,
+        shared: Flags,
+        alive: Flags,
+        asked: Flags,
+        commitments: Octets,
+    ) -> None:
         self._cohort = cohort
         self._round_number = round_number
         self._shared = shared
@@ -50,6 +73,14 @@ class Unmasking:
         self._shares = np.zeros((*cohort.holders.shape, SHARE_BYTES), dtype=np.uint8)
         self._have = np.zeros(cohort.holders.shape, dtype=np.bool_)
         self._count = np.zeros(len(cohort), dtype=np.int64)
+        self._unopened = np.zeros(len(cohort), dtype=np.int64)
+        """How many holders could not open their share of each device."""
+        self._commitments = commitments
+        self.wrong: dict[int, SecAggError] = {}
+        self._seeds: dict[int, bytes] = {}
+        """Self-mask seeds that were rebuilt, by position."""
+        self._keys: dict[int, KeyPair] = {}
+        """Mask keys that were rebuilt, by position."""
 
     def expect_enough(self, holders: Flags) -> None:
         """Raise ``TooFewSurvivorsError`` if ``holders`` are too few for a secret that is needed."""
@@ -81,70 +112,163 @@ class Unmasking:
 
     @property
     def complete(self) -> bool:
-        """Say whether every secret that is needed can be rebuilt."""
+        """Say whether there are shares enough of every secret that is needed."""
         return not bool((self._needed & (self._count < self._cohort.t)).any())
 
     def take(self, position: int, message: UnmaskShares) -> None:
-        """Keep the shares of one device: one row for itself and each neighbour that shared, ascending.
+        """Keep the shares of one device: a row for itself and each neighbour that shared, ascending.
 
-        Raises ``WrongLengthError``, ``WrongDtypeError`` and ``ShareValueError``; nothing is kept then.
+        There is no row for a neighbour whose share it could not open.
+
+        Raises ``MalformedMessageError``, ``NotNeighbourError``, ``WrongLengthError``, ``WrongDtypeError`` and
+        ``ShareValueError``; nothing is kept then.
         """
-        columns = np.flatnonzero(self._shared[self._cohort.holders[position]])
-        rows = read(message.arrays, "shares", OCTETS, (len(columns), SHARE_BYTES))
+        cohort = self._cohort
+        columns = np.flatnonzero(self._shared[cohort.holders[position]])
+        owners = cohort.holders[position, columns]
+        expect_arrays(message.arrays, "shares", "unopened")
+        unopened = read_devices(message.arrays, "unopened")
+        others = frozenset(cohort.devices[owners[owners != position]].tolist())
+        expect_neighbours(unopened, others, "the list of what did not open")
+        opened = ~np.isin(cohort.devices[owners], unopened)
+        released, slots = owners[opened], cohort.slots[position, columns]
+        rows = read(message.arrays, "shares", OCTETS, (len(released), SHARE_BYTES))
         if rows[:, SECRET_BYTES:].any():
             # Only rows with such marks can be invalid, and few have any.
             decode([row.tobytes() for row in rows])
-        owners = self._cohort.holders[position, columns]
-        slots = self._cohort.slots[position, columns]
-        self._shares[owners, slots] = rows
-        self._have[owners, slots] = True
-        self._count[owners] += 1
+        self._shares[released, slots[opened]] = rows
+        self._have[released, slots[opened]] = True
+        self._count[released] += 1
+        self._unopened[owners[~opened]] += 1
+
+    def rebuild(self) -> None:
+        """Rebuild the secrets that are needed and not rebuilt yet, from the shares that are there.
+
+        A secret that is not what its owner advertised has a wrong share in it, which its owner's commitments
+        find. Wrong shares are dropped and their holders are in :attr:`wrong`; :attr:`complete` may say no
+        afterwards: then more shares are needed.
+
+        Raises ``CommitmentMismatchError``, ``KeyMismatchError`` and ``InconsistentSharesError``, with the
+        owner as ``culprit``, where every share is what the owner committed to and the secret is not.
+        """
+        again = True
+        while again:
+            again = False
+            for position, secret in self._combined():
+                error = self._accept(position, secret)
+                if error is None:
+                    continue
+                if not self._drop_wrong(position):
+                    error.culprit = int(self._cohort.devices[position])
+                    raise error
+                again = again or bool(self._count[position] >= self._cohort.t)
+
+    def shortage(self) -> SecAggError:
+        """Return why not all secrets can be rebuilt, when no more shares will come.
+
+        Its ``culprit`` is an owner whose shares more of its holders could not open than may be missing: one
+        that sealed garbage, as long as fewer of its holders collude than that.
+        """
+        cohort = self._cohort
+        short = np.flatnonzero(self._needed & (self._count < cohort.t))
+        garbage = short[self._unopened[short] > cohort.k + 1 - cohort.t]
+        if garbage.size:
+            owner = int(cohort.devices[garbage[0]])
+            error: SecAggError = AuthenticationError(
+                f"what device {owner} sealed does not open, or is not what it committed to, at "
+                f"{self._unopened[garbage[0]]} of its {cohort.k} neighbours"
+            )
+            error.culprit = owner
+            return error
+        position, device = int(short[0]), int(cohort.devices[short[0]])
+        left = f"{self._count[position]} shares of device {device} are left; the threshold is {cohort.t}"
+        if self.wrong:
+            return WrongShareError(f"devices {sorted(self.wrong)} released wrong shares; {left}")
+        return TooFewSurvivorsError(f"too few survivors answered the unmask request: {left}")
 
     def remove_masks(self, total: RingVector) -> None:
         """Take every mask off ``total`` in place: what is left is the sum of the inputs.
 
-        Raises ``InconsistentSharesError``, ``CommitmentMismatchError`` and ``KeyMismatchError`` if shares
-        were tampered with; ``total`` is of no use then.
+        Every secret that is needed has been rebuilt.
         """
         scratch = make_scratch()
         added: list[bytes] = []
         subtracted: list[bytes] = []
-        for position, secret in self._secrets():
+        for position in np.flatnonzero(self._needed).tolist():
             if self._alive[position]:
-                subtracted.append(self._self_seed(position, secret))
+                device = int(self._cohort.devices[position])
+                seed = self._seeds[position]
+                subtracted.append(self_seed(seed, self._cohort.session, self._round_number, device))
             else:
-                self._pair_seeds(position, secret, added, subtracted)
+                self._pair_seeds(position, added, subtracted)
             if len(added) + len(subtracted) >= _MASKS_AT_ONCE:
                 add_all_expanded(total, added, subtracted, scratch=scratch)
                 added.clear()
                 subtracted.clear()
         add_all_expanded(total, added, subtracted, scratch=scratch)
 
-    def _secrets(self) -> Iterator[tuple[int, bytes]]:
-        """Yield position and rebuilt secret of every device of which one is needed."""
-        t, k = self._cohort.t, self._cohort.k
+    def _combined(self) -> Iterator[tuple[int, bytes | None]]:
+        """Yield position and secret of every device of which one is needed, not rebuilt, and can be.
+
+        The secret is None where the shares are of none.
+        """
+        t = self._cohort.t
         # Secrets whose shares have the same indices have the same Lagrange coefficients.
         alike: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
-        for position in np.flatnonzero(self._needed).tolist():
-            columns: npt.NDArray[np.int64] = np.flatnonzero(self._have[position])[:t]
-            alike[tuple(columns.tolist())].append(position)
+        for position in np.flatnonzero(self._needed & (self._count >= t)).tolist():
+            if position not in self._seeds and position not in self._keys:
+                columns: npt.NDArray[np.int64] = np.flatnonzero(self._have[position])[:t]
+                alike[tuple(columns.tolist())].append(position)
         for columns_used, positions in alike.items():
-            indices = [column + 1 for column in columns_used]
-            rows = self._shares[np.array(positions)[:, np.newaxis], list(columns_used)]
-            shares = [[share.tobytes() for share in row] for row in rows]
-            yield from zip(positions, combine_many(indices, shares, t, n=k + 1), strict=True)
+            yield from zip(positions, self._combine(columns_used, positions), strict=True)
 
-    def _self_seed(self, position: int, secret: bytes) -> bytes:
-        device = int(self._cohort.devices[position])
-        commitment = self._cohort.records[position].commitment
-        check_commitment(secret, commitment, device=device, round_number=self._round_number)
-        return self_seed(secret, self._cohort.session, self._round_number, device)
+    def _combine(self, columns: tuple[int, ...], positions: list[int]) -> list[bytes | None]:
+        rows = self._shares[np.array(positions)[:, np.newaxis], list(columns)]
+        shares = [[share.tobytes() for share in row] for row in rows]
+        indices = [column + 1 for column in columns]
+        try:
+            return [*combine_many(indices, shares, self._cohort.t, n=self._cohort.k + 1)]
+        except InconsistentSharesError:
+            if len(positions) == 1:
+                return [None]
+            return [secret for position in positions for secret in self._combine(columns, [position])]
 
-    def _pair_seeds(self, position: int, secret: bytes, added: list[bytes], subtracted: list[bytes]) -> None:
+    def _accept(self, position: int, secret: bytes | None) -> SecAggError | None:
+        """Keep a secret that its owner advertised; return what is wrong with any other."""
+        device, record = int(self._cohort.devices[position]), self._cohort.records[position]
+        if secret is None:
+            return InconsistentSharesError(f"the shares of device {device} do not belong to one secret")
+        try:
+            if self._alive[position]:
+                check_commitment(secret, record.commitment, device=device, round_number=self._round_number)
+                self._seeds[position] = secret
+            else:
+                self._keys[position] = check_secret(secret, record.mask)
+        except (CommitmentMismatchError, KeyMismatchError) as error:
+            return error
+        return None
+
+    def _drop_wrong(self, position: int) -> bool:
+        """Drop the shares of an owner that are not what it committed to; say whether there were any."""
+        cohort, owner = self._cohort, int(self._cohort.devices[position])
+        which = 0 if self._alive[position] else COMMITMENT_BYTES
+        before = int(self._count[position])
+        for column in np.flatnonzero(self._have[position]).tolist():
+            holder = int(cohort.devices[cohort.holders[position, column]])
+            committed = self._commitments[position, column, which : which + COMMITMENT_BYTES].tobytes()
+            share = self._shares[position, column].tobytes()
+            if commit_share(share, cohort.session, owner, holder) != committed:
+                self._have[position, column] = False
+                self._count[position] -= 1
+                self.wrong[holder] = WrongShareError(
+                    f"device {holder} released another share of device {owner} than it was given"
+                )
+        return bool(self._count[position] < before)
+
+    def _pair_seeds(self, position: int, added: list[bytes], subtracted: list[bytes]) -> None:
         """Append the seeds of the masks that the dead device's living neighbours put on their inputs."""
         cohort = self._cohort
-        dead = int(cohort.devices[position])
-        key = check_secret(secret, cohort.records[position].mask)
+        dead, key = int(cohort.devices[position]), self._keys[position]
         holders = cohort.holders[position]
         for other in holders[self._alive[holders]].tolist():
             device = int(cohort.devices[other])

@@ -314,9 +314,7 @@ class _HandingOut:
         if number is None:
             self._stillborn += 1
             if self._stillborn >= TRIES:
-                error = (
-                    f"no process could be started for the run: {TRIES} have died at once, the last by {how}"
-                )
+                error = f"no process could be started: {TRIES} have died at once, the last by {how}"
                 while self.waiting:
                     self._on_result(self.waiting.popleft(), Result("failed", error=error))
             return

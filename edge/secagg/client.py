@@ -9,6 +9,9 @@ with its own seed b_u and a seed s_uv agreed with each neighbour, and gives ever
 of the key behind s_uv. At the end it releases one share a neighbour: of the key if that neighbour is dead, of
 the seed if it is not.
 
+A neighbour whose share does not open, or is not the one that it committed to, keeps its mask on the input;
+its share is missing from what this device releases.
+
 Frames go in, answers come out. A frame that strayed, came twice or came out of turn is refused and changes
 nothing; one that shows that the coordinator or a neighbour broke the protocol ends the device's part. Either
 way the error says which, by name.
@@ -19,10 +22,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+import numpy as np
 import numpy.typing as npt
 
 from edge.errors import LocalProtocolError
-from edge.secagg.checks import OCTETS, DeviceIds, expect_arrays, expect_round, octets, read, read_devices
+from edge.secagg.checks import (
+    DEVICE_IDS,
+    OCTETS,
+    DeviceIds,
+    expect_arrays,
+    expect_round,
+    octets,
+    read,
+    read_devices,
+)
 from edge.secagg.config import SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography, Secrets
 from edge.secagg.entropy import Entropy
@@ -45,7 +58,7 @@ from edge.secagg.keylist import (
 )
 from edge.secagg.keys import Identity
 from edge.secagg.ring import RingVector
-from edge.secagg.sealing import SEALED_BYTES
+from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES
 from edge.secagg.shamir import SHARE_BYTES
 from edge.secagg.states import DEVICE_FINAL, DEVICE_TRANSITIONS, DeviceEvent, DeviceState, Mode
 from edge.secagg.survivors import read_survivors, read_unmask_request
@@ -146,7 +159,7 @@ class SecAggClient:
         self._record = Record(b"", b"", b"")
         self._hood: Neighbourhood | None = None
         self._shared: frozenset[int] = frozenset()
-        """Neighbours whose shares arrived: those whose masks are on the input."""
+        """Neighbours that shared: those whose masks are on the input."""
         self._survivors: DeviceIds | None = None
         """The survivors that were signed, in active mode."""
         self.device = device
@@ -158,7 +171,7 @@ class SecAggClient:
 
     @property
     def partners(self) -> frozenset[int]:
-        """The neighbours that shared: those whose masks are on the input and whose shares are here."""
+        """The neighbours that shared: those whose masks are on the input."""
         return self._shared
 
     # -- what the device does by itself ------------------------------------------------------------------
@@ -264,26 +277,30 @@ class SecAggClient:
         hood = self._hood = self._crypto.neighbourhood(
             message, self._config, self._context, self.device, self._record, self._roster
         )
-        sealed = secrets.seal_shares(hood)
+        sealed, committed = secrets.seal_shares(hood)
         return SealedShares(
             self._context.run_id,
             self._context.round_number,
             self.device,
-            {"sealed": octets(sealed).reshape(hood.k, SEALED_BYTES)},
+            {
+                "sealed": octets(sealed).reshape(hood.k, SEALED_BYTES),
+                "commitments": octets(committed).reshape(hood.k + 1, COMMITMENTS_BYTES),
+            },
         )
 
     def _take_shares(self, message: SharesDelivery) -> None:
         hood, secrets = self._live()
-        expect_arrays(message.arrays, "senders", "sealed")
+        expect_arrays(message.arrays, "senders", "sealed", "commitments")
         senders = read_devices(message.arrays, "senders")
         sealed = read(message.arrays, "sealed", OCTETS, (len(senders), SEALED_BYTES))
+        committed = read(message.arrays, "commitments", OCTETS, (len(senders), COMMITMENTS_BYTES))
         expect_neighbours(senders, frozenset(hood.neighbours), "the delivery of shares")
         if len(senders) + 1 < hood.t:
             raise TooFewNeighboursError(
                 f"{len(senders)} neighbours shared; with this device that is below the threshold of {hood.t}"
             )
-        rows = (row.tobytes() for row in sealed)
-        secrets.open_shares(dict(zip(senders.tolist(), rows, strict=True)))
+        rows = zip(map(np.ndarray.tobytes, sealed), map(np.ndarray.tobytes, committed), strict=True)
+        secrets.open_shares(hood, dict(zip(senders.tolist(), rows, strict=True)))
         self._shared = frozenset(senders.tolist())
 
     def _sign_survivors(self, message: ConsistencyCheck) -> ConsistencySignature:
@@ -315,11 +332,12 @@ class SecAggClient:
             share[SHARE_BYTES:] if owner in dead else share[:SHARE_BYTES]
             for owner, share in sorted(secrets.shares.items())
         ]
+        unopened = np.array(sorted(self._shared - secrets.shares.keys()), dtype=DEVICE_IDS)
         return UnmaskShares(
             self._context.run_id,
             self._context.round_number,
             self.device,
-            {"shares": octets(b"".join(rows)).reshape(len(rows), SHARE_BYTES)},
+            {"shares": octets(b"".join(rows)).reshape(len(rows), SHARE_BYTES), "unopened": unopened},
         )
 
     # -- states ------------------------------------------------------------------------------------------

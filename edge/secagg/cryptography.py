@@ -15,6 +15,7 @@ import numpy as np
 from edge.secagg.checks import DeviceIds
 from edge.secagg.config import SecAggConfig
 from edge.secagg.entropy import Entropy
+from edge.secagg.errors import AuthenticationError
 from edge.secagg.graph import ring_order
 from edge.secagg.keylist import Neighbourhood, Record, RoundContext, nearest, read_key_list, ring_seed
 from edge.secagg.keys import (
@@ -30,7 +31,7 @@ from edge.secagg.keys import (
 from edge.secagg.masks import pair_seed, self_seed
 from edge.secagg.prg import add_all_expanded
 from edge.secagg.ring import RingVector
-from edge.secagg.sealing import SEALED_BYTES, Channel, split_between
+from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES, Channel, commit_shares, split_between
 from edge.secagg.shamir import SHARE_BYTES
 from edge.secagg.states import Mode
 from edge.secagg_messages import KeyList
@@ -61,22 +62,49 @@ class DeviceSecrets:
         commitment = commit(self._seed, device=self._device, round_number=self._round_number)
         return Record(self._encryption.public, self._mask.public, commitment)
 
-    def seal_shares(self, hood: Neighbourhood) -> bytes:
-        """Split the secrets; return the sealed shares of the neighbours, ascending, and keep the own one."""
+    def seal_shares(self, hood: Neighbourhood) -> tuple[bytes, bytes]:
+        """Split the secrets and keep the own share.
+
+        Returns the sealed shares of the neighbours, and the commitments to what each holder gets, the device
+        itself among them; both ascending.
+        """
         split = split_between(hood, self._device, self._seed, self._mask.secret, self._entropy)
         self.shares[self._device] = split.own
         sealed: list[bytes] = []
+        given = sorted((*split.shares.items(), (self._device, split.own)))
+        committed = [commit_shares(share, hood.session, self._device, holder) for holder, share in given]
         for other, share in split.shares.items():
             channel = Channel.between(self._encryption, hood, self._round_number, self._device, other)
             self._channels[other] = channel
             sealed.append(channel.seal(share))
-        return b"".join(sealed)
+        return b"".join(sealed), b"".join(committed)
 
-    def open_shares(self, sealed: Mapping[int, bytes]) -> None:
-        """Keep what neighbours sealed, by sender; raises ``AuthenticationError``."""
-        for sender, row in sealed.items():
-            self.shares[sender] = self._channels[sender].open(row)
+    def open_shares(self, hood: Neighbourhood, sealed: Mapping[int, tuple[bytes, bytes]]) -> None:
+        """Keep the shares that open and are what their owners committed to.
+
+        ``sealed`` has, by sender, what it sealed and its commitments. The others are left out of
+        :attr:`shares`: their senders cost the round one share of theirs, and this device nothing.
+
+        Raises ``AuthenticationError`` if that leaves fewer than t, the own one included: so many senders do
+        not lie, so this device was told something else than they were.
+        """
+        refused: list[int] = []
+        for sender, (row, committed) in sealed.items():
+            try:
+                share = self._channels[sender].open(row)
+            except AuthenticationError:
+                refused.append(sender)
+                continue
+            if commit_shares(share, hood.session, sender, self._device) != committed:
+                refused.append(sender)
+                continue
+            self.shares[sender] = share
         self._channels.clear()
+        if len(self.shares) < hood.t:
+            raise AuthenticationError(
+                f"what devices {refused[:5]} sealed for device {self._device} does not authenticate, or is "
+                f"not what they committed to; {len(self.shares)} shares are left, and {hood.t} are needed"
+            )
 
     def mask(self, vector: RingVector, hood: Neighbourhood, partners: Iterable[int]) -> None:
         """Add the self-mask and those agreed with ``partners`` to ``vector`` [L], in place."""
@@ -102,11 +130,11 @@ class _NoSecrets:
     def public(self) -> Record:
         return self._record
 
-    def seal_shares(self, hood: Neighbourhood) -> bytes:
+    def seal_shares(self, hood: Neighbourhood) -> tuple[bytes, bytes]:
         self.shares[self._device] = bytes(2 * SHARE_BYTES)
-        return bytes(hood.k * SEALED_BYTES)
+        return bytes(hood.k * SEALED_BYTES), bytes((hood.k + 1) * COMMITMENTS_BYTES)
 
-    def open_shares(self, sealed: Mapping[int, bytes]) -> None:
+    def open_shares(self, hood: Neighbourhood, sealed: Mapping[int, tuple[bytes, bytes]]) -> None:
         self.shares.update(dict.fromkeys(sealed, bytes(2 * SHARE_BYTES)))
 
     def mask(self, vector: RingVector, hood: Neighbourhood, partners: Iterable[int]) -> None:

@@ -16,6 +16,9 @@ class SecAggError(RemoteProtocolError):
 
     NAME: ClassVar[str] = "secure-aggregation"
 
+    culprit: int | None = None
+    """The device that is to blame, where it is another than the sender of the message that is refused."""
+
     def __init__(self, detail: str) -> None:
         super().__init__(self.NAME, detail)
 
@@ -267,6 +270,12 @@ class InconsistentSharesError(SecAggError):
     """Shares that do not belong to one secret: what they rebuild is not 32 bytes."""
 
     NAME = "inconsistent-shares"
+
+
+class WrongShareError(SecAggError):
+    """So many released shares are not those that their holders were given that too few are left."""
+
+    NAME = "wrong-share"
 
 
 class KeyMismatchError(SecAggError):

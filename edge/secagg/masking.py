@@ -24,6 +24,7 @@ from edge.secagg_messages import (
     SecAggMessage,
     SharesDelivery,
     UnmaskRequest,
+    UnmaskShares,
 )
 
 _SHARE_WORDS = 2 * SECRET_BYTES // 2
@@ -85,8 +86,10 @@ class MaskingParticipant:
         if isinstance(message, SharesDelivery):
             answer = self._contribute()
         elif isinstance(message, UnmaskRequest) and self._watcher is not None:
+            assert isinstance(answer, UnmaskShares)
             dead = frozenset(message.arrays["dead"].tolist())
-            self._watcher.released(self.client.device, (self.client.device, *self.client.partners), dead)
+            owners = self.client.partners.difference(answer.arrays["unopened"].tolist())
+            self._watcher.released(self.client.device, (self.client.device, *owners), dead)
         return None if answer is None else Answer(answer, self._work(message))
 
     def give_up(self, reason: str) -> Abort:

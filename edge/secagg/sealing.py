@@ -1,7 +1,13 @@
-"""Shares of a device's two secrets, and the channels on which its neighbours get theirs."""
+"""Shares of a device's two secrets, and the channels on which its neighbours get theirs.
+
+The owner of a share commits to it when it seals it. The commitment goes to the holder and stays with the
+coordinator. So whoever releases another share than it was given is found out, and nobody can be blamed for a
+share that its owner sealed wrongly: a holder refuses that one when it opens it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple
 
 from edge.secagg.entropy import Entropy
@@ -12,12 +18,39 @@ from edge.secagg.shamir import SHARE_BYTES, split_many
 SEALED_BYTES = 2 * SHARE_BYTES + SEAL_OVERHEAD_BYTES
 """Length of the sealed message to one neighbour: a share of the seed, a share of the mask key, the tag."""
 
+COMMITMENT_BYTES = 16
+"""Length of the commitment to one share.
+
+Half a SHA-256: to pass for the share of an honest owner another one has to have the same, one in 2**128. An
+owner and a holder that collude can prepare two shares with one commitment, and both are culprits then.
+"""
+COMMITMENTS_BYTES = 2 * COMMITMENT_BYTES
+"""Length of the commitments to what one holder gets: to the share of the seed, to that of the mask key."""
+
+_LABEL = b"recfleet/secagg/1/share/"
+
 
 class Split(NamedTuple):
     """``own`` is the share that a device keeps of its secrets, ``shares`` those of its neighbours."""
 
     own: bytes
     shares: dict[int, bytes]
+
+
+def commit_share(share: bytes, session: bytes, owner: int, holder: int) -> bytes:
+    """Return the 16-byte commitment of ``owner`` to a share of one secret that ``holder`` gets.
+
+    The first half of a SHA-256. It hides the share, which is 32 random bytes to whoever holds less than the
+    threshold of them.
+    """
+    bound = session + owner.to_bytes(8, "big") + holder.to_bytes(8, "big")
+    return hashlib.sha256(_LABEL + bound + share).digest()[:COMMITMENT_BYTES]
+
+
+def commit_shares(shares: bytes, session: bytes, owner: int, holder: int) -> bytes:
+    """Return the commitments to both shares that ``holder`` gets, as they are sealed: 32 bytes."""
+    seed, key = shares[:SHARE_BYTES], shares[SHARE_BYTES:]
+    return commit_share(seed, session, owner, holder) + commit_share(key, session, owner, holder)
 
 
 def split_between(hood: Neighbourhood, device: int, seed: bytes, mask_key: bytes, entropy: Entropy) -> Split:

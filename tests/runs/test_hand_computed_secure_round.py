@@ -87,7 +87,8 @@ def masking_exchanges(*, active: bool, item_bytes: int) -> list[Exchange]:
     ]
     signatures = array_bytes("signatures", 1, k, 64)
     dead = array_bytes("dead", 8, 0)
-    sealed = array_bytes("sealed", 1, k, 84)
+    sealed, own = array_bytes("sealed", 1, k, 84), array_bytes("commitments", 1, k + 1, 32)
+    committed = array_bytes("commitments", 1, k, 32)
     keys = Exchange(
         "advertise-keys",
         None,
@@ -102,11 +103,11 @@ def masking_exchanges(*, active: bool, item_bytes: int) -> list[Exchange]:
             8 * n + 96 * n + 32 + 64 + 64 * k * active,
         ),
         k * (EXCHANGE_S + SEAL_S + active * VERIFY_S) + WORDS * t * (k + 1) * SHARE_S,
-        ("sealed-shares", frame(sealed), 84 * k),
+        ("sealed-shares", frame(sealed, own), 84 * k + 32 * (k + 1)),
     )
     masked = Exchange(
         "masked-input",
-        ("shares", frame(array_bytes("senders", 8, k), sealed), 8 * k + 84 * k),
+        ("shares", frame(array_bytes("senders", 8, k), sealed, committed), (8 + 84 + 32) * k),
         k * (EXCHANGE_S + SEAL_S) + (k + 1) * item_bytes * L * EXPAND_S + L * QUANTISE_S,
         ("masked-input", frame(array_bytes("masked", item_bytes, L)), item_bytes * L),
     )
@@ -121,7 +122,11 @@ def masking_exchanges(*, active: bool, item_bytes: int) -> list[Exchange]:
         "unmask",
         ("unmask-request", frame(*request, small_fields=2), (8 * k + 64 * k) * active),
         active * k * VERIFY_S,
-        ("unmask-shares", frame(array_bytes("shares", 1, k + 1, 34)), 34 * (k + 1)),
+        (
+            "unmask-shares",
+            frame(array_bytes("shares", 1, k + 1, 34), array_bytes("unopened", 8, 0)),
+            34 * (k + 1),
+        ),
     )
     return [keys, shares, masked, *[checked] * active, unmasked]
 

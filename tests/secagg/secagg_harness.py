@@ -36,6 +36,7 @@ def small_config(n_max: int, **changes: Any) -> SecAggConfig:
         "parts": (RealPart("factors", 5, 2.0), CountPart("touched", 3, 1)),
         "n_max": n_max,
         "weight_max": 7,
+        "unsafe": True,  # small written graphs are for tests only
     }
     return SecAggConfig(**(settings | changes))
 
@@ -159,7 +160,8 @@ class Fleet:
             reply = client.contribute(self.values(device), self.weight(device), watch=self.oracle.watch)
         if isinstance(reply, UnmaskShares):
             dead = frozenset(message.arrays["dead"].tolist())  # type: ignore[union-attr]
-            self.oracle.released(device, sorted((*client.partners, device)), dead)
+            owners = client.partners.difference(reply.arrays["unopened"].tolist())
+            self.oracle.released(device, sorted((*owners, device)), dead)
         return reply
 
     def advertise(self, devices: Iterable[int] | None = None, mutate: Mutate | None = None) -> None:

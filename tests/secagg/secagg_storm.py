@@ -17,6 +17,7 @@ from secagg_harness import Fleet, small_config, with_arrays
 
 from edge.codec import decode, encode
 from edge.secagg.errors import (
+    AuthenticationError,
     CommitmentMismatchError,
     InconsistentSharesError,
     InfeasibleError,
@@ -26,10 +27,12 @@ from edge.secagg.errors import (
     TooFewContributorsError,
     TooFewNeighboursError,
     TooFewSurvivorsError,
+    WrongShareError,
 )
 from edge.secagg.graph import GraphParameters
+from edge.secagg.shamir import SECRET_BYTES
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState, DeviceState, Mode
-from edge.secagg_messages import MaskedInput, SecAggMessage, UnmaskRequest
+from edge.secagg_messages import MaskedInput, SecAggMessage, UnmaskRequest, UnmaskShares
 
 LOSSES = {
     kind.NAME
@@ -39,7 +42,13 @@ LOSSES = {
     )
 }
 """Why a round may end without a sum when devices are lost."""
-FORGERIES = {kind.NAME for kind in (CommitmentMismatchError, InconsistentSharesError, KeyMismatchError)}
+FORGERIES = {
+    kind.NAME
+    for kind in (
+        *(AuthenticationError, CommitmentMismatchError, InconsistentSharesError),
+        *(KeyMismatchError, WrongShareError),
+    )
+}
 """Why it may end when devices forge shares."""
 
 MISCHIEF = (
@@ -48,6 +57,7 @@ MISCHIEF = (
     "duplicates",
     "stray",
     "stale",
+    "wrong shares",
     "hostile devices",
     "hostile coordinator",
 )
@@ -86,6 +96,9 @@ class Storm:
         self.gone: set[int] = set()
         hostile = self.random.sample(self.fleet.devices, max(1, n // 5))
         self.hostile = set(hostile) if "hostile devices" in self.mischief else set()
+        liars = self.random.sample(self.fleet.devices, self.random.randint(1, max(1, n // 3)))
+        self.liars = set(liars) if "wrong shares" in self.mischief else set()
+        """Who releases other shares than it was given."""
         self.loss_rate = self.random.random() * 0.1 if "loss" in self.mischief else 0.0
 
     # -- weather -----------------------------------------------------------------------------------------
@@ -145,6 +158,8 @@ class Storm:
     def send(self, device: int, message: SecAggMessage) -> None:
         if device in self.hostile and self.random.random() < 0.3:
             message = self.forged(message)
+        elif device in self.liars and isinstance(message, UnmaskShares):
+            message = self.with_wrong_shares(message)
         frame = encode(message)
         self.history.append((True, device, frame))
         self.up.append((device, frame))
@@ -166,7 +181,7 @@ class Storm:
         """Return a message that a device which breaks the protocol might send instead."""
         if not hasattr(message, "arrays") or self.random.random() < 0.1:
             return message._replace(device=self.random.choice(self.fleet.devices))
-        name = self.random.choice(sorted(message.arrays))
+        name = self.random.choice(sorted(name for name, array in message.arrays.items() if array.size))
         array = message.arrays[name]
         choice = self.random.randrange(4)
         if choice == 0:
@@ -178,6 +193,13 @@ class Storm:
         copy = array.copy()
         copy.reshape(-1)[self.random.randrange(copy.size)] ^= 1 << self.random.randrange(8)
         return with_arrays(message, **{name: copy})
+
+    def with_wrong_shares(self, message: UnmaskShares) -> UnmaskShares:
+        """Return the answer with some shares, or all of them, other than the device was given."""
+        shares = message.arrays["shares"].copy()
+        wrong = self.random.sample(range(len(shares)), self.random.randint(1, len(shares)))
+        shares[wrong, self.random.randrange(SECRET_BYTES)] ^= 1 << self.random.randrange(8)
+        return with_arrays(message, shares=shares)
 
     def forge_request(self) -> None:
         """Let a coordinator that lies ask a device for shares, with a list of the dead of its own."""
@@ -201,11 +223,21 @@ class Storm:
         fleet.check()
         failure = fleet.server.failure
         assert all(isinstance(error, SecAggError) for error in fleet.refusals)
+        bad = self.hostile | self.liars
         if failure is not None:
-            permitted = LOSSES | FORGERIES if self.hostile else LOSSES
+            permitted = LOSSES | FORGERIES if bad else LOSSES
             assert failure.reason in permitted, failure
-        if not self.mischief - {"duplicates", "stray", "stale"}:
-            # Nobody was lost and nobody lied: repeated and stray frames cost nothing.
+        if "hostile coordinator" not in self.mischief:
+            # Nobody is blamed for what others do.
+            assert fleet.server.culprits.keys() <= bad
+        if failure is not None and failure.reason == WrongShareError.NAME:
+            assert fleet.server.culprits.keys() & self.liars or self.hostile
+        k, t = fleet.config.graph(len(fleet.devices))
+        if (
+            not self.mischief - {"duplicates", "stray", "stale", "wrong shares"}
+            and len(self.liars) <= k + 1 - t
+        ):
+            # Nobody was lost, and there are shares in place of the wrong ones: nothing is lost.
             assert fleet.server.state is CoordinatorState.DONE, failure
             assert len(fleet.server.result.survivors) == len(fleet.devices)  # type: ignore[union-attr]
             waiting = {client.state for client in fleet.clients.values()} - {DeviceState.DONE}

@@ -196,14 +196,20 @@ def test_a_ring_that_the_coordinator_prefers_is_not_followed() -> None:
 DELIVERIES: list[tuple[str, Forge, type[errors.SecAggError]]] = [
     (
         "changed",
-        lambda m: with_arrays(m, sealed=flipped(m.arrays["sealed"], 5)),
+        lambda m: with_arrays(m, sealed=m.arrays["sealed"] ^ 1),
         errors.AuthenticationError,
     ),
     (
-        "from the wrong sender",
-        lambda m: with_arrays(m, sealed=m.arrays["sealed"][[1, 0, *range(2, 8)]]),
+        "from the wrong senders",
+        lambda m: with_arrays(m, sealed=m.arrays["sealed"][[*range(1, 8), 0]]),
         errors.AuthenticationError,
     ),
+    (
+        "with other commitments",
+        lambda m: with_arrays(m, commitments=m.arrays["commitments"] ^ 1),
+        errors.AuthenticationError,
+    ),
+    ("without commitments", lambda m: with_arrays(m, commitments=None), errors.MalformedMessageError),
     (
         "from a stranger",
         lambda m: with_arrays(m, senders=np.append(m.arrays["senders"][:-1], 99)),
@@ -215,6 +221,7 @@ DELIVERIES: list[tuple[str, Forge, type[errors.SecAggError]]] = [
             m,
             senders=np.sort(np.append(m.arrays["senders"], VICTIM)),
             sealed=np.vstack((m.arrays["sealed"], m.arrays["sealed"][:1])),
+            commitments=np.vstack((m.arrays["commitments"], m.arrays["commitments"][:1])),
         ),
         errors.NotNeighbourError,
     ),
@@ -225,7 +232,7 @@ DELIVERIES: list[tuple[str, Forge, type[errors.SecAggError]]] = [
     ),
     (
         "of fewer than the threshold",
-        lambda m: with_arrays(m, senders=m.arrays["senders"][:3], sealed=m.arrays["sealed"][:3]),
+        lambda m: with_arrays(m, **{name: array[:3] for name, array in m.arrays.items()}),
         errors.TooFewNeighboursError,
     ),
     (

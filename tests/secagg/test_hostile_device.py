@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from edge.codec import decode
 from edge.secagg import errors
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
+from edge.secagg.cryptography import DeviceSecrets
 from edge.secagg.entropy import SeededEntropy
 from edge.secagg.graph import GraphParameters
-from edge.secagg.shamir import SHARE_BYTES
+from edge.secagg.keys import KeyPair
 from edge.secagg.states import CoordinatorState, DeviceState, Mode
 from edge.secagg_messages import (
     Abort,
@@ -260,41 +261,185 @@ def test_the_key_of_another_device_cannot_be_advertised() -> None:
 # -- shares that were tampered with ----------------------------------------------------------------------
 
 
+def reach_unmasking(fleet: Fleet, dead: Sequence[int] = ()) -> None:
+    """Go on to the stage in which shares are released; ``dead`` devices never send their input."""
+    fleet.reach(CoordinatorState.MASKING)
+    fleet.deliver(silent=dead)
+    if dead:
+        fleet.deadline()
+    while fleet.server.state is CoordinatorState.CHECKING:
+        fleet.deliver(silent=dead)
+
+
+def wrong_rows(liars: Collection[int], *, rows: Sequence[int] | None = None) -> Forge:
+    """Have ``liars`` release another share than they were given: of all owners, or of those in ``rows``."""
+
+    def forge(message: Any) -> Any:
+        if not isinstance(message, UnmaskShares) or message.device not in liars:
+            return message
+        shares = message.arrays["shares"].copy()
+        shares[slice(None) if rows is None else [*rows], 3] ^= 1
+        return with_arrays(message, shares=shares)
+
+    return forge
+
+
+def lies_first(fleet: Fleet, liars: Collection[int]) -> None:
+    """Let the answers of ``liars`` come first, so that their shares are among those that are used."""
+    fleet.inbox.sort(key=lambda frame: frame[0] not in liars)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("rows", [[2], [7], None], ids=["of a survivor", "of the dead one", "of all"])
+@pytest.mark.parametrize("liars", [{0}, {0, 4, 8}], ids=["one liar", "three liars"])
+def test_wrong_shares_are_dropped_and_their_holders_named_while_others_are_left(
+    mode: Mode, rows: list[int] | None, liars: set[int]
+) -> None:
+    # Eight of nine are asked and five shares rebuild a secret: three are to spare.
+    fleet = Fleet(9, mode=mode, corrupt=0.0)
+    reach_unmasking(fleet, dead=[7])
+    lies_first(fleet, liars)
+    fleet.deliver(mutate=wrong_rows(liars, rows=rows))
+    fleet.check()
+    assert fleet.server.state is CoordinatorState.DONE
+    assert fleet.server.result is not None
+    # What they contributed is in the sum all the same: its masks are off.
+    assert fleet.server.result.survivors.tolist() == [0, 1, 2, 3, 4, 5, 6, 8]
+    assert {device: error.reason for device, error in fleet.server.culprits.items()} == dict.fromkeys(
+        liars, errors.WrongShareError.NAME
+    )
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_wrong_share_with_none_to_spare_ends_the_round_and_its_holders_are_named(mode: Mode) -> None:
+    fleet = Fleet(9, mode=mode, corrupt=0.0)
+    reach_unmasking(fleet)
+    liars = {0, 1, 4, 6, 8}
+    lies_first(fleet, liars)
+    fleet.deliver(mutate=wrong_rows(liars, rows=[2]))
+    failure = fleet.server.failure
+    assert isinstance(failure, errors.WrongShareError)
+    assert "[0, 1, 4, 6, 8]" in failure.detail
+    assert "4 shares of device 2 are left; the threshold is 5" in failure.detail
+    assert set(fleet.server.culprits) == liars
+    fleet.check()
+
+
+def test_the_round_waits_for_shares_in_place_of_wrong_ones_until_the_deadline() -> None:
+    fleet = Fleet(9, corrupt=0.0)
+    reach_unmasking(fleet)
+    late = [frame for frame in fleet.inbox if frame[0] > 4]
+    fleet.inbox = [frame for frame in fleet.inbox if frame[0] <= 4]
+    fleet.deliver(mutate=wrong_rows({3}))
+    # Five answers are in, and were enough if all were right.
+    assert fleet.server.state is CoordinatorState.UNMASKING
+    assert set(fleet.server.culprits) == {3}
+    fleet.inbox += late[:1]
+    fleet.deliver()
+    fleet.check()
+    assert fleet.server.state is CoordinatorState.DONE
+
+    fleet = Fleet(9, corrupt=0.0)
+    reach_unmasking(fleet)
+    fleet.inbox = [frame for frame in fleet.inbox if frame[0] <= 4]
+    fleet.deliver(mutate=wrong_rows({3}))
+    fleet.deadline()
+    assert isinstance(fleet.server.failure, errors.WrongShareError)
+    assert set(fleet.server.culprits) == {3}
+
+
 @pytest.mark.parametrize(
-    ("dead", "row", "error"),
-    [
-        (None, 2, errors.CommitmentMismatchError),
-        (7, 7, errors.KeyMismatchError),
-    ],
+    ("dead", "error"), [((), errors.CommitmentMismatchError), ((LIAR,), errors.KeyMismatchError)]
 )
-def test_a_tampered_share_ends_the_round_by_name(
-    dead: int | None, row: int, error: type[errors.SecAggError]
+def test_an_owner_whose_right_shares_rebuild_another_secret_is_named_and_not_its_holders(
+    dead: tuple[int, ...], error: type[errors.SecAggError]
 ) -> None:
     fleet = Fleet(9, corrupt=0.0)
-    fleet.reach(CoordinatorState.MASKING)
-    fleet.deliver(silent=[] if dead is None else [dead])
-    if dead is not None:
+    fleet.advertise()
+    secrets = fleet.clients[LIAR]._secrets
+    assert isinstance(secrets, DeviceSecrets)
+    # It splits other secrets than those that it advertised.
+    secrets._seed, secrets._mask = bytes(32), KeyPair(bytes(32))
+    fleet.deliver()
+    fleet.deliver(silent=dead)
+    if dead:
         fleet.deadline()
-    forge = only_from_the_liar(
-        UnmaskShares, lambda m: with_arrays(m, shares=flipped(m.arrays["shares"], row * SHARE_BYTES))
-    )
-    # The liar's share comes first, so it is used.
-    fleet.inbox.sort(key=lambda frame: frame[0] != LIAR)
-    fleet.deliver(mutate=forge)
-    assert fleet.server.failure is not None
-    assert fleet.server.failure.reason in (error.NAME, errors.InconsistentSharesError.NAME)
+    fleet.deliver()
+    assert type(fleet.server.failure) is error
+    assert set(fleet.server.culprits) == {LIAR}
     fleet.check()
 
 
-def test_a_sender_of_garbage_shares_makes_its_neighbours_abort_by_name() -> None:
-    fleet = Fleet(20, parameters=GraphParameters(4, 3), corrupt=0.0)
-    forge = only_from_the_liar(SealedShares, lambda m: with_arrays(m, sealed=flipped(m.arrays["sealed"], 3)))
-    play(fleet, SealedShares, forge)
-    assert [type(error) for error in fleet.errors.values()] == [errors.AuthenticationError]
-    (neighbour,) = fleet.errors
+def garbage_for(neighbours: Sequence[int]) -> Forge:
+    """Have the liar seal garbage for those at the positions ``neighbours`` of its list."""
+
+    def forge(message: Any) -> Any:
+        sealed = message.arrays["sealed"].copy()
+        sealed[[*neighbours], 3] ^= 1
+        return with_arrays(message, sealed=sealed)
+
+    return only_from_the_liar(SealedShares, forge)
+
+
+def framed(neighbours: Sequence[int]) -> Forge:
+    """Have the liar commit to other shares than it seals, so that their holders seem to be the liars."""
+
+    def forge(message: Any) -> Any:
+        commitments = message.arrays["commitments"].copy()
+        commitments[[at + (at >= LIAR) for at in neighbours]] ^= 1
+        return with_arrays(message, commitments=commitments)
+
+    return only_from_the_liar(SealedShares, forge)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("spoil", [garbage_for, framed])
+def test_garbage_for_as_many_neighbours_as_there_are_shares_to_spare_costs_nobody_anything(
+    mode: Mode, spoil: Callable[[Sequence[int]], Forge]
+) -> None:
+    # k + 1 − t = 9 − 5 shares are to spare.
+    fleet = Fleet(9, mode=mode, corrupt=0.0)
+    play(fleet, SealedShares, spoil(range(4)))
     fleet.check()
     assert fleet.server.result is not None
-    assert fleet.server.result.dead.tolist() == [neighbour]
+    assert fleet.server.result.survivors.tolist() == list(range(9))
+    assert fleet.server.culprits == {}
+    assert fleet.errors == {}
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("spoil", [garbage_for, framed])
+def test_garbage_for_more_ends_the_round_and_its_sender_is_named(
+    mode: Mode, spoil: Callable[[Sequence[int]], Forge]
+) -> None:
+    fleet = Fleet(9, mode=mode, corrupt=0.0)
+    play(fleet, SealedShares, spoil(range(8)))
+    fleet.check()
+    assert isinstance(fleet.server.failure, errors.AuthenticationError)
+    assert set(fleet.server.culprits) == {LIAR}
+    assert fleet.errors == {}
+
+
+@pytest.mark.parametrize(
+    ("unopened", "error"),
+    [
+        ([LIAR], errors.NotNeighbourError),
+        ([99], errors.NotNeighbourError),
+        ([0, 0], errors.MalformedMessageError),
+        ([0], errors.WrongLengthError),
+    ],
+    ids=["its own", "a stranger's", "one twice", "a row too many"],
+)
+def test_a_forged_list_of_what_did_not_open_costs_only_its_sender(
+    unopened: list[int], error: type[errors.SecAggError]
+) -> None:
+    fleet = Fleet(10, corrupt=0.0, parameters=GraphParameters(9, 9))
+    forge = only_from_the_liar(UnmaskShares, lambda m: with_arrays(m, unopened=np.array(unopened, np.int64)))
+    play(fleet, UnmaskShares, forge)
+    assert [type(refused) for refused in fleet.refusals] == [error]
+    assert {device: type(found) for device, found in fleet.server.culprits.items()} == {LIAR: error}
+    fleet.check()
+    assert fleet.server.state is CoordinatorState.DONE
 
 
 def test_masks_under_other_keys_are_noticed_in_the_sum() -> None:

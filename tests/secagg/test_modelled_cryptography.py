@@ -137,7 +137,7 @@ def malformed(fleet: Recorded) -> None:
         kind = type(message)
         if kind not in kinds or message.device != kinds.index(kind):
             return message
-        ((name, array),) = message.arrays.items()
+        name, array = next(iter(message.arrays.items()))
         return with_arrays(message, **{name: array[:-1]})
 
     fleet.advertise()

@@ -32,7 +32,7 @@ REASONS = {
         *{"not-a-neighbour", "incomplete-list", "overlapping-list", "self-listed-dead"},
         # Shares, and what they rebuild.
         *{"bad-share-index", "bad-share-length", "bad-share-value", "duplicate-share", "wrong-share-count"},
-        *{"inconsistent-shares", "key-mismatch", "commitment-mismatch", "sum-mismatch"},
+        *{"wrong-share", "inconsistent-shares", "key-mismatch", "commitment-mismatch", "sum-mismatch"},
         # Ciphertexts, and what they decrypt to.
         *{"bad-ciphertext", "imprecise-sum"},
     },

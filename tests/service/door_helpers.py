@@ -82,7 +82,7 @@ class Inbox:
     def pushed(self, session: DeviceSession, transfer: Transfer) -> None:
         pass
 
-    def acknowledged(self, session: DeviceSession, transfer: Transfer) -> None:
+    def acknowledged(self, session: DeviceSession, transfer: Transfer, arrival_s: float) -> None:
         pass
 
     def received(self, session: DeviceSession, received: Received) -> None:

@@ -157,7 +157,7 @@ class SocketLine(Line):
     def pushed(self, session: DeviceSession, transfer: Transfer) -> None:
         """Ignore it: it has not arrived."""
 
-    def acknowledged(self, session: DeviceSession, transfer: Transfer) -> None:
+    def acknowledged(self, session: DeviceSession, transfer: Transfer, arrival_s: float) -> None:
         self.down_bytes.append((transfer.frame_bytes, transfer.payload_bytes))
         self._changed.set()
 
