@@ -92,6 +92,10 @@ class ActiveRound:
     """Ends the stage of a secure sum that is going on, or the time of grace after the quorum."""
     changed: Callable[[], None] | None = None
     """Of a model version that stays open: called when a report has come, or when one will not come."""
+    spoilers: set[int] = field(default_factory=set)
+    """Devices that broke the protocol, or reported what cannot be."""
+    struck: set[int] = field(default_factory=set)
+    """Those of them for whom that has been counted: once a round."""
     channels: dict[int, Channel] = field(default_factory=dict)
     """Those that a secure sum sends to at any time, by device."""
 

@@ -218,6 +218,7 @@ class Coordinator:
         try:
             self._ranges.check(report, active.accumulator)
         except RemoteProtocolError as error:
+            active.spoilers.add(report.device)
             return Reason.OUT_OF_RANGE if error.reason == OUT_OF_RANGE else Reason.GARBAGE
         return None
 

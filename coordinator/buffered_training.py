@@ -211,6 +211,8 @@ class BufferedTraining(Training):
     def _close(self, now_s: float) -> None:
         """End the step under way, and begin the next one or end training."""
         number = self._steps[-1].number
+        for version in self._versions.values():
+            self._strike(version.active)
         stop = self._ended_step(number, now_s)
         self._retire_old()
         if stop is None and number == self._scenario.round_count:
@@ -302,6 +304,7 @@ class BufferedTraining(Training):
         latest = self._stop is None and version.number > self._rounds_run
         if version.cohorts or latest or version.number not in self._versions:
             return
+        self._strike(version.active)
         self._simulation.coordinator.forget(version.number)
         self._simulation.compute.forget(version.kernel)
         del self._versions[version.number]

@@ -156,6 +156,10 @@ class Fleet:
         """Whether a device still lacks what never changes and is sent only once; only where there is such."""
         self.connected = np.zeros(n, dtype=np.bool_)
         """Whether the connection of a device is open; only ever where connections are kept."""
+        self.strikes = np.zeros(n, dtype=np.uint8)
+        """In how many rounds a device broke the protocol or reported what cannot be; 255 are the most."""
+        self.suspended = np.zeros(n, dtype=np.bool_)
+        """Whether that was too often: such a device is not invited any more."""
         self._spent_j = np.zeros(n, dtype=np.float32)
         """Energy spent on rounds on the day in :attr:`_spent_on`, joules."""
         self._spent_on = np.zeros(n, dtype=np.uint16)
@@ -182,7 +186,7 @@ class Fleet:
         """Return the memory that a device's row takes, bytes."""
         arrays = (
             *(self.device_class, self.network, self.region, self.busy, self.bare, self.connected),
-            *(self._spent_j, self._spent_on),
+            *(self._spent_j, self._spent_on, self.strikes, self.suspended),
         )
         return sum(array.nbytes for array in arrays) / self.n
 
@@ -193,13 +197,30 @@ class Fleet:
         self._spent_j[once] = self._drained_j(once, now_s) + np.bincount(place, joules)
         self._spent_on[once] = int(now_s // DAY_S)
 
+    def strike(self, ids: Ids, allowed: int) -> Ids:
+        """Count a strike for each of ``ids`` (int64 [n], each once); return who is suspended by it, int64.
+
+        ``allowed`` is the number of strikes that suspends a device.
+        """
+        self.strikes[ids] = np.minimum(self.strikes[ids], np.iinfo(np.uint8).max - 1) + 1
+        found = ids[(self.strikes[ids] >= allowed) & ~self.suspended[ids]]
+        self.suspended[found] = True
+        return found
+
     def memory(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what rounds have changed for good: what they took out of the batteries, arrays by name."""
-        return {"spent_j": self._spent_j, "spent_on": self._spent_on}
+        """Return what rounds have changed for good, arrays by name: batteries, and who was struck."""
+        return {
+            "spent_j": self._spent_j,
+            "spent_on": self._spent_on,
+            "strikes": self.strikes,
+            "suspended": self.suspended,
+        }
 
     def recall(self, memory: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on with what :meth:`memory` returned."""
         self._spent_j[:], self._spent_on[:] = memory["spent_j"], memory["spent_on"]
+        if "strikes" in memory:  # a run that was begun before there were any has none
+            self.strikes[:], self.suspended[:] = memory["strikes"], memory["suspended"]
 
     def _drained_j(self, ids: Ids, now_s: float) -> Floats:
         """Return what rounds took out of each battery since it was full: every device is charged at night."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coordinator.assembly import Assembly, assemble
 from coordinator.baseline import BaselineMissedError, baseline_of, earlier_baseline
 from coordinator.buffered_training import BufferedTraining
@@ -198,6 +200,7 @@ def run_assembled(
             "thresholds": [str(verdict) for verdict in verdicts],
             "unseen_thresholds": [str(threshold) for threshold in unseen],
             "measured": measured,
+            "suspended_devices": np.flatnonzero(assembly.fleet.suspended).tolist(),
         }
         if private is not None:
             facts["privacy"] = private

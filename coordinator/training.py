@@ -344,6 +344,7 @@ class Training:
                 stop = self._apply(aggregate, number)
         wall_s = time.perf_counter() - wall_s
         clips = self._privacy is not None or self._scenario.aggregation.norm_bound is not None
+        self._strike(active)
         over = OverRound(cohort, active, aggregate, phase, epsilon, wall_s, clips)
         if self._keeper is not None:
             self._keeper.over(over, self.state, self._optimizer_state, self._applied, self._memory.arrays())
@@ -391,6 +392,22 @@ class Training:
             _LOGGER.warning("round %d is abandoned: %s", number, objection)
         return objection is not None
 
+    def _strike(self, active: ActiveRound) -> None:
+        """Count a strike for each device that has spoilt a round; whoever has too many is suspended."""
+        machine = active.machine
+        if isinstance(machine, SecureRoundMachine):
+            active.spoilers |= machine.culprits.keys()
+        new = np.array(sorted(active.spoilers - active.struck), np.int64)
+        active.struck |= active.spoilers
+        for device in self._fleet.strike(new, self._scenario.admission.strikes).tolist():
+            _LOGGER.warning(
+                "round %d: device %d is suspended after %d strikes; admission.strikes is %d",
+                machine.plan.round_number,
+                device,
+                self._fleet.strikes[device],
+                self._scenario.admission.strikes,
+            )
+
     def _cohort_done(self, cohort: RunningCohort) -> None:
         self._open.discard(cohort.round_number)
         del self._cohorts[cohort.round_number]
@@ -406,6 +423,7 @@ class Training:
             self._write(self._pending.popleft())
 
     def _write(self, over: OverRound) -> None:
+        self._strike(over.active)  # for what came after the end of the round, too
         cohort, ended = over.cohort, ended_of(over.cohort)
         facts = over.told(ended)
         strikes = self._crashes.of_round(cohort.round_number)

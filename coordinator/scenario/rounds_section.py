@@ -321,6 +321,16 @@ class Compute(Section):
         return self
 
 
+class Admission(Section):
+    """Which devices may go on taking part."""
+
+    strikes: PositiveInt = Field(
+        default=3,
+        description="a device that broke the protocol, or reported what cannot be, in so many rounds is "
+        "suspended: it is not invited any more",
+    )
+
+
 class Limits(Section):
     """Bounds that protect a run."""
 

@@ -25,7 +25,7 @@ from coordinator.scenario.model import Section, require
 from coordinator.scenario.pacing_problems import pacing_problems
 from coordinator.scenario.privacy_section import Privacy
 from coordinator.scenario.protection import privacy_problems, secure_problems
-from coordinator.scenario.rounds_section import Compute, Evaluation, Limits, Phase, Record, Rounds
+from coordinator.scenario.rounds_section import Admission, Compute, Evaluation, Limits, Phase, Record, Rounds
 from coordinator.scenario.secure_section import NoSecureAggregation, SecureAggregation
 from coordinator.scenario.sweep_section import SweepSection
 from coordinator.scenario.thresholds import BASELINE, Threshold, parse_thresholds, written_thresholds
@@ -111,6 +111,9 @@ class Scenario(Section):
     connection: Connection = Field(default=Connection(), description="how devices connect")
     learning: Learning = Field(description="the method, by `algorithm`, and its settings")
     rounds: Rounds = Field(description="rounds, cohort and waiting")
+    admission: Admission = Field(
+        default=Admission(), description="which devices may go on taking part in rounds"
+    )
     phases: tuple[Phase, ...] = Field(default=(), description="named stretches of the run, for thresholds")
     secure_aggregation: SecureAggregation = Field(
         default=NoSecureAggregation(), description="how updates are summed so that only the sum is seen"

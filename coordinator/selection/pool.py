@@ -21,7 +21,7 @@ class Pool:
 
     Parameters
     ----------
-    fleet : the devices; busy ones are never drawn.
+    fleet : the devices; busy and suspended ones are never drawn.
     seed : the run's seed.
     available_only : leave out devices that are not available at the moment.
     """
@@ -36,7 +36,7 @@ class Pool:
 
     def eligible(self, ids: Ids, now_s: float, accept: Accept | None = None) -> Ids:
         """Return those of ``ids`` that may be invited now, in their order."""
-        ids = ids[~self._fleet.busy[ids]]
+        ids = ids[~(self._fleet.busy[ids] | self._fleet.suspended[ids])]
         if self._fleet.joined is not None:
             ids = ids[self._fleet.joined[ids]]
         if self.restriction is not None:
@@ -87,7 +87,7 @@ class Pool:
             return now_s  # nobody knows when a real device joins
         generator = stream(self._seed, "selection", "next-chance", round_number)
         sample = generator.integers(0, fleet.n, min(fleet.n, 4096)) if fleet.n > 4096 else np.arange(fleet.n)
-        idle = sample[~fleet.busy[sample]]
+        idle = sample[~(fleet.busy[sample] | fleet.suspended[sample])]
         if not len(idle):
             return np.inf
         return float(fleet.availability.next_available(idle, now_s).min())

@@ -504,9 +504,17 @@ def test_a_crash_breaks_off_an_invitation_on_its_way(calm: Run, tmp_path: Path) 
 
 def test_devices_that_are_given_a_model_that_has_run_away_say_so(tmp_path: Path) -> None:
     base = SMALL.replace("factors: 4", "factors: 4, optimizer: {kind: sgd}")
-    found = run(tmp_path, "poisoned_updates: {kind: huge-norm, scale: 1e30}, at: 0 s, for: 1 ms", base=base)
+    base = base.replace("learning_rate: 0.05", "learning_rate: 1e30")
+    found = run(tmp_path, "latency: {mean: 1 ms}, at: 30 days, for: 1 s", base=base)
     computed = [row for row in found.devices if row["round"] > 1 and row["compute_s"] > 0]
     assert {(row["outcome"], row["reason"]) for row in computed} == {("failed", "not-finite")}
+
+
+def test_updates_beyond_all_bounds_are_refused_by_name(tmp_path: Path) -> None:
+    fault = "poisoned_updates: {kind: huge-norm, scale: 1e30}, at: 0 s, for: 1 ms"
+    found = run(tmp_path, fault, base=SMALL)
+    computed = [row for row in found.devices if row["round"] == 1 and row["compute_s"] > 0]
+    assert {(row["outcome"], row["reason"]) for row in computed} == {("failed", "out-of-range")}
 
 
 def test_mains_power_cannot_be_drained(tmp_path: Path) -> None:

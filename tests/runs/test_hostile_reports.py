@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ from run_helpers import SMALL, run_text
 
 from coordinator.active_round import Channel
 from coordinator.actor import Coordinator
+from coordinator.fleet_assembly import build_fleet
 from coordinator.metrics.reader import open_run
 from coordinator.runner import RunOutcome
+from coordinator.scenario.load import load
+from coordinator.selection.pool import Pool
 from edge.message_kinds import AnyMessage
 from edge.messages import Report
 from edge.vocabulary import Reason
@@ -85,3 +89,51 @@ def test_a_fifth_of_the_fleet_cannot_move_the_model_by_what_is_outside(
     refused = [row for row in rows(outcome, "device_rounds") if row["reason"] == "out-of-range"]
     assert refused
     assert all(row["device"] % 5 == 0 and row["outcome"] == "failed" for row in refused)
+
+
+def invited_rounds(outcome: RunOutcome, device: int) -> list[int]:
+    return [row["round"] for row in rows(outcome, "device_rounds") if row["device"] == device]
+
+
+ALL = ["data.users=12", "rounds.cohort=11", "rounds.quorum=50%", "rounds.count=8", "rounds.selection=random"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "strikes"),
+    [([], 3), (["admission.strikes=1"], 1), ([BUFFERED.replace("30", "11")], 3)],
+    ids=["three", "one", "buffered"],
+)
+def test_a_device_that_spoils_rounds_is_suspended_for_the_run(
+    settings: list[str], strikes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: Any
+) -> None:
+    def spoil(report: Report) -> Report:
+        return report._replace(weight=-8.0) if report.device == 4 else report
+
+    outcome = run_where(monkeypatch, tmp_path, ALL + settings, spoil)
+    mine = [row for row in rows(outcome, "device_rounds") if row["device"] == 4]
+    assert [row["reason"] for row in mine] == ["out-of-range"] * strikes
+    assert all(len(invited_rounds(outcome, device)) > strikes for device in (3, 5))
+    manifest = json.loads((outcome.directory / "manifest.json").read_text())
+    assert manifest["suspended_devices"] == [4]
+    (said,) = [record.getMessage() for record in caplog.records if "suspended" in record.getMessage()]
+    assert f"device 4 is suspended after {strikes} strikes" in said
+
+
+def test_honest_devices_are_never_suspended(tmp_path: Path) -> None:
+    outcome = run_text(tmp_path, SMALL, [*ALL, "fleet.availability=diurnal_charging"])
+    manifest = json.loads((outcome.directory / "manifest.json").read_text())
+    assert manifest["suspended_devices"] == []
+
+
+def test_a_suspension_outlives_the_process(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(SMALL)
+    loaded = load(tmp_path / "run.yaml")
+    before, after = build_fleet(loaded, 120), build_fleet(loaded, 120)
+    for struck in ([4, 7], [4], [4, 4 + 1]):
+        before.strike(np.array(struck), 3)
+    after.recall(before.memory())
+    pool = Pool(after, 3, available_only=False)
+    assert np.flatnonzero(after.suspended).tolist() == [4]
+    assert pool.eligible(np.arange(3, 6), 0.0).tolist() == [3, 5]
+    assert after.strike(np.array([7, 4]), 3).tolist() == []
+    assert after.strike(np.array([7]), 3).tolist() == [7]
