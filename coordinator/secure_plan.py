@@ -10,6 +10,7 @@ from coordinator.scenario.schema import Scenario
 from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation, SecureAggregation
 from edge.homomorphic.config import CkksConfig
 from edge.secagg.config import RealPart, SecAggConfig
+from edge.secagg.states import Mode
 
 
 def plan_lines(scenario: Scenario) -> list[str]:
@@ -38,8 +39,12 @@ def modes(scenario: Scenario) -> dict[str, str]:
     for phase in [phase.name for phase in scenario.phases] or [""]:
         section = scenario.secure_in(phase)
         crypto = "" if isinstance(section, NoSecureAggregation) else f", {section.crypto} cryptography"
-        found[phase or "run"] = section.mode + crypto + _shielded(section)
+        found[phase or "run"] = section.mode + crypto + _unsafe(section) + _shielded(section)
     return found
+
+
+def _unsafe(section: SecureAggregation) -> str:
+    return ", UNSAFE graph" if isinstance(section, Masking) and section.unsafe else ""
 
 
 def _shielded(section: SecureAggregation) -> str:
@@ -58,6 +63,8 @@ def _masking_lines(config: SecAggConfig, section: Masking) -> Iterator[str]:
         f"  graph: k = {k} neighbours each, t = {t} of {k + 1} shares rebuild a secret "
         f"({section.corrupt:.0%} corrupt, {section.dropout:.0%} dropping out)"
     )
+    if section.unsafe:
+        yield "  UNSAFE: the graph is not held against the corrupt devices, which may expose others"
     yield f"  a sum needs {needed} contributors of {n}; fewer are never revealed"
     if section.shielded is not None:
         yield f"  beside it, devices whose mask passes report in the clear: {section.shielded}"
@@ -70,6 +77,13 @@ def _masking_lines(config: SecAggConfig, section: Masking) -> Iterator[str]:
     whole = n * (weight_max * steps + noise)
     yield f"  no sum can wrap around: {n} · {one} = {whole}, of {largest} at most"
     yield f"  rounding errs by less than {quantizer.error_bound:.3g} on an element of a sum"
+    if config.mode is Mode.ACTIVE:
+        yield (
+            f"  holds against a coordinator that lies, with up to {section.corrupt:.0%} of a round's devices "
+            f"corrupt"
+        )
+    else:
+        yield "  gives nothing against a coordinator that lies; `mode: active` does"
 
 
 def _ckks_lines(section: Ckks, config: CkksConfig) -> Iterator[str]:

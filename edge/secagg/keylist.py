@@ -3,8 +3,8 @@
 In semi-honest mode a device gets the keys of its neighbours only, and takes the coordinator's word for the
 hash of all keys. In active mode it gets everybody's; then it computes the hash itself, and from it the ring.
 So the coordinator cannot choose who becomes whose neighbour: it can only try other keys for the devices it
-controls until the ring happens to suit it, which is hopeless where a neighbourhood of corrupt devices is
-improbable.
+controls until the ring happens to suit it. The graph's degree and threshold allow for that
+(:data:`edge.secagg.graph.GRINDING_BITS`).
 """
 
 from __future__ import annotations

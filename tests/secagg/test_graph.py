@@ -1,22 +1,30 @@
 from __future__ import annotations
 
+import hashlib
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from secagg_harness import small_config
 
 from edge.secagg.errors import DuplicateKeyError, InfeasibleError, ThresholdError, WrongLengthError
 from edge.secagg.graph import (
     COMPLETE_UP_TO,
+    GraphParameters,
     check_parameters,
+    check_private,
     choose_parameters,
     complete_parameters,
     find_parameters,
     neighbours,
     ring_order,
 )
+from edge.secagg.keylist import ring_seed
+from edge.secagg.keys import AdvertisedKeys, key_list_hash
+from edge.secagg.states import Mode
 
 SEED = bytes(range(16))
 
@@ -235,3 +243,87 @@ def test_rings_that_are_refused() -> None:
         neighbours([1, 2, 1, 4], 2)
     with pytest.raises(WrongLengthError, match="16 bytes, not 4"):
         ring_order([1, 2], b"seed")
+
+
+def exposed(n: int, corrupt: int, k: int, t: int) -> float:
+    """In how many of 2,000 rounds the corrupt devices alone rebuild some honest one's secret."""
+    draws, rounds = np.random.default_rng(7), 2_000
+    found = 0
+    for _ in range(rounds):
+        is_corrupt = draws.permutation(n) < corrupt
+        around = sum(np.roll(is_corrupt, step) for step in (*range(-(k // 2), 0), *range(1, k // 2 + 1)))
+        found += bool((around[~is_corrupt] >= t).any())
+    return found / rounds
+
+
+def test_what_a_written_graph_is_refused_for_and_what_the_refusal_asks_for() -> None:
+    assert exposed(60, 6, 2, 2) > 0.3
+    with pytest.raises(InfeasibleError, match="write 14 or more, 14 with a threshold of 11 or more"):
+        check_private(60, 2, 2, 0.1, 0.1)
+    check_private(60, 14, 11, 0.1, 0.1)
+    assert exposed(60, 6, 14, 11) == 0
+    with pytest.raises(ThresholdError, match="write 11 to 15"):
+        check_private(60, 14, 10, 0.1, 0.1)
+
+
+@pytest.mark.parametrize(("n", "corrupt", "dropout"), [(10, 0.3, 0.1), (60, 0.1, 0.1), (200, 0.2, 0.3)])
+def test_a_written_graph_that_would_be_chosen_is_accepted_and_one_share_less_is_not(
+    n: int, corrupt: float, dropout: float
+) -> None:
+    for k, t in (choose_parameters(n, corrupt, dropout), complete_parameters(n, corrupt, dropout)):
+        check_private(n, k, t, corrupt, dropout)
+        check_private(n, k, k + 1, corrupt, dropout)
+        with pytest.raises(ThresholdError, match=f"write {t} to {k + 1}"):
+            check_private(n, k, t - 1, corrupt, dropout)
+
+
+# -- a ring that somebody chooses ------------------------------------------------------------------------
+
+
+def isolated(order: list[int], corrupt: set[int], parameters: GraphParameters) -> list[int]:
+    """Return the honest devices of which stories about who is dead give a coordinator both secrets.
+
+    Of k neighbours c are corrupt: these release both their shares, the others one each, k + c in all.
+    """
+    k, t = parameters
+    around = neighbours(order, k)
+    return [
+        device
+        for device in order
+        if device not in corrupt and 2 * t <= k + len(corrupt.intersection(around[device]))
+    ]
+
+
+def grind(parameters: GraphParameters, n: int, corrupt: set[int], tries: int) -> int | None:
+    """Try keys for the last device of the list until the ring suits; return after how many, if any did."""
+    keys = [
+        AdvertisedKeys(device, *(hashlib.sha256(b"%d %d" % (device, key)).digest() for key in range(2)))
+        for device in range(n)
+    ]
+    for attempt in range(tries):
+        keys[-1] = keys[-1]._replace(mask=hashlib.sha256(b"try %d" % attempt).digest())
+        order = ring_order(range(n), ring_seed(key_list_hash(keys)))
+        if isolated(order, corrupt, parameters):
+            return attempt
+    return None
+
+
+def test_trying_keys_until_the_ring_suits_isolates_a_device_unless_the_graph_allows_for_the_tries() -> None:
+    n, share, bits = 200, 0.3, 9
+    # The coordinator's devices, among them the one that advertises last.
+    corrupt = set(range(n - int(share * n), n))
+    few = find_parameters(n, share, 0.05, sigma=4)
+    allowing = find_parameters(n, share, 0.05, sigma=4 + bits)
+    assert grind(few, n, corrupt, 2**bits) is not None
+    assert grind(allowing, n, corrupt, 2**bits) is None
+
+
+def test_in_active_mode_the_graph_allows_for_every_ring_that_a_coordinator_can_try() -> None:
+    for n, semi_honest, active in (
+        (100, (32, 22), (32, 22)),
+        (1_000, (96, 67), (132, 97)),
+        (10_000, (122, 85), (176, 129)),
+    ):
+        assert small_config(n, weight_max=1).graph(n) == semi_honest
+        graph = small_config(n, weight_max=1, mode=Mode.ACTIVE).graph(n)
+        assert graph == active == find_parameters(n, 0.1, 0.1, sigma=40 + 64)

@@ -15,9 +15,19 @@ from edge.secagg.checks import octets
 from edge.secagg.client import SecAggClient
 from edge.secagg.entropy import SeededEntropy
 from edge.secagg.graph import GraphParameters
-from edge.secagg.shamir import SHARE_BYTES
+from edge.secagg.keys import KeyPair
+from edge.secagg.masks import pair_seed, self_seed
+from edge.secagg.prg import add_all_expanded
+from edge.secagg.shamir import SHARE_BYTES, combine
 from edge.secagg.states import CoordinatorState, DeviceState, Mode
-from edge.secagg_messages import Abort, ConsistencyCheck, SharesDelivery, UnmaskRequest
+from edge.secagg_messages import (
+    Abort,
+    ConsistencyCheck,
+    MaskedInput,
+    SharesDelivery,
+    UnmaskRequest,
+    UnmaskShares,
+)
 
 # -- frames that change nothing --------------------------------------------------------------------------
 
@@ -181,3 +191,105 @@ def test_a_model_given_to_one_device_only_shares_no_secret_with_the_others() -> 
     fleet.run()
     assert {type(error) for error in fleet.errors.values()} == {errors.AuthenticationError}
     assert fleet.server.result is None
+
+
+# -- one device's input, by stories alone ----------------------------------------------------------------
+
+
+class Storyteller:
+    """A coordinator that is after the input of one device and gives everybody true keys.
+
+    It tells its victim that only as many neighbours shared as a device insists on. Their mask keys take the
+    pairwise masks off, and it has them rebuilt by telling each holder that some of them died, each another
+    part; the victim's seed it gets from whom it is not said to have died, which is everybody.
+    """
+
+    def __init__(self, mode: Mode) -> None:
+        self.fleet = fleet = Fleet(50, mode=mode)
+        fleet.reach(CoordinatorState.MASKING)
+        cohort = fleet.server.cohort
+        assert cohort is not None
+        self.session, self.t, self.records = cohort.session, cohort.t, cohort.records
+        self.partners = [device for device in fleet.devices if device != VICTIM][: self.t - 1]
+        sent = [(device, decode(frame)) for device, frame in fleet.inbox]
+        fleet.inbox = []
+        for device, delivery in sent:
+            senders = self.t - 1 if device == VICTIM else len(fleet.devices) - 1
+            arrays = {name: array[:senders] for name, array in delivery.arrays.items()}
+            masked = fleet.answer(device, delivery._replace(arrays=arrays))
+            assert isinstance(masked, MaskedInput)
+            if device == VICTIM:
+                self.masked = masked.arrays["masked"].copy()
+        if mode is Mode.ACTIVE:
+            self.check()
+
+    def check(self) -> None:
+        """Have everybody sign the same survivors, those that the first story is for."""
+        survivors = ConsistencyCheck(RUN, ROUND, {"survivors": ids(*self.fleet.devices)})
+        signed: dict[int, Any] = {}
+        for device in self.fleet.devices:
+            if device != VICTIM:  # which knows of fewer that shared, and refuses
+                reply: Any = self.fleet.answer(device, survivors)
+                signed[device] = reply.arrays["signature"].tobytes()
+        self.signed = signed
+
+    def dead_for(self, holder: int) -> list[int]:
+        """Return which partners ``holder`` is told are dead: t holders hear it of each."""
+        others = len(self.fleet.devices) - 1
+        dead = []
+        for nth, partner in enumerate(self.partners):
+            told = [(partner + 1 + nth + step) % (others + 1) for step in range(others + 1)]
+            if holder in [one for one in told if one not in (partner, VICTIM)][: self.t]:
+                dead.append(partner)
+        return dead
+
+    def request(self, holder: int) -> UnmaskRequest:
+        dead = self.dead_for(holder)
+        arrays: dict[str, Any] = {"dead": ids(*dead)}
+        if self.fleet.config.mode is Mode.ACTIVE:
+            signers = [one for one in self.signed if one not in (holder, *dead)]
+            signatures = b"".join(self.signed[one] for one in signers)
+            arrays |= {"signers": ids(*signers), "signatures": octets(signatures).reshape(-1, 64)}
+        return UnmaskRequest(RUN, ROUND, holder, len(self.fleet.devices) - len(dead), arrays)
+
+    def told(self) -> dict[int, tuple[list[int], UnmaskShares]]:
+        """Tell the stories; return, by holder, whom it was told are dead and what it released."""
+        answers = {}
+        for holder in self.fleet.devices:
+            if holder != VICTIM:
+                answer = self.fleet.answer(holder, self.request(holder))
+                if isinstance(answer, UnmaskShares):
+                    answers[holder] = (self.dead_for(holder), answer)
+        return answers
+
+
+def test_in_semi_honest_mode_stories_alone_give_the_input_of_one_device() -> None:
+    plot = Storyteller(Mode.SEMI_HONEST)
+    answers = plot.told()
+    assert len(answers) == 49
+
+    def secret(owner: int, *, key: bool) -> bytes:
+        # On the complete graph a holder's index, and an owner's row, is its place among all devices.
+        shares = [
+            (holder + 1, answer.arrays["shares"][owner].tobytes())
+            for holder, (dead, answer) in answers.items()
+            if (owner in dead) is key
+        ]
+        return combine(shares[: plot.t], plot.t)
+
+    added, subtracted = [], [self_seed(secret(VICTIM, key=False), plot.session, ROUND, VICTIM)]
+    for partner in plot.partners:
+        key = KeyPair(secret(partner, key=True))
+        seed = pair_seed(key, plot.records[VICTIM].mask, plot.session, ROUND, partner, VICTIM)
+        (subtracted if partner > VICTIM else added).append(seed)
+    add_all_expanded(plot.masked, added, subtracted)
+    assert plot.masked.tolist() == plot.fleet.oracle._inputs[VICTIM].tolist()
+
+
+def test_in_active_mode_the_same_stories_give_no_share() -> None:
+    plot = Storyteller(Mode.ACTIVE)
+    assert plot.told() == {}
+    assert {type(error) for error in plot.fleet.errors.values()} <= {
+        errors.OverlappingListError,
+        errors.IncompleteListError,
+    }
