@@ -39,8 +39,12 @@ def modes(scenario: Scenario) -> dict[str, str]:
     for phase in [phase.name for phase in scenario.phases] or [""]:
         section = scenario.secure_in(phase)
         crypto = "" if isinstance(section, NoSecureAggregation) else f", {section.crypto} cryptography"
-        found[phase or "run"] = section.mode + crypto + _shielded(section)
+        found[phase or "run"] = section.mode + crypto + _unsafe(section) + _shielded(section)
     return found
+
+
+def _unsafe(section: SecureAggregation) -> str:
+    return ", UNSAFE graph" if isinstance(section, Masking) and section.unsafe else ""
 
 
 def _shielded(section: SecureAggregation) -> str:
@@ -59,6 +63,8 @@ def _masking_lines(config: SecAggConfig, section: Masking) -> Iterator[str]:
         f"  graph: k = {k} neighbours each, t = {t} of {k + 1} shares rebuild a secret "
         f"({section.corrupt:.0%} corrupt, {section.dropout:.0%} dropping out)"
     )
+    if section.unsafe:
+        yield "  UNSAFE: the graph is not held against the corrupt devices, which may expose others"
     yield f"  a sum needs {needed} contributors of {n}; fewer are never revealed"
     if section.shielded is not None:
         yield f"  beside it, devices whose mask passes report in the clear: {section.shielded}"

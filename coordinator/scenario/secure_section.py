@@ -16,6 +16,7 @@ from device_profiles.fields import (
     PositiveFraction,
     PositiveInt,
     PositiveSeconds,
+    StrictBool,
 )
 from edge.homomorphic import tenseal_scheme
 from edge.privacy.shielding import IndicatorTest, MaskTest, RecoveryTest
@@ -171,6 +172,11 @@ class Masking(_SecureSum):
     threshold: PositiveInt | None = Field(
         default=None, description="shares t that rebuild a secret, with `neighbours`; chosen by default"
     )
+    unsafe: StrictBool = Field(
+        default=False,
+        description="go on with `neighbours` and `threshold` that the `corrupt` devices break; the run is "
+        "marked for it",
+    )
     shielded: Shielded | None = Field(
         default=None,
         description="devices whose fedmmf mask passes this test report in the clear; none by default",
@@ -188,6 +194,9 @@ class Masking(_SecureSum):
             written = "neighbours" if self.threshold is None else "threshold"
             other = "threshold" if self.threshold is None else "neighbours"
             yield Problem((written,), f"needs '{other}' beside it; write both or none", None, of_key=True)
+        elif self.unsafe and self.neighbours is None:
+            message = "the graph that is chosen by default is safe; leave it out"
+            yield Problem(("unsafe",), message, "or write 'neighbours' and 'threshold'", of_key=True)
 
     def config(
         self, parts: tuple[RealPart | CountPart, ...], *, n_max: int, weight_max: int, quorum: int
@@ -208,6 +217,7 @@ class Masking(_SecureSum):
             min_contributors=self.min_contributors if self.shielded else max(self.min_contributors, quorum),
             sparse=self.mode != "secagg",
             parameters=given,
+            unsafe=self.unsafe,
         )
 
 

@@ -18,6 +18,7 @@ from edge.secagg.graph import (
     GRINDING_BITS,
     GraphParameters,
     check_parameters,
+    check_private,
     choose_parameters,
     complete_parameters,
 )
@@ -81,6 +82,7 @@ class SecAggConfig:
     sparse : whether the graph may be sparse; otherwise it is complete.
     parameters : degree and threshold, if they must not be chosen here. The degree is lowered to the complete
         graph's when fewer devices take part.
+    unsafe : accept ``parameters`` that ``corrupt`` devices break; never a threshold of half the shares.
 
     Raises ``OverflowingConfigError`` if a sum could wrap around or the ring is too coarse for the noise,
     ``TooFewContributorsError`` for less than two contributors, ``ThresholdError`` and ``InfeasibleError`` for
@@ -98,6 +100,7 @@ class SecAggConfig:
     min_contributors: int = HONEST_AT_LEAST
     sparse: bool = True
     parameters: GraphParameters | None = None
+    unsafe: bool = False
 
     def __post_init__(self) -> None:
         names = {part.name for part in self.parts}
@@ -168,7 +171,7 @@ class SecAggConfig:
         ]
         fields = [
             *(parts, self.n_max, self.weight_max, self.bits, self.mode.value, float(self.corrupt)),
-            *(float(self.dropout), self.min_contributors, self.sparse, self.parameters),
+            *(float(self.dropout), self.min_contributors, self.sparse, self.parameters, self.unsafe),
         ]
         return json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
 
@@ -181,16 +184,19 @@ class SecAggConfig:
         """Return degree and threshold for ``members`` devices; both ends compute them for themselves.
 
         In either mode the threshold follows the rule for a coordinator that lies; in active mode a sparse
-        graph is also safe against one that tries many rings. Raises ``InfeasibleError`` and
-        ``ThresholdError``.
+        graph is also safe against one that tries many rings. So must ``parameters`` be, unless they are
+        ``unsafe``, for the devices that take part: fewer may not be safe with them. Raises
+        ``InfeasibleError`` and ``ThresholdError``.
         """
+        grinding_bits = GRINDING_BITS if self.mode is Mode.ACTIVE else 0
         if self.parameters is not None:
             k, t = min(self.parameters.k, members - 1), self.parameters.t
             check_parameters(members, k, t)
+            if not self.unsafe:
+                check_private(members, k, t, self.corrupt, self.dropout, grinding_bits=grinding_bits)
             return GraphParameters(k, t)
         if not self.sparse:
             return complete_parameters(members, self.corrupt, self.dropout)
-        grinding_bits = GRINDING_BITS if self.mode is Mode.ACTIVE else 0
         return choose_parameters(members, self.corrupt, self.dropout, grinding_bits=grinding_bits)
 
     def contributors_needed(self, members: int) -> int:

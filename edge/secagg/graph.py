@@ -71,16 +71,12 @@ def find_parameters(
     """
     a, survivors, lost = _counts(n, corrupt, dropout, active=active)
     log_factorial = _log_factorials(n)
-    privacy = -(sigma + 1) * math.log(2)
     for k in range(2, n - 1, 2):
-        if k <= lost and _log_disconnected(n, k, lost) >= privacy:
+        exposed = _exposed_at(log_factorial, n, k, a, lost, sigma, active=active)
+        if exposed is None:
             continue
-        t1 = _upper_quantile(log_factorial, n, a, k, 2.0 ** -(sigma + 1) / n)
-        t2 = _lower_quantile(log_factorial, n, survivors, k, 2.0**-eta / n)
-        if active:
-            t1 = math.ceil((t1 + k - 1.25) / 2)
-        if t2 > t1:
-            return GraphParameters(k, max(t1 + 1, 2))
+        if exposed < _lower_quantile(log_factorial, n, survivors, k, 2.0**-eta / n):
+            return GraphParameters(k, max(exposed + 1, 2))
     raise InfeasibleError(
         f"no sparse graph of {n} devices is safe with {corrupt:g} corrupt and {dropout:g} dropping out; use "
         f"the complete graph, a larger cohort or smaller fractions"
@@ -116,8 +112,43 @@ def choose_parameters(n: int, corrupt: float, dropout: float, *, grinding_bits: 
     return find_parameters(n, corrupt, dropout, sigma=SIGMA + grinding_bits)
 
 
+@lru_cache(maxsize=1024)
+def check_private(n: int, k: int, t: int, corrupt: float, dropout: float, *, grinding_bits: int = 0) -> None:
+    """Refuse a degree and threshold that corrupt devices and a lying coordinator break.
+
+    They are held against the rules by which :func:`choose_parameters` chooses, those of privacy only: how
+    robust a sum must be is for whoever writes them. The other parameters are those of
+    :func:`choose_parameters`.
+
+    Raises ``InfeasibleError`` for a degree with which no threshold is safe, naming the least that has one;
+    ``ThresholdError`` for a threshold that is too low, naming the lowest that is safe.
+    """
+    a, _, lost = _counts(n, corrupt, dropout, active=False)
+    log_factorial = _log_factorials(n)
+
+    def lowest(k: int) -> int | None:
+        if k == n - 1:
+            return (n + a) // 2 + 1
+        exposed = _exposed_at(log_factorial, n, k, a, lost, SIGMA + grinding_bits, active=True)
+        return None if exposed is None or exposed > k else max(exposed + 1, 2)
+
+    least = lowest(k)
+    if least is None:
+        enough = next(more for more in (*range(2, n - 1, 2), n - 1) if lowest(more) is not None)
+        raise InfeasibleError(
+            f"with {k} neighbours each no threshold is safe for {n} devices, {a} of them corrupt and "
+            f"{lost - a} dropping out; write {enough} or more, {enough} with a threshold of "
+            f"{lowest(enough)} or more, or 'unsafe: true'"
+        )
+    if t < least:
+        raise ThresholdError(
+            f"a threshold of {t} out of {k + 1} shares is unsafe for {n} devices, {a} of them corrupt; write "
+            f"{least} to {k + 1}, or 'unsafe: true'"
+        )
+
+
 def check_parameters(n: int, k: int, t: int) -> None:
-    """Refuse a degree and threshold that cannot work or are unsafe, whoever chose them.
+    """Refuse a degree and threshold that cannot work or are unsafe, whoever is corrupt.
 
     Raises ``InfeasibleError`` for a degree that n devices cannot have, and ``ThresholdError`` unless
     (k + 1)/2 < t <= k + 1 and t >= 2: at or below half of the shares, a coordinator that tells half of the
@@ -147,6 +178,16 @@ def _counts(n: int, corrupt: float, dropout: float, *, active: bool) -> tuple[in
         )
     a = math.floor(gamma * n)
     return a, math.ceil((1 - delta) * n), a + math.floor(delta * n)
+
+
+def _exposed_at(
+    log_factorial: npt.NDArray[np.float64], n: int, k: int, a: int, lost: int, sigma: int, *, active: bool
+) -> int | None:
+    """Return the highest threshold that rules (2) and (4) forbid; None for every one, by rule (1)."""
+    if k <= lost and _log_disconnected(n, k, lost) >= -(sigma + 1) * math.log(2):
+        return None
+    t1 = _upper_quantile(log_factorial, n, a, k, 2.0 ** -(sigma + 1) / n)
+    return math.ceil((t1 + k - 1.25) / 2) if active else t1
 
 
 def _log_disconnected(n: int, k: int, lost: int) -> float:

@@ -95,8 +95,8 @@ def test_graph_contributors_and_why_no_sum_wraps_around(
         ("mode: secagg-plus, corrupt: 5%, dropout: 5%", "k = 16 neighbours each, t = 11 of 17 shares", 7),
         ("mode: secagg-plus, dropout: 30%", "k = 72 neighbours each, t = 42 of 73 shares", 12),
         (
-            "mode: secagg-plus, neighbours: 20, threshold: 15",
-            "k = 20 neighbours each, t = 15 of 21 shares",
+            "mode: secagg-plus, neighbours: 20, threshold: 16",
+            "k = 20 neighbours each, t = 16 of 21 shares",
             12,
         ),
         ("mode: secagg-plus, min_contributors: 30", "k = 32 neighbours each, t = 22 of 33 shares", 30),
@@ -109,6 +109,13 @@ def test_other_graphs(
     assert lines[1].startswith(f"  graph: {graph} rebuild a secret (")
     assert lines[2] == f"  a sum needs {needed} contributors of 100; fewer are never revealed"
     assert lines[-1] == "  gives nothing against a coordinator that lies; `mode: active` does"
+
+
+def test_an_unsafe_graph_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = "mode: secagg-plus, neighbours: 2, threshold: 2, unsafe: true"
+    lines = shown(tmp_path, capsys, f"secure_aggregation: {{{written}}}")
+    assert lines[1].startswith("  graph: k = 2 neighbours each, t = 2 of 3 shares rebuild a secret (")
+    assert lines[2] == "  UNSAFE: the graph is not held against the corrupt devices, which may expose others"
 
 
 def test_a_ring_of_64_bits_has_the_steps_of_a_float(

@@ -22,6 +22,16 @@ PHASED = (
 )
 
 
+def invalid_of(folder: Path, text: str) -> str:
+    """Return the one error of a scenario that does not load."""
+    file = folder / "s.yaml"
+    file.write_text(text)
+    with pytest.raises(ScenarioError) as caught:
+        load(file)
+    (problem,) = caught.value.problems
+    return str(problem)
+
+
 def refusal_of(folder: Path, text: str) -> str:
     """Return the one error of a scenario that loads and cannot be assembled."""
     file = folder / "s.yaml"
@@ -51,6 +61,16 @@ def test_in_a_phase_the_refusal_names_the_phase(tmp_path: Path) -> None:
     assert refusal_of(tmp_path, text).startswith(
         f"s.yaml:{line}:21: phases[1].secure_aggregation.examples_max: a device holds 24 examples"
     )
+
+
+def test_a_run_on_an_unsafe_graph_is_marked(tmp_path: Path) -> None:
+    graph = "mode: secagg-plus, crypto: modelled, neighbours: 4, threshold: 3"
+    assert "infeasible: with 4 neighbours each no threshold is safe for 12 devices" in invalid_of(
+        tmp_path, secure(f"{graph}, corrupt: 25%")
+    )
+    outcome = run_text(tmp_path, secure(f"{graph}, corrupt: 25%, unsafe: true"))
+    for name in ("manifest.json", "summary.json", "report.html"):
+        assert "secagg-plus, modelled cryptography, UNSAFE graph" in (outcome.directory / name).read_text()
 
 
 @pytest.mark.parametrize(

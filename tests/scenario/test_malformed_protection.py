@@ -90,6 +90,23 @@ SUMS = [
             "unsafe-threshold: a threshold of 5 out of 11 shares is unsafe; write 6 to 11")),
     case("threshold above the shares", summed("mode: secagg-plus, neighbours: 10, threshold: 12"),
          at(68, f"{SECTION}.threshold", "unsafe-threshold: a threshold of 12 out of 11 shares")),
+    case("more corrupt than few neighbours withstand",
+         summed("mode: secagg-plus, neighbours: 2, threshold: 2"),
+         at(53, f"{SECTION}.neighbours", "infeasible: with 2 neighbours each no threshold is safe for 50 "
+            "devices, 5 of them corrupt and 5 dropping out; write 12 or more, 12 with a threshold of 9 or "
+            "more, or 'unsafe: true'")),
+    case("more corrupt than a threshold withstands",
+         summed("mode: secagg, neighbours: 49, threshold: 27, corrupt: 20%"),
+         at(63, f"{SECTION}.threshold", "unsafe-threshold: a threshold of 27 out of 50 shares is unsafe for "
+            "50 devices, 10 of them corrupt; write 31 to 50, or 'unsafe: true'")),
+    case("more corrupt than withstood in a phase",
+         with_sections("phases:", "  - {name: a, rounds: 10}", "  - {name: b, rounds: 10, "
+                       "secure_aggregation: {mode: active, neighbours: 2, threshold: 2}}"),
+         at(74, f"phases[1].{SECTION}.neighbours", "infeasible: with 2 neighbours each no threshold is safe",
+            line=FIRST + 2)),
+    case("unsafe without a graph", summed("mode: secagg-plus, unsafe: true"),
+         at(41, f"{SECTION}.unsafe", "the graph that is chosen by default is safe; leave it out"),
+         hint="or write 'neighbours' and 'threshold'"),
     case("odd degree", summed("mode: secagg-plus, neighbours: 9, threshold: 8"),
          at(53, f"{SECTION}.neighbours", "infeasible: 50 devices cannot have 9 neighbours each")),
     case("too many drop out", summed("mode: active, dropout: 45%"),

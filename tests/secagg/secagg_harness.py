@@ -36,6 +36,7 @@ def small_config(n_max: int, **changes: Any) -> SecAggConfig:
         "parts": (RealPart("factors", 5, 2.0), CountPart("touched", 3, 1)),
         "n_max": n_max,
         "weight_max": 7,
+        "unsafe": True,  # small written graphs are for tests only
     }
     return SecAggConfig(**(settings | changes))
 

@@ -4,6 +4,7 @@ import hashlib
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from edge.secagg.graph import (
     COMPLETE_UP_TO,
     GraphParameters,
     check_parameters,
+    check_private,
     choose_parameters,
     complete_parameters,
     find_parameters,
@@ -241,6 +243,38 @@ def test_rings_that_are_refused() -> None:
         neighbours([1, 2, 1, 4], 2)
     with pytest.raises(WrongLengthError, match="16 bytes, not 4"):
         ring_order([1, 2], b"seed")
+
+
+def exposed(n: int, corrupt: int, k: int, t: int) -> float:
+    """In how many of 2,000 rounds the corrupt devices alone rebuild some honest one's secret."""
+    draws, rounds = np.random.default_rng(7), 2_000
+    found = 0
+    for _ in range(rounds):
+        is_corrupt = draws.permutation(n) < corrupt
+        around = sum(np.roll(is_corrupt, step) for step in (*range(-(k // 2), 0), *range(1, k // 2 + 1)))
+        found += bool((around[~is_corrupt] >= t).any())
+    return found / rounds
+
+
+def test_what_a_written_graph_is_refused_for_and_what_the_refusal_asks_for() -> None:
+    assert exposed(60, 6, 2, 2) > 0.3
+    with pytest.raises(InfeasibleError, match="write 14 or more, 14 with a threshold of 11 or more"):
+        check_private(60, 2, 2, 0.1, 0.1)
+    check_private(60, 14, 11, 0.1, 0.1)
+    assert exposed(60, 6, 14, 11) == 0
+    with pytest.raises(ThresholdError, match="write 11 to 15"):
+        check_private(60, 14, 10, 0.1, 0.1)
+
+
+@pytest.mark.parametrize(("n", "corrupt", "dropout"), [(10, 0.3, 0.1), (60, 0.1, 0.1), (200, 0.2, 0.3)])
+def test_a_written_graph_that_would_be_chosen_is_accepted_and_one_share_less_is_not(
+    n: int, corrupt: float, dropout: float
+) -> None:
+    for k, t in (choose_parameters(n, corrupt, dropout), complete_parameters(n, corrupt, dropout)):
+        check_private(n, k, t, corrupt, dropout)
+        check_private(n, k, k + 1, corrupt, dropout)
+        with pytest.raises(ThresholdError, match=f"write {t} to {k + 1}"):
+            check_private(n, k, t - 1, corrupt, dropout)
 
 
 # -- a ring that somebody chooses ------------------------------------------------------------------------

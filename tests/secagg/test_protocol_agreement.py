@@ -87,6 +87,17 @@ def test_a_fixed_degree_is_lowered_to_the_complete_graphs() -> None:
         config.graph(3)
 
 
+def test_a_written_graph_must_be_safe_for_those_who_come() -> None:
+    config = small_config(51, parameters=GraphParameters(48, 27), corrupt=0.105, unsafe=False)
+    assert config.graph(51) == GraphParameters(48, 27)
+    with pytest.raises(ThresholdError, match="unsafe for 49 devices, 5 of them corrupt; write 28 to 49"):
+        config.graph(49)
+    with pytest.raises(InfeasibleError, match="with 2 neighbours each no threshold is safe"):
+        small_config(60, parameters=GraphParameters(2, 2), unsafe=False)
+    unsafe = small_config(60, parameters=GraphParameters(2, 2), unsafe=True)
+    assert unsafe.graph(60) == GraphParameters(2, 2)
+
+
 def test_two_honest_contributors_must_remain_if_all_corrupt_ones_contribute() -> None:
     config = small_config(30, corrupt=0.3, dropout=0.0, min_contributors=4)
     assert [config.contributors_needed(n) for n in (2, 6, 7, 10, 30)] == [4, 4, 4, 5, 11]
@@ -107,6 +118,7 @@ def test_two_honest_contributors_must_remain_if_all_corrupt_ones_contribute() ->
         {"min_contributors": 3},
         {"sparse": False},
         {"parameters": GraphParameters(6, 4)},
+        {"unsafe": False},
     ],
 )
 def test_every_setting_is_bound_into_the_hash(changes: dict[str, Any]) -> None:
