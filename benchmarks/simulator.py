@@ -321,7 +321,7 @@ def run_engine(loaded: LoadedScenario, assembly: Assembly, rounds: int, cohort_s
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualClockLoop)
         seed = loaded.scenario.seed
-        coordinator = Coordinator("engine", "task")
+        coordinator = Coordinator("engine", "task", assembly.ranges)
         simulation = Simulation(
             seed=seed,
             run_id="engine",

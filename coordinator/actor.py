@@ -11,12 +11,14 @@ import asyncio
 from collections.abc import Callable
 
 from coordinator.active_round import ActiveRound, Broadcast, Channel, Cohort, OwnParts, SecureSum
+from coordinator.aggregation.ranges import ReportRanges
 from coordinator.pacing.buffer import VersionMachine
 from coordinator.rounds import RoundMachine, RoundPlan, Verdict
 from coordinator.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
 from edge.ckks_messages import DecryptRequest
 from edge.codec import measure
 from edge.errors import RemoteProtocolError
+from edge.learning.accumulators import OUT_OF_RANGE
 from edge.learning.updates import Accumulator
 from edge.message_kinds import AnyMessage
 from edge.messages import FROM_DEVICES, Acknowledge, Arrays, Invite, Model, Report
@@ -38,10 +40,12 @@ class Coordinator:
     ----------
     run_id : names the run in every message.
     task : what devices are invited to, for example the algorithm's name.
+    ranges : of the numbers in reports.
     """
 
-    def __init__(self, run_id: str, task: str) -> None:
+    def __init__(self, run_id: str, task: str, ranges: ReportRanges) -> None:
         self.run_id = run_id
+        self._ranges = ranges
         self._task = task
         self._rounds: dict[int, ActiveRound] = {}
         self._latest: ActiveRound | None = None
@@ -180,15 +184,14 @@ class Coordinator:
             return Reason.WRONG_STAGE
         if message.device != channel.device:
             return Reason.NOT_INVITED  # one device speaks for another
-        if message.__class__ is Report and not machine.over:
+        if message.__class__ is Report:
             assert isinstance(message, Report)
-            try:
-                active.accumulator.check(message.arrays)
-            except RemoteProtocolError:
+            refused = self._refused(active, message)
+            if refused is not None:
                 machine.lost(message.device)
                 self._notice_end(active)
-                active.answer(channel, Reason.GARBAGE)
-                return Reason.GARBAGE
+                active.answer(channel, refused)
+                return refused
         verdict, reason = machine.received(message)
         if verdict is _SEND_MODEL:
             active.send_model(channel, message)
@@ -203,6 +206,20 @@ class Coordinator:
         elif verdict is _NOTE:
             self._notice_end(active)
         return reason
+
+    def _refused(self, active: ActiveRound, report: Report) -> Reason | None:
+        """Return why a report of this round is not believed; None: it is well-formed and within its ranges.
+
+        One that comes too late is looked at, too: more is read from it than its update.
+        """
+        plan = active.machine.plan
+        if report.round_number != plan.round_number or report.run_id != plan.run_id:
+            return None
+        try:
+            self._ranges.check(report, active.accumulator)
+        except RemoteProtocolError as error:
+            return Reason.OUT_OF_RANGE if error.reason == OUT_OF_RANGE else Reason.GARBAGE
+        return None
 
     def _grant_grace(self, active: ActiveRound, machine: RoundMachine) -> None:
         """Give the others only so much longer, once the quorum is met."""
@@ -232,14 +249,14 @@ class Coordinator:
         self, active: ActiveRound, machine: SecureRoundMachine, channel: Channel, message: AnyMessage
     ) -> Reason:
         before = machine.stage
-        if isinstance(message, Report) and machine.awaits_report(channel.device, message):
-            try:
-                active.accumulator.check(message.arrays)
-            except RemoteProtocolError:
-                send = machine.lost(channel.device)
-                active.answer(channel, Reason.GARBAGE)
-                self._go_on(active, machine, before, send)
-                return Reason.GARBAGE
+        if isinstance(message, Report) and message.device == channel.device:
+            refused = self._refused(active, message)
+            if refused is not None:
+                if machine.awaits_report(channel.device, message):
+                    send = machine.lost(channel.device)
+                    active.answer(channel, refused)
+                    self._go_on(active, machine, before, send)
+                return refused
         verdict, reason, send = machine.received(channel.device, message)
         if verdict is _SEND_MODEL:
             active.channels[channel.device] = channel

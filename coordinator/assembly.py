@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, cast
 
 import numpy as np
 
+from coordinator.aggregation.ranges import ReportRanges
 from coordinator.catalogue import catalogue_facts, model_info
 from coordinator.drawn_items import DrawnItems
 from coordinator.evaluation import Evaluator, RatingEvaluator, RegressionEvaluator
@@ -95,6 +96,8 @@ class Assembly:
     """What the items are called in the data, for ``items.json``; None for data without items."""
     inference: DeviceInference | None = None
     """Runs devices' own models; None in a run without a section ``inference``."""
+    ranges: ReportRanges = field(init=False)
+    """What the numbers of reports lie between."""
     wall_s: float = 0.0
     """How long this took on this host."""
 
@@ -113,6 +116,7 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     workload = assembly.workload
     assembly.secure_sums = _secure_sums(loaded, workload)
     assembly.shields = _shields(loaded, workload)
+    assembly.ranges = ReportRanges.of(loaded.scenario, workload)
     if loaded.scenario.privacy is not None:
         everybody = np.arange(workload.n_clients)
         assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients, workload.held(everybody))

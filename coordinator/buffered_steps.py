@@ -35,6 +35,8 @@ class Step:
     end_s: float = math.nan
     outcome: RoundOutcome | None = None
     """None while it is under way."""
+    reason: Reason = Reason.NONE
+    """Why it was abandoned."""
     aggregate: Aggregate | None = None
     members: list[tuple[BufferedCohort, int, float]] = field(default_factory=list)
     """Cohort, slot, and staleness (NaN where no report was applied)."""
@@ -44,12 +46,11 @@ class Step:
     def told(self, outcome: RoundOutcome) -> tuple[RoundFacts, Ended]:
         """Return what there is to tell of a step that has ended so, and of its devices."""
         abandoned = outcome is RoundOutcome.ABANDONED
-        reason = Reason.QUORUM if abandoned else Reason.NONE
         ended = _joined(self.members)
         if abandoned:
             given_up = ended.outcome == Outcome.COMPLETED
             ended.outcome[given_up] = Outcome.ABANDONED
-            ended.reason[given_up] = reason
+            ended.reason[given_up] = self.reason
             ended.staleness[given_up] = math.nan
         aggregate = self.aggregate
         facts = RoundFacts(
@@ -58,7 +59,7 @@ class Step:
             start_s=self.start_s,
             end_s=self.end_s,
             outcome=outcome,
-            reason=reason,
+            reason=self.reason,
             loss=aggregate.loss if aggregate is not None else math.nan,
             weight=aggregate.weight if aggregate is not None else 0.0,
             wall_s=self.wall_s,

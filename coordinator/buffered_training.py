@@ -233,12 +233,14 @@ class BufferedTraining(Training):
         # The device whose report filled the buffer is told of only after this.
         step.unfinished += self._buffer.reports
         stop: StopReason | None = None
-        if self._buffer.reports >= self._scenario.rounds.quorum_reports:
-            step.outcome = RoundOutcome.COMPLETED
-            step.aggregate = self._buffer.result()
-            stop = self._apply(step.aggregate, step.number)
+        aggregate = self._buffer.result()
+        if self._buffer.reports < self._scenario.rounds.quorum_reports:
+            step.outcome, step.reason = RoundOutcome.ABANDONED, Reason.QUORUM
+        elif self._refuses(aggregate, step.number):
+            step.outcome, step.reason = RoundOutcome.ABANDONED, Reason.WRONG_SUM
         else:
-            step.outcome = RoundOutcome.ABANDONED
+            step.outcome, step.aggregate = RoundOutcome.COMPLETED, aggregate
+            stop = self._apply(aggregate, step.number)
         step.wall_s = time.perf_counter() - step.wall_s
         return stop
 

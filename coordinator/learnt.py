@@ -56,6 +56,8 @@ _SETTINGS: Final[Mapping[Reason, tuple[str, ...]]] = {
     Reason.QUORUM: ("rounds.quorum",),
     Reason.THRESHOLD: ("secure_aggregation.threshold",),
     Reason.GARBAGE: ("faults",),
+    Reason.OUT_OF_RANGE: ("faults", "learning"),
+    Reason.WRONG_SUM: ("faults",),
     Reason.PROTOCOL: ("faults",),
     Reason.COORDINATOR_CRASH: ("faults",),
 }

@@ -186,6 +186,10 @@ class RoundMachine:
             self.outcome = RoundOutcome.ABANDONED
             self.reason = reason
 
+    def undo(self, reason: Reason) -> None:
+        """Abandon a completed round all the same: what came of it cannot be applied."""
+        self.outcome, self.reason = RoundOutcome.ABANDONED, reason
+
     def _close(self, closed_by: Reason) -> None:
         self.closed_by = closed_by
         if self.reports >= self.plan.quorum:

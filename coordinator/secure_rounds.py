@@ -267,6 +267,10 @@ class SecureRoundMachine:
             self.outcome = RoundOutcome.ABANDONED
             self.reason = reason
 
+    def undo(self, reason: Reason) -> None:
+        """Abandon a completed round all the same: what came of it cannot be applied."""
+        self.outcome, self.reason = RoundOutcome.ABANDONED, reason
+
     def _after(self, before: CoordinatorState, step: Step) -> list[tuple[int, AnyMessage]]:
         first_ended = before is self._first and self.stage is not before
         if first_ended and self.closed_by is _NONE and not self.aggregation.dropped.keys() <= self._left:

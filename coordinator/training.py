@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import time
 from collections import deque
@@ -35,9 +36,10 @@ from coordinator.sums.base import aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.world import Clock, RunningCohort, World
 from edge.learning.updates import Aggregate
-from edge.vocabulary import RoundOutcome
+from edge.vocabulary import Reason, RoundOutcome
 
 Ids = npt.NDArray[np.int64]
+_LOGGER = logging.getLogger(__name__)
 
 
 class Training:
@@ -66,6 +68,7 @@ class Training:
         self._fleet = assembly.fleet
         self._workload = assembly.workload
         self._privacy = assembly.privacy
+        self._ranges = assembly.ranges
         self._secure_sums = assembly.secure_sums
         self._fixed = assembly.workload.algorithm.fixed()
         if self._fixed:
@@ -335,7 +338,10 @@ class Training:
             epsilon = self._privacy.spend(cohort.sums, completed=completed, invited=cohort.ids)
         if completed:
             aggregate = self._aggregate(active, number)
-            stop = self._apply(aggregate, number)
+            if aggregate is None:
+                active.machine.undo(Reason.WRONG_SUM)
+            else:
+                stop = self._apply(aggregate, number)
         wall_s = time.perf_counter() - wall_s
         clips = self._privacy is not None or self._scenario.aggregation.norm_bound is not None
         over = OverRound(cohort, active, aggregate, phase, epsilon, wall_s, clips)
@@ -361,8 +367,8 @@ class Training:
             return StopReason.DIVERGED
         return StopReason.CONVERGED if algorithm.converged(aggregate) is not None else None
 
-    def _aggregate(self, active: ActiveRound, number: int) -> Aggregate:
-        """Return the sum of a completed round."""
+    def _aggregate(self, active: ActiveRound, number: int) -> Aggregate | None:
+        """Return the sum of a completed round; None if it cannot be right."""
         machine = active.machine
         if isinstance(machine, SecureRoundMachine) and machine.summed:
             aggregate = aggregate_of(machine.aggregation.sums(), self._specs)
@@ -372,9 +378,18 @@ class Training:
             aggregate = active.accumulator.result()
         if self._world.witness is not None:
             self._world.witness.summed(number, machine, aggregate)
+        if self._refuses(aggregate, number):
+            return None
         return (
             aggregate if self._privacy is None else self._privacy.noised(aggregate, number, machine.applied)
         )
+
+    def _refuses(self, aggregate: Aggregate, number: int) -> bool:
+        """Return whether a sum cannot be right, and say why in the log."""
+        objection = self._ranges.objection(aggregate)
+        if objection is not None:
+            _LOGGER.warning("round %d is abandoned: %s", number, objection)
+        return objection is not None
 
     def _cohort_done(self, cohort: RunningCohort) -> None:
         self._open.discard(cohort.round_number)

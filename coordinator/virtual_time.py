@@ -101,7 +101,7 @@ def simulate(
             fleet=assembly.fleet,
             workload=assembly.workload,
             compute=ComputeQueue(executor, scenario.compute.batch),
-            coordinator=Coordinator(run_id, method_name(scenario.learning)),
+            coordinator=Coordinator(run_id, method_name(scenario.learning), assembly.ranges),
             retry=scenario.rounds.retry,
             keep_alive=scenario.connection.keep_alive,
             faults=FaultsOfRun(scenario, assembly.fleet),

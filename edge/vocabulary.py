@@ -118,6 +118,10 @@ class Reason(enum.IntEnum):
     """The connection was torn down, and both ends noticed at once."""
     COORDINATOR_CRASH = 22
     """The coordinator crashed, and everything under way with it."""
+    OUT_OF_RANGE = 23
+    """A report with a number outside its range."""
+    WRONG_SUM = 24
+    """The sum cannot be that of the updates that it was made of."""
 
 
 class EventKind(enum.IntEnum):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from edge.ckks_messages import DecryptRequest
 from edge.secagg.checks import DeviceIds
-from edge.secagg.config import SecAggConfig
+from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.errors import SecAggError, SumMismatchError
 from edge.secagg.inputs import read_tail
 from edge.secagg.ring import RingVector
@@ -40,7 +40,8 @@ def read_sum(config: SecAggConfig, total: RingVector, survivors: DeviceIds, dead
     """Return the outcome in an unmasked ``total``, [L].
 
     Raises ``SumMismatchError`` if it was not made from one input of each survivor: masks that do not cancel
-    leave noise, which says so with probability 1 − 2**−bits.
+    leave noise, which says so with probability 1 − 2**−bits. A total weight that somebody made too small for
+    the updates is found by elements that are larger than so much weight allows.
     """
     weight, contributors = read_tail(config, total)
     if contributors != len(survivors) or not 0 <= weight <= len(survivors) * config.weight_max:
@@ -48,4 +49,15 @@ def read_sum(config: SecAggConfig, total: RingVector, survivors: DeviceIds, dead
             f"the sum says {contributors} contributors of weight {weight}; {len(survivors)} inputs "
             f"were added, of weight up to {config.weight_max} each"
         )
+    whole, start = config.ring.to_signed(total), 0
+    for part in config.parts:
+        values = whole[start : start + part.length]
+        if isinstance(part, RealPart):
+            quantizer = config.quantizers[part.name]
+            largest = weight * quantizer.levels + contributors * quantizer.noise_levels
+        else:
+            largest = contributors * part.value_max
+        if max(int(values.max()), -int(values.min())) > largest:
+            raise SumMismatchError(f"part {part.name!r} of the sum is beyond what its inputs can add up to")
+        start += part.length
     return SecAggResult(total, weight, contributors, survivors, dead)

@@ -19,7 +19,7 @@ Ids = npt.NDArray[np.int64]
 
 UPDATES = frozenset((Report, AdvertiseKeys, EncryptedInput))
 """What a device sends first once its update is ready."""
-_ANSWERS = (Reason.NONE, Reason.DEADLINE, Reason.COHORT_FULL, Reason.STALE)
+ANSWERS = (Reason.NONE, Reason.DEADLINE, Reason.COHORT_FULL, Reason.STALE)
 """How the coordinator judges an update that answers the invitation, be it too late."""
 _COLUMNS = ("invited", "reports", "examples", "loss", "duration_s", "last_round")
 
@@ -63,7 +63,7 @@ class Experience:
 
         It may have come in time or late, but one that is no answer (``reason`` says so) teaches nothing.
         """
-        if reason not in _ANSWERS:
+        if reason not in ANSWERS:
             return
         self.answered(device, message.round_number, duration_s)
         if isinstance(message, Report):

@@ -144,7 +144,7 @@ class RealTime:
             run_id=loaded.run_id,
             loop=loop,
             assembly=assembly,
-            coordinator=Coordinator(loaded.run_id, method_name(scenario.learning)),
+            coordinator=Coordinator(loaded.run_id, method_name(scenario.learning), assembly.ranges),
             experience=training.invitations.experience,
             observer=self.observer,
             frame_bytes=scenario.limits.frame_bytes,

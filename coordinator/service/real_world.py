@@ -26,14 +26,12 @@ from edge.codec import CodecLimits, decode
 from edge.device.compute import Kernel
 from edge.errors import CodecError
 from edge.learning.updates import ClientUpdate
-from edge.messages import Report
 from edge.real_clock import RealClockLoop
 from edge.session import Noted, Received
 from edge.vocabulary import Direction, Reason, Stage
 
 T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
-_MOST_EXAMPLES = 2**32 - 1
 _STAGES = frozenset(int(stage) for stage in Stage)
 
 
@@ -180,8 +178,6 @@ class RealWorld:
             return
         try:
             message = decode(received.frame, self._limits)
-            if isinstance(message, Report) and message.examples > _MOST_EXAMPLES:
-                raise CodecError("garbage", f"a report of {message.examples} examples")
         except CodecError:
             if cohort is None:
                 self.unassigned_bytes += len(received.frame)

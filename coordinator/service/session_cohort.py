@@ -17,7 +17,7 @@ import numpy.typing as npt
 from coordinator.active_round import ActiveRound, Broadcast
 from coordinator.round_records import Ended, ended_of
 from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.selection.experience import UPDATES
+from coordinator.selection.experience import ANSWERS, UPDATES
 from coordinator.service.device_session import DeviceSession, Transfer
 from coordinator.service.session_records import SessionRecords
 from coordinator.sums.base import RoundOfSums
@@ -179,7 +179,7 @@ class SessionCohort:
         elif isinstance(message, Acknowledge):
             receipt = Reason(message.reason)
             self._tell(slot, OUTCOME_OF_RECEIPT.get(receipt, Outcome.LATE), receipt)
-            if receipt is Reason.GARBAGE:
+            if receipt in (Reason.GARBAGE, Reason.OUT_OF_RANGE):
                 self._awaited[slot] = 0  # what it sends from now on is not wanted
         elif isinstance(message, Abort):
             self._tell(slot, Outcome.ABANDONED, reason_of(message.reason))
@@ -211,7 +211,7 @@ class SessionCohort:
         self._open += 1  # the answer may end the last device, but not the round before this record
         reason = self._world.coordinator.frame_received(session, message)
         self._records.received(slot, message, self._since_invited(received), reason)
-        if message.round_number == self.round_number:
+        if message.round_number == self.round_number and message.run_id == self._world.run_id:
             if isinstance(message, Failure | Abort):
                 self._awaited[slot] = 0
             elif message.__class__ in _ANSWERS:
@@ -227,7 +227,7 @@ class SessionCohort:
         experience = self._world.experience
         if message.__class__ in UPDATES and experience is not None:
             experience.learn(device, message, reason, self._world.loop.now_s - self.invited_s)
-        if isinstance(message, Report):
+        if isinstance(message, Report) and reason in ANSWERS:
             self.loss[slot] = message.loss
             self.examples[slot] = message.examples
         if reason is not Reason.NONE:

@@ -43,6 +43,7 @@ OUTCOME_OF_RECEIPT = {
     Reason.NONE: Outcome.COMPLETED,
     Reason.COHORT_FULL: Outcome.SURPLUS,
     Reason.GARBAGE: Outcome.FAILED,
+    Reason.OUT_OF_RANGE: Outcome.FAILED,
     Reason.QUORUM: Outcome.ABANDONED,
     Reason.THRESHOLD: Outcome.ABANDONED,
     Reason.PROTOCOL: Outcome.ABANDONED,

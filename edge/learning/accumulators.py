@@ -7,15 +7,19 @@ the bits of the sum depend on that order and on nothing else.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Set
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.errors import RemoteProtocolError
 from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
+
+VALUE_MAX: Final = 2.0**30
+"""Largest absolute value of a real number in an update: sums of as many as there are devices stay finite."""
+OUT_OF_RANGE: Final = "out-of-range"
+"""The reason for which an update is refused that is well-formed but for the size of a number."""
 
 
 class _Totals:
@@ -53,16 +57,21 @@ def _check_names(arrays: Mapping[str, Array], expected: Set[str]) -> None:
 def _check_array(name: str, array: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     if array.dtype != dtype or array.shape != shape:
         raise _malformed(f"'{name}' is {dtype}{list(shape)}, not {array.dtype}{list(array.shape)}")
-    if array.dtype.kind == "f" and not _is_finite(array):
-        raise _malformed(f"'{name}' holds a value that is not finite")
+    if array.dtype.kind == "f":
+        _check_values(name, array)
 
 
-def _is_finite(array: Array) -> bool:
-    # One pass without a temporary: a value that is not finite leaves a sum of squares that is not. The
-    # squares of large finite values may overflow; then, and only then, every value is looked at.
+def _check_values(name: str, array: Array) -> None:
+    # One pass without a temporary: a sum of squares bounds every value. Where it is too large, or no number,
+    # and only there, every value is looked at.
     flat = array.ravel()
     with np.errstate(over="ignore"):
-        return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
+        if float(flat.dot(flat)) < VALUE_MAX**2 / 2:
+            return
+    if not np.isfinite(flat).all():
+        raise _malformed(f"'{name}' holds a value that is not finite")
+    if np.abs(flat).max() > VALUE_MAX:
+        raise RemoteProtocolError(OUT_OF_RANGE, f"'{name}' holds a value beyond ±{VALUE_MAX:g}")
 
 
 class DenseAccumulator:

@@ -56,6 +56,7 @@ class Method(NamedTuple):
     ``features`` says whether it learns from the features of the items.
     ``timed`` says whether it reads a user's ratings in the order of time, so that they need timestamps.
     ``uploads`` says whether an update holds anything but counts and the loss.
+    ``signed_loss`` says whether its training loss may be negative.
     """
 
     settings: type[BaseModel]
@@ -68,6 +69,7 @@ class Method(NamedTuple):
     features: bool = False
     timed: bool = False
     uploads: bool = True
+    signed_loss: bool = False
 
 
 METHODS: dict[str, Method] = {

@@ -171,7 +171,8 @@ class Accumulator(Protocol):
 
         Raises
         ------
-        RemoteProtocolError : reason ``malformed-update``; wrong names, dtypes, shapes or values.
+        RemoteProtocolError : reason ``malformed-update``; wrong names, dtypes, shapes or values. Reason
+            ``out-of-range``: a value is too large.
         """
         ...
 

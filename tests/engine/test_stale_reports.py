@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.active_round import ActiveRound, Broadcast
 from coordinator.actor import Coordinator
+from coordinator.aggregation.ranges import ReportRanges
 from coordinator.rounds import RoundPlan
 from edge.device.participation import Participation
 from edge.learning.accumulators import DenseAccumulator
@@ -42,7 +43,7 @@ class Wire:
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("run", "number"), [(RUN, 1), ("another", 2)])
 async def test_it_hears_of_its_own_round_and_goes_on_in_this_one(run: str, number: int) -> None:
-    coordinator, devices, wire = Coordinator(RUN, "task"), Devices(), Wire()
+    coordinator, devices, wire = Coordinator(RUN, "task", ReportRanges(10.0, 10)), Devices(), Wire()
     story = asyncio.ensure_future(
         coordinator.run_round(RoundPlan(RUN, 2, 1, 1, 60.0), devices, {}, DenseAccumulator({}))
     )

@@ -464,6 +464,21 @@ def test_a_lie_about_weight_or_contributors_beyond_what_can_be_is_noticed(elemen
     assert isinstance(fleet.server.failure, SumMismatchError)
 
 
+def test_a_weight_that_is_too_small_for_the_updates_is_noticed() -> None:
+    # The total stays within what six devices can weigh, and dividing by it would multiply the update.
+    fleet = Fleet(6)
+    honest = sum(map(fleet.weight, fleet.devices))
+
+    def lie(message: Any) -> Any:
+        masked = message.arrays["masked"].copy()
+        masked[-2] -= np.uint32(honest - 1)
+        return with_arrays(message, masked=masked)
+
+    play(fleet, MaskedInput, only_from_the_liar(MaskedInput, lie))
+    assert isinstance(fleet.server.failure, SumMismatchError)
+    assert "beyond what its inputs can add up to" in str(fleet.server.failure)
+
+
 def test_an_abort_of_a_device_loses_it_at_every_stage() -> None:
     for stage in (CoordinatorState.ADVERTISING, CoordinatorState.SHARING, CoordinatorState.MASKING):
         fleet = Fleet(8, corrupt=0.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 import numpy as np
+import numpy.typing as npt
 import pytest
 from service_helpers import SMALL, Silent, loaded_text, rows_of
 
@@ -81,9 +82,12 @@ def run_with(tmp_path: Path, text: str, answer: Answer) -> tuple[list[dict[str, 
     return rows, ends[0]
 
 
+def filled_with(value: float) -> dict[str, npt.NDArray[np.generic]]:
+    return {"item_rows": np.full((40, 5), value, np.float32)}
+
+
 def report(message: AnyMessage, **changes: object) -> Report:
-    arrays = {"item_factors": np.zeros((40, 4), np.float32), "item_bias": np.zeros(40, np.float32)}
-    whole = Report(message.run_id, message.round_number, STRANGER, 3, 1.0, 0.5, arrays)
+    whole = Report(message.run_id, message.round_number, STRANGER, 3, 1.0, 0.5, filled_with(0.0))
     return whole._replace(**changes)  # type: ignore[arg-type]
 
 
@@ -100,13 +104,31 @@ def after_accepting(*then: Callable[[AnyMessage], AnyMessage | bytes]) -> Answer
 
 PLAIN = {
     "garbage": lambda message: b"\xc1garbage",
-    "too many examples": lambda message: report(message, examples=2**64 - 1),
     "arrays of another shape": lambda message: report(message, arrays={"weights": np.zeros(3)}),
     "no arrays": lambda message: report(message, arrays={}),
     "a failure for no known reason": lambda message: Failure(
         message.run_id, message.round_number, STRANGER, 9999
     ),
 }
+
+
+OUTSIDE: dict[str, dict[str, object]] = {
+    "too many examples": {"examples": 2**64 - 1},
+    "a weight that takes those of eight others away": {"weight": -8.0},
+    "a weight of many": {"weight": 9.0},
+    "a weight that is hardly one": {"weight": 5e-324},
+    "a loss that no other outweighs": {"loss": -1.7e308},
+    "a loss that no chart has room for": {"loss": 1.7e308},
+    "an update that freezes the model": {"arrays": filled_with(1e30)},
+}
+
+
+@pytest.mark.parametrize("what", OUTSIDE)
+def test_a_number_outside_its_range_does_not_count(tmp_path: Path, what: str) -> None:
+    (row,), end = run_with(tmp_path, SMALL, after_accepting(lambda m: report(m, **OUTSIDE[what])))
+    assert (row["outcome"], row["reason"]) == ("failed", "out-of-range")
+    assert row["examples"] == 0
+    assert end == "the run is over"
 
 
 @pytest.mark.parametrize("what", PLAIN)
