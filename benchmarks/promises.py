@@ -213,7 +213,6 @@ WORSE: Mapping[str, Mapping[str, Settings]] = {
     },
     "on_device_inference": {
         "ten times the items": ("data.items=15000",),
-        "a hundred times the scores": ("learning.initial_scale=100", "inference.tolerance=0.5"),
     },
     "oort_vs_random": {
         "slow links": slow_links("25%"),

@@ -35,6 +35,7 @@ from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import Training
 from coordinator.workload import TrainingKernel
 from coordinator.world import World
+from edge.secagg.entropy import SecretSource
 from edge.vocabulary import Reason, RoundOutcome
 
 Ids = npt.NDArray[np.int64]
@@ -80,8 +81,9 @@ class BufferedTraining(Training):
         observer: RunObserver,
         watch: ThresholdWatch,
         directory: Path,
+        secrets: SecretSource,
     ) -> None:
-        super().__init__(scenario, assembly, writer, observer, watch, directory)
+        super().__init__(scenario, assembly, writer, observer, watch, directory, secrets)
         pacing = scenario.rounds.pacing
         assert isinstance(pacing, Buffered)
         self._pacing = pacing

@@ -15,6 +15,7 @@ from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.threshold_evaluation import ThresholdResult
 from coordinator.stop_reason import StopReason
 from coordinator.training import Training
+from edge.secagg.entropy import SecretSource
 
 Verdicts: TypeAlias = tuple[ThresholdResult, ...]
 
@@ -57,6 +58,8 @@ class Conductor(Protocol):
     """Takes a training through its rounds, on one clock or the other."""
 
     clock: Literal["virtual", "real"]
+    secrets: SecretSource
+    """Where the coordinator's noise comes from, and whom it draws where nobody may know."""
     unseen: Collection[str]
     """Metrics that are not observed, and so not judged."""
 

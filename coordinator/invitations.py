@@ -14,18 +14,21 @@ from coordinator.pacing.tiers import SpeedTiers
 from coordinator.predictions import Predictions
 from coordinator.scenario.pacing_section import PartialWork as PartialWorkSection
 from coordinator.scenario.pacing_section import Tiers
+from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.schema import Scenario
 from coordinator.selection.base import Knowledge
 from coordinator.selection.experience import Experience
 from coordinator.selection.pool import Accept
 from coordinator.selection.registry import make_selector
 from coordinator.workload import Workload
+from edge.secagg.entropy import SecretSource, SystemEntropy
 
 Ids = npt.NDArray[np.int64]
 
 SHORTEST_WAIT_S = 1.0
 """Simulated time between the first two looks for devices while too few are available; it doubles."""
 _LONGEST_WAIT_S = 600.0
+_SECRET_SEED_BYTES = 32
 
 
 class Invitations:
@@ -35,9 +38,18 @@ class Invitations:
     ----------
     scenario, fleet, workload : what is run.
     model_bytes : what devices download in every round.
+    secrets : where the draw comes from, if it counts as privacy that nobody knows it; else it follows from
+        the seed.
     """
 
-    def __init__(self, scenario: Scenario, fleet: Fleet, workload: Workload, model_bytes: int) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        fleet: Fleet,
+        workload: Workload,
+        model_bytes: int,
+        secrets: SecretSource,
+    ) -> None:
         rounds = scenario.rounds
         self._rounds = rounds
         self.experience = Experience(fleet.n) if rounds.learns else None
@@ -59,8 +71,12 @@ class Invitations:
                 every=pacing.every,
                 credit=pacing.credits,
             )
+        privacy = scenario.privacy
+        amplified = isinstance(privacy, CentralGaussian) and privacy.amplification == "sampling"
+        # Nobody may know who is drawn where that counts as privacy.
+        secret = amplified and secrets is SecretSource.SYSTEM
         knowledge = Knowledge(
-            scenario.seed,
+            int.from_bytes(SystemEntropy().bytes(_SECRET_SEED_BYTES)) if secret else scenario.seed,
             fleet,
             self.experience,
             workload.examples,

@@ -30,7 +30,7 @@ from edge.privacy.accounting import (
 from edge.privacy.noise import with_gaussian
 from edge.privacy.protection import Protection
 from edge.rng import stream_bytes
-from edge.secagg.entropy import SeededEntropy
+from edge.secagg.entropy import Entropy, SecretSource, SeededEntropy, SystemEntropy
 
 _COORDINATOR = 0
 """Whose entropy the noise on the sum comes from; devices have keys of their own."""
@@ -78,10 +78,14 @@ class RunPrivacy:
         """Return what a device does to its update before anybody sees it."""
         return self._protection if self._budgets is None else self._budgets.protection(device)
 
-    def noised(self, aggregate: Aggregate, round_number: int, devices: frozenset[int]) -> Aggregate:
+    def noised(
+        self, aggregate: Aggregate, round_number: int, devices: frozenset[int], secrets: SecretSource
+    ) -> Aggregate:
         """Return the sum as it may be applied: with the coordinator's noise, where that is the mechanism.
 
-        With personal budgets, as heavy as the updates of ``devices``, those in the sum, and to be shrunk.
+        ``secrets`` is where that noise comes from: with the seed it is the same whenever a round is repeated,
+        with the system it is fresh, for the same noise on two sums would show their difference. With personal
+        budgets, as heavy as the updates of ``devices``, those in the sum, and to be shrunk.
         """
         section = self.section
         if isinstance(section, PersonalGaussian):
@@ -90,7 +94,9 @@ class RunPrivacy:
             return dataclasses.replace(aggregate, weight=weight, shrinkage=section.shrinkage)
         if not isinstance(section, CentralGaussian) or section.multiplier == 0:
             return aggregate
-        entropy = SeededEntropy(self._central_key, _COORDINATOR, round_number)
+        entropy: Entropy = SystemEntropy()
+        if secrets is SecretSource.SEED:
+            entropy = SeededEntropy(self._central_key, _COORDINATOR, round_number)
         sums = with_gaussian(aggregate.sums, section.multiplier * section.clip_norm, entropy)
         return dataclasses.replace(aggregate, sums=sums)
 

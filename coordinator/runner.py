@@ -113,6 +113,7 @@ def run_assembled(
         "seed": scenario.seed,
         "scenario_hash": loaded.hash,
         "clock": conduct.clock,
+        "secrets": conduct.secrets.value,
         "data": assembly.data_facts,
         "secure_aggregation": modes(scenario),
         "selection": selection_facts(scenario.rounds.selection),
@@ -151,7 +152,7 @@ def run_assembled(
                 observer.on_start(loaded.name, scenario.round_count)
                 buffered = isinstance(scenario.rounds.pacing, Buffered)
                 kind = BufferedTraining if buffered else Training
-                training = kind(scenario, assembly, writer, observer, watch, directory.path)
+                training = kind(scenario, assembly, writer, observer, watch, directory.path, conduct.secrets)
                 if survival is not None:
                     survival.begin(training, assembly.fleet, writer)
                 stop = conduct(loaded, assembly, training)

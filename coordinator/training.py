@@ -36,6 +36,7 @@ from coordinator.sums.base import aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.world import Clock, RunningCohort, World
 from edge.learning.updates import Aggregate
+from edge.secagg.entropy import SecretSource
 from edge.vocabulary import Reason, RoundOutcome
 
 Ids = npt.NDArray[np.int64]
@@ -62,8 +63,10 @@ class Training:
         observer: RunObserver,
         watch: ThresholdWatch,
         directory: Path,
+        secrets: SecretSource,
     ) -> None:
         self._scenario = scenario
+        self._secrets = secrets
         self._watch = watch
         self._fleet = assembly.fleet
         self._workload = assembly.workload
@@ -82,7 +85,7 @@ class Training:
         self.state = algorithm.initial_state(scenario.seed)
         """The global parameters."""
         model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
-        self.invitations = Invitations(scenario, assembly.fleet, assembly.workload, model_bytes)
+        self.invitations = Invitations(scenario, assembly.fleet, assembly.workload, model_bytes, secrets)
         """Who is invited."""
         self._memory = CoordinatorMemory(assembly.fleet, self.invitations, assembly.privacy)
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
@@ -381,9 +384,9 @@ class Training:
             self._world.witness.summed(number, machine, aggregate)
         if self._refuses(aggregate, number):
             return None
-        return (
-            aggregate if self._privacy is None else self._privacy.noised(aggregate, number, machine.applied)
-        )
+        if self._privacy is None:
+            return aggregate
+        return self._privacy.noised(aggregate, number, machine.applied, self._secrets)
 
     def _refuses(self, aggregate: Aggregate, number: int) -> bool:
         """Return whether a sum cannot be right, and say why in the log."""

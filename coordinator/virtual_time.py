@@ -25,6 +25,7 @@ from coordinator.witness import Witness, WitnessedNetwork
 from edge import clock
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Executor, InlineExecutor, PooledExecutor
+from edge.secagg.entropy import SecretSource
 from edge.transport.link import SimulatedNetwork
 
 
@@ -39,6 +40,7 @@ class VirtualTime:
 
     witness: Witness | None = None
     clock: Literal["virtual", "real"] = "virtual"
+    secrets: SecretSource = SecretSource.SEED
     unseen: Collection[str] = ()
     survival: Survival | None = None
 

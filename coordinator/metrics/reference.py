@@ -30,7 +30,8 @@ A run leaves a directory `runs/<scenario>-<seed>-<short hash>/`:
 | file | contents |
 | --- | --- |
 | `scenario.resolved.yaml` | the scenario with every default written out |
-| `manifest.json` | seed, status (with `ending`, how nothing was learnt), hashes of scenario and data split, \
+| `manifest.json` | seed, where secrets come from (`secrets`: `seed` or `system`), \
+status (with `ending`, how nothing was learnt), hashes of scenario and data split, \
 digest of the run, versions, host |
 | `rounds.parquet` | a row per round |
 | `device_rounds.parquet` | a row per invited device and round |

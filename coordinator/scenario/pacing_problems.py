@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from coordinator.scenario.schema import Scenario
 
 _PLACE = ("rounds", "pacing")
+_UNNOISED = "what devices reported without noise, of which no epsilon counts what the choice of a round shows"
 
 
 def pacing_problems(scenario: Scenario) -> Iterator[Problem]:
@@ -38,15 +39,24 @@ def pacing_problems(scenario: Scenario) -> Iterator[Problem]:
 
 def _selection_problems(scenario: Scenario) -> Iterator[Problem]:
     selection = scenario.rounds.selection
+    place = ("rounds", "selection")
+    if selection.by_reports and _noise_on_sums(scenario):
+        message = f"{selection.policy!r} looks at {_UNNOISED}"
+        yield Problem(place, message, "write 'selection: random', 'availability-aware' or 'round-robin'")
+        return
     if not selection.needs_losses:
         return
-    place = ("rounds", "selection")
     hint = "write 'selection: random', 'availability-aware', 'round-robin' or 'deadline-aware'"
     message = f"{selection.policy!r} looks at the losses of single devices, which nobody sees"
     if _sums_securely(scenario):
         yield Problem(place, f"{message} under secure aggregation", hint)
     elif scenario.privacy is not None and not isinstance(scenario.privacy, CentralGaussian):
         yield Problem(place, f"{message} where noise is added on the device", hint)
+
+
+def _noise_on_sums(scenario: Scenario) -> bool:
+    privacy = scenario.privacy
+    return isinstance(privacy, CentralGaussian) and privacy.multiplier > 0
 
 
 def _sums_securely(scenario: Scenario) -> bool:
@@ -112,7 +122,10 @@ def _partial_work_problems(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _tier_problems(scenario: Scenario, pacing: Tiers) -> Iterator[Problem]:
-    """Yield why no tier could ever fill a round."""
+    """Yield why there may be no tiers, or why none could ever fill a round."""
+    if _noise_on_sums(scenario):
+        message = f"tiers are by speed: {_UNNOISED}"
+        yield Problem((*_PLACE, "mode"), message, "write another mode, or leave privacy out")
     clients, needed = _clients(scenario), scenario.rounds.quorum_reports
     if clients is not None and clients // pacing.tiers < needed:
         message = (

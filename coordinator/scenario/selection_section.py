@@ -29,6 +29,8 @@ class RandomSelection(Section):
     """Whether the policy needs to know what devices reported."""
     needs_losses: ClassVar[bool] = False
     """Whether it needs the training loss of single devices."""
+    by_reports: ClassVar[bool] = False
+    """Whether who is drawn follows from losses or speeds that devices reported."""
     available_only: ClassVar[bool] = False
 
     policy: Literal["random"]
@@ -39,6 +41,7 @@ class AvailabilityAware(Section):
 
     learns: ClassVar[bool] = False
     needs_losses: ClassVar[bool] = False
+    by_reports: ClassVar[bool] = False
     available_only: ClassVar[bool] = True
 
     policy: Literal["availability-aware"] = Field(
@@ -51,6 +54,7 @@ class _Learning(Section):
 
     learns: ClassVar[bool] = True
     needs_losses: ClassVar[bool] = False
+    by_reports: ClassVar[bool] = True
 
     available_only: StrictBool = Field(
         default=True, description="draw only devices that are available at the moment"
@@ -129,6 +133,8 @@ class Oort(_Learning):
 
 class RoundRobin(_Learning):
     """In turn: who was invited least often comes first."""
+
+    by_reports: ClassVar[bool] = False
 
     policy: Literal["round-robin"]
 

@@ -31,6 +31,7 @@ from coordinator.training import Training
 from edge import real_clock
 from edge.errors import RecfleetError
 from edge.real_clock import RealClockLoop
+from edge.secagg.entropy import SecretSource
 
 _UNSEEN = frozenset({"secagg.sum_error", "secagg.double_reveal", "round.clipped", "privacy.clipped"})
 """Metrics of what happens on devices, which the coordinator has no business to know."""
@@ -102,6 +103,7 @@ class RealTime:
     stretch: float = 1.0
     stays: Callable[[], Awaitable[None]] | None = None
     clock: Literal["virtual", "real"] = "real"
+    secrets: SecretSource = SecretSource.SYSTEM
     unseen: Collection[str] = _UNSEEN
     _runner: asyncio.Runner | None = field(default=None, init=False, repr=False)
     _open: AsyncExitStack = field(default_factory=AsyncExitStack, init=False, repr=False)

@@ -79,7 +79,10 @@ def document(seed: int, index: int) -> Document:
             reports = range(waiting.quorum_reports(rounds), rounds["cohort"] + 1)
             rule["attackers"] = protections.attackers(draws("attackers"), reports)
         made["aggregation"] = rule
-    rounds |= waiting.selection(draws("selection"), reports_seen=secure is None and not on_device)
+    on_sums = privacy is not None and privacy["mechanism"] == "central-gaussian"
+    rounds |= waiting.selection(
+        draws("selection"), losses_seen=secure is None and not on_device, speeds_seen=not on_sums
+    )
     free = secure is None and privacy is None
     rounds |= waiting.pacing(
         draws("pacing"),
@@ -88,6 +91,7 @@ def document(seed: int, index: int) -> Document:
         clear=secure is None,
         in_part=free and drawn.stepwise,
         without_rounds=free and not open_rows,
+        speeds_seen=not on_sums,
     )
     made |= _phases(draws("phases"), rounds, secure, varied=_may_vary(privacy))
     if privacy is not None:

@@ -31,6 +31,7 @@ from coordinator.training import Training
 from coordinator.virtual_time import simulate
 from edge.device.compute import InlineExecutor
 from edge.learning.base import State
+from edge.secagg.entropy import SecretSource
 
 LONGEST_WAIT_S: Final = 120
 """Seconds on this host after which a run is held to be frozen; it takes a tenth of one."""
@@ -101,7 +102,7 @@ def run_trial(text: str, name: str, *, batch: int | None = None) -> Trial:
     with _folder(loaded) as folder:
         # Thresholds are no promises of the swarm: a scenario that misses one is no bug.
         watch = ThresholdWatch((), None)
-        training = Training(loaded.scenario, assembly, tables, Unobserved(), watch, folder)
+        training = Training(loaded.scenario, assembly, tables, Unobserved(), watch, folder, SecretSource.SEED)
         first = {name: array.copy() for name, array in training.state.items()}
         stop: StopReason | None = None
         error: Exception | None = None

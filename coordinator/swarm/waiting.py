@@ -40,27 +40,36 @@ def quorum_reports(made: Settings) -> int:
     return quorum if isinstance(quorum, int) else math.ceil(int(quorum[:-1]) * made["cohort"] / 100)
 
 
-def selection(draws: Draws, *, reports_seen: bool) -> Settings:
-    """Return who is invited; some policies look at the losses that devices report."""
-    policies = {"random": 4, "availability-aware": 3, "round-robin": 1, "deadline-aware": 1}
-    if reports_seen:
+def selection(draws: Draws, *, losses_seen: bool, speeds_seen: bool) -> Settings:
+    """Return who is invited; some policies look at the losses or the speeds that devices report."""
+    policies = {"random": 4, "availability-aware": 3, "round-robin": 1}
+    if speeds_seen:
+        policies["deadline-aware"] = 1
+    if losses_seen and speeds_seen:
         policies |= {"power-of-choice": 1, "oort": 1}
     return {"selection": draws.weighted(policies)}
 
 
 def pacing(
-    draws: Draws, made: Settings, devices: int, *, clear: bool, in_part: bool, without_rounds: bool
+    draws: Draws,
+    made: Settings,
+    devices: int,
+    *,
+    clear: bool,
+    in_part: bool,
+    without_rounds: bool,
+    speeds_seen: bool,
 ) -> Settings:
     """Return how rounds wait for their devices, and take out of the rounds ``made`` what does not go with it.
 
     ``clear`` says whether updates are reported in the clear, ``in_part`` whether a part of one is of use,
-    ``without_rounds`` whether there need not be rounds.
+    ``without_rounds`` whether there need not be rounds, ``speeds_seen`` whether it may look at who was fast.
     """
     modes = {"synchronous": 8}
     if in_part:
         modes["partial-work"] = 2
     reports = quorum_reports(made)
-    if devices // reports >= 2:
+    if speeds_seen and devices // reports >= 2:
         modes["tiers"] = 2
     if without_rounds:
         modes["buffered"] = 1

@@ -7,6 +7,7 @@ so that no primitive decides by itself where its secrets come from.
 from __future__ import annotations
 
 import builtins
+import enum
 import os
 from typing import Protocol
 
@@ -15,6 +16,16 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from edge.errors import LocalProtocolError
+
+
+class SecretSource(enum.Enum):
+    """Where a coordinator's secrets come from."""
+
+    SEED = "seed"
+    """The run's seed, for simulations: whoever has the scenario can compute them."""
+    SYSTEM = "system"
+    """The operating system: nobody can, and no two runs have the same."""
+
 
 _LABEL = b"recfleet/secagg/entropy/1"
 _SMALLEST_KEY_BYTES = 16

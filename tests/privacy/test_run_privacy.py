@@ -31,13 +31,14 @@ from edge.privacy.accounting import (
     Sampling,
 )
 from edge.secagg.cryptography import REAL
-from edge.secagg.entropy import SeededEntropy
+from edge.secagg.entropy import SecretSource, SeededEntropy
 from edge.secagg.inputs import Sums, decode_sum, encode_input
 
 pytestmark = pytest.mark.skipif(not accounting.available(), reason="needs recfleet[dp]")
 
 CLIP, Z, DELTA = 0.5, 1.5, 1e-6
 DEVICES = 500
+SEED = SecretSource.SEED
 CENTRAL, LOCAL, DISTRIBUTED = "central-gaussian", "local-gaussian", "distributed-discrete-gaussian"
 
 TEXT = """
@@ -102,7 +103,7 @@ def check_standard_deviation(values: npt.NDArray[Any], sd: float) -> None:
 
 def test_central_noise_is_on_the_sum_whatever_number_of_devices_is_in_it(tmp_path: Path) -> None:
     privacy, _ = privacy_of(tmp_path, CENTRAL)
-    noised = privacy.noised(zeros(40_000), 1, frozenset())
+    noised = privacy.noised(zeros(40_000), 1, frozenset(), SEED)
     for array in noised.sums.values():
         check_standard_deviation(array, Z * CLIP)
         assert distance_to_normal(array.ravel() / (Z * CLIP)) < 2.7
@@ -119,21 +120,36 @@ def test_central_noise_is_added_to_what_is_there(tmp_path: Path) -> None:
     ones = Aggregate({"bias": np.full(1000, 100.0)}, 40.0, 40, 400, 0.5)
     none = Aggregate({"bias": np.zeros(1000)}, 40.0, 40, 400, 0.5)
     difference = (
-        privacy.noised(ones, 3, frozenset()).sums["bias"] - privacy.noised(none, 3, frozenset()).sums["bias"]
+        privacy.noised(ones, 3, frozenset(), SEED).sums["bias"]
+        - privacy.noised(none, 3, frozenset(), SEED).sums["bias"]
     )
     np.testing.assert_allclose(difference, 100.0, rtol=0, atol=1e-12)
     assert ones.sums["bias"].tolist() == [100.0] * 1000
 
 
+def test_central_noise_from_the_system_is_left_when_what_the_scenario_gives_is_subtracted(
+    tmp_path: Path,
+) -> None:
+    privacy, _ = privacy_of(tmp_path, CENTRAL)
+    seeded, first, again = (
+        privacy.noised(zeros(20_000), 1, frozenset(), source).sums["bias"]
+        for source in (SecretSource.SEED, SecretSource.SYSTEM, SecretSource.SYSTEM)
+    )
+    check_standard_deviation(first, Z * CLIP)
+    # Independent noise adds up, and a round that is repeated has noise of its own.
+    check_standard_deviation(first - seeded, math.sqrt(2) * Z * CLIP)
+    check_standard_deviation(first - again, math.sqrt(2) * Z * CLIP)
+
+
 def test_central_noise_is_fresh_in_every_round_and_follows_from_the_seed(tmp_path: Path) -> None:
     drawn = {
         (seed, number): privacy_of(tmp_path, CENTRAL, seed=seed)[0]
-        .noised(zeros(20_000), number, frozenset())
+        .noised(zeros(20_000), number, frozenset(), SEED)
         .sums["bias"]
         for seed in (7, 8)
         for number in (1, 2)
     }
-    again = privacy_of(tmp_path, CENTRAL)[0].noised(zeros(20_000), 2, frozenset()).sums["bias"]
+    again = privacy_of(tmp_path, CENTRAL)[0].noised(zeros(20_000), 2, frozenset(), SEED).sums["bias"]
     assert again.tolist() == drawn[7, 2].tolist()
     vectors = np.array(list(drawn.values()))
     correlations = np.corrcoef(vectors) - np.eye(4)
@@ -143,7 +159,7 @@ def test_central_noise_is_fresh_in_every_round_and_follows_from_the_seed(tmp_pat
 def test_central_noise_of_nothing_changes_nothing(tmp_path: Path) -> None:
     privacy, _ = privacy_of(tmp_path, CENTRAL, z=0)
     aggregate = zeros(10)
-    assert privacy.noised(aggregate, 1, frozenset()) is aggregate
+    assert privacy.noised(aggregate, 1, frozenset(), SEED) is aggregate
 
 
 @pytest.mark.parametrize(("mechanism", "secure"), [(LOCAL, OFF), (LOCAL, MASKS), (DISTRIBUTED, MASKS)])
@@ -152,7 +168,7 @@ def test_the_coordinator_adds_nothing_where_the_devices_do(
 ) -> None:
     privacy, _ = privacy_of(tmp_path, mechanism, secure=secure)
     aggregate = zeros(10)
-    assert privacy.noised(aggregate, 1, frozenset()) is aggregate
+    assert privacy.noised(aggregate, 1, frozenset(), SEED) is aggregate
 
 
 # -- what devices do -------------------------------------------------------------------------------------

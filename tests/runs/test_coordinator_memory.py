@@ -14,6 +14,7 @@ from coordinator.run_directory import npz_bytes
 from coordinator.scenario.load import load
 from coordinator.scenario.schema import Scenario
 from edge.messages import Report
+from edge.secagg.entropy import SecretSource
 from edge.vocabulary import Reason
 
 TEXT = """
@@ -43,7 +44,7 @@ def parts(folder: Path, setting: str) -> tuple[Scenario, Assembly, Invitations, 
     file.write_text(TEXT)
     loaded = load(file, [setting])
     assembly = assemble(loaded)
-    invitations = Invitations(loaded.scenario, assembly.fleet, assembly.workload, 1000)
+    invitations = Invitations(loaded.scenario, assembly.fleet, assembly.workload, 1000, SecretSource.SEED)
     return (
         loaded.scenario,
         assembly,
@@ -96,3 +97,23 @@ def test_what_was_spent_stays_spent(tmp_path: Path, setting: str) -> None:
     assert expected is not None
     assert spent[-1] is not None
     assert expected > spent[-1]
+
+
+def test_a_draw_that_counts_as_privacy_does_not_follow_from_the_scenario(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(TEXT)
+
+    def drawn(secrets: SecretSource, setting: str) -> list[tuple[int, ...]]:
+        loaded = load(file, [setting])
+        assembly = assemble(loaded)
+        invitations = Invitations(loaded.scenario, assembly.fleet, assembly.workload, 1000, secrets)
+        cohorts = [invitations.of_round(number, 0, 0.0) for number in range(1, 6)]
+        return [() if cohort is None else tuple(cohort.tolist()) for cohort in cohorts]
+
+    plain, amplified = PRIVATE[:2]
+    seed, system = SecretSource.SEED, SecretSource.SYSTEM
+    expected = drawn(seed, plain)
+    assert drawn(seed, amplified) == drawn(system, plain) == expected
+    # Of 8 in 40 there are 77 million cohorts.
+    for others in (expected, drawn(system, amplified)):
+        assert not set(drawn(system, amplified)) & set(others)

@@ -15,6 +15,7 @@ BASE = (*LINES[:12], "  upload: dense", "  weighting: uniform", *LINES[12:16])
 AT = len(BASE) + 1
 """The line that added settings start at."""
 LOCAL = "privacy: {mechanism: local-gaussian, clip_norm: 1, noise_multiplier: 1}"
+CENTRAL = "privacy: {mechanism: central-gaussian, clip_norm: 1, noise_multiplier: 1}"
 MASKED = "secure_aggregation: {mode: secagg-plus}"
 REGRESSION = (
     "format: 2",
@@ -132,6 +133,15 @@ SELECTION = [
     case("losses with noise of the devices",
          rounds("selection: power-of-choice", sections=(LOCAL,)),
          at(14, "rounds.selection", "'power-of-choice' looks at the losses of single devices, which")),
+    *(
+        case(f"{policy} beside noise on the sum", rounds(f"selection: {policy}", sections=(CENTRAL,)),
+             at(14, "rounds.selection", f"'{policy}' looks at what devices reported without noise, of which"),
+             hint="write 'selection: random', 'availability-aware' or 'round-robin'")
+        for policy in ("oort", "power-of-choice", "deadline-aware")
+    ),
+    case("tiers beside noise on the sum", rounds("pacing: {mode: tiers, tiers: 2}", sections=(CENTRAL,)),
+         of_mode("tiers are by speed: what devices reported without noise, of which no epsilon counts"),
+         hint="write another mode, or leave privacy out"),
 ]  # fmt: skip
 
 

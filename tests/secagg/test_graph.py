@@ -150,7 +150,7 @@ def test_complete_graph(n: int, corrupt: float, dropout: float, t: int) -> None:
 def test_a_choice_is_safe_and_reached(n: int, corrupt_permille: int, data: st.DataObject) -> None:
     dropout_permille = data.draw(st.integers(0, (900 - corrupt_permille) // 2))
     corrupt, dropout = corrupt_permille / 1000, dropout_permille / 1000
-    k, t = choose_parameters(n, corrupt, dropout)
+    k, t = choose_parameters(n, corrupt, dropout, grinding_bits=data.draw(st.sampled_from((0, 64))))
     check_parameters(n, k, t)
     assert (k == n - 1) == (n <= COMPLETE_UP_TO)
     k, t = complete_parameters(n, corrupt, dropout)

@@ -48,6 +48,34 @@ def test_same_cohorts_payload_and_model_as_the_simulation(tmp_path: Path, way: s
             np.testing.assert_allclose(array, models[1][name], rtol=1e-5, atol=1e-6)
 
 
+def test_the_noise_on_a_sum_does_not_follow_from_the_scenario(tmp_path: Path) -> None:
+    noise = "privacy: {mechanism: central-gaussian, clip_norm: 1, noise_multiplier: 2, accounting: false}\n"
+    text = SMALL.replace("count: 3, cohort: 6", "count: 1, cohort: 12").replace(
+        "upload: dense", "upload: dense, weighting: uniform"
+    )
+    loaded = loaded_text(tmp_path, text + noise)
+    plain = loaded_text(tmp_path, text + noise.replace("noise_multiplier: 2", "noise_multiplier: 0"))
+    without, simulated = (
+        run_virtual(plain, tmp_path / "plain"),
+        run_virtual(loaded, tmp_path / "virtual"),
+    )
+    runs = [run_real(loaded, tmp_path / name) for name in ("one", "two")]
+
+    def apart(one: RunOutcome, other: RunOutcome) -> float:
+        models = model_of(one), model_of(other)
+        gaps = [(models[0][name] - models[1][name]).astype(np.float64).ravel() for name in models[0]]
+        return float(np.sqrt(np.mean(np.concatenate(gaps) ** 2)))
+
+    # The scenario gives sum and seed; the noise of the simulation is what it gives of the noise.
+    noise_rms = apart(simulated, without)
+    for one, other in [(runs[0], simulated), (runs[1], simulated), (runs[0], runs[1])]:
+        assert apart(one, other) == pytest.approx(np.sqrt(2) * noise_rms, rel=0.5)
+    sources = [
+        json.loads((run.directory / "manifest.json").read_text())["secrets"] for run in (*runs, simulated)
+    ]
+    assert sources == ["system", "system", "seed"]
+
+
 def test_devices_go_on_with_what_they_keep(tmp_path: Path) -> None:
     persistent = "user_factors: persistent, reconstruction: {method: gradient-steps, steps: 2}"
     text = SMALL.replace("upload: dense", persistent).replace("count: 3", "count: 5")
