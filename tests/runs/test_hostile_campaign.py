@@ -1,4 +1,4 @@
-"""The campaign of ``benchmarks/hostile.py``, shorter: promises are kept, and a broken one would be noticed."""
+"""The campaign of ``benchmarks/hostile.py``, shorter: promises are kept, or it would be noticed."""
 
 from __future__ import annotations
 
