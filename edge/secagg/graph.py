@@ -55,8 +55,8 @@ def find_parameters(
     The smallest even k for which (1) with probability 1 − 2**−(sigma + 1) the honest survivors stay
     connected, (2, 3) there is a threshold that with probability 1 − 2**−(sigma + 1) no device's corrupt
     neighbours reach, and with probability 1 − 2**−eta every device's surviving neighbours do, and (4) with
-    ``active``, the corrupt neighbours together with one half of the honest ones do not reach it either, so
-    that telling different survivors different stories reveals nothing twice.
+    ``active``, the corrupt neighbours together with one half of the other holders, the device itself among
+    them, do not reach it either, so that telling different survivors different stories reveals nothing twice.
 
     Parameters
     ----------
@@ -187,7 +187,8 @@ def _exposed_at(
     if k <= lost and _log_disconnected(n, k, lost) >= -(sigma + 1) * math.log(2):
         return None
     t1 = _upper_quantile(log_factorial, n, a, k, 2.0 ** -(sigma + 1) / n)
-    return math.ceil((t1 + k - 1.25) / 2) if active else t1
+    # Of k + 1 holders, the device itself among them, t1 release shares of both secrets, the others of one.
+    return (k + 1 + t1) // 2 if active else t1
 
 
 def _log_disconnected(n: int, k: int, lost: int) -> float:

@@ -92,7 +92,7 @@ def test_graph_contributors_and_why_no_sum_wraps_around(
     [
         # Everybody is everybody's neighbour: more than half of a hundred and ten corrupt ones.
         ("mode: secagg", "k = 99 neighbours each, t = 56 of 100 shares", 12),
-        ("mode: secagg-plus, corrupt: 5%, dropout: 5%", "k = 16 neighbours each, t = 11 of 17 shares", 7),
+        ("mode: secagg-plus, corrupt: 5%, dropout: 5%", "k = 18 neighbours each, t = 13 of 19 shares", 7),
         ("mode: secagg-plus, dropout: 30%", "k = 72 neighbours each, t = 42 of 73 shares", 12),
         (
             "mode: secagg-plus, neighbours: 20, threshold: 16",

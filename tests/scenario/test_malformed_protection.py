@@ -93,7 +93,7 @@ SUMS = [
     case("more corrupt than few neighbours withstand",
          summed("mode: secagg-plus, neighbours: 2, threshold: 2"),
          at(53, f"{SECTION}.neighbours", "infeasible: with 2 neighbours each no threshold is safe for 50 "
-            "devices, 5 of them corrupt and 5 dropping out; write 12 or more, 12 with a threshold of 9 or "
+            "devices, 5 of them corrupt and 5 dropping out; write 12 or more, 12 with a threshold of 10 or "
             "more, or 'unsafe: true'")),
     case("more corrupt than a threshold withstands",
          summed("mode: secagg, neighbours: 49, threshold: 27, corrupt: 20%"),

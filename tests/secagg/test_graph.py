@@ -35,11 +35,11 @@ SEED = bytes(range(16))
 @pytest.mark.parametrize(
     ("n", "corrupt", "dropout", "semi_honest", "active"),
     [
-        (50, 0.1, 0.1, (12, 6), (16, 11)),
-        (100, 0.05, 0.05, (12, 6), (16, 11)),
+        (50, 0.1, 0.1, (12, 6), (18, 13)),
+        (100, 0.05, 0.05, (12, 6), (18, 13)),
         (100, 0.1, 0.1, (22, 11), (32, 22)),
         (100, 0.1, 0.3, (34, 11), (72, 42)),
-        (1000, 0.1, 0.1, (48, 27), (96, 67)),
+        (1000, 0.1, 0.1, (48, 27), (100, 70)),
         (1000, 0.33, 0.1, (102, 72), (218, 171)),
         (10_000, 0.1, 0.1, (54, 31), (122, 85)),
     ],
@@ -67,7 +67,7 @@ def exact_parameters(n: int, corrupt: int, dropped: int, active: bool) -> tuple[
         t1 = next(x for x in range(k + 1) if above(corrupt, k, x) <= Fraction(1, n * 2**41))
         t2 = max(x for x in range(k + 1) if 1 - above(n - dropped, k, x - 1) <= Fraction(1, n * 2**20))
         if active:
-            t1 = math.ceil(Fraction(4 * (t1 + k) - 5, 8))
+            t1 = (k + 1 + t1) // 2
         if t2 > t1:
             return k, max(t1 + 1, 2)
     return None
@@ -283,15 +283,26 @@ def test_a_written_graph_that_would_be_chosen_is_accepted_and_one_share_less_is_
 def isolated(order: list[int], corrupt: set[int], parameters: GraphParameters) -> list[int]:
     """Return the honest devices of which stories about who is dead give a coordinator both secrets.
 
-    Of k neighbours c are corrupt: these release both their shares, the others one each, k + c in all.
+    Of k neighbours c are corrupt: these release both their shares, the others and the device itself one each,
+    k + c + 1 in all.
     """
     k, t = parameters
     around = neighbours(order, k)
     return [
         device
         for device in order
-        if device not in corrupt and 2 * t <= k + len(corrupt.intersection(around[device]))
+        if device not in corrupt and 2 * t <= k + 1 + len(corrupt.intersection(around[device]))
     ]
+
+
+@pytest.mark.parametrize("n", range(COMPLETE_UP_TO + 1, COMPLETE_UP_TO + 12))
+def test_no_device_is_isolated_by_all_corrupt_devices_around_it(n: int) -> None:
+    # So few are corrupt that chance cannot be counted on to spread them.
+    graph = find_parameters(n, 0.1, 0.1)
+    order = list(range(n))
+    corrupt = set(neighbours(order, graph.k)[0][: n // 10])
+    assert not isolated(order, corrupt, graph)
+    assert isolated(order, corrupt, graph._replace(t=graph.t - 1)) or graph.t - 1 <= (graph.k + 1) // 2
 
 
 def grind(parameters: GraphParameters, n: int, corrupt: set[int], tries: int) -> int | None:
@@ -321,8 +332,8 @@ def test_trying_keys_until_the_ring_suits_isolates_a_device_unless_the_graph_all
 def test_in_active_mode_the_graph_allows_for_every_ring_that_a_coordinator_can_try() -> None:
     for n, semi_honest, active in (
         (100, (32, 22), (32, 22)),
-        (1_000, (96, 67), (132, 97)),
-        (10_000, (122, 85), (176, 129)),
+        (1_000, (100, 70), (134, 99)),
+        (10_000, (122, 85), (178, 131)),
     ):
         assert small_config(n, weight_max=1).graph(n) == semi_honest
         graph = small_config(n, weight_max=1, mode=Mode.ACTIVE).graph(n)
