@@ -88,10 +88,10 @@ def test_a_fixed_degree_is_lowered_to_the_complete_graphs() -> None:
 
 
 def test_a_written_graph_must_be_safe_for_those_who_come() -> None:
-    config = small_config(51, parameters=GraphParameters(48, 27), corrupt=0.105, unsafe=False)
-    assert config.graph(51) == GraphParameters(48, 27)
-    with pytest.raises(ThresholdError, match="unsafe for 49 devices, 5 of them corrupt; write 28 to 49"):
-        config.graph(49)
+    config = small_config(51, parameters=GraphParameters(48, 28), corrupt=0.105, unsafe=False)
+    assert config.graph(51) == config.graph(49) == GraphParameters(48, 28)
+    with pytest.raises(ThresholdError, match="unsafe for 51 devices, 5 of them corrupt; write 28 to 49"):
+        small_config(51, parameters=GraphParameters(48, 27), corrupt=0.105, unsafe=False)
     with pytest.raises(InfeasibleError, match="with 2 neighbours each no threshold is safe"):
         small_config(60, parameters=GraphParameters(2, 2), unsafe=False)
     unsafe = small_config(60, parameters=GraphParameters(2, 2), unsafe=True)
