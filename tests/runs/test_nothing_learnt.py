@@ -191,7 +191,7 @@ def test_ci_and_scripts_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr()
     assert "run diverged" in shown.out
     assert f"diverged: {outcome.ending}" in shown.out.replace("\n", " ")
-    assert execute([*arguments, "--quiet"]) == 3
+    assert execute([*arguments, "--overwrite", "--quiet"]) == 3
     assert f"diverged: {outcome.ending}\n" in capsys.readouterr().err
 
 
