@@ -7,6 +7,7 @@ nobody sees, the sum itself is checked.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,14 +51,15 @@ class ReportRanges:
     @classmethod
     def of(cls, scenario: Scenario, workload: Workload) -> ReportRanges:
         """Return the ranges of a run."""
-        most = int(workload.examples(np.arange(workload.n_clients)).max(initial=0))
+        method, privacy = METHODS[method_name(scenario.learning)], scenario.privacy
+        held = int(workload.examples(np.arange(workload.n_clients)).max(initial=0))
+        most = held + math.floor(method.added_examples(scenario.learning) * held)
         planned = [
             section.examples_max
             for _, section in secure_sections(scenario)
             if not isinstance(section, NoSecureAggregation)
         ]
         most = max([most, *planned])
-        method, privacy = METHODS[method_name(scenario.learning)], scenario.privacy
         return cls(
             weight_max=1.0 if method.uniform(scenario.learning) else float(most),
             examples_max=most,

@@ -42,6 +42,10 @@ def _weighs_alike(settings: Any) -> bool:
     return bool(settings.weighting == "uniform")
 
 
+def _none_added(settings: Any) -> float:
+    return 0.0
+
+
 def _uploads_all(settings: Any) -> bool:
     return bool(settings.upload == "dense")
 
@@ -57,6 +61,7 @@ class Method(NamedTuple):
     ``timed`` says whether it reads a user's ratings in the order of time, so that they need timestamps.
     ``uploads`` says whether an update holds anything but counts and the loss.
     ``signed_loss`` says whether its training loss may be negative.
+    ``added_examples`` is how many examples an update may have beside each that its client holds.
     """
 
     settings: type[BaseModel]
@@ -70,6 +75,7 @@ class Method(NamedTuple):
     timed: bool = False
     uploads: bool = True
     signed_loss: bool = False
+    added_examples: Callable[[Any], float] = _none_added
 
 
 METHODS: dict[str, Method] = {
@@ -150,6 +156,7 @@ METHODS: dict[str, Method] = {
         uniform=_weighs_alike,
         dense=_uploads_all,
         stepwise=_always,
+        added_examples=lambda settings: float(settings.virtual_share),
     ),
     "pfedme": Method(
         PFedMeSettings,

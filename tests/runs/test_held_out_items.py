@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from run_helpers import run_text
+from run_helpers import rows_of, run_text
 
 from coordinator import assembly
 from coordinator.swarm.draws import Draws
@@ -76,6 +76,8 @@ def elsewhere(split: Split) -> Split:
 def model_of(folder: Path, name: str, text: str) -> bytes:
     outcome = run_text(folder, text, name=name)
     assert outcome.status == "finished"
+    # Every number that a device of the method reports is in its range.
+    assert not [row for row in rows_of(outcome, "device_rounds") if row["reason"] == "out-of-range"]
     with np.load(outcome.directory / "model.npz") as model:
         return b"".join(model[key].tobytes() for key in sorted(model.files))
 
