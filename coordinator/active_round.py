@@ -95,7 +95,7 @@ class ActiveRound:
     spoilers: set[int] = field(default_factory=set)
     """Devices that broke the protocol, or reported what cannot be."""
     struck: set[int] = field(default_factory=set)
-    """Those of them for whom that has been counted: once a round."""
+    """The members of ``spoilers`` that have been given their strike of this round."""
     channels: dict[int, Channel] = field(default_factory=dict)
     """Those that a secure sum sends to at any time, by device."""
 

@@ -59,7 +59,7 @@ class Conductor(Protocol):
 
     clock: Literal["virtual", "real"]
     secrets: SecretSource
-    """Where the coordinator's noise comes from, and whom it draws where nobody may know."""
+    """Source of the coordinator's noise, and of the draw of devices where amplification is claimed."""
     unseen: Collection[str]
     """Metrics that are not observed, and so not judged."""
 

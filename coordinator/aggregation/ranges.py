@@ -91,7 +91,7 @@ class ReportRanges:
         accumulator.check(report.arrays)
 
     def objection(self, aggregate: Aggregate) -> str | None:
-        """Return why a sum cannot be right, whoever is in it; None: it can be."""
+        """Return why a sum is out of the range that its contributors allow; None if it is within."""
         clients, weight, examples, loss = (
             aggregate.clients,
             aggregate.weight,

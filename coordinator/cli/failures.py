@@ -1,4 +1,4 @@
-"""What a user is told when recfleet itself fails, or the system that it runs on."""
+"""Messages for internal errors and for failures of the operating system."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 
 def report_failure(error: Exception, arguments: Sequence[str], *, show_traceback: bool) -> None:
-    """Say in one line what failed; keep the traceback of a bug for whoever will look into it.
+    """Say in one line what failed; file the traceback of an internal error.
 
     Parameters
     ----------

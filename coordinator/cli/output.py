@@ -1,4 +1,4 @@
-"""Standard output and standard error, whatever encoding they have and whoever has closed them.
+"""Standard output and standard error in any encoding, and when their reader has closed them.
 
 Without this, a character that a terminal cannot show ends the command with an error, and so does a reader
 that has seen enough (``recfleet show FILE | head -1``), in whatever place happens to write next.
