@@ -71,6 +71,7 @@ def test_devices_of_other_processes_join_a_service(tmp_path: Path) -> None:
     counted = sum(int(n) for n in re.findall(r"(\d+) × counted", few.stdout + output))
     assert counted == 3 * 6
     assert process.returncode == 0, problems
+    assert "this process has read the data of all 12 devices" in problems
     assert "real time" in printed
     assert json.loads((tmp_path / "served" / "manifest.json").read_text())["clock"] == "real"
 
