@@ -88,8 +88,9 @@ def run_to_step(
     """Go on with a run, in a process that dies at a step of its journal; 0 for at none."""
     (folder / "s.yaml").write_text(text)
     paths = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "service")))
+    arguments = (str(folder), str(dies_at), moment, str(piece_bytes))
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", before + DIES, str(folder), str(dies_at), moment, str(piece_bytes)],
+        [sys.executable, "-W", "error", "-c", before + DIES, *arguments],
         env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
