@@ -14,6 +14,8 @@ from coordinator.metrics.facts import Cohort, FaultStrike, RoundFacts
 from coordinator.metrics.writer import TableWriter
 from coordinator.progress import RunObserver, round_summary
 from coordinator.world import RunningCohort
+from edge.log import pack_record
+from edge.vocabulary import Direction, EventKind, Fate, Reason, Stage
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -100,6 +102,16 @@ def rows_of(fleet: Fleet, facts: RoundFacts, ended: Ended) -> tuple[RoundBatches
         kept_back=ended.kept_back,
     )
     return round_batches(facts, members, fleet.names, ended.columns), compute_j + radio_j
+
+
+def suspension(device: int, reason: Reason, now_s: float) -> bytes:
+    """Return the record of a device's suspension: of no slot, because it is no part of a participation."""
+    stage, nowhere, fate = Stage.ACKNOWLEDGE, Direction.NONE, Fate.DELIVERED
+    return pack_record(
+        *(now_s, -1, device, EventKind.SUSPENDED, stage, nowhere, now_s, now_s),
+        *(0, 0, 0, 0),
+        *(fate, reason),
+    )
 
 
 def ended_of(cohort: RunningCohort) -> Ended:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coordinator.metrics.facts import (
     Cohort,
@@ -119,6 +120,18 @@ class RoundBatches:
     device_rounds: Any
     events: Any
     row: dict[str, Any]
+
+    def kept_events(self, *, record_events: bool) -> Any:
+        """Return the events to keep, None for none; without ``record_events`` those are suspensions."""
+        if record_events:
+            return self.events
+        found = suspensions(self.events)
+        return found if found.num_rows else None
+
+
+def suspensions(events: Any) -> Any:
+    """Return the rows of ``events`` that are suspensions: a record batch or table, as given."""
+    return events.filter(pc.equal(events.column("kind"), label(EventKind.SUSPENDED)))
 
 
 def _labelled(codes: npt.NDArray[Any], dictionary: Any, mask: npt.NDArray[np.bool_] | None = None) -> Any:

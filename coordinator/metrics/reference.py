@@ -158,7 +158,9 @@ seconds for which no device was to blame.
 how many were missing at a deadline; the stage that took most of it, and its seconds |
 | `held_up.rounds_ended_by_deadline` | rounds whose last segment a deadline ended |
 | `held_up.barriers`, `held_up.barriers_ended_by_deadline` | all segments, and those a deadline ended |
-| `notices` | sentences to read before any figure, such as that most invitations found nobody |
+| `notices` | sentences to read before any figure: most invitations were in vain, or devices are suspended |
+| `suspended_devices` | devices that are not invited any more, in order: round, and reason of the last \
+strike |
 | `waste_by_outcome` | bytes, computing time and energy, and what was wasted, by how device rounds ended |
 | `participation.devices` | devices invited at least once |
 | `participation.invited`, `participation.completed` | device rounds, and completed ones, by device class |

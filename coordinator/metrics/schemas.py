@@ -111,7 +111,10 @@ EVENTS: Final = _schema(
         _field("round", pa.int32(), "", "round the event belongs to"),
         _field("time_s", pa.float64(), "s", "simulated time of the event"),
         _field(
-            "slot", pa.int32(), "", "position among the round's invited devices; -1: a stranger to the round"
+            "slot",
+            pa.int32(),
+            "",
+            "position among the round's invited devices; -1: a stranger to the round, or a suspension",
         ),
         _field("device", pa.int64(), "", "the device's id in the fleet"),
         _field("kind", ENUM, "", "what happened (`EventKind`)"),

@@ -261,7 +261,8 @@ class SessionCohort:
         self._open += 1
         reason = self._world.coordinator.garbage_received(session, self.round_number)
         if self.round is not None:
-            self.round.spoilers.add(session.device)  # no link does that to bytes: the device has sent them
+            # No link does that to bytes: the device has sent them.
+            self.round.spoilers.setdefault(session.device, reason)
         self._records.garbage(slot, Stage(self.stage[slot]), self._since_invited(received), reason)
         self._closed_one()
 

@@ -280,7 +280,8 @@ class JournalKeeper:
     def _rows(self, facts: RoundFacts, ended: Ended) -> list[Named]:
         batches, _ = rows_of(self._fleet, facts, ended)
         rows = [("device_rounds", batches.device_rounds), ("rounds", batches.rounds)]
-        return [("events", batches.events), *rows] if self._writer.record_events else rows
+        events = batches.kept_events(record_events=self._writer.record_events)
+        return rows if events is None else [("events", events), *rows]
 
 
 def _interrupted(cohort: RunningCohort) -> Ended:
