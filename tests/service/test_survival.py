@@ -60,6 +60,21 @@ run_real(load(folder / "s.yaml"), folder / "run", survival=Survivor(resume=True)
 print(steps)
 """
 
+SPOILS = """
+from coordinator.actor import Coordinator
+from edge.messages import Report
+
+judge = Coordinator.frame_received
+
+def received(self, channel, message):
+    if isinstance(message, Report) and message.device == 4:
+        message = message._replace(weight=-8.0)
+    return judge(self, channel, message)
+
+Coordinator.frame_received = received
+"""
+"""Device 4 reports what cannot be."""
+
 
 def run_to_step(
     folder: Path,
@@ -68,12 +83,14 @@ def run_to_step(
     *,
     text: str = SMALL_RUN,
     piece_bytes: int = Journal.piece_bytes,
+    before: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Go on with a run, in a process that dies at a step of its journal; 0 for at none."""
     (folder / "s.yaml").write_text(text)
     paths = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "service")))
+    arguments = (str(folder), str(dies_at), moment, str(piece_bytes))
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", DIES, str(folder), str(dies_at), moment, str(piece_bytes)],
+        [sys.executable, "-W", "error", "-c", before + DIES, *arguments],
         env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
@@ -126,6 +143,25 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
     check_same_rounds(tmp_path / "run", undisturbed)
     assert {file.suffix for file in (tmp_path / "run").iterdir()} <= FINISHED_SUFFIXES
     assert len(list((tmp_path / "run").glob("*.parquet"))) == len(SCHEMAS)
+
+
+@pytest.mark.parametrize("dies_at", [5, pytest.param(6, marks=pytest.mark.slow)])
+def test_a_suspended_device_stays_so_when_the_run_is_gone_on_with(tmp_path: Path, dies_at: int) -> None:
+    """The process dies when the first round, in which it was suspended, is over and not written yet."""
+    text = SMALL_RUN.replace("cohort: 6", "cohort: 12, quorum: 6, selection: random")
+    text += "admission: {strikes: 1}\n"
+    assert run_to_step(tmp_path, dies_at, "within", text=text, before=SPOILS).returncode == 9
+    done = run_to_step(tmp_path, 0, "", text=text)
+    assert done.returncode == 0, done.stderr
+    tables = open_run(tmp_path / "run")
+    assert tables.read("rounds")["round"].to_pylist() == [1, 2, 3]
+    rows = tables.read("device_rounds").to_pylist()
+    assert [row["round"] for row in rows if row["device"] == 4] == [1]
+    assert [row["round"] for row in rows if row["device"] == 3] == [1, 2, 3]
+    events = tables.read("events").to_pylist()
+    told = [(row["round"], row["device"], row["reason"]) for row in events if row["kind"] == "suspended"]
+    assert told == [(1, 4, "out-of-range")]
+    assert tables.manifest["suspended_devices"] == [4]
 
 
 def test_a_run_goes_on_when_its_scenario_has_been_upgraded(tmp_path: Path) -> None:
