@@ -135,6 +135,7 @@ def test_distributed_noise(tmp_path: Path) -> None:
     assert ideal < epsilons(outcome)[-1] < 1.1 * ideal  # type: ignore[operator]
 
 
+@pytest.mark.slow
 @with_accounting
 @pytest.mark.parametrize(
     ("mechanism", "section"),
@@ -150,6 +151,7 @@ def test_without_noise_everything_is_spent(mechanism: str, section: str, tmp_pat
     assert epsilons(outcome) == [math.inf] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "section"),
     [
@@ -170,6 +172,7 @@ def test_without_privacy_there_is_neither(tmp_path: Path) -> None:
     assert (round_["epsilon"], round_["clipped_updates_fraction"]) == (None, None)
 
 
+@pytest.mark.slow
 @with_accounting
 def test_promises_about_privacy_are_judged(tmp_path: Path) -> None:
     privacy = "mechanism: central-gaussian, clip_norm: 0.2, noise_multiplier: 1.1"

@@ -164,6 +164,7 @@ def test_a_suspended_device_stays_so_when_the_run_is_gone_on_with(tmp_path: Path
     assert tables.manifest["suspended_devices"] == [4]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_its_scenario_has_been_upgraded(tmp_path: Path) -> None:
     old = SMALL_RUN.replace("format: 2", "format: 1")
     assert run_to_step(tmp_path, 4, "within", text=old).returncode == 9
@@ -239,6 +240,7 @@ def recfleet(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SMALL)
     serve = ("serve", "s.yaml", "--port", "0", "--out", "run", "--resume", "--quiet")
@@ -256,6 +258,7 @@ def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> Non
     assert json.loads((tmp_path / "run.partial" / "manifest.json").read_text())["seed"] == 1
 
 
+@pytest.mark.slow
 def test_what_a_service_leaves_is_its_owners_alone(tmp_path: Path) -> None:
     """Whatever the mask of the process is; what an earlier version left open is shut by the next process."""
     (tmp_path / "s.yaml").write_text(SMALL)
@@ -292,6 +295,7 @@ def test_a_living_run_is_not_gone_on_with(tmp_path: Path) -> None:
         RunDirectory.reopen(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, undisturbed: Path) -> None:
     done = run_to_step(undisturbed.parent, 0, "")
     assert "RunFinishedError" in done.stderr
