@@ -112,6 +112,7 @@ def _joined(members: list[tuple[BufferedCohort, int, float]]) -> Ended:
     return Ended(
         **{name: column(name) for name in ("ids", "outcome", "stage", "reason", "loss", "examples")},
         memory_bytes=column("memory_bytes"),
+        kept_back=column("kept_back"),
         work_share=column("work_share"),
         staleness=np.array([staleness for _, _, staleness in members]),
         columns=np.ascontiguousarray(columns),

@@ -58,6 +58,11 @@ def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
     }
 
 
+def _known(value: float) -> float | None:
+    """Return a figure; None for NaN, which something kept back makes of it."""
+    return None if np.isnan(value) else float(value)
+
+
 def _outcomes(rows: Rows) -> dict[str, int]:
     counts = rows.counts("outcome")
     return {label(kind): counts.get(label(kind), 0) for kind in Outcome}
@@ -84,8 +89,8 @@ def _group(rows: Rows) -> dict[str, Any]:
         "mean_down_bytes": float(numbers["down_bytes"].sum() / count),
         "mean_up_bytes": float(numbers["up_bytes"].sum() / count),
         "wasted_bytes": int(numbers["wasted_bytes"].sum()),
-        "mean_energy_j": float(energy_j / count),
-        "mean_compute_s": float(numbers["compute_s"].sum() / count),
+        "mean_energy_j": _known(energy_j / count),
+        "mean_compute_s": _known(numbers["compute_s"].sum() / count),
     }
 
 
@@ -333,9 +338,9 @@ def summarise(
         "outcomes": _outcomes(devices),
         "latency_s": percentiles(devices.numbers["latency_s"]),
         "bytes": {name.removesuffix("_bytes"): int(of_rounds[name].sum()) for name in _BYTE_COLUMNS},
-        "energy_j": float(of_rounds["energy_j"].sum()),
-        "compute_s": float(of_rounds["compute_s"].sum()),
-        "wasted_compute_s": float(of_rounds["wasted_compute_s"].sum()),
+        "energy_j": _known(of_rounds["energy_j"].sum()),
+        "compute_s": _known(of_rounds["compute_s"].sum()),
+        "wasted_compute_s": _known(of_rounds["wasted_compute_s"].sum()),
         "retries": int(of_rounds["retries"].sum()),
         "epsilon": _epsilon(of_rounds["epsilon"]),
         "privacy": run.manifest.get("privacy") if privacy is None else privacy,

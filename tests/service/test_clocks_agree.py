@@ -51,7 +51,10 @@ def test_stages_begin_and_end_with_the_same_events(tmp_path: Path, mode: str) ->
         run_real(loaded, tmp_path / "real", shaped=True),
         run_virtual(loaded, tmp_path / "virtual"),
     )
-    assert what_happened(rows_of(real, "events")) == what_happened(rows_of(virtual, "events"))
+    happened, simulated = what_happened(rows_of(real, "events")), what_happened(rows_of(virtual, "events"))
+    if mode == "secagg-plus":  # when a device computes its update tells how much data it has
+        simulated = Counter({key: n for key, n in simulated.items() if key[2] != "compute"})
+    assert happened == simulated
     # Half a round trip, but for rounding: these hold however late the host is.
     way_s = HALF_ROUND_TRIP_S - 1e-6
     for run in (real, virtual):
@@ -90,6 +93,9 @@ def test_stages_take_as_long_on_both_clocks(tmp_path: Path, both_clocks: ModuleT
     compared = 0
     for name in map(label, Stage):
         found, expected = real.stage_spans(name), virtual.stage_spans(name)
+        if name == "compute" and mode == "secagg-plus":
+            assert not len(found)
+            continue
         assert len(found) == len(expected)
         for q in (50, 95) if len(expected) else ():
             simulated_s, measured_s = np.percentile(expected, q), np.percentile(found, q)

@@ -133,7 +133,6 @@ class TestTables:
             names = ("invite", "download", "advertise-keys", "share-keys", "masked-input", "unmask")
             ends = [row[f"{name}_end_s"] for name in (*names, "acknowledge")]
             assert ends == sorted(ends)
-            assert 0 < row["compute_s"] < row["acknowledge_end_s"] - row["invite_start_s"]
             assert 0 < row["latency_s"] <= row["unmask_end_s"] - row["invite_start_s"]
 
     def test_what_is_seen_on_devices_alone_is_not_told(self, real: RunOutcome) -> None:

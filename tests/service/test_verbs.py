@@ -75,6 +75,13 @@ def test_devices_of_other_processes_join_a_service(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "served" / "manifest.json").read_text())["clock"] == "real"
 
 
+def test_a_service_says_that_it_has_read_the_data_of_its_devices(tmp_path: Path) -> None:
+    with serving(tmp_path) as (process, _):
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if line.startswith("note: "))
+        assert "this process has read the data of all 12 devices" in said
+
+
 def test_a_service_that_is_stopped_says_goodbye_and_leaves_a_readable_run(tmp_path: Path) -> None:
     with serving(tmp_path, "--wait-for", "12") as (process, url):
         fleet = subprocess.Popen(
