@@ -61,7 +61,6 @@ _SERVE_OPTIONS = (
     ),
     _limit("connections", "Most connections at one time."),
     _limit("connections_per_address", "Most connections at one time from one address."),
-    _limit("connections_per_device", "Most connections at one time of a device that has proved who it is."),
     _limit("arrivals_per_s", "New connections a second, in the long run."),
     _limit("arrivals_per_s_per_address", "The same from one address."),
 )
@@ -121,7 +120,6 @@ def open_gate(
     view_token_file: Path | None,
     connections: int,
     connections_per_address: int,
-    connections_per_device: int,
     arrivals_per_s: float,
     arrivals_per_s_per_address: float,
 ) -> Iterator[Opened]:
@@ -160,11 +158,7 @@ def open_gate(
             view_token = checked_view_token(_secret_in(view_token_file))
         gate = Gate(
             limits=ArrivalLimits(
-                connections,
-                connections_per_address,
-                arrivals_per_s,
-                arrivals_per_s_per_address,
-                connections_per_device,
+                connections, connections_per_address, arrivals_per_s, arrivals_per_s_per_address
             ),
             enrolments=store,
             identity=identity,

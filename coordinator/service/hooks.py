@@ -33,8 +33,8 @@ class Admission(Protocol):
     def left(self, remote: str) -> None:
         """Take note that a connection is over."""
 
-    def proved(self, device: int, remote: str, now_s: float) -> AbstractContextManager[str | None]:
-        """Count a connection for a device that may be here, in the context; it gives why not, or None."""
+    def proved(self, device: int, remote: str, now_s: float) -> AbstractContextManager[None]:
+        """Count a connection, in the context, for a device that may be here in place of its address."""
 
     def turned_away(self, request: web.Request) -> web.StreamResponse | None:
         """Answer a request that may go no further; None lets it through."""

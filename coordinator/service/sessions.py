@@ -97,12 +97,7 @@ class Sessions:
         if objection is not None:
             await self._refuse(socket, hello.device, remote, objection)
             return
-        now_s = asyncio.get_running_loop().time()
-        with self.admission.proved(hello.device, remote, now_s) as one_too_many:
-            if one_too_many is not None:
-                refusal = Refusal(one_too_many, aiohttp.WSCloseCode.TRY_AGAIN_LATER)
-                await self._refuse(socket, hello.device, remote, refusal)
-                return
+        with self.admission.proved(hello.device, remote, asyncio.get_running_loop().time()):
             # Strangers are not counted: nobody waits for them when the service closes.
             self._served += 1
             self._nobody_served.clear()

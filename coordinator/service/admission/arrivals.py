@@ -10,6 +10,8 @@ from coordinator.service.admission.buckets import BucketPerAddress, Rate, TokenB
 from edge.errors import RecfleetError
 
 T = TypeVar("T", str, int)
+OF_DEVICE: Final = 4
+"""Connections of one device that do not count for its address: older ones may be half open."""
 COMES_BACK_S: Final = 10.0
 """How often each known device may come back, in the long run, however fast others come from its address."""
 
@@ -26,8 +28,6 @@ class ArrivalLimits:
     ----------
     connections, connections_per_address : open at one time. One whose device has proved who it is counts for
         the device, and no longer for its address.
-    connections_per_device : of one device, at one time: the old one of a device that comes back may be half
-        open.
     arrivals_per_s, arrivals_per_s_per_address : new ones a second, in the long run.
     burst_s : how many seconds' worth of new ones may come at once.
 
@@ -38,14 +38,12 @@ class ArrivalLimits:
     connections_per_address: int = 2048
     arrivals_per_s: float = 500.0
     arrivals_per_s_per_address: float = 200.0
-    connections_per_device: int = 4
     burst_s: float = 10.0
 
     def __post_init__(self) -> None:
         for name in (
             "connections",
             "connections_per_address",
-            "connections_per_device",
             "arrivals_per_s",
             "arrivals_per_s_per_address",
         ):
@@ -114,13 +112,14 @@ class Arrivals:
         """Count a connection no longer: it is over."""
         _count(self._open, origin(address), -1)
 
-    def proved(self, address: str, device: int, now_s: float) -> str | None:
-        """Count a connection for its device in place of its address; return why not, if it is one too many.
+    def proved(self, address: str, device: int, now_s: float) -> bool:
+        """Count a connection for its device in place of its address; return whether that was done.
 
+        Of one device :data:`OF_DEVICE` are counted so, and others stay with their addresses. If it was,
         :meth:`forgotten` must follow, before or after the connection is over.
         """
-        if self._of_device[device] >= self._limits.connections_per_device:
-            return "too many connections of one device"
+        if self._of_device[device] >= OF_DEVICE:
+            return False
         address = origin(address)
         _count(self._open, address, -1)
         _count(self._of_device, device, 1)
@@ -130,7 +129,7 @@ class Arrivals:
             self._make_room(address, 1, now_s)
             if before is not None:
                 self._make_room(before, -1, now_s)
-        return None
+        return True
 
     def forgotten(self, address: str, device: int) -> None:
         """Count a connection for its address again: nothing more comes of its device's proof."""

@@ -85,19 +85,16 @@ class Gate:
         self._arrivals.left(remote)
 
     @contextmanager
-    def proved(self, device: int, remote: str, now_s: float) -> Iterator[str | None]:
-        """Count a connection for the device that has proved who it is; give why not, where that is too much.
+    def proved(self, device: int, remote: str, now_s: float) -> Iterator[None]:
+        """Count a connection, in the context, for the device that has proved who it is.
 
         Without tokens nobody can prove anything, and connections stay with their addresses.
         """
-        if self._enrolments is None:
-            yield None
-            return
-        why = self._arrivals.proved(remote, device, now_s)
+        counted = self._enrolments is not None and self._arrivals.proved(remote, device, now_s)
         try:
-            yield why
+            yield
         finally:
-            if why is None:
+            if counted:
                 self._arrivals.forgotten(remote, device)
 
     def refusal(self, device: int, token: str) -> str | None:
