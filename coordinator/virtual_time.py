@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly
-from coordinator.conductor import Survival
+from coordinator.conductor import Survival, new_run_id
 from coordinator.faults.striking import FaultsOfRun
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
@@ -43,6 +43,10 @@ class VirtualTime:
     secrets: SecretSource = SecretSource.SEED
     unseen: Collection[str] = ()
     survival: Survival | None = None
+
+    def run_id(self, loaded: LoadedScenario) -> str:
+        """Return the identity of the run."""
+        return new_run_id(loaded, self.secrets)
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Train on the virtual clock until a reason to stop, and return it."""
@@ -87,7 +91,7 @@ def simulate(
             crash(context["message"], context.get("exception") or RuntimeError(context["message"]))
 
         loop.set_exception_handler(callback_failed)
-        run_id = loaded.run_id
+        run_id = new_run_id(loaded, SecretSource.SEED)
         simulation = Simulation(
             seed=scenario.seed,
             run_id=run_id,

@@ -147,7 +147,7 @@ def test_a_devices_own_file_is_the_exported_one(
     monkeypatch.setattr(inference, "run_round", keep)
     settings = (f"learning={METHODS[method]}", "inference.sessions=own")
     outcome = run(tmp_path, *settings, name="of-eight")
-    run_id = load(tmp_path / "of-eight.yaml", settings).run_id
+    run_id = load(tmp_path / "of-eight.yaml", settings).hash[:8]
     last = rows_of(outcome, "inferences")[9:]
     for place in (0, 8):
         file = tmp_path / "m.onnx"

@@ -213,7 +213,7 @@ def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "run.partial: has no journal" in done.stderr
     # One of another scenario.
-    create_journal(tmp_path / "run.partial")
+    create_journal(tmp_path / "run.partial", "a-run_01")
     done = recfleet(tmp_path, *serve)
     assert done.returncode == 2
     assert "is another run (scenario_hash, seed, clock, data differ)" in done.stderr
@@ -274,7 +274,7 @@ def open_rounds(journal: Journal) -> list[tuple[int, str]]:
 
 class TestJournal:
     def test_a_step_is_whole_or_not_there(self, tmp_path: Path) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with pytest.raises(JournalError, match="round 2 is not over"):
                 cut_short(journal)
@@ -286,7 +286,7 @@ class TestJournal:
             assert (journal.rounds, journal.applied) == (1, 0)
 
     def test_a_round_goes_one_way(self, tmp_path: Path) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with journal.step():
                 journal.begin(1, "only", [])
@@ -303,7 +303,7 @@ class TestJournal:
 
     @pytest.mark.parametrize("wrong", [2, 0])
     def test_no_application_is_left_out_or_made_twice(self, tmp_path: Path, wrong: int) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with journal.step():
                 journal.begin(1, "only", [])
@@ -325,6 +325,6 @@ class TestJournal:
         with contextlib.closing(sqlite3.connect(tmp_path / JOURNAL)) as other:
             other.execute("PRAGMA user_version = 1")
         before = (tmp_path / JOURNAL).read_bytes()
-        with pytest.raises(JournalError, match="version 1 of the journal; this is version 2"):
+        with pytest.raises(JournalError, match="version 1 of the journal; this is version 3"):
             Journal(tmp_path)
         assert (tmp_path / JOURNAL).read_bytes() == before
