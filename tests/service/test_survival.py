@@ -17,7 +17,7 @@ import pytest
 from killed_coordinator import COMMAND, MODES, ROOT, Coordinator, Play
 from service_helpers import HANG_S, SMALL
 
-from coordinator.metrics.reader import open_run
+from coordinator.metrics.reader import open_run, read_manifest
 from coordinator.metrics.schemas import SCHEMAS
 from coordinator.run_directory import MODEL, RunDirectory, RunDirectoryError
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, create_journal
@@ -87,6 +87,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+def run_id_in(directory: Path) -> str:
+    found: str = read_manifest(directory)["run_id"]
+    return found
+
+
 def check_same_rounds(run: Path, undisturbed: Path) -> None:
     """Assert that a run has the rounds of another, but for one that was cut short, each once."""
     tables, whole = open_run(run), open_run(undisturbed)
@@ -121,9 +126,11 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
 ) -> None:
     died = run_to_step(tmp_path, dies_at, moment)
     assert died.returncode == 9, died.stderr
+    began_as = run_id_in(tmp_path / "run.partial")
     done = run_to_step(tmp_path, 0, "")
     assert done.returncode == 0, done.stderr
     check_same_rounds(tmp_path / "run", undisturbed)
+    assert run_id_in(tmp_path / "run") == began_as != run_id_in(undisturbed)
     assert {file.suffix for file in (tmp_path / "run").iterdir()} <= FINISHED_SUFFIXES
     assert len(list((tmp_path / "run").glob("*.parquet"))) == len(SCHEMAS)
 
