@@ -94,6 +94,8 @@ class ActiveRound:
     """Of a model version that stays open: called when a report has come, or when one will not come."""
     spoilers: set[int] = field(default_factory=set)
     """Devices that broke the protocol, or reported what cannot be."""
+    arrived: set[int] = field(default_factory=set)
+    """Devices an update of which has arrived, whatever became of it."""
     struck: set[int] = field(default_factory=set)
     """The members of ``spoilers`` that have been given their strike of this round."""
     channels: dict[int, Channel] = field(default_factory=dict)

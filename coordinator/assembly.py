@@ -118,8 +118,9 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     assembly.shields = _shields(loaded, workload)
     assembly.ranges = ReportRanges.of(loaded.scenario, workload)
     if loaded.scenario.privacy is not None:
-        everybody = np.arange(workload.n_clients)
-        assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients, workload.held(everybody))
+        activity = workload.held(np.arange(workload.n_clients))
+        elements = sum(length for _, length in lengths(summed_specs(workload.algorithm)))
+        assembly.privacy = RunPrivacy(loaded.scenario, assembly.secure_sums, activity, elements)
     _check_frames(loaded, assembly)
     assembly.wall_s = time.perf_counter() - start_s
     return assembly

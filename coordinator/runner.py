@@ -120,6 +120,7 @@ def run_assembled(
         "unscored": assembly.evaluator.unscored,
     }
     if assembly.privacy is not None:
+        assembly.privacy.draw_from(conduct.secrets)
         manifest["privacy"] = assembly.privacy.facts()
     status: Status = "failed"
     stop: StopReason | None = None

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from edge.vocabulary import Outcome, Stage, label
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Raised whenever a column is added, removed or changes its meaning."""
 
 VERSION_KEY: Final = b"recfleet.schema_version"
@@ -262,7 +262,7 @@ def _round_fields() -> Iterator[pa.Field]:
         "clipped_fraction",
         pa.float64(),
         "",
-        "share of the applied values that were clipped; null: values are not clipped",
+        "share of the applied values other than zero that were clipped; null: values are not clipped",
         nullable=True,
     )
     yield _field(
@@ -276,7 +276,15 @@ def _round_fields() -> Iterator[pa.Field]:
         "epsilon",
         pa.float64(),
         "",
-        "differential privacy spent so far, at the scenario's delta; null: not accounted for",
+        "differential privacy spent so far by the device that reported most, zero-out: its updates against "
+        "zeros; at the scenario's delta; null: not accounted for",
+        nullable=True,
+    )
+    yield _field(
+        "epsilon_replace_one",
+        pa.float64(),
+        "",
+        "the same, replace-one: its updates against any others",
         nullable=True,
     )
     yield _field("wall_s", pa.float64(), "s", "time this round took on this host", measured=True)

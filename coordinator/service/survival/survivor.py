@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.fleet import Fleet
-from coordinator.keeping import Memory, Recalled, as_part, of_part
+from coordinator.keeping import LostRound, Memory, Recalled, as_part, of_part
 from coordinator.metrics.facts import RoundFacts
 from coordinator.metrics.reader import RunFormatError, open_run, read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS
@@ -44,7 +44,7 @@ from coordinator.training import Training
 from coordinator.world import RunningCohort
 from edge.errors import RecfleetError
 from edge.learning.base import OptimizerState, State
-from edge.vocabulary import RoundOutcome
+from edge.vocabulary import Reason, RoundOutcome, label
 
 _MODEL: Final = "model"
 _COORDINATOR: Final = "coordinator"
@@ -299,8 +299,18 @@ def _recalled(journal: Journal, unfinished: Iterable[OpenRound]) -> Recalled:
         evaluated_at=journal.evaluated_at,
         stop=journal.fact(_STOP),
         memory=memory,
-        lost=tuple(one.phase for one in unfinished if one.stands == "begun"),
+        lost=tuple(_lost(one, journal.draft(one.number)) for one in unfinished),
     )
+
+
+def _lost(one: OpenRound, draft: Iterable[Named]) -> LostRound:
+    """Return what is known of a round that was cut short; ``draft`` has its rows."""
+    devices = dict(draft)["device_rounds"]
+    ids = devices.column("device").to_numpy()
+    over = one.stands == "over"
+    if over:
+        ids = ids[np.array(devices.column("reason").to_pylist()) == label(Reason.COORDINATOR_CRASH)]
+    return LostRound(one.phase, over, frozenset(ids.tolist()))
 
 
 def _spend(fleet: Fleet, draft: Iterable[Named]) -> None:
