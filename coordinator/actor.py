@@ -223,8 +223,9 @@ class Coordinator:
         try:
             self._ranges.check(report, active.accumulator)
         except RemoteProtocolError as error:
-            active.spoilers.add(report.device)
-            return Reason.OUT_OF_RANGE if error.reason == OUT_OF_RANGE else Reason.GARBAGE
+            reason = Reason.OUT_OF_RANGE if error.reason == OUT_OF_RANGE else Reason.GARBAGE
+            active.spoilers.setdefault(report.device, reason)
+            return reason
         return None
 
     def _grant_grace(self, active: ActiveRound, machine: RoundMachine) -> None:

@@ -101,6 +101,13 @@ class Assembly:
     wall_s: float = 0.0
     """How long this took on this host."""
 
+    def counts_kept_back(self, phase: str) -> bool:
+        """Return whether the coordinator is given no device's number of examples in rounds of a phase.
+
+        So it is with noise that devices add, and under a secure sum.
+        """
+        return self.ranges.bare or self.secure_sums[phase] is not None
+
 
 def assemble(loaded: LoadedScenario) -> Assembly:
     """Read or make the data, and build method and fleet.

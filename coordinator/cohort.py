@@ -65,6 +65,8 @@ class SimulatedCohort:
     done : called once, when the last device has ended its participation.
     """
 
+    counts_kept_back = False
+
     def __init__(
         self,
         simulation: Simulation,

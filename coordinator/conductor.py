@@ -60,12 +60,13 @@ class Conductor(Protocol):
     clock: Literal["virtual", "real"]
     secrets: SecretSource
     """Source of the coordinator's noise, and of the draw of devices where amplification is claimed."""
-    unseen: Collection[str]
-    """Metrics that are not observed, and so not judged."""
 
     @property
     def survival(self) -> Survival | None:
         """What keeps the run, and goes on with it; None: a run that is cut short begins again."""
+
+    def unseen(self, assembly: Assembly) -> Collection[str]:
+        """Return the metrics that are not observed, and so not judged."""
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Train until a reason to stop, and return it."""

@@ -112,7 +112,8 @@ def _of_tables(run: RunTables) -> Iterator[tuple[str, Figure]]:
         for column in _TOTALS:
             total = float(pc.sum(rounds[column]).as_py())
             yield f"{column.removesuffix('_bytes')} bytes", Figure(total, MetricKind.BYTES.value)
-        yield "energy", Figure(float(pc.sum(rounds["energy_j"]).as_py()), MetricKind.ENERGY.value)
+        if not rounds["energy_j"].null_count:
+            yield "energy", Figure(float(pc.sum(rounds["energy_j"]).as_py()), MetricKind.ENERGY.value)
         yield "simulated time", Figure(pc.max(rounds["end_s"]).as_py(), MetricKind.DURATION.value)
         for column, name in _EPSILONS.items():
             spent = pc.max(rounds[column]).as_py()

@@ -105,8 +105,9 @@ def run_assembled(
     """
     conduct = VirtualTime() if conductor is None else conductor
     scenario = loaded.scenario
-    unseen = tuple(one for one in scenario.thresholds if one.metric in conduct.unseen)
-    seen = tuple(one for one in scenario.thresholds if one.metric not in conduct.unseen)
+    hidden = conduct.unseen(assembly)
+    unseen = tuple(one for one in scenario.thresholds if one.metric in hidden)
+    seen = tuple(one for one in scenario.thresholds if one.metric not in hidden)
     manifest = {
         "scenario": loaded.name,
         "title": scenario.title,

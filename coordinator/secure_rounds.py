@@ -137,6 +137,11 @@ class SecureRoundMachine:
         return self.aggregation.contributors if made else frozenset()
 
     @property
+    def reports(self) -> int:
+        """How many updates were taken: into the sum, or reported in the clear."""
+        return len(self.aggregation.contributors) + len(self.clear)
+
+    @property
     def applied(self) -> frozenset[int]:
         """The devices whose updates a completed round applies: in the sum, or reported in the clear."""
         completed = self.outcome is RoundOutcome.COMPLETED

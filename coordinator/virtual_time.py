@@ -41,8 +41,11 @@ class VirtualTime:
     witness: Witness | None = None
     clock: Literal["virtual", "real"] = "virtual"
     secrets: SecretSource = SecretSource.SEED
-    unseen: Collection[str] = ()
     survival: Survival | None = None
+
+    def unseen(self, assembly: Assembly) -> Collection[str]:
+        """Return no metric: a simulation observes everything."""
+        return ()
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Train on the virtual clock until a reason to stop, and return it."""

@@ -48,6 +48,7 @@ class Cohort:
     loss : float64 [n], local training loss; NaN when none.
     work_share : float64 [n], part of its local steps that were taken; NaN when none could be left out.
     staleness : float64 [n], server steps between its model and its report; NaN when there can be none.
+    kept_back : bool [n], whether nothing is written of how much data it has, nor of what follows from that.
     """
 
     device: Integers
@@ -64,6 +65,7 @@ class Cohort:
     loss: Floats
     work_share: Floats
     staleness: Floats
+    kept_back: npt.NDArray[np.bool_]
 
     def __post_init__(self) -> None:
         n = len(self.device)

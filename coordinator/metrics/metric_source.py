@@ -54,6 +54,7 @@ _ROUND_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Values
 
 
 def _energy(rows: Any) -> Values:
+    rows = rows.filter(pc.is_valid(rows["energy_compute_j"]))
     return _values(rows["energy_compute_j"]) + _values(rows["energy_radio_j"])
 
 

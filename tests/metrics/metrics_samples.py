@@ -88,6 +88,7 @@ def three_devices(**changes: Any) -> Cohort:
         "loss": np.array([0.5, math.nan, 0.75]),
         "work_share": np.array([math.nan, math.nan, 0.5]),
         "staleness": np.array([2.0, math.nan, math.nan]),
+        "kept_back": np.zeros(3, dtype=np.bool_),
     }
     return Cohort(**(values | changes))
 

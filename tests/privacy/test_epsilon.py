@@ -74,6 +74,7 @@ def exact_gaussian_epsilon(multiplier: float, delta: float) -> float:
 # -- Gaussian --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_extra
 @pytest.mark.parametrize(
     ("multiplier", "rounds", "printed"), [(1.0, 1, 4.38), (1.0, 50, 54.4), (3.73, 1, 1.0), (26.4, 50, 1.0)]

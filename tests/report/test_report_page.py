@@ -272,6 +272,7 @@ def test_a_place_that_cannot_be_written_is_refused(
     assert "cannot be written" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_many_rounds_are_drawn_in_bins(tmp_path: Path) -> None:
     write_run(tmp_path / "short", rounds=10)
     with RunWriter(tmp_path, record_events=False) as writer:

@@ -120,6 +120,7 @@ def test_tiers_sum_under_masks_as_in_the_clear(tmp_path: Path) -> None:
         np.testing.assert_allclose(array, expected[name], atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_shrinking_takes_its_part_of_every_step(tmp_path: Path) -> None:
     one = TEXT.replace("count: 4", "count: 1")
     start = model_of(

@@ -236,6 +236,7 @@ def test_a_sum_that_was_made_is_spent_though_it_is_not_applied(
     assert epsilons(outcome)[0][0] > 0
 
 
+@pytest.mark.slow
 @with_accounting
 @pytest.mark.parametrize(
     ("mechanism", "section"),
@@ -251,6 +252,7 @@ def test_without_noise_everything_is_spent(mechanism: str, section: str, tmp_pat
     assert epsilons(outcome) == [(math.inf, math.inf)] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "section"),
     [
@@ -271,6 +273,7 @@ def test_without_privacy_there_is_neither(tmp_path: Path) -> None:
     assert (round_["epsilon"], round_["clipped_updates_fraction"]) == (None, None)
 
 
+@pytest.mark.slow
 @with_accounting
 def test_promises_about_privacy_are_judged(tmp_path: Path) -> None:
     privacy = "mechanism: central-gaussian, clip_norm: 0.2, noise_multiplier: 1.1"

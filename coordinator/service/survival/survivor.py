@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coordinator.fleet import Fleet
 from coordinator.keeping import LostRound, Memory, Recalled, as_part, of_part
@@ -279,7 +280,8 @@ class JournalKeeper:
     def _rows(self, facts: RoundFacts, ended: Ended) -> list[Named]:
         batches, _ = rows_of(self._fleet, facts, ended)
         rows = [("device_rounds", batches.device_rounds), ("rounds", batches.rounds)]
-        return [("events", batches.events), *rows] if self._writer.record_events else rows
+        events = batches.kept_events(record_events=self._writer.record_events)
+        return rows if events is None else [("events", events), *rows]
 
 
 def _interrupted(cohort: RunningCohort) -> Ended:
@@ -317,7 +319,8 @@ def _spend(fleet: Fleet, draft: Iterable[Named]) -> None:
     """Take what a round that was cut short has cost out of the batteries, as far as that is known."""
     rows = dict(draft)
     devices = rows["device_rounds"]
-    joules = sum(devices.column(name).to_numpy() for name in ("energy_compute_j", "energy_radio_j"))
+    spent = (devices.column(name) for name in ("energy_compute_j", "energy_radio_j"))
+    joules = sum(pc.fill_null(column, 0.0).to_numpy() for column in spent)
     ids = devices.column("device").to_numpy().astype(np.int64)
     fleet.spend(ids, joules, rows["rounds"].column("end_s")[0].as_py())
 
