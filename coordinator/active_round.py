@@ -92,10 +92,12 @@ class ActiveRound:
     """Ends the stage of a secure sum that is going on, or the time of grace after the quorum."""
     changed: Callable[[], None] | None = None
     """Of a model version that stays open: called when a report has come, or when one will not come."""
-    spoilers: set[int] = field(default_factory=set)
-    """Devices that broke the protocol, or reported what cannot be."""
+    spoilers: dict[int, Reason] = field(default_factory=dict)
+    """Devices that broke the protocol, or reported what cannot be, each with why."""
+    arrived: set[int] = field(default_factory=set)
+    """Devices an update of which has arrived, whatever became of it."""
     struck: set[int] = field(default_factory=set)
-    """The members of ``spoilers`` that have been given their strike of this round."""
+    """The members of ``spoilers`` that have been looked at for a strike of this round."""
     channels: dict[int, Channel] = field(default_factory=dict)
     """Those that a secure sum sends to at any time, by device."""
 

@@ -101,6 +101,13 @@ class Assembly:
     wall_s: float = 0.0
     """How long this took on this host."""
 
+    def counts_kept_back(self, phase: str) -> bool:
+        """Return whether the coordinator is given no device's number of examples in rounds of a phase.
+
+        So it is with noise that devices add, and under a secure sum.
+        """
+        return self.ranges.bare or self.secure_sums[phase] is not None
+
 
 def assemble(loaded: LoadedScenario) -> Assembly:
     """Read or make the data, and build method and fleet.
@@ -118,8 +125,9 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     assembly.shields = _shields(loaded, workload)
     assembly.ranges = ReportRanges.of(loaded.scenario, workload)
     if loaded.scenario.privacy is not None:
-        everybody = np.arange(workload.n_clients)
-        assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients, workload.held(everybody))
+        activity = workload.held(np.arange(workload.n_clients))
+        elements = sum(length for _, length in lengths(summed_specs(workload.algorithm)))
+        assembly.privacy = RunPrivacy(loaded.scenario, assembly.secure_sums, activity, elements)
     _check_frames(loaded, assembly)
     assembly.wall_s = time.perf_counter() - start_s
     return assembly

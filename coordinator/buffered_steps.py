@@ -20,7 +20,7 @@ from coordinator.metrics.facts import FaultStrike, RoundFacts
 from coordinator.round_records import Ended, ended_of
 from coordinator.scenario.faults_section import Fault
 from edge.learning.updates import Aggregate
-from edge.log import Column
+from edge.log import Column, EventLog
 from edge.vocabulary import Outcome, Reason, RoundOutcome
 
 
@@ -40,6 +40,8 @@ class Step:
     aggregate: Aggregate | None = None
     members: list[tuple[BufferedCohort, int, float]] = field(default_factory=list)
     """Cohort, slot, and staleness (NaN where no report was applied)."""
+    log: EventLog = field(default_factory=EventLog)
+    """Records of no member: of suspensions."""
     unfinished: int = 0
     """Devices whose reports were applied and that are not done yet."""
 
@@ -47,6 +49,7 @@ class Step:
         """Return what there is to tell of a step that has ended so, and of its devices."""
         abandoned = outcome is RoundOutcome.ABANDONED
         ended = _joined(self.members)
+        ended.columns = np.concatenate([ended.columns, self.log.columns()], axis=1)
         if abandoned:
             given_up = ended.outcome == Outcome.COMPLETED
             ended.outcome[given_up] = Outcome.ABANDONED
@@ -109,6 +112,7 @@ def _joined(members: list[tuple[BufferedCohort, int, float]]) -> Ended:
     return Ended(
         **{name: column(name) for name in ("ids", "outcome", "stage", "reason", "loss", "examples")},
         memory_bytes=column("memory_bytes"),
+        kept_back=column("kept_back"),
         work_share=column("work_share"),
         staleness=np.array([staleness for _, _, staleness in members]),
         columns=np.ascontiguousarray(columns),

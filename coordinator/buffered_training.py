@@ -213,8 +213,6 @@ class BufferedTraining(Training):
     def _close(self, now_s: float) -> None:
         """End the step under way, and begin the next one or end training."""
         number = self._steps[-1].number
-        for version in self._versions.values():
-            self._strike(version.active)
         stop = self._ended_step(number, now_s)
         self._retire_old()
         if stop is None and number == self._scenario.round_count:
@@ -227,6 +225,10 @@ class BufferedTraining(Training):
 
     def _ended_step(self, number: int, now_s: float) -> StopReason | None:
         """End the step under way and look back at it; return why training ends, if it does."""
+        open_rounds = [version.active for version in self._versions.values()]
+        self._strike(open_rounds, number, self._buffer.reports, self._steps[-1].log)
+        for active in open_rounds:
+            active.spoilers.clear()
         stop = self._end_step(now_s)
         return self._look_back(number, stop, now_s, self._measured(number, stop))
 
@@ -303,10 +305,11 @@ class BufferedTraining(Training):
 
     def _forget_if_done(self, version: _Version) -> None:
         """Let go of a version that nobody is at work on and nobody will be invited to."""
-        latest = self._stop is None and version.number > self._rounds_run
-        if version.cohorts or latest or version.number not in self._versions:
+        going_on = self._stop is None
+        # Who spoilt it is struck at the end of the step.
+        wanted = going_on and (version.number > self._rounds_run or bool(version.active.spoilers))
+        if version.cohorts or wanted or version.number not in self._versions:
             return
-        self._strike(version.active)
         self._simulation.coordinator.forget(version.number)
         self._simulation.compute.forget(version.kernel)
         del self._versions[version.number]

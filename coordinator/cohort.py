@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.active_round import ActiveRound, Broadcast
+from coordinator.actor import UPDATES as BRING_UPDATES
 from coordinator.faults.base import Setting
 from coordinator.foreseen import foreseen_frames
 from coordinator.invitation_records import Sent, connect_delays, invitation_rows
@@ -63,6 +64,8 @@ class SimulatedCohort:
     kernel : computes the client updates of this round.
     done : called once, when the last device has ended its participation.
     """
+
+    counts_kept_back = False
 
     def __init__(
         self,
@@ -285,7 +288,9 @@ class SimulatedCohort:
     def _handle(self, device: SimulatedDevice, delivery: Delivery) -> None:
         coordinator = self._simulation.coordinator
         if self._crashed:
-            # It had come the whole way; what it said is lost with the memory of the coordinator.
+            # It had come the whole way; what it said is lost with the memory of the coordinator, but seen.
+            if delivery.message.__class__ in BRING_UPDATES and self.round is not None:
+                self.round.arrived.add(device.device)
             device.log_frame(delivery, _DISCARDED, Reason.COORDINATOR_CRASH)
             self._closed_one()
             return

@@ -76,8 +76,6 @@ class Conductor(Protocol):
     clock: Literal["virtual", "real"]
     secrets: SecretSource
     """Source of the coordinator's noise, and of the draw of devices where amplification is claimed."""
-    unseen: Collection[str]
-    """Metrics that are not observed, and so not judged."""
 
     @property
     def survival(self) -> Survival | None:
@@ -85,6 +83,9 @@ class Conductor(Protocol):
 
     def run_id(self, loaded: LoadedScenario) -> str:
         """Return the identity of the run, if it is a new one."""
+
+    def unseen(self, assembly: Assembly) -> Collection[str]:
+        """Return the metrics that are not observed, and so not judged."""
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Train until a reason to stop, and return it."""

@@ -58,8 +58,9 @@ def _costs(name: str, curves: Sequence[Curve]) -> Iterator[dict[str, Figure]]:
         costs = {
             f"simulated time to {what}": Figure(float(curve.time_s[at]), MetricKind.DURATION.value),
             f"bytes to {what}": Figure(float(curve.bytes[at]), MetricKind.BYTES.value),
-            f"energy to {what}": Figure(float(curve.energy_j[at]), MetricKind.ENERGY.value),
         }
+        if not np.isnan(curve.energy_j[at]):
+            costs[f"energy to {what}"] = Figure(float(curve.energy_j[at]), MetricKind.ENERGY.value)
         if not np.isnan(curve.epsilon[at]):
             costs[f"epsilon to {what}"] = Figure(float(curve.epsilon[at]), MetricKind.NUMBER.value)
         yield costs

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from coordinator.catalogue import model_info
-from coordinator.metrics.schemas import SCHEMA_VERSION
+from coordinator.metrics.schemas import OLDEST_VERSION, SCHEMA_VERSION
 from coordinator.run_directory import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
 from coordinator.scenario.data_section import SyntheticRegression
 from coordinator.scenario.learning_section import method_name
@@ -141,7 +141,7 @@ def read_finished(directory: Path) -> FinishedRun:
     """
     _check_files(directory, MANIFEST, RESOLVED_SCENARIO)
     manifest = _json(directory / MANIFEST)
-    if manifest["schema_version"] != SCHEMA_VERSION:
+    if not OLDEST_VERSION <= manifest["schema_version"] <= SCHEMA_VERSION:
         raise ExportError(f"{directory}: was made by another version of recfleet; run the scenario again")
     scenario = load(directory / RESOLVED_SCENARIO, references=False).scenario
     method = method_name(scenario.learning)

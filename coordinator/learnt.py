@@ -8,6 +8,11 @@ Where less is better (errors, losses), that is more than ten times the first val
 hits come and go by chance, only where the first stood for at least ten users' worth of them: of ten expected
 hits, one or none is left by chance once in two thousand times (Poisson).
 
+A run has diverged, too, when in its last rounds more reports were refused as out of range than arrived
+within: honest devices send such updates when the model runs away, and no metric need see it, for nothing of
+theirs is applied. It takes as many rounds in a row as strikes suspend a device (or all, of fewer), so that
+the few hostile devices of a fleet do not end a run so; and such rounds give no strikes.
+
 What counts are the metrics of all users that were evaluated after a round; where there are none, the training
 loss. A method that keeps parameters on devices is evaluated with them, so they count, too. A scenario that is
 meant to learn nothing says so with ``expect``.
@@ -148,13 +153,16 @@ def judge_learning(scenario: Scenario, run: Tables, stop: StopReason) -> Learnt:
     """
     rounds = run.read("rounds", ["round", "outcome", "reason", "loss"])
     completed = rounds.filter(pc.equal(rounds["outcome"], label(RoundOutcome.COMPLETED)))
-    if not completed.num_rows:
+    refused = _refused_since(run, scenario.admission.strikes)
+    if not completed.num_rows and refused is None:
         ending = _no_round(scenario, run, rounds, stop)
         return Learnt("no-round-completed", ending, _of_rounds(scenario, "no-round-completed", 0, ending))
     series = _series(run, completed)
     broken = next((one for one in series if one.ran_away), None)
     if broken is not None:
         shown, value, ending = broken, float(broken.values[-1]), _ran_away(broken)
+    elif refused is not None:
+        shown, value, ending = series[0], np.nan, refused
     elif stop is StopReason.DIVERGED:
         shown, value = series[0], np.nan
         ending = (
@@ -222,6 +230,28 @@ def _series(run: Tables, completed: Any) -> list[_Series]:
     known = completed.filter(pc.is_valid(completed["loss"]))
     loss = np.asarray(known["loss"].to_numpy(), dtype=np.float64)
     return [_Series("model.loss", (), np.asarray(known["round"].to_numpy()), loss, 0, more_is_better=False)]
+
+
+def _refused_since(run: Tables, strikes: int) -> str | None:
+    """Return since when most reports have been out of range, in words; None: they are not, or too shortly."""
+    columns = ["round", "reason", "latency_s"]
+    devices = run.read("device_rounds", columns)
+    number = devices["round"].to_numpy()
+    outside = pc.equal(devices["reason"], label(Reason.OUT_OF_RANGE)).to_numpy(zero_copy_only=False)
+    within = pc.is_valid(devices["latency_s"]).to_numpy(zero_copy_only=False) & ~outside
+    numbers, place = np.unique(number[outside | within], return_inverse=True)
+    refused = np.bincount(place, outside[outside | within])
+    bad = refused > np.bincount(place, within[outside | within])
+    if not bad.any():
+        return None
+    tail = len(bad) if bad.all() else int(bad[::-1].argmin())
+    if tail < min(strikes, len(bad)):
+        return None
+    total = int(np.count_nonzero((outside | within) & (number >= numbers[-tail])))
+    return (
+        f"{int(refused[-tail:].sum())} of {total} reports since round {numbers[-tail]} were out of range, "
+        "as those of honest devices are once the model has run away"
+    )
 
 
 def _ran_away(series: _Series) -> str:

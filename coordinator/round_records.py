@@ -14,6 +14,8 @@ from coordinator.metrics.facts import Cohort, FaultStrike, RoundFacts
 from coordinator.metrics.writer import TableWriter
 from coordinator.progress import RunObserver, round_summary
 from coordinator.world import RunningCohort
+from edge.log import pack_record
+from edge.vocabulary import Direction, EventKind, Fate, Reason, Stage
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -32,6 +34,7 @@ class Ended:
     examples : int64 [n], of its data. memory_bytes : int64 [n].
     work_share : float64 [n], part of the local steps taken; NaN where devices always take all.
     staleness : float64 [n], server steps between its model and its report; NaN where that cannot be.
+    kept_back : bool [n], whether nothing is written of how much data it has, nor of what follows from that.
     columns : float64 [WIDTH, records], the log of the round.
     """
 
@@ -44,6 +47,7 @@ class Ended:
     memory_bytes: Ids
     work_share: Floats
     staleness: Floats
+    kept_back: npt.NDArray[np.bool_]
     columns: Floats
 
 
@@ -95,8 +99,19 @@ def rows_of(fleet: Fleet, facts: RoundFacts, ended: Ended) -> tuple[RoundBatches
         loss=ended.loss,
         work_share=np.where(np.isnan(ended.loss), np.nan, ended.work_share),
         staleness=ended.staleness,
+        kept_back=ended.kept_back,
     )
     return round_batches(facts, members, fleet.names, ended.columns), compute_j + radio_j
+
+
+def suspension(device: int, reason: Reason, now_s: float) -> bytes:
+    """Return the record of a device's suspension: of no slot, because it is no part of a participation."""
+    stage, nowhere, fate = Stage.ACKNOWLEDGE, Direction.NONE, Fate.DELIVERED
+    return pack_record(
+        *(now_s, -1, device, EventKind.SUSPENDED, stage, nowhere, now_s, now_s),
+        *(0, 0, 0, 0),
+        *(fate, reason),
+    )
 
 
 def ended_of(cohort: RunningCohort) -> Ended:
@@ -113,5 +128,6 @@ def ended_of(cohort: RunningCohort) -> Ended:
         memory_bytes=cohort.work.memory_bytes,
         work_share=np.full(n, np.nan) if cohort.work_share is None else cohort.work_share,
         staleness=np.full(n, np.nan),
+        kept_back=np.full(n, cohort.counts_kept_back),
         columns=cohort.log.columns(),
     )

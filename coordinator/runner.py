@@ -105,8 +105,9 @@ def run_assembled(
     """
     conduct = VirtualTime() if conductor is None else conductor
     scenario = loaded.scenario
-    unseen = tuple(one for one in scenario.thresholds if one.metric in conduct.unseen)
-    seen = tuple(one for one in scenario.thresholds if one.metric not in conduct.unseen)
+    hidden = conduct.unseen(assembly)
+    unseen = tuple(one for one in scenario.thresholds if one.metric in hidden)
+    seen = tuple(one for one in scenario.thresholds if one.metric not in hidden)
     manifest = {
         "scenario": loaded.name,
         "title": scenario.title,
@@ -121,6 +122,7 @@ def run_assembled(
         "unscored": assembly.evaluator.unscored,
     }
     if assembly.privacy is not None:
+        assembly.privacy.draw_from(conduct.secrets)
         manifest["privacy"] = assembly.privacy.facts()
     status: Status = "failed"
     stop: StopReason | None = None

@@ -137,10 +137,20 @@ class SecureRoundMachine:
         return self.aggregation.contributors if made else frozenset()
 
     @property
+    def reports(self) -> int:
+        """How many updates were taken: into the sum, or reported in the clear."""
+        return len(self.aggregation.contributors) + len(self.clear)
+
+    @property
     def applied(self) -> frozenset[int]:
         """The devices whose updates a completed round applies: in the sum, or reported in the clear."""
         completed = self.outcome is RoundOutcome.COMPLETED
         return self.summed | self.clear if completed else frozenset()
+
+    @property
+    def opened(self) -> frozenset[int]:
+        """The devices whose updates are in a sum that was unmasked, be it not applied."""
+        return self.aggregation.contributors if self.aggregation.opened else frozenset()
 
     @property
     def reason_of_sum(self) -> Reason:

@@ -25,6 +25,7 @@ from coordinator.analysis.learning_curves import (
 )
 from coordinator.analysis.rows import Rows, read_rows
 from coordinator.analysis.waste import waste_by_outcome
+from coordinator.metrics.batches import suspensions
 from coordinator.metrics.reader import RunTables
 from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, SUM_STAGES, is_measured
 from coordinator.run_directory import run_status
@@ -33,6 +34,7 @@ from edge.vocabulary import Fate, Outcome, Reason, RoundOutcome, Stage, label
 PERCENTILES: Final = (50, 95, 99)
 _STAGE_BYTES: Final = tuple(f"{direction}_bytes" for direction in DIRECTIONS)
 GROUPINGS: Final = ("class", "network")
+_SUSPENDED_NAMED: Final = 5
 _BYTE_COLUMNS: Final = (
     *(f"{direction}_bytes" for direction in DIRECTIONS),
     *(f"{direction}_{split}_bytes" for direction in DIRECTIONS for split in SPLITS),
@@ -54,6 +56,11 @@ def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
         **{f"p{p}": float(value) for p, value in zip(PERCENTILES, found, strict=True)},
         "max": float(known.max()),
     }
+
+
+def _known(value: float) -> float | None:
+    """Return a figure; None for NaN, which something kept back makes of it."""
+    return None if np.isnan(value) else float(value)
 
 
 def _outcomes(rows: Rows) -> dict[str, int]:
@@ -82,8 +89,8 @@ def _group(rows: Rows) -> dict[str, Any]:
         "mean_down_bytes": float(numbers["down_bytes"].sum() / count),
         "mean_up_bytes": float(numbers["up_bytes"].sum() / count),
         "wasted_bytes": int(numbers["wasted_bytes"].sum()),
-        "mean_energy_j": float(energy_j / count),
-        "mean_compute_s": float(numbers["compute_s"].sum() / count),
+        "mean_energy_j": _known(energy_j / count),
+        "mean_compute_s": _known(numbers["compute_s"].sum() / count),
     }
 
 
@@ -118,6 +125,12 @@ def _stages(rows: Rows) -> dict[str, Any]:
     return found
 
 
+def _clipped(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
+    """Return mean and maximum over rounds of float64 [n], NaN where nothing was clipped; None without any."""
+    known = values[~np.isnan(values)]
+    return {"mean": float(known.mean()), "max": float(known.max())} if known.size else None
+
+
 def _epsilon(values: npt.NDArray[np.float64]) -> float | str | None:
     """Return the last of float64 [n] that is not NaN, or None; JSON has no infinity but as a word."""
     known = values[~np.isnan(values)]
@@ -144,8 +157,33 @@ def _dropouts(run: RunTables) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (-row["count"], row["outcome"], row["stage"] or "", row["reason"]))
 
 
-def _notices(run: RunTables, dropouts: Sequence[Mapping[str, Any]], invitations: int) -> list[str]:
-    """Return what whoever reads the figures has to know first: that most invitations found nobody."""
+def _suspended(run: RunTables) -> list[dict[str, Any]]:
+    """Return the suspended devices in the order of their suspension, each with round and reason."""
+    rows = suspensions(run.read("events", ["device", "round", "reason", "kind"]))
+    return list(rows.drop(["kind"]).to_pylist())
+
+
+def _notices(
+    run: RunTables,
+    dropouts: Sequence[Mapping[str, Any]],
+    invitations: int,
+    suspended: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """Return what has to be known first to read the figures: vain invitations, suspended devices."""
+    notices = _in_vain(run, dropouts, invitations)
+    if suspended:
+        named = [
+            f"{one['device']} in round {one['round']} ({one['reason']})"
+            for one in suspended[:_SUSPENDED_NAMED]
+        ]
+        more = ["…"] if len(suspended) > len(named) else []
+        count = "1 device was" if len(suspended) == 1 else f"{len(suspended):,} devices were"
+        notices.append(f"{count} suspended after 'admission.strikes': {', '.join((*named, *more))}")
+    return notices
+
+
+def _in_vain(run: RunTables, dropouts: Sequence[Mapping[str, Any]], invitations: int) -> list[str]:
+    """Return the notice that most invitations found nobody, if they did."""
     alone = (label(Outcome.UNREACHABLE), label(Reason.UNAVAILABLE))
     in_vain = sum(row["count"] for row in dropouts if (row["outcome"], row["reason"]) == alone)
     if 2 * in_vain <= invitations:
@@ -278,7 +316,8 @@ def summarise(
         "rounds",
         ["outcome", "reason", "duration_s", "end_s", "invited", "loss", "energy_j", "compute_s",
          "wasted_compute_s", "retries", "wall_s", "host_rss_bytes", *_BYTE_COLUMNS,
-         "epsilon", *(f"{label(stage)}_s" for stage in SUM_STAGES)],
+         "epsilon", "epsilon_replace_one", "clipped_fraction", "clipped_updates_fraction",
+         *(f"{label(stage)}_s" for stage in SUM_STAGES)],
     )  # fmt: skip
     devices = read_rows(
         run,
@@ -293,10 +332,11 @@ def summarise(
     wall_s = float(of_rounds["wall_s"].sum())
     curves = learning_curves(run)
     dropouts = _dropouts(run)
+    suspended = _suspended(run)
     return {
         "schema_version": SCHEMA_VERSION,
         "status": run_status(run.directory, run.manifest) if status is None else status,
-        "notices": _notices(run, dropouts, count),
+        "notices": _notices(run, dropouts, count, suspended),
         "clock": run.manifest.get("clock", "virtual"),
         "secure_aggregation": run.manifest.get("secure_aggregation", {}),
         "rounds": _rounds(rounds),
@@ -305,11 +345,16 @@ def summarise(
         "outcomes": _outcomes(devices),
         "latency_s": percentiles(devices.numbers["latency_s"]),
         "bytes": {name.removesuffix("_bytes"): int(of_rounds[name].sum()) for name in _BYTE_COLUMNS},
-        "energy_j": float(of_rounds["energy_j"].sum()),
-        "compute_s": float(of_rounds["compute_s"].sum()),
-        "wasted_compute_s": float(of_rounds["wasted_compute_s"].sum()),
+        "energy_j": _known(of_rounds["energy_j"].sum()),
+        "compute_s": _known(of_rounds["compute_s"].sum()),
+        "wasted_compute_s": _known(of_rounds["wasted_compute_s"].sum()),
         "retries": int(of_rounds["retries"].sum()),
         "epsilon": _epsilon(of_rounds["epsilon"]),
+        "epsilon_replace_one": _epsilon(of_rounds["epsilon_replace_one"]),
+        "clipped": {
+            "values": _clipped(of_rounds["clipped_fraction"]),
+            "updates": _clipped(of_rounds["clipped_updates_fraction"]),
+        },
         "privacy": run.manifest.get("privacy") if privacy is None else privacy,
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "accuracy": _accuracy(run, curves),
@@ -323,6 +368,7 @@ def summarise(
             name: _stages(devices.where(devices.equal("class", name))) for name in devices.counts("class")
         },
         "not_completed": dropouts,
+        "suspended_devices": suspended,
         "held_up": _held_up(run),
         "waste_by_outcome": waste_by_outcome(run),
         "participation": asdict(participation(run)),

@@ -14,7 +14,7 @@ from coordinator.analysis.critical_path import DEADLINE
 from coordinator.clock_words import on_real_clock, time_name
 from coordinator.metrics.schemas import DIRECTIONS, STAGE_ORDER
 from coordinator.summary import GROUPINGS, PERCENTILES
-from coordinator.summary_privacy import privacy_lines
+from coordinator.summary_privacy import clipping_line, privacy_lines
 from device_profiles.units import format_bytes, format_duration
 from edge.vocabulary import label
 
@@ -30,6 +30,10 @@ def _percentile(found: Mapping[str, float] | None, name: str) -> str:
     return _duration(None if found is None else found[name])
 
 
+def _energy(energy_j: float | None) -> str:
+    return "–" if energy_j is None else f"{energy_j:.3g} J"
+
+
 def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
     table = Table(title=f"per {'device class' if grouping == 'class' else grouping}", title_justify="left")
     table.add_column(grouping)
@@ -43,7 +47,7 @@ def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
             *(_percentile(group["latency_s"], f"p{p}") for p in PERCENTILES),
             format_bytes(group["mean_down_bytes"]),
             format_bytes(group["mean_up_bytes"]),
-            f"{group['mean_energy_j']:.3g} J",
+            _energy(group["mean_energy_j"]),
             format_bytes(group["wasted_bytes"]),
         )
     return table
@@ -65,7 +69,7 @@ def _ways_table(summary: Mapping[str, Any]) -> Table:
             format_bytes(group["mean_down_bytes"]),
             format_bytes(group["mean_up_bytes"]),
             _duration(group["mean_compute_s"]),
-            f"{group['mean_energy_j']:.3g} J",
+            _energy(group["mean_energy_j"]),
         )
     return table
 
@@ -136,8 +140,13 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
             table.add_row("secure sums" if len(phases) == 1 else f"secure sums, {', '.join(where)}", how)
     for index, line in enumerate(privacy_lines(summary)):
         table.add_row("privacy" if index == 0 else "", line)
-    modelled = " (profiles' power over measured times)" if on_real_clock(summary) else ""
-    table.add_row("device energy", f"{summary['energy_j']:.4g} J{modelled}")
+    if (clipped := clipping_line(summary)) is not None:
+        table.add_row("clipped", clipped)
+    if summary["energy_j"] is None:
+        table.add_row("device energy", "kept back: it follows from how much data devices have")
+    else:
+        modelled = " (profiles' power over measured times)" if on_real_clock(summary) else ""
+        table.add_row("device energy", f"{summary['energy_j']:.4g} J{modelled}")
     if summary["loss"] is not None:
         table.add_row("training loss", f"{summary['loss']['first']:.5g} → {summary['loss']['last']:.5g}")
     for row in summary["accuracy"]:

@@ -8,6 +8,7 @@ import logging
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,9 @@ from coordinator.metrics.batches import fault_batch
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.writer import TableWriter
 from coordinator.over_round import OverRound
+from coordinator.privacy import RunPrivacy
 from coordinator.progress import RunObserver
-from coordinator.round_records import RoundRecords, ended_of
+from coordinator.round_records import RoundRecords, ended_of, suspension
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
@@ -36,8 +38,9 @@ from coordinator.sums.base import aggregate_of, joined, summed_specs
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.world import Clock, RunningCohort, World
 from edge.learning.updates import Aggregate
+from edge.log import EventLog
 from edge.secagg.entropy import SecretSource
-from edge.vocabulary import Reason, RoundOutcome
+from edge.vocabulary import Reason, RoundOutcome, label
 
 Ids = npt.NDArray[np.int64]
 _LOGGER = logging.getLogger(__name__)
@@ -66,13 +69,11 @@ class Training:
         secrets: SecretSource,
     ) -> None:
         self._scenario = scenario
-        self._secrets = secrets
         self._watch = watch
         self._fleet = assembly.fleet
         self._workload = assembly.workload
         self._privacy = assembly.privacy
         self._ranges = assembly.ranges
-        self._secure_sums = assembly.secure_sums
         self._fixed = assembly.workload.algorithm.fixed()
         if self._fixed:
             assembly.fleet.bare[:] = True
@@ -122,9 +123,10 @@ class Training:
         self._ended = None if recalled.stop is None else StopReason(recalled.stop)
         self._memory.recall(recalled.memory)
         if self._privacy is not None:
-            for phase in recalled.lost:
-                # Nobody knows how far they had come.
-                self._privacy.spend(self._secure_sums[phase], completed=True)
+            for lost in recalled.lost:
+                # How far its devices had come is not known. Of a sum that was made it is.
+                if self._privacy.on_devices or not lost.over:
+                    self._privacy.spend(lost.phase, lost.unknown)
 
     def keep_in(self, keeper: Keeper) -> None:
         """Let ``keeper`` keep what must outlive this process; before :meth:`run`."""
@@ -335,11 +337,7 @@ class Training:
         )
         aggregate: Aggregate | None = None
         stop: StopReason | None = None
-        completed = active.machine.outcome is RoundOutcome.COMPLETED
-        epsilon: float | None = None
-        if self._privacy is not None:
-            epsilon = self._privacy.spend(cohort.sums, completed=completed, invited=cohort.ids)
-        if completed:
+        if active.machine.outcome is RoundOutcome.COMPLETED:
             aggregate = self._aggregate(active, number)
             if aggregate is None:
                 active.machine.undo(Reason.WRONG_SUM)
@@ -347,8 +345,10 @@ class Training:
                 stop = self._apply(aggregate, number)
         wall_s = time.perf_counter() - wall_s
         clips = self._privacy is not None or self._scenario.aggregation.norm_bound is not None
-        self._strike(active)
-        over = OverRound(cohort, active, aggregate, phase, epsilon, wall_s, clips)
+        self._strike([active], number, active.machine.reports, cohort.log)
+        over = OverRound(cohort, active, aggregate, phase, None, frozenset(), wall_s, clips)
+        if self._privacy is not None:
+            self._spend(self._privacy, over)
         if self._keeper is not None:
             self._keeper.over(over, self.state, self._optimizer_state, self._applied, self._memory.arrays())
         self._pending.append(over)
@@ -386,7 +386,18 @@ class Training:
             return None
         if self._privacy is None:
             return aggregate
-        return self._privacy.noised(aggregate, number, machine.applied, self._secrets)
+        return self._privacy.noised(aggregate, number, machine.applied)
+
+    def _spend(self, privacy: RunPrivacy, over: OverRound) -> None:
+        """Count what devices have spent in a round since it was last looked at."""
+        spent = privacy.spent_in(over.active)
+        new = spent - over.spent
+        privacy.spend(over.phase, new)
+        over.spent = spent
+        over.epsilon = privacy.epsilon()
+        if new:
+            for later in self._pending:
+                later.epsilon = over.epsilon
 
     def _refuses(self, aggregate: Aggregate, number: int) -> bool:
         """Return whether a sum cannot be right, and say why in the log."""
@@ -395,20 +406,42 @@ class Training:
             _LOGGER.warning("round %d is abandoned: %s", number, objection)
         return objection is not None
 
-    def _strike(self, active: ActiveRound) -> None:
-        """Count a strike for each device that has spoilt a round; whoever has too many is suspended."""
-        machine = active.machine
-        if isinstance(machine, SecureRoundMachine):
-            active.spoilers |= machine.culprits.keys()
-        new = np.array(sorted(active.spoilers - active.struck), np.int64)
-        active.struck |= active.spoilers
-        for device in self._fleet.strike(new, self._scenario.admission.strikes).tolist():
+    def _strike(self, rounds: Sequence[ActiveRound], number: int, reports: int, log: EventLog) -> None:
+        """Count a strike for each device that has spoilt one of ``rounds``; suspend those with too many.
+
+        Parameters
+        ----------
+        rounds : those that end now, or have ended.
+        number : the round, or server step, to which suspensions belong.
+        reports : how many reports counted in it.
+        log : of the round; a suspension is recorded in it.
+
+        A round in which more reports were out of range than counted gives no strikes for that: honest devices
+        report so when the model diverges; see :mod:`coordinator.learnt`.
+        """
+        found: dict[int, Reason] = {}
+        out_of_range = 0
+        for active in rounds:
+            if isinstance(active.machine, SecureRoundMachine):
+                for device in active.machine.culprits:
+                    active.spoilers.setdefault(device, Reason.PROTOCOL)
+            spoilers = active.spoilers
+            out_of_range += sum(reason is Reason.OUT_OF_RANGE for reason in spoilers.values())
+            found |= {device: spoilers[device] for device in spoilers.keys() - active.struck}
+            active.struck |= spoilers.keys()
+        if out_of_range > reports:
+            found = {device: reason for device, reason in found.items() if reason is not Reason.OUT_OF_RANGE}
+        allowed = self._scenario.admission.strikes
+        for device in self._fleet.strike(np.array(sorted(found), np.int64), allowed).tolist():
+            now_s = self._world.loop.now_s
+            log.extend(suspension(device, found[device], now_s))
             _LOGGER.warning(
-                "round %d: device %d is suspended after %d strikes; admission.strikes is %d",
-                machine.plan.round_number,
+                "round %d: device %d is suspended after %d strikes, the last for %s; admission.strikes is %d",
+                number,
                 device,
                 self._fleet.strikes[device],
-                self._scenario.admission.strikes,
+                label(found[device]),
+                allowed,
             )
 
     def _cohort_done(self, cohort: RunningCohort) -> None:
@@ -426,8 +459,12 @@ class Training:
             self._write(self._pending.popleft())
 
     def _write(self, over: OverRound) -> None:
-        self._strike(over.active)  # for what came after the end of the round, too
-        cohort, ended = over.cohort, ended_of(over.cohort)
+        cohort, active = over.cohort, over.active
+        # For what came after the end of the round, too.
+        self._strike([active], cohort.round_number, active.machine.reports, cohort.log)
+        if self._privacy is not None and self._privacy.spent_in(active) != over.spent:
+            self._spend(self._privacy, over)
+        ended = ended_of(cohort)
         facts = over.told(ended)
         strikes = self._crashes.of_round(cohort.round_number)
         if cohort.faults is not None:

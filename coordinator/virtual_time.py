@@ -41,12 +41,15 @@ class VirtualTime:
     witness: Witness | None = None
     clock: Literal["virtual", "real"] = "virtual"
     secrets: SecretSource = SecretSource.SEED
-    unseen: Collection[str] = ()
     survival: Survival | None = None
 
     def run_id(self, loaded: LoadedScenario) -> str:
         """Return the identity of the run."""
         return new_run_id(loaded, self.secrets)
+
+    def unseen(self, assembly: Assembly) -> Collection[str]:
+        """Return no metric: a simulation observes everything."""
+        return ()
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Train on the virtual clock until a reason to stop, and return it."""

@@ -53,6 +53,8 @@ class RunningCohort(Cohort, Protocol):
     clipped: npt.NDArray[np.bool_] | None
     """Whose update was longer than the privacy of the run allows; None where only the devices know."""
     examples: Ids
+    counts_kept_back: bool
+    """Whether nothing is written of how much data a device has, nor of what follows from that."""
     work: Work
     work_share: npt.NDArray[np.float64] | None
     """Which part of its local steps each device takes; None: all take all."""

@@ -187,6 +187,8 @@ class EventKind(enum.IntEnum):
     """The encrypted sum travelled down to a device that can decrypt it."""
     DECRYPTED_SUM = 27
     """The decrypted sum travelled up."""
+    SUSPENDED = 28
+    """The coordinator suspended the device: it is not invited any more; the reason says why."""
 
 
 class Way(enum.IntEnum):

@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 
 from coordinator.scenario.learning_section import method_name
-from coordinator.scenario.privacy_section import CentralGaussian
-from coordinator.scenario.protection import secure_sections
+from coordinator.scenario.protection import secure_sections, stays_on_devices
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.secure_section import NoSecureAggregation
 from coordinator.workload import Workload
@@ -51,7 +50,7 @@ class ReportRanges:
     @classmethod
     def of(cls, scenario: Scenario, workload: Workload) -> ReportRanges:
         """Return the ranges of a run."""
-        method, privacy = METHODS[method_name(scenario.learning)], scenario.privacy
+        method = METHODS[method_name(scenario.learning)]
         held = int(workload.examples(np.arange(workload.n_clients)).max(initial=0))
         most = held + math.floor(method.added_examples(scenario.learning) * held)
         planned = [
@@ -63,7 +62,7 @@ class ReportRanges:
         return cls(
             weight_max=1.0 if method.uniform(scenario.learning) else float(most),
             examples_max=most,
-            bare=privacy is not None and not isinstance(privacy, CentralGaussian),
+            bare=stays_on_devices(scenario),
             signed_loss=method.signed_loss,
         )
 

@@ -41,7 +41,7 @@ class Curve:
     round : int64 [n], rounds finished before.
     time_s : float64 [n], simulated time.
     bytes : float64 [n], sent either way by then, waste included.
-    energy_j : float64 [n], simulated energy of all devices by then.
+    energy_j : float64 [n], simulated energy of all devices by then; NaN once it is kept back.
     epsilon : float64 [n], spent by then; NaN where nobody counts.
     value : float64 [n], never NaN.
     """

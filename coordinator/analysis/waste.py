@@ -16,7 +16,7 @@ def waste_by_outcome(run: RunTables) -> dict[str, dict[str, Any]]:
 
     Each has ``device_rounds``, ``bytes`` (sent either way), ``wasted_bytes``, ``compute_s``,
     ``wasted_compute_s`` and ``energy_j``. Of completed device rounds only what was lost or discarded is
-    wasted, of the others everything.
+    wasted, of the others everything. What is kept back of any device is None.
     """
     rows = read_rows(
         run,
@@ -34,8 +34,13 @@ def waste_by_outcome(run: RunTables) -> dict[str, dict[str, Any]]:
                 "device_rounds": len(chosen),
                 "bytes": int(total["down_bytes"] + total["up_bytes"]),
                 "wasted_bytes": int(total["wasted_bytes"]),
-                "compute_s": float(total["compute_s"]),
-                "wasted_compute_s": float(total["wasted_compute_s"]),
-                "energy_j": float(total["energy_compute_j"] + total["energy_radio_j"]),
+                **{
+                    column: None if np.isnan(value) else float(value)
+                    for column, value in (
+                        ("compute_s", total["compute_s"]),
+                        ("wasted_compute_s", total["wasted_compute_s"]),
+                        ("energy_j", total["energy_compute_j"] + total["energy_radio_j"]),
+                    )
+                },
             }
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,6 +22,12 @@ from coordinator.runner import run_assembled
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+
+_HOLDS_DATA: Final = (
+    "note: this process has read the data of all {} devices, to plan and to evaluate; docs/threat-model.md "
+    "is about a coordinator without it"
+)
 
 
 @click.command
@@ -109,6 +115,7 @@ def serve(
             for line in opened.announcement(url):
                 click.echo(line, err=True)
             click.echo(f"dashboard: {url}{DASHBOARD}", err=True)
+            click.echo(_HOLDS_DATA.format(assembly.fleet.n), err=True)
             # What is there by now stays: the service would stop while it is looked through for garbage. How
             # often that is done stays as it is, for connections that end leave cycles.
             gc.collect()

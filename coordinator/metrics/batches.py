@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coordinator.metrics.facts import (
     Cohort,
@@ -84,6 +85,15 @@ _NULLABLE_NAMES: Final = (
     "work_share",
     "staleness",
 )
+_KEPT_BACK: Final = (
+    "memory_bytes",
+    "energy_compute_j",
+    "energy_radio_j",
+    "compute_s",
+    "wait_s",
+    "wasted_compute_s",
+)
+"""The columns of ``device_rounds`` that follow from how much data a device has, beside ``examples``."""
 _OUTCOME_NAMES: Final = labels(Outcome)
 
 _ROUND_LABELS: Final = {
@@ -111,6 +121,18 @@ class RoundBatches:
     events: Any
     row: dict[str, Any]
 
+    def kept_events(self, *, record_events: bool) -> Any:
+        """Return the events to keep, None for none; without ``record_events`` those are suspensions."""
+        if record_events:
+            return self.events
+        found = suspensions(self.events)
+        return found if found.num_rows else None
+
+
+def suspensions(events: Any) -> Any:
+    """Return the rows of ``events`` that are suspensions: a record batch or table, as given."""
+    return events.filter(pc.equal(events.column("kind"), label(EventKind.SUSPENDED)))
+
 
 def _labelled(codes: npt.NDArray[Any], dictionary: Any, mask: npt.NDArray[np.bool_] | None = None) -> Any:
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=mask), dictionary)
@@ -135,6 +157,11 @@ def _columns(block: npt.NDArray[Any], names: Sequence[str], *, nullable: bool = 
     whole = pa.array(block.reshape(-1), from_pandas=nullable)
     n = block.shape[1]
     return {name: whole.slice(i * n, n) for i, name in enumerate(names)}
+
+
+def _without(column: Any, mask: npt.NDArray[np.bool_]) -> Any:
+    """Return a column of numbers with null where ``mask`` is True."""
+    return pa.array(column.to_numpy(), mask=mask)
 
 
 def _batch(table: str, columns: dict[str, Any]) -> Any:
@@ -266,6 +293,11 @@ def _device_rows(
         **_columns(floats, _FLOAT_NAMES),
         **_columns(nullable, _NULLABLE_NAMES, nullable=True),
     }
+    if cohort.kept_back.any():
+        for name in _KEPT_BACK:
+            made[name] = _without(made[name], cohort.kept_back)
+        # A device that has reported a loss in the clear has reported its examples beside it.
+        made["examples"] = _without(made["examples"], cohort.kept_back & np.isnan(cohort.loss))
     return _batch("device_rounds", made)
 
 
@@ -274,6 +306,8 @@ def _round_row(
 ) -> dict[str, Any]:
     """Return the row of ``rounds`` without its bytes."""
     outcomes = np.bincount(cohort.outcome, minlength=len(Outcome)).tolist()
+    energy_j = float(cohort.energy_compute_j.sum() + cohort.energy_radio_j.sum())
+    kept_back = bool(cohort.kept_back.any())
     ways = totals.way[cohort.outcome == Outcome.COMPLETED.value]
     return {
         "round": facts.round_number,
@@ -289,9 +323,9 @@ def _round_row(
         "clear_updates": int(np.count_nonzero(ways == Way.CLEAR.value)),
         "summed_updates": int(np.count_nonzero(ways == Way.SECURE.value)),
         "retries": int(totals.retries.sum()),
-        "compute_s": float(totals.compute_s.sum()),
-        "wasted_compute_s": wasted_compute_s,
-        "energy_j": float(cohort.energy_compute_j.sum() + cohort.energy_radio_j.sum()),
+        "compute_s": None if kept_back else float(totals.compute_s.sum()),
+        "wasted_compute_s": None if kept_back else wasted_compute_s,
+        "energy_j": None if kept_back else energy_j,
         "loss": None if np.isnan(facts.loss) else facts.loss,
         "weight": facts.weight,
         **{f"{label(stage)}_s": facts.stage_s.get(stage) for stage in SUM_STAGES},
@@ -303,6 +337,7 @@ def _round_row(
         "clipped_fraction": facts.clipped_fraction,
         "clipped_updates_fraction": facts.clipped_updates_fraction,
         "epsilon": facts.epsilon,
+        "epsilon_replace_one": facts.epsilon_replace_one,
         "wall_s": facts.wall_s,
         "host_rss_bytes": facts.host_rss_bytes,
     }

@@ -48,6 +48,7 @@ class Cohort:
     loss : float64 [n], local training loss; NaN when none.
     work_share : float64 [n], part of its local steps that were taken; NaN when none could be left out.
     staleness : float64 [n], server steps between its model and its report; NaN when there can be none.
+    kept_back : bool [n], whether nothing is written of how much data it has, nor of what follows from that.
     """
 
     device: Integers
@@ -64,6 +65,7 @@ class Cohort:
     loss: Floats
     work_share: Floats
     staleness: Floats
+    kept_back: npt.NDArray[np.bool_]
 
     def __post_init__(self) -> None:
         n = len(self.device)
@@ -95,7 +97,8 @@ class RoundFacts:
     double_reveals : devices of which both secrets could be rebuilt; None without secure aggregation.
     clipped_fraction : share of the applied values that were clipped; None where values are not.
     clipped_updates_fraction : share of the applied updates whose norm was clipped; None where norms are not.
-    epsilon : what the run has spent of differential privacy so far; None where it is not accounted for.
+    epsilon, epsilon_replace_one : what the run has spent of differential privacy so far, against an update
+        of zeros and against any other; None where it is not accounted for.
     wall_s, host_rss_bytes : measured on this host; no part of any digest.
     """
 
@@ -118,6 +121,7 @@ class RoundFacts:
     clipped_fraction: float | None = None
     clipped_updates_fraction: float | None = None
     epsilon: float | None = None
+    epsilon_replace_one: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

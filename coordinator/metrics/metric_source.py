@@ -37,6 +37,10 @@ _ROUND_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Values
     "round.duration": (("duration_s",), lambda rows: _values(rows["duration_s"])),
     "round.clipped": (("clipped_fraction",), lambda rows: _values(rows["clipped_fraction"].drop_null())),
     "privacy.epsilon": (("epsilon",), lambda rows: _values(rows["epsilon"].drop_null())),
+    "privacy.epsilon_replace_one": (
+        ("epsilon_replace_one",),
+        lambda rows: _values(rows["epsilon_replace_one"].drop_null()),
+    ),
     "privacy.clipped": (
         ("clipped_updates_fraction",),
         lambda rows: _values(rows["clipped_updates_fraction"].drop_null()),
@@ -50,6 +54,7 @@ _ROUND_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Values
 
 
 def _energy(rows: Any) -> Values:
+    rows = rows.filter(pc.is_valid(rows["energy_compute_j"]))
     return _values(rows["energy_compute_j"]) + _values(rows["energy_radio_j"])
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS, VERSION_KEY
+from coordinator.metrics.schemas import OLDEST_VERSION, SCHEMA_VERSION, SCHEMAS, VERSION_KEY
 from coordinator.metrics.writer import parquet_path, stream_and_pieces
 from edge.errors import RecfleetError
 
@@ -102,10 +102,10 @@ def _check_version(path: Path, schema: Any) -> None:
     version = (schema.metadata or {}).get(VERSION_KEY)
     if version is None:
         raise RunFormatError(f"{path}: not a table of a run, it has no schema version")
-    if int(version) != SCHEMA_VERSION:
+    if not OLDEST_VERSION <= int(version) <= SCHEMA_VERSION:
         raise RunFormatError(
-            f"{path}: schema version {int(version)}, this recfleet reads {SCHEMA_VERSION}; "
-            "use the version that wrote it (named in manifest.json)"
+            f"{path}: schema version {int(version)}, this recfleet reads {OLDEST_VERSION} to "
+            f"{SCHEMA_VERSION}; use the version that wrote it (named in manifest.json)"
         )
 
 

@@ -103,6 +103,37 @@ other clients may, a transfer down ends with its acknowledgement, one up starts 
 computation ends when the coordinator hears of it.
 """
 
+_KEPT_BACK: Final = """\
+## What is kept back
+
+Where a secure sum or the noise of devices (`privacy` with any mechanism but `central-gaussian`) keeps the
+number of a device's examples from the coordinator, no column of a run on the real clock gives it back. Null
+are, in every round of such a phase:
+
+| column | because |
+| --- | --- |
+| `examples`, `memory_bytes` | it is the number, or is computed from it; a device that reports in the clear \
+beside a sum has stated its `examples` |
+| `compute_s`, `compute_start_s`, `compute_end_s`, `wasted_compute_s` | what a device computes grows with \
+its data, with profiles (`run --clock real`) by a formula; nor is there an event `computed` of this stage |
+| `wait_s` | it is what is left of a round without computing |
+| `energy_compute_j`, `energy_radio_j` | it is power over these times, and over the gaps between messages |
+| in `rounds`: `compute_s`, `wasted_compute_s`, `energy_j` | they are sums, of one device where one alone \
+takes part |
+
+So the trace has no slice of computing, summary and report have dashes, and thresholds on `device.energy` and
+`device.wasted_work` are not judged. `loss` is null, too: no device reports its own. The length of an update
+does not depend on the number there, for sparse updates are refused. Of the other columns none is made from
+it: bytes follow from the model and the protocol; `work_share` needs a pacing that the real clock refuses, and
+`inferences` a section that it refuses there; `evaluations` has means over groups, and numbers of *users*.
+
+**Times of messages are not kept back.** When a device had the model and when its answer began is written as
+it says and the coordinator sees. On a device whose computing is long beside its link that tells about how
+long it computed, as it does to whoever sees the network; no sum hides it.
+
+On the virtual clock all of it is there: a simulation is to be looked into, and its data is in the scenario.
+"""
+
 _SUMMARY: Final = """\
 ## Figures of `summary.json` and the report
 
@@ -127,7 +158,9 @@ seconds for which no device was to blame.
 how many were missing at a deadline; the stage that took most of it, and its seconds |
 | `held_up.rounds_ended_by_deadline` | rounds whose last segment a deadline ended |
 | `held_up.barriers`, `held_up.barriers_ended_by_deadline` | all segments, and those a deadline ended |
-| `notices` | sentences to read before any figure, such as that most invitations found nobody |
+| `notices` | sentences to read before any figure: most invitations were in vain, or devices are suspended |
+| `suspended_devices` | devices that are not invited any more, in order: round, and reason of the last \
+strike |
 | `waste_by_outcome` | bytes, computing time and energy, and what was wasted, by how device rounds ended |
 | `participation.devices` | devices invited at least once |
 | `participation.invited`, `participation.completed` | device rounds, and completed ones, by device class |
@@ -215,7 +248,8 @@ def _metrics() -> Iterator[str]:
     yield ""
     yield (
         "`device.latency` has an observation where a report arrived, `device.wasted_work` where the device\n"
-        "computed. `model.loss` is the training loss of a round's applied reports; with the tag `users` it\n"
+        "computed; neither it nor `device.energy` has one where counts are [kept back](#what-is-kept-back).\n"
+        "`model.loss` is the training loss of a round's applied reports; with the tag `users` it\n"
         "is a loss computed in evaluations. Any other model metric without the tag `users` means users that\n"
         "take part in training, or, in a run that evaluated no others, those that never do. Ranking metrics\n"
         "against sampled negatives carry their number in the name: `model.ndcg@10/99neg`.\n"
@@ -227,7 +261,7 @@ def reference() -> str:
     lines = [_INTRODUCTION]
     for name in SCHEMAS:
         lines.extend(_table(name))
-    lines += [_STAGES, _SUMMARY]
+    lines += [_STAGES, _KEPT_BACK, _SUMMARY]
     lines.append("## Vocabulary\n")
     for vocabulary in _VOCABULARY:
         lines.extend(_vocabulary(vocabulary))

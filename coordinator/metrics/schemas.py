@@ -14,8 +14,11 @@ import pyarrow as pa
 
 from edge.vocabulary import Outcome, Stage, label
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Raised whenever a column is added, removed or changes its meaning."""
+
+OLDEST_VERSION: Final = 3
+"""The oldest that is read: it has the same columns, none of which is kept back."""
 
 VERSION_KEY: Final = b"recfleet.schema_version"
 TABLE_KEY: Final = b"recfleet.table"
@@ -47,6 +50,9 @@ ENUM: Final = pa.dictionary(pa.int8(), pa.string())
 
 NAME: Final = pa.dictionary(pa.int32(), pa.string())
 """Type of a column of names of the scenario or catalogue: phases, device classes, networks …"""
+
+_KEPT_BACK: Final = "; null: [kept back](#what-is-kept-back)"
+"""Ends the meaning of a column that would give away how much data a device has."""
 
 _SPLIT_MEANINGS: Final = {
     "payload": "model or update within the frames",
@@ -105,7 +111,10 @@ EVENTS: Final = _schema(
         _field("round", pa.int32(), "", "round the event belongs to"),
         _field("time_s", pa.float64(), "s", "simulated time of the event"),
         _field(
-            "slot", pa.int32(), "", "position among the round's invited devices; -1: a stranger to the round"
+            "slot",
+            pa.int32(),
+            "",
+            "position among the round's invited devices; -1: a stranger to the round, or a suspension",
         ),
         _field("device", pa.int64(), "", "the device's id in the fleet"),
         _field("kind", ENUM, "", "what happened (`EventKind`)"),
@@ -151,9 +160,15 @@ def _device_round_fields() -> Iterator[pa.Field]:
         "from the invitation to the first arrival of its report, applied or not; null: none arrived",
         nullable=True,
     )
-    yield _field("compute_s", pa.float64(), "s", "simulated computing time on the device")
     yield _field(
-        "wait_s", pa.float64(), "s", "its time in the round without transfer or computation (at least 0)"
+        "compute_s", pa.float64(), "s", f"simulated computing time on the device{_KEPT_BACK}", nullable=True
+    )
+    yield _field(
+        "wait_s",
+        pa.float64(),
+        "s",
+        f"its time in the round without transfer or computation (at least 0){_KEPT_BACK}",
+        nullable=True,
     )
     yield _field("retries", pa.int32(), "", "transfers tried again")
     yield from _byte_fields()
@@ -163,12 +178,34 @@ def _device_round_fields() -> Iterator[pa.Field]:
             yield _field(
                 f"{name}_{direction}_bytes", pa.int64(), "bytes", f"everything sent {direction} in {name}"
             )
-    yield _field("energy_compute_j", pa.float64(), "J", "simulated energy of computing")
-    yield _field("energy_radio_j", pa.float64(), "J", "simulated energy of the radio")
-    yield _field("memory_bytes", pa.int64(), "bytes", "memory that the task needs on the device")
-    yield _field("examples", pa.int64(), "", "local examples of the update; 0: none was made")
+    yield _field(
+        "energy_compute_j", pa.float64(), "J", f"simulated energy of computing{_KEPT_BACK}", nullable=True
+    )
+    yield _field(
+        "energy_radio_j", pa.float64(), "J", f"simulated energy of the radio{_KEPT_BACK}", nullable=True
+    )
+    yield _field(
+        "memory_bytes",
+        pa.int64(),
+        "bytes",
+        f"memory that the task needs on the device{_KEPT_BACK}",
+        nullable=True,
+    )
+    yield _field(
+        "examples",
+        pa.int64(),
+        "",
+        f"local examples of the update; 0: none was made{_KEPT_BACK}",
+        nullable=True,
+    )
     yield _field("loss", pa.float64(), "", "local training loss; null: none", nullable=True)
-    yield _field("wasted_compute_s", pa.float64(), "s", "computing time whose result was not applied")
+    yield _field(
+        "wasted_compute_s",
+        pa.float64(),
+        "s",
+        f"computing time whose result was not applied{_KEPT_BACK}",
+        nullable=True,
+    )
     yield _field(
         "work_share",
         pa.float64(),
@@ -215,9 +252,27 @@ def _round_fields() -> Iterator[pa.Field]:
     yield _field("summed_updates", pa.int32(), "devices", "of the completed: updates in the secure sum")
     yield _field("retries", pa.int32(), "", "transfers tried again")
     yield from _byte_fields()
-    yield _field("compute_s", pa.float64(), "s", "simulated computing time of all devices together")
-    yield _field("wasted_compute_s", pa.float64(), "s", "the part of it whose result was not applied")
-    yield _field("energy_j", pa.float64(), "J", "simulated energy of all devices, computing and radio")
+    yield _field(
+        "compute_s",
+        pa.float64(),
+        "s",
+        f"simulated computing time of all devices together{_KEPT_BACK}",
+        nullable=True,
+    )
+    yield _field(
+        "wasted_compute_s",
+        pa.float64(),
+        "s",
+        f"the part of it whose result was not applied{_KEPT_BACK}",
+        nullable=True,
+    )
+    yield _field(
+        "energy_j",
+        pa.float64(),
+        "J",
+        f"simulated energy of all devices, computing and radio{_KEPT_BACK}",
+        nullable=True,
+    )
     yield _field(
         "loss", pa.float64(), "", "training loss over the applied reports; null: none", nullable=True
     )
@@ -262,7 +317,7 @@ def _round_fields() -> Iterator[pa.Field]:
         "clipped_fraction",
         pa.float64(),
         "",
-        "share of the applied values that were clipped; null: values are not clipped",
+        "share of the applied values other than zero that were clipped; null: values are not clipped",
         nullable=True,
     )
     yield _field(
@@ -276,7 +331,15 @@ def _round_fields() -> Iterator[pa.Field]:
         "epsilon",
         pa.float64(),
         "",
-        "differential privacy spent so far, at the scenario's delta; null: not accounted for",
+        "differential privacy spent so far by the device that reported most, zero-out: its updates against "
+        "zeros; at the scenario's delta; null: not accounted for",
+        nullable=True,
+    )
+    yield _field(
+        "epsilon_replace_one",
+        pa.float64(),
+        "",
+        "the same, replace-one: its updates against any others",
         nullable=True,
     )
     yield _field("wall_s", pa.float64(), "s", "time this round took on this host", measured=True)

@@ -83,7 +83,7 @@ class TableWriter(abc.ABC):
 
     Parameters
     ----------
-    record_events : whether to keep the table of events; without it that table has no rows.
+    record_events : whether to keep all events; without it the table holds suspensions alone.
 
     Attributes
     ----------
@@ -112,8 +112,9 @@ class TableWriter(abc.ABC):
         The row of ``rounds`` goes last: a round that is in this table has all its rows in those of events and
         devices. Evaluations and inferences are made, and written, after the round.
         """
-        if self.record_events:
-            self._write("events", batches.events)
+        events = batches.kept_events(record_events=self.record_events)
+        if events is not None:
+            self._write("events", events)
         self._write("device_rounds", batches.device_rounds)
         self._write("rounds", batches.rounds)
 
@@ -136,7 +137,7 @@ class RunWriter(TableWriter):
     Parameters
     ----------
     directory : an existing directory; tables that are streams there begin anew.
-    record_events : whether to keep the table of events; without it that table has no rows.
+    record_events : whether to keep all events; without it the table holds suspensions alone.
     pieces : of each table, how many are there already; none by default.
 
     Use it as a context manager: leaving it, for whatever reason, closes the streams. :meth:`finish` converts.

@@ -56,6 +56,11 @@ def secure_sections(scenario: Scenario) -> Iterator[tuple[Path, SecureAggregatio
             yield ("phases", index, "secure_aggregation"), phase.secure_aggregation
 
 
+def stays_on_devices(scenario: Scenario) -> bool:
+    """Return whether examples and loss are in no report and no sum: no noise would hide them."""
+    return scenario.privacy is not None and not isinstance(scenario.privacy, CentralGaussian)
+
+
 def secure_problems(scenario: Scenario) -> Iterator[Problem]:
     """Yield what keeps updates from being summed as the scenario says."""
     sections = list(secure_sections(scenario))

@@ -303,7 +303,9 @@ class Evaluation(Section):
 class Record(Section):
     """What a run leaves beside its summary and its tables of rounds and devices."""
 
-    events: Literal["all", "none"] = Field(default="all", description="write every event to the event table")
+    events: Literal["all", "none"] = Field(
+        default="all", description="write every event to the event table, or suspensions alone"
+    )
     trace_devices: NonNegativeInt = Field(default=50, description="devices shown in the trace")
 
 

@@ -36,6 +36,8 @@ from edge.secagg.entropy import SecretSource
 
 _UNSEEN = frozenset({"secagg.sum_error", "secagg.double_reveal", "round.clipped", "privacy.clipped"})
 """Metrics of what happens on devices, which the coordinator has no business to know."""
+_KEPT_BACK = frozenset({"device.energy", "device.wasted_work"})
+"""Metrics that follow from how long devices compute, and so from how much data they have."""
 _STOPPING = "stops once the round under way is over; the next signal abandons it"
 Company = Callable[[str, LoadedScenario, Assembly], AbstractAsyncContextManager[None]]
 """Devices that this process brings along: given the URL, the scenario and its assembly."""
@@ -105,7 +107,6 @@ class RealTime:
     stays: Callable[[], Awaitable[None]] | None = None
     clock: Literal["virtual", "real"] = "real"
     secrets: SecretSource = SecretSource.SYSTEM
-    unseen: Collection[str] = _UNSEEN
     _run_id: str | None = field(default=None, init=False, repr=False)
     _runner: asyncio.Runner | None = field(default=None, init=False, repr=False)
     _open: AsyncExitStack = field(default_factory=AsyncExitStack, init=False, repr=False)
@@ -127,6 +128,11 @@ class RealTime:
         finally:
             if self.stays is None:
                 self.close()
+
+    def unseen(self, assembly: Assembly) -> Collection[str]:
+        """Return the metrics that are not observed: what is seen on devices alone, and what is kept back."""
+        kept_back = any(map(assembly.counts_kept_back, assembly.secure_sums))
+        return _UNSEEN | _KEPT_BACK if kept_back else _UNSEEN
 
     def close(self) -> None:
         """Answer again, for as long as it takes those who watch to hear how it ended, and close.

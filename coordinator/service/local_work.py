@@ -20,7 +20,7 @@ from edge.learning.updates import ClientUpdate
 from edge.messages import Model
 from edge.privacy.protection import clipped_update
 from edge.rng import hashed_bits_scalar, stream_key
-from edge.secagg.entropy import SystemEntropy
+from edge.secagg.entropy import SecretSource, SystemEntropy
 from edge.secagg.errors import NotFiniteError
 from edge.secagg.participant import Participant
 from edge.secagg.work import CryptoWork
@@ -46,6 +46,8 @@ class LocalWorks:
         """Most rounds of the run."""
         self.fixed = frozenset(assembly.workload.algorithm.fixed())
         self._sums_of_round: tuple[int, RoundOfSums] | None = None
+        if assembly.privacy is not None:
+            assembly.privacy.draw_from(SecretSource.SYSTEM)
 
     def of(self, device: int) -> DeviceWork:
         """Return what one device has and can do."""

@@ -81,6 +81,12 @@ def _of_rounds(state: LiveState) -> Iterator[Metric]:
     for fate, size in tables.fate_bytes.items():
         fates.add_metric([fate], size)
     yield fates
+    suspended = CounterMetricFamily(
+        "recfleet_devices_suspended", "Devices that are not invited any more.", labels=["reason"]
+    )
+    for reason, number in sorted(tables.suspended.items()):
+        suspended.add_metric([reason], number)
+    yield suspended
     devices = GaugeMetricFamily(
         "recfleet_devices", "Devices in the rounds under way, by where they stand.", labels=["state"]
     )

@@ -73,6 +73,7 @@ class RealWorld:
         self.fleet = assembly.fleet
         self.fleet.joined = np.zeros(self.fleet.n, dtype=np.bool_)
         self.workload = assembly.workload
+        self.counts_kept_back = assembly.counts_kept_back
         self.secure_sums: Mapping[str, SecureSums | None] = assembly.secure_sums
         self.shields: Mapping[str, Shield] = assembly.shields
         self.coordinator = coordinator

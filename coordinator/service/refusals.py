@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.pacing_section import Buffered, PartialWork
-from coordinator.scenario.protection import secure_sections
+from coordinator.scenario.protection import secure_sections, stays_on_devices
 from coordinator.scenario.secure_section import Ckks, Masking
 from device_profiles.documents import DocumentError, Path
 
@@ -77,6 +77,12 @@ def _problems(loaded: LoadedScenario) -> Iterator[tuple[Path, str, str]]:
         yield ("rounds", "pacing"), "this pacing is for simulated devices only so far", "write 'synchronous'"
     if scenario.phase_time_s is not None:
         yield ("phases", 0, "time"), "devices cannot tell phases that are measured in time", "write 'rounds'"
+    sums = [section for _, section in secure_sections(scenario) if section.mode != "off"]
+    if scenario.inference is not None and (sums or stays_on_devices(scenario)):
+        message = (
+            "devices' own models are run here from their data, which gives away how many ratings each has"
+        )
+        yield ("inference",), message, "leave it out, or the secure sum and the noise of devices"
     for place, section in secure_sections(scenario):
         if isinstance(section, Masking | Ckks) and section.crypto != "real":
             yield (*place, "crypto"), "modelled cryptography hides nothing from a real peer", "write 'real'"

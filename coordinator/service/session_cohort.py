@@ -102,6 +102,7 @@ class SessionCohort:
         self.kernel: Kernel[ClientUpdate] = kernel
         self.examples = world.workload.examples(ids).copy()
         """What the scenario's data has; of a device that reports in the clear, what it says."""
+        self.counts_kept_back = world.counts_kept_back(phase)
         self.work = world.workload.work(ids)
         self.work_share: npt.NDArray[np.float64] | None = None
         self.sums = sums = world.secure_sums[phase]
@@ -227,7 +228,12 @@ class SessionCohort:
         experience = self._world.experience
         if message.__class__ in UPDATES and experience is not None:
             experience.learn(device, message, reason, self._world.loop.now_s - self.invited_s)
-        if isinstance(message, Report) and reason in ANSWERS:
+        if (
+            isinstance(message, Report)
+            and reason in ANSWERS
+            and (message.examples or not self.counts_kept_back)
+        ):
+            # Devices that add noise report neither examples nor loss.
             self.loss[slot] = message.loss
             self.examples[slot] = message.examples
         if reason is not Reason.NONE:
@@ -255,13 +261,14 @@ class SessionCohort:
         self._open += 1
         reason = self._world.coordinator.garbage_received(session, self.round_number)
         if self.round is not None:
-            self.round.spoilers.add(session.device)  # no link does that to bytes: the device has sent them
+            # No link does that to bytes: the device has sent them.
+            self.round.spoilers.setdefault(session.device, reason)
         self._records.garbage(slot, Stage(self.stage[slot]), self._since_invited(received), reason)
         self._closed_one()
 
     def noted(self, device: int, noted: Noted) -> None:
-        """Take note of how long a device says that it has computed."""
-        if noted.seconds is None:
+        """Record how long a device says that it has computed, unless that is for its data to be kept back."""
+        if noted.seconds is None or (self.counts_kept_back and noted.stage == Stage.COMPUTE):
             return
         end_s = max(noted.at_s, self.invited_s)
         start_s = max(end_s - noted.seconds, self.invited_s)

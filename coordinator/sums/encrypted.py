@@ -110,7 +110,7 @@ class _RoundOfEncryptedSums(RoundOfSums):
         assert server is not None
         seen = server.failure is None and not self._devices_elsewhere
         summed = [self._participants[one] for one in server.contributors] if seen else []
-        values = sum(participant.values for participant in summed)
+        nonzero = sum(participant.nonzero for participant in summed)
         clipped = sum(participant.clipped for participant in summed)
         return SumFacts(
             failure=None if server.failure is None else server.failure.reason,
@@ -118,5 +118,5 @@ class _RoundOfEncryptedSums(RoundOfSums):
             threshold=None,
             sum_error=None,
             double_reveals=None,
-            clipped_fraction=clipped / values if values else None,
+            clipped_fraction=clipped / nonzero if nonzero else None,
         )

@@ -214,9 +214,9 @@ class _RoundOfMaskedSums(RoundOfSums):
         if result is not None and oracle is not None:
             survivors = result.survivors.tolist()
             sum_error = oracle.sum_error(result.total, survivors)
-            clipped = sum(self._participants[device].client.clipped for device in survivors)
-            values = sum(part.length for part in self._sums.config.parts if isinstance(part, RealPart))
-            clipped_fraction = clipped / (len(survivors) * values)
+            clients = [self._participants[device].client for device in survivors]
+            nonzero = sum(client.nonzero for client in clients)
+            clipped_fraction = sum(client.clipped for client in clients) / nonzero if nonzero else None
         return SumFacts(
             failure=None if server.failure is None else server.failure.reason,
             neighbours=None if parameters is None else parameters.k,

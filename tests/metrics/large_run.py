@@ -67,6 +67,7 @@ def _cohort_of(device: npt.NDArray[np.int64], rng: np.random.Generator) -> Cohor
         loss=rng.random(n),
         work_share=rng.integers(1, 6, n) / 5,
         staleness=rng.integers(0, 10, n).astype(np.float64),
+        kept_back=np.zeros(n, dtype=np.bool_),
     )
 
 

@@ -88,6 +88,7 @@ def three_devices(**changes: Any) -> Cohort:
         "loss": np.array([0.5, math.nan, 0.75]),
         "work_share": np.array([math.nan, math.nan, 0.5]),
         "staleness": np.array([2.0, math.nan, math.nan]),
+        "kept_back": np.zeros(3, dtype=np.bool_),
     }
     return Cohort(**(values | changes))
 
@@ -105,6 +106,8 @@ def facts(number: int, start_s: float = 0.0, **changes: Any) -> RoundFacts:
         "wall_s": 0.25,
         "host_rss_bytes": 1000 * number,
     }
+    if changes.get("epsilon") is not None:
+        values["epsilon_replace_one"] = 2.5 * changes["epsilon"]
     return RoundFacts(**(values | changes))
 
 

@@ -210,6 +210,7 @@ def test_a_round_without_devices_or_records() -> None:
         **dict.fromkeys(
             ("energy_compute_j", "energy_radio_j", "loss", "work_share", "staleness"), nothing
         ),
+        kept_back=np.zeros(0, dtype=np.bool_),
     )  # fmt: skip
     ended = facts(1, outcome=RoundOutcome.ABANDONED, reason=Reason.QUORUM, loss=math.nan)
     batches = round_batches(ended, cohort, NAMES, EventLog().columns())
@@ -309,3 +310,20 @@ def test_numbers_of_the_vocabulary_are_positions() -> None:
         assert [int(code) for code in vocabulary] == list(range(len(vocabulary)))
         assert len(set(labels(vocabulary))) == len(vocabulary)
     assert label(Reason.CONNECTION_LOST) == "connection-lost"
+
+
+def test_what_is_kept_back_of_a_device_is_null_and_so_are_sums_with_it() -> None:
+    cohort = three_devices(kept_back=np.array([False, True, True]))
+    batches = round_batches(facts(1), cohort, NAMES, three_device_log().columns())
+    devices = batches.device_rounds.to_pydict()
+    assert devices["memory_bytes"] == [4096, None, None]
+    assert devices["compute_s"] == [3.0, None, None]
+    assert devices["wait_s"] == [0.5, None, None]
+    assert devices["energy_compute_j"] == [3.0, None, None]
+    assert devices["energy_radio_j"] == [0.5, None, None]
+    assert devices["wasted_compute_s"] == [0.0, None, None]
+    # The third has reported its loss, and so its examples, in the clear.
+    assert devices["examples"] == [10, None, 30]
+    assert devices["up_bytes"] == [1270, 110, 943]
+    (row,) = batches.rounds.to_pylist()
+    assert (row["compute_s"], row["wasted_compute_s"], row["energy_j"]) == (None, None, None)

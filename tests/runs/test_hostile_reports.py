@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_helpers import SMALL, run_text
+from run_helpers import SMALL, Silent, run_text
 
 from coordinator.active_round import Channel
 from coordinator.actor import Coordinator
@@ -18,6 +18,9 @@ from coordinator.metrics.reader import open_run
 from coordinator.runner import RunOutcome
 from coordinator.scenario.load import load
 from coordinator.selection.pool import Pool
+from coordinator.service.dashboard.live_state import LiveState
+from coordinator.service.dashboard.watched_run import run_watched
+from coordinator.service.metrics import exposition
 from edge.message_kinds import AnyMessage
 from edge.messages import Report
 from edge.vocabulary import Reason
@@ -117,6 +120,66 @@ def test_a_device_that_spoils_rounds_is_suspended_for_the_run(
     assert manifest["suspended_devices"] == [4]
     (said,) = [record.getMessage() for record in caplog.records if "suspended" in record.getMessage()]
     assert f"device 4 is suspended after {strikes} strikes" in said
+    (event,) = [row for row in rows(outcome, "events") if row["kind"] == "suspended"]
+    assert (event["device"], event["slot"], event["direction"]) == (4, -1, "none")
+    assert (event["round"], event["reason"]) == (mine[-1]["round"], "out-of-range")
+    assert event["time_s"] >= mine[-1]["report_end_s"]
+    summary = json.loads((outcome.directory / "summary.json").read_text())
+    assert summary["suspended_devices"] == [{"device": 4, "round": event["round"], "reason": "out-of-range"}]
+    notice = f"1 device was suspended after 'admission.strikes': 4 in round {event['round']} (out-of-range)"
+    assert summary["notices"] == [notice]
+    assert notice in (outcome.directory / "report.html").read_text().replace("&#39;", "'")
+
+
+def test_a_suspension_is_recorded_where_other_events_are_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def spoil(report: Report) -> Report:
+        return report._replace(weight=-8.0) if report.device == 4 else report
+
+    outcome = run_where(monkeypatch, tmp_path, [*ALL, "record.events=none"], spoil)
+    (event,) = rows(outcome, "events")
+    assert (event["kind"], event["device"], event["reason"]) == ("suspended", 4, "out-of-range")
+
+
+RUNAWAY = ["rounds.count=6", "learning.learning_rate=1e12"]
+STEPS = "learning.client={method: gradient-steps, steps: 1, learning_rate: 1e12}"
+UNSEEN = ["evaluation={every: 100, final: false}"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "since"),
+    [
+        (RUNAWAY, 2),
+        ([*RUNAWAY, *UNSEEN], 2),
+        ([*RUNAWAY, *UNSEEN, BUFFERED], 3),
+        (["rounds.count=3", STEPS], 1),
+    ],
+    ids=["seen by a metric", "seen by reports alone", "buffered", "from the first round on"],
+)
+def test_honest_devices_whose_model_runs_away_are_not_struck_and_the_run_has_diverged(
+    settings: list[str], since: int, tmp_path: Path
+) -> None:
+    outcome = run_text(tmp_path, SMALL, settings)
+    assert (outcome.status, outcome.exit_code) == ("diverged", 3)
+    assert outcome.ending is not None
+    assert f"since round {since}" in outcome.ending
+    assert "learning_rate 1000000000000" in outcome.ending
+    refused = [row for row in rows(outcome, "device_rounds") if row["reason"] == "out-of-range"]
+    # In a buffer, reports on the model before share the first step.
+    assert min(row["round"] for row in refused) == since - (BUFFERED in settings)
+    assert open_run(outcome.directory).manifest["suspended_devices"] == []
+
+
+def test_a_hostile_minority_is_struck_and_its_run_has_not_diverged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def spoil(report: Report) -> Report:
+        return report._replace(weight=-8.0) if report.device < 5 else report
+
+    outcome = run_where(monkeypatch, tmp_path, ALL, spoil)
+    assert outcome.status == "finished"
+    assert open_run(outcome.directory).manifest["suspended_devices"] == [0, 1, 2, 3, 4]
 
 
 def test_honest_devices_are_never_suspended(tmp_path: Path) -> None:
@@ -137,3 +200,22 @@ def test_a_suspension_outlives_the_process(tmp_path: Path) -> None:
     assert pool.eligible(np.arange(3, 6), 0.0).tolist() == [3, 5]
     assert after.strike(np.array([7, 4]), 3).tolist() == []
     assert after.strike(np.array([7]), 3).tolist() == [7]
+
+
+def test_who_watches_a_run_is_told_of_suspensions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    judge = Coordinator.frame_received
+
+    def received(self: Coordinator, channel: Channel, message: AnyMessage) -> Reason:
+        if isinstance(message, Report) and message.device == 4:
+            message = message._replace(weight=-8.0)
+        return judge(self, channel, message)
+
+    monkeypatch.setattr(Coordinator, "frame_received", received)
+    (tmp_path / "run.yaml").write_text(SMALL)
+    live = LiveState()
+    run_watched(load(tmp_path / "run.yaml", ALL), target=tmp_path / "run", observer=Silent(), live=live)
+    found = live.snapshot()
+    assert found["totals"]["suspended"] == {"out-of-range": 1}
+    (told,) = [one for one in found["log"] if one["kind"] == "suspension"]
+    assert (told["device"], told["reason"]) == (4, "out-of-range")
+    assert 'recfleet_devices_suspended_total{reason="out-of-range"} 1.0' in exposition(live)[0].decode()

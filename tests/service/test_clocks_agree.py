@@ -44,6 +44,7 @@ def stages_of(events: Rows) -> dict[tuple[int, int, str], tuple[float, float]]:
     return {key: (min(s for s, _ in of), max(e for _, e in of)) for key, of in spans.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_stages_begin_and_end_with_the_same_events(tmp_path: Path, mode: str) -> None:
     loaded = loaded_text(tmp_path, SLOW.replace("count: 3", "count: 1") + MODES[mode])
@@ -51,7 +52,10 @@ def test_stages_begin_and_end_with_the_same_events(tmp_path: Path, mode: str) ->
         run_real(loaded, tmp_path / "real", shaped=True),
         run_virtual(loaded, tmp_path / "virtual"),
     )
-    assert what_happened(rows_of(real, "events")) == what_happened(rows_of(virtual, "events"))
+    happened, simulated = what_happened(rows_of(real, "events")), what_happened(rows_of(virtual, "events"))
+    if mode == "secagg-plus":  # when a device computes its update tells how much data it has
+        simulated = Counter({key: n for key, n in simulated.items() if key[2] != "compute"})
+    assert happened == simulated
     # Half a round trip, but for rounding: these hold however late the host is.
     way_s = HALF_ROUND_TRIP_S - 1e-6
     for run in (real, virtual):
@@ -90,6 +94,9 @@ def test_stages_take_as_long_on_both_clocks(tmp_path: Path, both_clocks: ModuleT
     compared = 0
     for name in map(label, Stage):
         found, expected = real.stage_spans(name), virtual.stage_spans(name)
+        if name == "compute" and mode == "secagg-plus":
+            assert not len(found)
+            continue
         assert len(found) == len(expected)
         for q in (50, 95) if len(expected) else ():
             simulated_s, measured_s = np.percentile(expected, q), np.percentile(found, q)
@@ -99,6 +106,7 @@ def test_stages_take_as_long_on_both_clocks(tmp_path: Path, both_clocks: ModuleT
     assert compared >= 2 * 4
 
 
+@pytest.mark.slow
 def test_stretched_time_leaves_what_is_imitated_as_it_is(tmp_path: Path) -> None:
     loaded = loaded_text(tmp_path, SMALL.replace("count: 3", "count: 1").replace("cohort: 6", "cohort: 2"))
     (row,) = rows_of(run_real(loaded, tmp_path / "real", shaped=True, stretch=3.0), "rounds")

@@ -60,6 +60,21 @@ run_real(load(folder / "s.yaml"), folder / "run", survival=Survivor(resume=True)
 print(steps)
 """
 
+SPOILS = """
+from coordinator.actor import Coordinator
+from edge.messages import Report
+
+judge = Coordinator.frame_received
+
+def received(self, channel, message):
+    if isinstance(message, Report) and message.device == 4:
+        message = message._replace(weight=-8.0)
+    return judge(self, channel, message)
+
+Coordinator.frame_received = received
+"""
+"""Device 4 reports what cannot be."""
+
 
 def run_to_step(
     folder: Path,
@@ -68,12 +83,14 @@ def run_to_step(
     *,
     text: str = SMALL_RUN,
     piece_bytes: int = Journal.piece_bytes,
+    before: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Go on with a run, in a process that dies at a step of its journal; 0 for at none."""
     (folder / "s.yaml").write_text(text)
     paths = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "service")))
+    arguments = (str(folder), str(dies_at), moment, str(piece_bytes))
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", DIES, str(folder), str(dies_at), moment, str(piece_bytes)],
+        [sys.executable, "-W", "error", "-c", before + DIES, *arguments],
         env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
@@ -135,6 +152,26 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
     assert len(list((tmp_path / "run").glob("*.parquet"))) == len(SCHEMAS)
 
 
+@pytest.mark.parametrize("dies_at", [5, pytest.param(6, marks=pytest.mark.slow)])
+def test_a_suspended_device_stays_so_when_the_run_is_gone_on_with(tmp_path: Path, dies_at: int) -> None:
+    """The process dies when the first round, in which it was suspended, is over and not written yet."""
+    text = SMALL_RUN.replace("cohort: 6", "cohort: 12, quorum: 6, selection: random")
+    text += "admission: {strikes: 1}\n"
+    assert run_to_step(tmp_path, dies_at, "within", text=text, before=SPOILS).returncode == 9
+    done = run_to_step(tmp_path, 0, "", text=text)
+    assert done.returncode == 0, done.stderr
+    tables = open_run(tmp_path / "run")
+    assert tables.read("rounds")["round"].to_pylist() == [1, 2, 3]
+    rows = tables.read("device_rounds").to_pylist()
+    assert [row["round"] for row in rows if row["device"] == 4] == [1]
+    assert [row["round"] for row in rows if row["device"] == 3] == [1, 2, 3]
+    events = tables.read("events").to_pylist()
+    told = [(row["round"], row["device"], row["reason"]) for row in events if row["kind"] == "suspended"]
+    assert told == [(1, 4, "out-of-range")]
+    assert tables.manifest["suspended_devices"] == [4]
+
+
+@pytest.mark.slow
 def test_a_run_goes_on_when_its_scenario_has_been_upgraded(tmp_path: Path) -> None:
     old = SMALL_RUN.replace("format: 2", "format: 1")
     assert run_to_step(tmp_path, 4, "within", text=old).returncode == 9
@@ -210,6 +247,7 @@ def recfleet(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SMALL)
     serve = ("serve", "s.yaml", "--port", "0", "--out", "run", "--resume", "--quiet")
@@ -227,6 +265,7 @@ def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> Non
     assert json.loads((tmp_path / "run.partial" / "manifest.json").read_text())["seed"] == 1
 
 
+@pytest.mark.slow
 def test_what_a_service_leaves_is_its_owners_alone(tmp_path: Path) -> None:
     """Whatever the mask of the process is; what an earlier version left open is shut by the next process."""
     (tmp_path / "s.yaml").write_text(SMALL)
@@ -263,6 +302,7 @@ def test_a_living_run_is_not_gone_on_with(tmp_path: Path) -> None:
         RunDirectory.reopen(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, undisturbed: Path) -> None:
     done = run_to_step(undisturbed.parent, 0, "")
     assert "RunFinishedError" in done.stderr

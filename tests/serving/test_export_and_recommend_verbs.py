@@ -13,6 +13,7 @@ from serving_models import info_for, item_model, one_recommender, recommender_sc
 
 from coordinator.cli.entry import execute
 from coordinator.export import read_trained
+from coordinator.metrics.schemas import OLDEST_VERSION
 from edge.errors import DataError
 from edge.learning.local_steps import Ridge
 from edge.serving.errors import ModelFileError
@@ -89,7 +90,7 @@ def test_titles_that_lie_beside_the_ratings_are_in_the_model(
 
 def test_a_run_of_another_version_is_refused(run_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = json.loads((run_directory / "manifest.json").read_text(encoding="utf-8"))
-    manifest["schema_version"] -= 1
+    manifest["schema_version"] = OLDEST_VERSION - 1
     (run_directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     assert execute(["export", "run", "--kind", "stateless", "-o", "m.onnx"]) == 2
     assert "was made by another version of recfleet" in capsys.readouterr().err

@@ -51,6 +51,8 @@ def _note(name: str, summary: Mapping[str, Any]) -> str:
             return f"{summary['outcomes']['completed'] / whole:.1%} of device rounds"
         case "bytes.wasted" if sent:
             return f"{summary['bytes']['wasted'] / sent:.1%} of all sent"
+        case "wasted_compute_s" | "energy_j" if summary[name] is None:
+            return "kept back: it follows from how much data devices have"
         case "wasted_compute_s" if summary["compute_s"]:
             return f"{summary['wasted_compute_s'] / summary['compute_s']:.1%} of all computing"
         case "energy_j" if on_real_clock(summary):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -100,6 +101,10 @@ def curve_plots(
     return plots
 
 
+def _energy_cell(energy_j: float) -> Cell:
+    return Cell("–") if math.isnan(energy_j) else Cell(show(energy_j, "J"), energy_j)
+
+
 def _values(metric: str, curves: Sequence[tuple[str, Curve]], time_name: str) -> Table:
     several = len(curves) > 1
     rows = []
@@ -109,7 +114,7 @@ def _values(metric: str, curves: Sequence[tuple[str, Curve]], time_name: str) ->
                 Cell(f"{curve.round[at]}"),
                 Cell(show(float(curve.time_s[at]), "s"), float(curve.time_s[at])),
                 Cell(show(float(curve.bytes[at]), "B"), int(curve.bytes[at])),
-                Cell(show(float(curve.energy_j[at]), "J"), float(curve.energy_j[at])),
+                _energy_cell(float(curve.energy_j[at])),
                 Cell(f"{curve.value[at]:.5g}", float(curve.value[at])),
             )
             rows.append((Cell(name), *cells) if several else cells)

@@ -9,6 +9,7 @@ from coordinator.metrics.schemas import DIRECTIONS, SPLITS, STAGE_ORDER
 from coordinator.report.axes import show
 from coordinator.report.blocks import Cell, Section, Table
 from coordinator.report.charts import stacked_bars
+from coordinator.report.sections.key_figures import shown
 from coordinator.report.view import RunView
 from edge.vocabulary import Fate, label
 
@@ -113,11 +114,11 @@ def _waste(view: RunView) -> Table:
                     strength=row["wasted_bytes"] / peak,
                 ),
                 Cell(
-                    show(row["wasted_compute_s"], "s"),
+                    shown(row["wasted_compute_s"], "s"),
                     row["wasted_compute_s"],
                     f"waste[{name}].wasted_compute_s",
                 ),
-                Cell(show(row["energy_j"], "J"), row["energy_j"]),
+                Cell(shown(row["energy_j"], "J"), row["energy_j"]),
             )
         )
     return Table(

@@ -20,7 +20,8 @@ class Happening:
     ----------
     number : counted from 1 over the whole run.
     version : of the state that it came with.
-    kind : ``drop``, ``round``, ``join``, ``resume``, ``disconnect``, ``leave`` or ``refusal``.
+    kind : ``drop``, ``round``, ``join``, ``resume``, ``disconnect``, ``leave``, ``refusal`` or
+        ``suspension``.
     reason : why, in a few words.
     round_number, device, stage : where that is known.
     note : what else is known.

@@ -140,6 +140,13 @@ class LiveState:
         with self.lock:
             self._thresholds.take(table, batch)
             match table:
+                case "events":
+                    for row in self.tables.take_events(batch):
+                        self._touch("totals")
+                        self._log.add(
+                            self.version, "suspension", row["reason"], round_number=row["round"],
+                            device=row["device"], note="it is not invited any more",
+                        )  # fmt: skip
                 case "device_rounds":
                     self._take_device_rounds(batch)
                 case "rounds":

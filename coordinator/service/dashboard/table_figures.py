@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.metrics.batches import suspensions
 from coordinator.metrics.schemas import DIRECTIONS, SPLITS
 from coordinator.scenario.threshold_evaluation import percentile
 from coordinator.service.dashboard.happenings import KEPT
@@ -47,6 +48,7 @@ class TableFigures:
     ----------
     rounds : rounds by outcome. device_rounds : device rounds by outcome.
     sent_bytes : by direction and split. fate_bytes : by fate, and those wasted.
+    suspended : devices that were suspended, by reason.
     duration_s : of rounds.
     phase, end_s : of the last round.
     """
@@ -56,6 +58,7 @@ class TableFigures:
         self.device_rounds = dict.fromkeys(labels(Outcome), 0)
         self.sent_bytes = {way: dict.fromkeys(SPLITS, 0) for way in DIRECTIONS}
         self.fate_bytes = dict.fromkeys(_FATES, 0)
+        self.suspended: Counter[str] = Counter()
         self.duration_s = Histogram(DURATION_BOUNDS_S)
         self.phase = ""
         self.end_s = 0.0
@@ -63,6 +66,12 @@ class TableFigures:
         self._latency: dict[str, Any] = {}
         """Of the round whose devices have been written, and which has not."""
         self._evaluations: dict[tuple[str, str, str], dict[str, Any]] = {}
+
+    def take_events(self, batch: Any) -> list[dict[str, Any]]:
+        """Take rows of ``events``; return those of suspensions."""
+        rows: list[dict[str, Any]] = suspensions(batch).select(["round", "device", "reason"]).to_pylist()
+        self.suspended.update(row["reason"] for row in rows)
+        return rows
 
     def take_rounds(self, version: int, batch: Any) -> Iterator[dict[str, Any]]:
         """Take rows of ``rounds``; yield each as a record."""
@@ -122,6 +131,7 @@ class TableFigures:
                 way: {**sizes, "all": sum(sizes.values())} for way, sizes in self.sent_bytes.items()
             },
             "fate_bytes": dict(self.fate_bytes),
+            "suspended": dict(self.suspended),
             "phase": self.phase,
             "end_s": self.end_s,
         }

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coordinator.fleet import Fleet
-from coordinator.keeping import Memory, Recalled, as_part, of_part
+from coordinator.keeping import LostRound, Memory, Recalled, as_part, of_part
 from coordinator.metrics.facts import RoundFacts
 from coordinator.metrics.reader import RunFormatError, open_run, read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS
@@ -45,7 +46,7 @@ from coordinator.training import Training
 from coordinator.world import RunningCohort
 from edge.errors import RecfleetError
 from edge.learning.base import OptimizerState, State
-from edge.vocabulary import RoundOutcome
+from edge.vocabulary import Reason, RoundOutcome, label
 
 _MODEL: Final = "model"
 _COORDINATOR: Final = "coordinator"
@@ -285,7 +286,8 @@ class JournalKeeper:
     def _rows(self, facts: RoundFacts, ended: Ended) -> list[Named]:
         batches, _ = rows_of(self._fleet, facts, ended)
         rows = [("device_rounds", batches.device_rounds), ("rounds", batches.rounds)]
-        return [("events", batches.events), *rows] if self._writer.record_events else rows
+        events = batches.kept_events(record_events=self._writer.record_events)
+        return rows if events is None else [("events", events), *rows]
 
 
 def _interrupted(cohort: RunningCohort) -> Ended:
@@ -305,15 +307,26 @@ def _recalled(journal: Journal, unfinished: Iterable[OpenRound]) -> Recalled:
         evaluated_at=journal.evaluated_at,
         stop=journal.fact(_STOP),
         memory=memory,
-        lost=tuple(one.phase for one in unfinished if one.stands == "begun"),
+        lost=tuple(_lost(one, journal.draft(one.number)) for one in unfinished),
     )
+
+
+def _lost(one: OpenRound, draft: Iterable[Named]) -> LostRound:
+    """Return what is known of a round that was cut short; ``draft`` has its rows."""
+    devices = dict(draft)["device_rounds"]
+    ids = devices.column("device").to_numpy()
+    over = one.stands == "over"
+    if over:
+        ids = ids[np.array(devices.column("reason").to_pylist()) == label(Reason.COORDINATOR_CRASH)]
+    return LostRound(one.phase, over, frozenset(ids.tolist()))
 
 
 def _spend(fleet: Fleet, draft: Iterable[Named]) -> None:
     """Take what a round that was cut short has cost out of the batteries, as far as that is known."""
     rows = dict(draft)
     devices = rows["device_rounds"]
-    joules = sum(devices.column(name).to_numpy() for name in ("energy_compute_j", "energy_radio_j"))
+    spent = (devices.column(name) for name in ("energy_compute_j", "energy_radio_j"))
+    joules = sum(pc.fill_null(column, 0.0).to_numpy() for column in spent)
     ids = devices.column("device").to_numpy().astype(np.int64)
     fleet.spend(ids, joules, rows["rounds"].column("end_s")[0].as_py())
 

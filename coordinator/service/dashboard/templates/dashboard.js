@@ -189,6 +189,7 @@
     progress.hidden = !run.rounds;
     if (run.rounds) { progress.max = run.rounds; progress.value = done; }
     const latest = state.rounds.at(-1);
+    const suspended = Object.values(totals.suspended).reduce((sum, count) => sum + count, 0);
     const of = run.rounds ? ` of ${number(run.rounds)}` : "";
     const time = run.clock === "real" ? "time since the start" : "simulated time";
     const atS = Math.max(now.time_s, totals.end_s);
@@ -198,6 +199,8 @@
       tile(time, "time_s", atS, duration(atS)),
       tile("rounds completed", "rounds.completed", totals.rounds.completed, number(totals.rounds.completed),
         totals.rounds.abandoned ? `${number(totals.rounds.abandoned)} abandoned` : ""),
+      ...(suspended ? [tile("devices suspended", "suspended", suspended, number(suspended),
+        Object.entries(totals.suspended).map(([reason, count]) => `${number(count)} ${reason}`).join(", "))] : []),
       tile("latency, last round", "latency_p50_s", latest?.latency_p50_s, `p50 ${duration(latest?.latency_p50_s)}`,
         `p95 ${duration(latest?.latency_p95_s)}`),
       element("div", {}, element("dt", {}, "frames, this round so far"),
@@ -281,7 +284,7 @@
   }
   const KINDS = {
     round: "round", join: "joined", resume: "came back", disconnect: "connection broke", leave: "session over",
-    refusal: "refused",
+    refusal: "refused", suspension: "suspended",
   };
   function drawLog() {
     const total = state.log_total;
