@@ -120,6 +120,7 @@ def test_there_are_modules_in_every_layer() -> None:
     assert {path.relative_to(ROOT).parts[0] for path in modules()} == set(LAYERS)
 
 
+@pytest.mark.slow
 def test_imports_point_down() -> None:
     assert [line for path in modules() for line in violations(path, imports_of(path))] == []
 
@@ -174,6 +175,7 @@ def test_protocol_logic_does_no_input_or_output(module: str) -> None:
     assert waits == []
 
 
+@pytest.mark.slow
 def test_edge_works_without_the_coordinator() -> None:
     program = (
         "import importlib, pkgutil, sys\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from aiohttp import web
@@ -31,6 +32,9 @@ class Admission(Protocol):
 
     def left(self, remote: str) -> None:
         """Take note that a connection is over."""
+
+    def proved(self, device: int, remote: str, now_s: float) -> AbstractContextManager[None]:
+        """Count a connection, in the context, for a device that may be here in place of its address."""
 
     def turned_away(self, request: web.Request) -> web.StreamResponse | None:
         """Answer a request that may go no further; None lets it through."""

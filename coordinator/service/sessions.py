@@ -97,15 +97,16 @@ class Sessions:
         if objection is not None:
             await self._refuse(socket, hello.device, remote, objection)
             return
-        # Strangers are not counted: nobody waits for them when the service closes.
-        self._served += 1
-        self._nobody_served.clear()
-        try:
-            await self._serve(socket, hello, remote)
-        finally:
-            self._served -= 1
-            if not self._served:
-                self._nobody_served.set()
+        with self.admission.proved(hello.device, remote, asyncio.get_running_loop().time()):
+            # Strangers are not counted: nobody waits for them when the service closes.
+            self._served += 1
+            self._nobody_served.clear()
+            try:
+                await self._serve(socket, hello, remote)
+            finally:
+                self._served -= 1
+                if not self._served:
+                    self._nobody_served.set()
 
     async def _serve(self, socket: web.WebSocketResponse, hello: Hello, remote: str) -> None:
         async with self._joining[hello.device]:

@@ -173,6 +173,7 @@ def test_diff_with_what_is_no_run_exits_with_2(in_folder: Path, capsys: pytest.C
     assert "no such directory" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_exits_with_4_and_stays_readable(
     request_to_end: signal.Signals, scenario: Path, in_folder: Path

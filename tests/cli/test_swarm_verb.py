@@ -41,6 +41,7 @@ def command(folder: Path, *arguments: str, bug: bool = False) -> subprocess.Comp
     )
 
 
+@pytest.mark.slow
 def test_a_swarm_that_finds_nothing(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         execute(["swarm", "--seed", "1", "--scenarios", "4", "--workers", "1", "--junit", "found.xml"]) == 0

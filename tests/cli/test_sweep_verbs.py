@@ -18,6 +18,7 @@ def swept(scenario: Path) -> Path:
     return scenario
 
 
+@pytest.mark.slow
 def test_sweep_prints_a_table_and_writes_it(
     swept: Path, in_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -47,6 +48,7 @@ def test_sweep_prints_a_table_and_writes_it(
     assert ET.parse("c.xml").getroot().get("tests") == "4"
 
 
+@pytest.mark.slow
 def test_sweep_exits_with_3_when_a_threshold_was_missed(
     swept: Path, in_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ def finished(scenario: Path, tmp_path: Path) -> Path:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [4, 40])
 def test_a_file_that_cannot_grow_is_named_and_what_was_finished_is_read(
     scenario: Path, tmp_path: Path, blocks: int
@@ -121,6 +122,7 @@ VERBS: Sequence[Sequence[str]] = (
 )  # fmt: skip
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_a_reader_that_goes_away_ends_every_verb_quietly(
     verb: Sequence[str], scenario: Path, finished: Path, tmp_path: Path
@@ -135,6 +137,7 @@ def test_a_reader_that_goes_away_ends_every_verb_quietly(
         assert json.loads((tmp_path / "new" / "manifest.json").read_text())["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_a_run_whose_messages_nobody_reads_ends_in_order(scenario: Path, tmp_path: Path) -> None:
     pipe = closed_pipe()
     code, _, _ = done(command("run", scenario, "--out", tmp_path / "run", stdout=pipe, stderr=pipe))
@@ -144,6 +147,7 @@ def test_a_run_whose_messages_nobody_reads_ends_in_order(scenario: Path, tmp_pat
     assert manifest["status"] == "interrupted"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_every_verb_can_write_to_an_ascii_terminal(
     verb: Sequence[str], scenario: Path, finished: Path, tmp_path: Path
@@ -159,6 +163,7 @@ def test_every_verb_can_write_to_an_ascii_terminal(
     assert len(out.splitlines()) == len(with_text[1].splitlines())
 
 
+@pytest.mark.slow
 def test_the_columns_of_a_table_stay_straight_in_ascii(scenario: Path, tmp_path: Path) -> None:
     _, out, _ = done(command("run", scenario, "--out", tmp_path / "run", environment=ASCII))
     table = [line for line in out.splitlines() if line.startswith(("|", "+"))]
@@ -167,6 +172,7 @@ def test_the_columns_of_a_table_stay_straight_in_ascii(scenario: Path, tmp_path:
     assert len({len(line) for line in of_summary}) == 1
 
 
+@pytest.mark.slow
 def test_a_file_name_that_is_no_text_is_shown(tmp_path: Path) -> None:
     name = os.fsencode(tmp_path) + b"/caf\xe9.yaml"
     code, _, errors = done(command("validate", os.fsdecode(name)))
@@ -174,6 +180,7 @@ def test_a_file_name_that_is_no_text_is_shown(tmp_path: Path) -> None:
     assert "/caf\\xe9.yaml:1:1: there is no such file" in errors
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     "verb",

@@ -16,6 +16,7 @@ def digest(folder: Path) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_a_watched_run_is_the_same_and_ends_by_itself_if_asked(
     scenario: Path, in_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_run_over_real_sockets(browser: Browser, tmp_path: Path) -> None:
     assert figures["sessions.handled"] >= 3 * 6 * 2
 
 
+@pytest.mark.slow
 def test_a_service_is_watched_until_it_closes(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL + PROMISES)
     with command(
@@ -203,6 +204,7 @@ def test_a_service_is_watched_until_it_closes(browser: Browser, tmp_path: Path) 
     assert verdicts == ["✓ held", "✗ missed"]
 
 
+@pytest.mark.slow
 def test_a_service_that_is_stopped_says_so_at_last(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     with command(tmp_path, "serve", "small.yaml", "--port", "0", "--quiet") as (service, url):
@@ -280,6 +282,7 @@ def stormy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield watching.url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_is_cut_at_any_width(

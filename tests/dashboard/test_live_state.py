@@ -181,6 +181,7 @@ def test_it_is_json(stormy: tuple[RunOutcome, Curious]) -> None:
     assert json.loads(json.dumps(fresh, allow_nan=False)) == fresh
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [STORMY, SECURE], ids=["clear", "secure"])
 def test_a_run_is_the_same_whether_it_is_watched(tmp_path: Path, text: str) -> None:
     live = LiveState()

@@ -163,6 +163,7 @@ def fill(state: LiveState) -> None:
         state.refused(device, "192.0.2.7", "x" * 200)
 
 
+@pytest.mark.slow
 def test_a_reader_that_takes_nothing_is_dropped_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "REFRESH_S", 0.005)
     state = LiveState()

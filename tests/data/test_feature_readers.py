@@ -301,6 +301,7 @@ def test_movielens_1m(data: Path) -> None:
     np.testing.assert_allclose(features.values.std(axis=0), 1.0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_lastfm(data: Path) -> None:
     folder = data / "lastfm-2k"
     store = read_ratings(folder / "user_artists.dat").store

@@ -22,6 +22,7 @@ def ids_and_times(
     return rng.integers(0, N_DEVICES, n), rng.uniform(0, days * DAY_S, n)
 
 
+@pytest.mark.slow
 @every_kind
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 2**32), data=st.data())
@@ -87,6 +88,7 @@ def test_available_exactly_until(kind: str, seed: int) -> None:
         assert np.all(later[~ends] > last[~ends])
 
 
+@pytest.mark.slow
 @every_kind
 @settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 2**32))

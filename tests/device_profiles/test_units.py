@@ -163,6 +163,7 @@ def outcome(quantity: Quantity, text: str) -> float | str:
         return str(error)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=120))
 def test_any_text_parses_or_is_refused(text: str) -> None:
     for quantity in QUANTITIES:

@@ -36,6 +36,7 @@ def used_names() -> set[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_name_is_given_somewhere() -> None:
     used = used_names()
     never = [

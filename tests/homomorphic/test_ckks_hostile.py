@@ -93,6 +93,7 @@ def test_a_stray_input_costs_nobody_anything(
     fleet.check_sum([0, 1, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("forge", "error"), [c[1:] for c in MALFORMED], ids=[c[0] for c in MALFORMED])
 @pytest.mark.parametrize("first", [True, False], ids=["first", "not first"])
 def test_a_malformed_input_costs_its_sender_its_part(

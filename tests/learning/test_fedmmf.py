@@ -189,6 +189,7 @@ def rows_of(folder: Path, *overrides: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["off", "secagg", "{mode: ckks, crypto: modelled}"], ids=["plain", "masked", "encrypted"]
 )

@@ -59,6 +59,7 @@ def opened(browser: Browser, path: Path, *expressions: str, **settings: Any) -> 
     return asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_the_browser_shows_the_figures_of_the_tables(browser: Browser, finished: Path) -> None:
     report = finished / "report.html"
     page, (figures,) = opened(browser, report, FIGURES)

@@ -59,6 +59,7 @@ def lanes_of(directory: Path) -> Lanes:
     return lanes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "spans"),
     [

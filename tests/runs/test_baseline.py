@@ -41,6 +41,7 @@ def stormy(folder: Path, thresholds: str, *overrides: str) -> RunOutcome:
     return run_text(folder, f"{STORMY}thresholds: {{{thresholds}}}\n", overrides)
 
 
+@pytest.mark.slow
 def test_a_threshold_is_compared_with_the_same_figure_without_faults(tmp_path: Path) -> None:
     outcome = stormy(
         tmp_path,
@@ -70,6 +71,7 @@ def test_a_threshold_is_compared_with_the_same_figure_without_faults(tmp_path: P
     assert records[1]["baseline"] == max(durations_s)
 
 
+@pytest.mark.slow
 def test_what_a_fault_is_aimed_at_is_not_asked_of_the_baseline(tmp_path: Path) -> None:
     outcome = stormy(
         tmp_path,
@@ -100,6 +102,7 @@ def baseline_written_ns(outcome: RunOutcome) -> int:
     return (outcome.directory / "baseline" / "manifest.json").stat().st_mtime_ns
 
 
+@pytest.mark.slow
 def test_a_baseline_that_is_there_is_used_again(tmp_path: Path) -> None:
     held = "round.completed: rate == 100%, round.duration: p95 < 100 * baseline"
     first = stormy(tmp_path, held)
@@ -202,6 +205,7 @@ def test_a_missed_threshold_ends_the_run_at_once(tmp_path: Path, threshold: str,
     assert (outcome.directory / "model.npz").is_file()
 
 
+@pytest.mark.slow
 def test_figures_of_devices_and_evaluations_end_a_run_too(tmp_path: Path) -> None:
     thresholds = "thresholds: {'device.up_bytes{class=phone_mid_2020}': [{expect: p99 < 1 B, abort: true}]}"
     outcome = run_text(tmp_path, f"{SMALL}\n{thresholds}\n")

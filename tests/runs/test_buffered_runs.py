@@ -35,6 +35,7 @@ def outcomes(outcome: RunOutcome) -> Counter[tuple[str, str]]:
     return Counter((row["outcome"], row["reason"]) for row in rows_of(outcome, "device_rounds"))
 
 
+@pytest.mark.slow
 def test_a_buffer_of_fresh_reports_is_a_synchronous_round(tmp_path: Path) -> None:
     synchronous = run_text(tmp_path, ideal(users=10, count="1"), name="rounds")
     pacing = buffered(10)
@@ -49,6 +50,7 @@ def test_a_buffer_of_fresh_reports_is_a_synchronous_round(tmp_path: Path) -> Non
     assert {row["staleness"] for row in rows_of(synchronous, "device_rounds")} == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", ["inverse-sqrt", "constant"])
 def test_every_step_is_what_the_formula_says(weight: str, tmp_path: Path) -> None:
     """The whole run once more, from nothing but who reported when, and how old its model was."""

@@ -32,6 +32,7 @@ def errors(folder: Path, name: str, *overrides: str) -> list[float]:
     return [row["value"] for row in rows if row["metric"] == "rmse" and row["tag"] == "all"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linear", "factorization-machine", "network"])
 def test_a_federated_model_learns(tmp_path: Path, kind: str) -> None:
     before, after = errors(tmp_path, kind, f"learning.model.kind={kind}")

@@ -88,15 +88,21 @@ def test_what_was_spent_stays_spent(tmp_path: Path, setting: str) -> None:
     pytest.importorskip("dp_accounting")
     _, assembly, _, memory = parts(tmp_path, setting)
     assert assembly.privacy is not None
-    spent = [assembly.privacy.spend(None, completed=True) for _ in range(3)]
+    for devices in ({3}, {3, 4}, {4, 5}):
+        assembly.privacy.spend("", frozenset(devices))
+    spent = assembly.privacy.epsilon()
     _, again, _, of_fresh = parts(tmp_path, setting)
     of_fresh.recall(kept(memory))
     assert again.privacy is not None
-    expected = assembly.privacy.spend(None, completed=True)
-    assert again.privacy.spend(None, completed=True) == expected
+    assert again.privacy.epsilon() == spent
+    for privacy in (assembly.privacy, again.privacy):
+        privacy.spend("", frozenset({4}))
+    expected = assembly.privacy.epsilon()
+    assert again.privacy.epsilon() == expected
     assert expected is not None
-    assert spent[-1] is not None
-    assert expected > spent[-1]
+    assert spent is not None
+    assert expected.zero_out > spent.zero_out
+    assert expected.replace_one > spent.replace_one
 
 
 def test_a_draw_that_counts_as_privacy_does_not_follow_from_the_scenario(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ evaluation: {every: 8}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouping", ["iid", "by-activity", "dirichlet"])
 def test_groups_of_users_train_together(grouping: str, tmp_path: Path) -> None:
     outcome = run_text(tmp_path, SCENARIO, [f"data.grouping={grouping}"])
@@ -34,6 +35,7 @@ def test_groups_of_users_train_together(grouping: str, tmp_path: Path) -> None:
     assert rmse[-1]["value"] < rmse[0]["value"]
 
 
+@pytest.mark.slow
 def test_a_client_works_through_its_users_in_turn(tmp_path: Path) -> None:
     text = SCENARIO.replace(
         "mix: iot_gateways",

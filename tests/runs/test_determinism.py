@@ -38,6 +38,7 @@ def test_every_scenario_without_a_download_is_covered() -> None:
     assert set(SHORTENED) == shipped - set(NEEDS_DATA)
 
 
+@pytest.mark.slow
 def test_batches_and_hash_seeds_change_nothing(tmp_path: Path) -> None:
     names = list(ONE_OF_A_KIND)
     run_apart(

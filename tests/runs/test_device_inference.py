@@ -133,6 +133,7 @@ def test_devices_rank_what_the_method_predicts_for_them(
     assert (len(openings) == 1) == (sessions == "shared")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedrecon", "zero-order", "two-order"])
 def test_a_devices_own_file_is_the_exported_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
@@ -147,14 +148,14 @@ def test_a_devices_own_file_is_the_exported_one(
     monkeypatch.setattr(inference, "run_round", keep)
     settings = (f"learning={METHODS[method]}", "inference.sessions=own")
     outcome = run(tmp_path, *settings, name="of-eight")
-    run_id = load(tmp_path / "of-eight.yaml", settings).run_id
+    short_hash = load(tmp_path / "of-eight.yaml", settings).hash[:8]
     last = rows_of(outcome, "inferences")[9:]
     for place in (0, 8):
         file = tmp_path / "m.onnx"
         arguments = ["--kind", "recommender", "--device", str(last[place]["device"]), "--top", "6"]
         assert execute(["export", str(outcome.directory), *arguments, "-o", str(file)]) == 0
         # In a run it is the run's id that stands for the scenario, so that no file name changes a size.
-        assert file.read_bytes().replace(b"of-eight", run_id.encode()) == files[place]
+        assert file.read_bytes().replace(b"of-eight", short_hash.encode()) == files[place]
         assert last[place]["model_bytes"] == file.stat().st_size
 
 
@@ -175,6 +176,7 @@ def test_latency_and_energy_by_hand(tmp_path: Path) -> None:
         assert row["memory_bytes"] == row["model_bytes"] + 4 * 4 * items + 8 * row["rated"]
 
 
+@pytest.mark.slow
 def test_classes_take_what_their_profiles_say(tmp_path: Path) -> None:
     rows = rows_of(run(tmp_path, "inference.devices=40"), "inferences")
     of_class: dict[str, list[float]] = {}
@@ -189,6 +191,7 @@ def test_classes_take_what_their_profiles_say(tmp_path: Path) -> None:
     assert len(fleet) == 40
 
 
+@pytest.mark.slow
 def test_nothing_else_in_the_run_changes(tmp_path: Path) -> None:
     with_it, without = run(tmp_path), run(tmp_path, "inference=null", name="without")
     assert rows_of(without, "inferences") == []
@@ -217,6 +220,7 @@ def test_what_is_not_measured_depends_on_the_seed_alone(tmp_path: Path) -> None:
     assert other != digests["once"]
 
 
+@pytest.mark.slow
 def test_how_many_scores_are_kept_at_once_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +254,7 @@ class Repeating(Spy):
         return outputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sessions", ["shared", "own"])
 def test_a_score_beyond_the_tolerance_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: str, capsys: pytest.CaptureFixture[str]
@@ -307,6 +312,7 @@ def test_more_devices_than_the_data_has_is_refused_before_the_run(tmp_path: Path
         run(tmp_path, data, f"learning={METHODS['fedrecon']}", "inference.devices=31")
 
 
+@pytest.mark.slow
 def test_a_killed_run_keeps_the_inferences_of_its_finished_rounds(tmp_path: Path) -> None:
     settings = ("rounds.over_select=100%", "evaluation.every=1", "inference={every: 1, devices: 5}")
     (tmp_path / "s.yaml").write_text(SCENARIO)

@@ -79,6 +79,7 @@ def struck(found: Run) -> list[tuple[str, int]]:
 # -- devices that compute more slowly ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_slowdown_multiplies_what_computing_takes(tmp_path: Path, calm: Run) -> None:
     slow = run(tmp_path, "slowdown: {factor: 4}")
     assert slow.device["compute_s"] == pytest.approx(4 * hand_computed_compute_s(), rel=1e-12)
@@ -87,6 +88,7 @@ def test_a_slowdown_multiplies_what_computing_takes(tmp_path: Path, calm: Run) -
     assert struck(slow) == [("compute", 1)]
 
 
+@pytest.mark.slow
 def test_a_slowdown_ends_in_the_middle_of_a_computation(tmp_path: Path, calm: Run) -> None:
     begins_s = calm.device["compute_start_s"] + 1e-3
     slow = run(tmp_path, f"at: {begins_s!r} s, for: 2 ms, slowdown: {{factor: 4}}")
@@ -106,6 +108,7 @@ def test_a_cap_on_the_rate_is_the_rate(tmp_path: Path, calm: Run) -> None:
     assert struck(capped) == [("report", 1)]
 
 
+@pytest.mark.slow
 def test_a_cap_above_the_rate_changes_nothing(tmp_path: Path, calm: Run) -> None:
     capped = run(tmp_path, "bandwidth: {up: 1 Gbit/s, down: 1 Gbit/s}")
     assert capped.devices == calm.devices
@@ -118,6 +121,7 @@ def test_a_scaled_link_keeps_its_share_one_way(tmp_path: Path, calm: Run) -> Non
     assert model["download_end_s"] - model["download_start_s"] == pytest.approx(took_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("direction", "one_way", "round_trip"), [("up", 0.3, 0.3), ("both", 0.3, 0.6)])
 def test_latency_delays_each_way_and_the_acknowledgements(
     direction: str, one_way: float, round_trip: float, tmp_path: Path, calm: Run
@@ -138,6 +142,7 @@ def test_what_befalls_a_link_goes_together(tmp_path: Path, calm: Run) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_jitter_has_its_mean(tmp_path: Path) -> None:
     fault = "faults: [{name: it, latency: {mean: 1 s, jitter: 500 ms}, direction: up, at_stage: invite}]\n"
     base = SMALL.replace("count: 3, cohort: 20", "count: 20, cohort: 100")
@@ -160,6 +165,7 @@ def test_loss_costs_retransmissions(tmp_path: Path, calm: Run) -> None:
     assert lossy.device["down_retransmitted_bytes"] == 0
 
 
+@pytest.mark.slow
 def test_a_transfer_stands_still_in_a_blackout_and_goes_on(tmp_path: Path, calm: Run) -> None:
     # In the second flight of two: what is left fits into the window that it restarts with.
     begins_s = calm.device["report_start_s"] + 0.12
@@ -170,6 +176,7 @@ def test_a_transfer_stands_still_in_a_blackout_and_goes_on(tmp_path: Path, calm:
     assert struck(dark) == [("report", 1)]
 
 
+@pytest.mark.slow
 def test_a_blackout_of_the_other_way_does_not_matter(tmp_path: Path, calm: Run) -> None:
     dark = run(tmp_path, "blackout: {}, direction: down, at_stage: report")
     assert dark.devices == calm.devices
@@ -228,6 +235,7 @@ def test_a_reset_is_noticed_at_once_and_a_vanished_device_is_waited_for(
     assert struck(gone) == [(stage, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["vanish", "reset"])
 def test_who_goes_before_its_receipt_has_reported(kind: str, tmp_path: Path, calm: Run) -> None:
     gone = run(tmp_path, f"{kind}: {{}}, at_stage: acknowledge")
@@ -237,6 +245,7 @@ def test_who_goes_before_its_receipt_has_reported(kind: str, tmp_path: Path, cal
     assert np.array_equal(gone.weights["weights"], calm.weights["weights"])
 
 
+@pytest.mark.slow
 def test_vanished_at_a_time_and_away_for_a_while(tmp_path: Path, calm: Run) -> None:
     at_s = calm.device["download_start_s"] + 0.01
     gone = run(tmp_path, f"vanish: {{}}, at: {at_s!r} s, for: 90 s", rounds=3)
@@ -316,6 +325,7 @@ def test_a_clock_that_is_ahead_gives_up_early(tmp_path: Path, calm: Run) -> None
     assert early.rounds[0]["end_s"] == 60
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_behind_works_in_vain(tmp_path: Path) -> None:
     slow = "slowdown: {factor: 200}"
     aware = run(tmp_path, slow, deadline="1 s")
@@ -327,6 +337,7 @@ def test_a_clock_that_is_behind_works_in_vain(tmp_path: Path) -> None:
     assert unaware.rounds[0]["end_s"] == aware.rounds[0]["end_s"] == 1
 
 
+@pytest.mark.slow
 def test_a_crowd_answers_at_one_instant(tmp_path: Path) -> None:
     base = SMALL + "coordinator: {up_rate: 1 Mbit/s}\n"
     crowd = run(tmp_path, "flash_crowd: {after: 5 s}", base=base)
@@ -349,12 +360,14 @@ def test_what_is_sent_at_one_instant_can_be_pinned(tmp_path: Path) -> None:
 # -- poison ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_flipped_sign_turns_the_step_round(tmp_path: Path, calm: Run) -> None:
     flipped = run(tmp_path, "poisoned_updates: {kind: sign-flip}")
     assert np.array_equal(flipped.weights["weights"], -calm.weights["weights"])
     assert struck(flipped) == [("compute", 1)]
 
 
+@pytest.mark.slow
 def test_a_huge_update_is_so_much_longer(tmp_path: Path, calm: Run) -> None:
     huge = run(tmp_path, "poisoned_updates: {kind: huge-norm, scale: 1000}")
     np.testing.assert_allclose(huge.weights["weights"], 1000 * calm.weights["weights"], rtol=1e-12)
@@ -367,6 +380,7 @@ def test_an_update_that_is_no_number_is_refused(tmp_path: Path, calm: Run) -> No
     assert not bad.weights["weights"].any()
 
 
+@pytest.mark.slow
 def test_poison_in_a_secure_sum(tmp_path: Path) -> None:
     base = secure("mode: secagg", data="source: synthetic-ratings, users: 12, items: 40, ratings_per_user: 9")
     healthy = run(tmp_path, base=base)
@@ -386,6 +400,7 @@ def test_poison_in_a_secure_sum(tmp_path: Path) -> None:
 # -- the coordinator ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_slow_coordinator_handles_one_frame_after_the_other(tmp_path: Path, calm: Run) -> None:
     slow = run(tmp_path, "coordinator_slow: {handling: 1 s}")
     assert slow.device["download_start_s"] == pytest.approx(calm.device["download_start_s"] + 1, rel=1e-12)
@@ -421,6 +436,7 @@ def test_a_crash_loses_the_round_and_nothing_else(stage: str, tmp_path: Path, ca
         )
 
 
+@pytest.mark.slow
 def test_a_crash_between_rounds_delays_the_next(tmp_path: Path, calm: Run) -> None:
     base = SCENARIO.replace("rounds: {", "rounds: {interval: 10 s, ") + "connection: {keep_alive: true}\n"
     at_s = calm.rounds[0]["end_s"] + 5
@@ -446,6 +462,7 @@ def test_a_crash_at_a_stage_of_every_round_of_a_phase(tmp_path: Path) -> None:
     assert crashed.rounds[0]["end_s"] == first_report_s
 
 
+@pytest.mark.slow
 def test_a_crash_after_the_last_round_is_told_of(tmp_path: Path, calm: Run) -> None:
     at_s = calm.rounds[0]["end_s"] + 0.01
     crashed = run(tmp_path, f"coordinator_crash: {{}}, at: {at_s!r} s, for: 30 s")
@@ -517,6 +534,7 @@ def test_updates_beyond_all_bounds_are_refused_by_name(tmp_path: Path) -> None:
     assert {(row["outcome"], row["reason"]) for row in computed} == {("failed", "out-of-range")}
 
 
+@pytest.mark.slow
 def test_mains_power_cannot_be_drained(tmp_path: Path) -> None:
     base = SMALL.replace("global_android_2024", "iot_gateways")
     calm, drained = run(tmp_path, base=base), run(tmp_path, "battery_drain: {level: 0%}", base=base)
@@ -549,6 +567,7 @@ def test_devices_that_are_not_struck_do_not_notice(kind: str, tmp_path: Path) ->
     assert 0 < len(differing) <= math.ceil(0.3 * len(calm))
 
 
+@pytest.mark.slow
 def test_equal_runs_with_faults_are_equal(tmp_path: Path) -> None:
     text = SMALL + (
         "faults:\n"

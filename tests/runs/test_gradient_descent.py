@@ -42,6 +42,7 @@ def test_federated_averaging_is_gradient_descent(heterogeneity: str, tmp_path: P
         np.testing.assert_allclose(model["weights"], centralised(heterogeneity, ROUNDS), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_uploading_gradients_gives_the_same_model(tmp_path: Path) -> None:
     text = (SCENARIOS / "linear_regression_10x5.yaml").read_text()
     settings = [
@@ -58,6 +59,7 @@ def test_uploading_gradients_gives_the_same_model(tmp_path: Path) -> None:
         np.testing.assert_allclose(model["weights"], centralised("iid", ROUNDS), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_shipped_run_stops_by_its_rule(tmp_path: Path) -> None:
     outcome = run_text(tmp_path, (SCENARIOS / "linear_regression_10x5.yaml").read_text())
     assert (outcome.status, outcome.reason, outcome.exit_code) == ("finished", "converged", ExitCode.HELD)

@@ -35,6 +35,7 @@ def output_of(code: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_first_question_finds_who_was_last(folder: Path) -> None:
     counted = output_of(blocks("python")[0], folder)
     assert counted.startswith("Counter({")
@@ -69,6 +70,7 @@ def test_the_timeline_that_is_explained_is_valid(tmp_path: Path) -> None:
     assert all((SCENARIOS / name).is_file() for name in named)
 
 
+@pytest.mark.slow
 def test_the_thresholds_of_the_guide_are_valid(tmp_path: Path) -> None:
     (block,) = blocks("yaml")
     text = (SCENARIOS / "quickstart.yaml").read_text()
@@ -77,6 +79,7 @@ def test_the_thresholds_of_the_guide_are_valid(tmp_path: Path) -> None:
     assert len(outcome.verdicts) == 3
 
 
+@pytest.mark.slow
 def test_silent_dropouts_hold_a_round_until_its_deadline(tmp_path: Path) -> None:
     text = (SCENARIOS / "quickstart.yaml").read_text()
     outcome = run_text(tmp_path, text, ["rounds.over_select=100%", "thresholds=null"])

@@ -101,6 +101,7 @@ def test_held_out_items_leave_the_model_as_it_is(
     assert model == other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedmf", "fedncf"])
 def test_held_out_items_that_are_spared_shape_the_model(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -122,6 +122,7 @@ def test_a_buffer_larger_than_all_that_ever_arrives_is_no_standstill(tmp_path: P
         assert round_["duration_s"] <= 2 * 5 + 1
 
 
+@pytest.mark.slow
 @PACINGS
 def test_one_device_that_never_replies_holds_up_nobody_beyond_its_deadline(
     pacing: str, tmp_path: Path

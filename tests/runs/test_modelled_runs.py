@@ -70,6 +70,7 @@ def test_of_masks_in_a_round_that_fails(tmp_path: Path) -> None:
     assert {row["outcome"] for row in rows_of(real, "rounds")} == {"abandoned"}
 
 
+@pytest.mark.few(1)
 @with_tenseal
 @pytest.mark.parametrize(("struck", "ending"), [("10%", "completed"), ("50%", "abandoned")])
 def test_of_ciphertexts(struck: str, ending: str, tmp_path: Path) -> None:

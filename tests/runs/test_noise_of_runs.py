@@ -82,6 +82,7 @@ def test_shares_are_sized_for_the_fewest_honest_devices(
     assert_gaussian(noise, planned_sd * math.sqrt(contributors / 2))
 
 
+@pytest.mark.slow
 def test_a_quorum_spares_noise(tmp_path: Path) -> None:
     """The more contributors a sum needs, the less noise each of them has to add."""
     section = f"{MASKED}, min_contributors: 36"
@@ -113,6 +114,7 @@ def test_without_noise_a_bound_above_every_norm_changes_nothing(tmp_path: Path) 
         assert all(one[name].tobytes() == other[name].tobytes() for name in one.files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "section"),
     [

@@ -132,6 +132,7 @@ def test_a_run_that_learns_has_no_further_verdict(tmp_path: Path) -> None:
     assert (outcome.status, outcome.verdicts, outcome.ending) == ("finished", (), None)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("settings", "expect", "status", "held"),
     [
@@ -171,6 +172,7 @@ def test_a_run_that_was_interrupted_is_not_judged(tmp_path: Path) -> None:
     assert (outcome.status, outcome.verdicts, outcome.ending) == ("interrupted", (), None)
 
 
+@pytest.mark.slow
 def test_a_baseline_that_learns_nothing_is_no_baseline(tmp_path: Path) -> None:
     text = SMALL + "baseline: same-seed-without-faults\nexpect: diverged\n"
     outcome = run_text(tmp_path, text, [TOO_FAST])
@@ -178,6 +180,7 @@ def test_a_baseline_that_learns_nothing_is_no_baseline(tmp_path: Path) -> None:
     assert "learning.learning_rate" in str(outcome.reason)
 
 
+@pytest.mark.slow
 def test_ci_and_scripts_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run_text(tmp_path, SMALL, [TOO_FAST])
     loaded = load(tmp_path / "run.yaml", [TOO_FAST])
@@ -195,6 +198,7 @@ def test_ci_and_scripts_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"diverged: {outcome.ending}\n" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_sweeps_and_comparisons_see_it(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(SMALL)
@@ -220,6 +224,7 @@ def test_whoever_watches_sees_it(tmp_path: Path) -> None:
     assert [one["held"] for one in shown["thresholds"]] == [False]
 
 
+@pytest.mark.slow
 def test_an_evaluation_over_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run_text(tmp_path, SMALL, ["data.split={kind: none}"])
     assert outcome.exit_code is ExitCode.HELD

@@ -106,6 +106,7 @@ def test_tiers_go_by_ratings_and_not_by_zeros(tmp_path: Path) -> None:
 NCF = ["learning=null", "learning={algorithm: fedncf, gmf_factors: 4, mlp_factors: 6, layers: [8, 4]}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learning", [[], NCF])
 def test_what_is_held_out_is_drawn_unless_it_is_spared(learning: list[str], tmp_path: Path) -> None:
     zeros = "data.negatives=null" if learning else "data.negatives=80"
@@ -165,6 +166,7 @@ def test_devices_recommend_what_they_have_not_taken_to(tmp_path: Path) -> None:
     assert [row["rated"] for row in rows] == workload.held(devices).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("negatives", ["full", "20"])
 def test_a_model_that_diverges_ends_in_metrics_that_are_no_numbers(negatives: str, tmp_path: Path) -> None:
     far = ["learning.optimizer={kind: sgd}", "learning.learning_rate=1e30", "learning.weighting=examples"]

@@ -27,6 +27,7 @@ def test_a_round_ends_a_time_of_grace_after_its_quorum(tmp_path: Path) -> None:
         assert {(row["outcome"], row["reason"]) for row in late} == {("late", "deadline")}
 
 
+@pytest.mark.slow
 def test_grace_does_not_hold_up_a_round_that_has_all_it_wants(tmp_path: Path) -> None:
     plain = run_text(tmp_path, ideal(quorum="3"), name="plain")
     graced = run_text(tmp_path, ideal(quorum="3", pacing="{mode: synchronous, grace: 20 s}"), name="graced")
@@ -104,6 +105,7 @@ def test_with_time_enough_partial_work_is_all_of_it(tmp_path: Path) -> None:
     assert {row["work_share"] for row in rows_of(part, "device_rounds")} == {1.0}
 
 
+@pytest.mark.slow
 def test_partial_work_of_phones_does_not_depend_on_batches(tmp_path: Path) -> None:
     text = """
 format: 2
@@ -144,6 +146,7 @@ def test_after_profiling_a_round_is_of_devices_that_are_alike(tmp_path: Path) ->
     assert (len(fast_s), len(slow_s)) == (6, 6)
 
 
+@pytest.mark.slow
 def test_tiers_choose_among_the_same_devices_whatever_the_selection(tmp_path: Path) -> None:
     pacing = "{mode: tiers, tiers: 2, profiling: 1, credits: 2}"
     for selection in ("round-robin", "oort", "availability-aware"):

@@ -42,6 +42,7 @@ def rmse(folder: Path, name: str, *overrides: str) -> float:
     return float([row["value"] for row in rows if row["metric"] == "rmse" and row["tag"] == "all"][-1])
 
 
+@pytest.mark.slow
 def test_rules_withstand_what_the_mean_does_not(tmp_path: Path) -> None:
     honest = rmse(tmp_path, "honest", SPARSE)
     assert rmse(tmp_path, "mean", SPARSE, poisoned(HUGE)) > 2 * honest
@@ -83,6 +84,7 @@ def test_who_keeps_the_bound_is_applied_and_counted_as_clipped(tmp_path: Path) -
         assert row["clipped_updates_fraction"] >= false / 20 > 0
 
 
+@pytest.mark.slow
 def test_a_secure_sum_hides_who_ignores_the_bound(tmp_path: Path) -> None:
     flipped = "kind: sign-flip, scale: 1000"
     honest = run_text(tmp_path, TEXT, (MASKED, BOUNDED), "honest")
@@ -100,6 +102,7 @@ def moved(one: RunOutcome, other: RunOutcome) -> float:
     return float(np.sqrt(sum(((first[name] - second[name]) ** 2).sum() for name in first)))
 
 
+@pytest.mark.slow
 def test_a_run_with_a_rule_does_not_depend_on_batches(tmp_path: Path) -> None:
     models = []
     for batch in (1, 256):

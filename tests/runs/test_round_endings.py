@@ -165,6 +165,7 @@ def test_phases_by_rounds(tmp_path: Path) -> None:
     assert names == {1: "first", 2: "first", 3: "second", 4: "second", 5: "second"}
 
 
+@pytest.mark.slow
 def test_phases_by_simulated_time(tmp_path: Path) -> None:
     settings = [
         "rounds.count=null",
@@ -179,6 +180,7 @@ def test_phases_by_simulated_time(tmp_path: Path) -> None:
     assert phases[-1][1] < 60.0 <= phases[-1][1] + 7.0 + 10.0
 
 
+@pytest.mark.slow
 def test_a_round_waits_for_its_quorum_no_longer_than_needed(tmp_path: Path) -> None:
     """With every device in every round, the next begins with the last receipt, not after a fixed pause."""
     text = ideal("ideal_wire: 100%", cohort="60", quorum="60")

@@ -126,6 +126,7 @@ def by_hand(workload: RatingWorkload, rounds: int) -> tuple[Floats, Floats, Floa
     return q, b, np.column_stack((p, bias))
 
 
+@pytest.mark.slow
 def test_a_run_with_everybody_is_the_loop_written_out(tmp_path: Path) -> None:
     run = Run(tmp_path)
     q, b, rows = by_hand(run.workload, 5)
@@ -137,6 +138,7 @@ def test_a_run_with_everybody_is_the_loop_written_out(tmp_path: Path) -> None:
     assert np.abs(rows[:, :FACTORS]).max() > 0.01
 
 
+@pytest.mark.slow
 def test_rounds_that_overlap_do_not_see_each_others_rows(tmp_path: Path) -> None:
     runs = [Run(tmp_path / str(batch), (*OVERLAPPING, f"compute.batch={batch}")) for batch in (1, 7, 256)]
     first = runs[0]
@@ -150,6 +152,7 @@ def test_rounds_that_overlap_do_not_see_each_others_rows(tmp_path: Path) -> None
         assert run.digest() == first.digest()
 
 
+@pytest.mark.slow
 def test_a_session_that_ends_while_a_batch_is_computed_leaves_the_old_row(tmp_path: Path) -> None:
     """The result of such a device may be there already, computed along with the others."""
     sessions = (
@@ -169,6 +172,7 @@ def test_a_session_that_ends_while_a_batch_is_computed_leaves_the_old_row(tmp_pa
     assert runs[1].rows.tobytes() == runs[1].replayed().tobytes()
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(tmp_path: Path) -> None:
     alone, pooled = (
         Run(tmp_path / str(n), (*OVERLAPPING, "rounds.count=4", f"compute.workers={n}", "compute.batch=6"))
@@ -178,6 +182,7 @@ def test_workers_change_nothing(tmp_path: Path) -> None:
     assert alone.rows.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["download", "compute", "report"])
 def test_a_device_that_vanishes_keeps_what_it_had_computed(stage: str, tmp_path: Path) -> None:
     """Who goes before it has finished computing keeps its old row; who goes later, its new one."""
@@ -196,6 +201,7 @@ def test_a_device_that_vanishes_keeps_what_it_had_computed(stage: str, tmp_path:
     assert bool(never) == (stage != "report")
 
 
+@pytest.mark.slow
 def test_a_device_whose_time_is_up_before_it_is_done_keeps_its_old_row(tmp_path: Path) -> None:
     settings = (*OVERLAPPING[:1], "fleet.devices={slow_device: 100%}", "rounds={count: 1, cohort: 40}")
     cut = Run(tmp_path / "cut", (*settings, "rounds.deadline=2 s"))
@@ -217,6 +223,7 @@ def test_a_report_that_comes_too_late_leaves_the_new_row(tmp_path: Path) -> None
     assert set(np.flatnonzero(run.rows.any(axis=1))) == set(run.workload.clients.users[sorted(reported)])
 
 
+@pytest.mark.slow
 def test_nothing_of_the_rows_is_sent_or_written(tmp_path: Path) -> None:
     """Bytes, times and files are those of reconstructed factors; only values differ."""
     kept = Run(tmp_path / "kept", OVERLAPPING)
@@ -240,6 +247,7 @@ def test_nothing_of_the_rows_is_sent_or_written(tmp_path: Path) -> None:
             assert row.tobytes() not in contents, path.name
 
 
+@pytest.mark.slow
 def test_an_evaluation_goes_on_from_the_rows_and_changes_none(tmp_path: Path) -> None:
     often = Run(tmp_path / "often", ("evaluation.every=1",))
     seldom = Run(tmp_path / "seldom")
@@ -263,6 +271,7 @@ def test_an_evaluation_goes_on_from_the_rows_and_changes_none(tmp_path: Path) ->
     assert not np.array_equal(fresh, predicted)
 
 
+@pytest.mark.slow
 def test_devices_that_run_their_models_go_on_from_their_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +304,7 @@ def test_clients_of_several_users_keep_a_row_of_each(tmp_path: Path) -> None:
     np.testing.assert_allclose(run.rows, rows, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_under_secure_aggregation_it_is_the_same_training(tmp_path: Path) -> None:
     rounds = "count: 4, cohort: 12, deadline: 60 s, interval: 10 min"
     parts: dict[str, Any] = {

@@ -71,6 +71,7 @@ def test_the_number_of_negatives_is_in_the_names(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_published_negatives_are_the_ones_ranked(tmp_path: Path, ranked: list[tuple[Any, Any]]) -> None:
     folder = os.environ.get("RECFLEET_DATA")
     if folder is None:

@@ -150,6 +150,7 @@ def test_below_the_threshold_the_model_stays_as_it_is(stage: str, tmp_path: Path
     assert [row["outcome"] for row in rows_of(outcome, "rounds")] == ["abandoned", "completed"]
 
 
+@pytest.mark.slow
 def test_below_the_quorum_no_sum_is_revealed(tmp_path: Path) -> None:
     outcome = run_of(tmp_path, "secagg-plus", more=faults(masked_input="30%"), quorum=16)
     (round_,) = rows_of(outcome, "rounds")
@@ -163,6 +164,7 @@ def test_below_the_quorum_no_sum_is_revealed(tmp_path: Path) -> None:
     assert not [row for row in rows_of(outcome, "events") if row["kind"] == "unmask-request"]
 
 
+@pytest.mark.slow
 def test_a_storm_at_every_stage_at_once(tmp_path: Path) -> None:
     storm = faults(
         download="5%", compute="5%", advertise_keys="5%", share_keys="5%",

@@ -106,6 +106,7 @@ def test_one_round(name: str, section: str, in_clear: dict[str, RunOutcome], tmp
         assert one == other, column
 
 
+@pytest.mark.slow
 def test_errors_of_many_rounds_add_up_and_do_not_grow(tmp_path: Path) -> None:
     count = 5
     plain = run_of(tmp_path, "plain", "mode: off", count, **REGRESSION)
@@ -146,6 +147,7 @@ def test_over_the_same_survivors(section: str, tmp_path: Path) -> None:
     assert distance(plain, summed) <= planned_errors(tmp_path, "summed")[0] / (9 * 30.0)
 
 
+@pytest.mark.slow
 def test_what_is_beyond_the_clip_is_counted_and_changes_the_model(tmp_path: Path) -> None:
     plain = run_of(tmp_path, "plain", "mode: off", 1, **REGRESSION)
     changes = model_of(plain)["weights"]

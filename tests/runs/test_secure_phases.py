@@ -33,6 +33,7 @@ def of_phase(outcome: RunOutcome, table: str, phase: str) -> list[dict[str, Any]
     return [row for row in rows_of(outcome, table) if row["phase"] == phase]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", MODES)
 def test_every_round_is_told_as_its_phase_sums(phase: str, run: RunOutcome) -> None:
     rounds = of_phase(run, "rounds", phase)
@@ -64,6 +65,7 @@ def test_a_phase_without_a_way_of_its_own_sums_as_the_scenario_does(tmp_path: Pa
     assert (a["secagg_neighbours"], b["secagg_neighbours"]) == (19, None)
 
 
+@pytest.mark.slow
 def test_devices_that_are_still_busy_with_a_sum_do_not_disturb_the_next_phase(tmp_path: Path) -> None:
     """Without a pause, stragglers of one way of summing meet rounds of the other."""
     phases = "phases:\n" + "".join(
@@ -88,6 +90,7 @@ def test_devices_that_are_still_busy_with_a_sum_do_not_disturb_the_next_phase(tm
     assert all(ends[number] < ends[number + 1] for number in range(1, 8))
 
 
+@pytest.mark.slow
 def test_a_fault_strikes_where_its_stage_is_and_shields_nobody_elsewhere(tmp_path: Path) -> None:
     phases = (
         "phases:\n  - {name: plain, rounds: 1, secure_aggregation: {mode: off}}\n"
@@ -109,6 +112,7 @@ def test_a_fault_strikes_where_its_stage_is_and_shields_nobody_elsewhere(tmp_pat
     }
 
 
+@pytest.mark.slow
 def test_a_fault_during_a_phase_strikes_in_no_other(tmp_path: Path) -> None:
     phases = "phases: [{name: storm, rounds: 1}, {name: calm, rounds: 1}]\n"
     fault = "faults: [{name: x, during: storm, at_stage: share-keys, on: {fraction: 10%}, vanish: {}}]\n"

@@ -63,6 +63,7 @@ def test_in_a_phase_the_refusal_names_the_phase(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_run_on_an_unsafe_graph_is_marked(tmp_path: Path) -> None:
     graph = "mode: secagg-plus, crypto: modelled, neighbours: 4, threshold: 3"
     assert "infeasible: with 4 neighbours each no threshold is safe for 12 devices" in invalid_of(
@@ -96,6 +97,7 @@ def test_an_input_above_the_limit_of_a_frame_is_refused(
     assert sums.input_bytes == input_bytes
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("section", "input_bytes", "ending"),
     [
@@ -134,6 +136,7 @@ DIVERGING = (
 NOISE = "privacy: {mechanism: central-gaussian, clip_norm: 1, noise_multiplier: 1, accounting: false}\n"
 
 
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
 @pytest.mark.parametrize(
     ("section", "more", "stage"),

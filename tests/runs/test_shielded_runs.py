@@ -65,6 +65,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
     return run_of(tmp_path_factory.mktemp("mixed"), SOME, rounds=ROUNDS.replace("count: 2", "count: 6"))
 
 
+@pytest.mark.slow
 def test_a_real_mix_goes_both_ways(mixed: RunOutcome) -> None:
     rounds, ways = rows_of(mixed, "rounds"), by_way(mixed)
     assert set(ways) == {"clear", "secure"}
@@ -126,6 +127,7 @@ def test_the_summary_shows_the_mix(mixed: RunOutcome) -> None:
     }
 
 
+@pytest.mark.slow
 def test_thresholds_on_the_mix(tmp_path: Path) -> None:
     promises = (
         "thresholds:\n"
@@ -180,6 +182,7 @@ def test_where_nobody_is_shielded_only_the_judging_is_new(mode: str, tmp_path: P
     assert {row["clear_updates"] for row in rows_of(now, "rounds")} == {0}
 
 
+@pytest.mark.slow
 def test_where_everybody_is_shielded_there_is_no_sum(tmp_path: Path) -> None:
     plain = run_of(tmp_path, None, mode="off", name="plain", fleet=IDEAL_WIRE)
     now = run_of(tmp_path, EVERYBODY, name="now", fleet=IDEAL_WIRE)
@@ -209,6 +212,7 @@ def test_modelled_cryptography_leaves_the_same_tables(mode: str, tmp_path: Path)
 # -- what judging costs ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_judging_takes_the_same_time_whatever_comes_out(tmp_path: Path) -> None:
     parts = {"fleet": IDEAL_WIRE, "data": DATA.replace("source", "split: {kind: none}, source")}
     seconds: dict[str, dict[int, float]] = {}
@@ -226,6 +230,7 @@ def test_judging_takes_the_same_time_whatever_comes_out(tmp_path: Path) -> None:
     assert seconds["few"] == pytest.approx(seconds["many"], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_second_fit_of_the_indicator_costs_more_than_looking_at_ratings(tmp_path: Path) -> None:
     def computing(shielded: str | None, name: str) -> float:
         outcome = run_of(tmp_path, shielded, name=name, upload="dense", fleet=IDEAL_WIRE)
@@ -240,6 +245,7 @@ def test_the_second_fit_of_the_indicator_costs_more_than_looking_at_ratings(tmp_
 # -- what goes wrong -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_faults_strike_each_way_at_its_own_stages(tmp_path: Path) -> None:
     more = faults(report="50%", masked_input="50%")
     outcome = run_of(tmp_path, SOME, more=more, rounds=ROUNDS.replace("quorum: 12", "quorum: 2"))
@@ -279,6 +285,7 @@ def test_garbage_in_the_clear_is_refused_and_costs_its_sender_its_part(
     assert {row["secagg_sum_error"] for row in rows_of(outcome, "rounds")} == {0}
 
 
+@pytest.mark.slow
 def test_a_sum_that_fails_costs_its_own_updates_alone(tmp_path: Path) -> None:
     more = "faults: [{name: x, at_stage: unmask, on: {fraction: 100%}, vanish: {}}]\n"
     outcome = run_of(tmp_path, SOME, more=more, rounds=ROUNDS.replace("quorum: 12", "quorum: 3"))

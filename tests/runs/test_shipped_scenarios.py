@@ -129,6 +129,7 @@ def test_the_quickstart_shows_drops_and_over_selection(tmp_path: Path) -> None:
     assert all(row["completed"] == 50 for row in rounds)
 
 
+@pytest.mark.slow
 def test_rural_phones_wait_for_3g_and_try_again(tmp_path: Path) -> None:
     outcome = run_shipped("uk_rural", tmp_path)
     rows = rows_of(outcome, "device_rounds")

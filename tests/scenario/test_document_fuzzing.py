@@ -67,6 +67,7 @@ def fuzz(folder: Path, seconds: float, seed: int, at_least: int) -> None:
             assert problem.position.line >= 1, content
 
 
+@pytest.mark.slow
 def test_fuzzing_finds_nothing(tmp_path: Path) -> None:
     fuzz(tmp_path, 3.0, seed=1, at_least=10)
 

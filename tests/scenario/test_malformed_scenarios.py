@@ -359,6 +359,7 @@ def test_all_errors_come_at_once_in_reading_order(tmp_path: Path) -> None:
     assert str(caught.value).count("\n    did you mean") == 1
 
 
+@pytest.mark.slow
 def test_ten_thousand_errors_are_cut_short(tmp_path: Path) -> None:
     path = write_files(tmp_path, {"s.yaml": BASE + "".join(f"k{number}: 1\n" for number in range(10_000))})
     with pytest.raises(ScenarioError) as caught:
@@ -377,6 +378,7 @@ except ScenarioError as error:
 """
 
 
+@pytest.mark.slow
 def test_errors_do_not_depend_on_hash_order(tmp_path: Path) -> None:
     text = with_line(18, "  round.complete: [x]", "  device.latenc: [y]").replace("mix: global", "mix: glbal")
     path = write_files(tmp_path, {"s.yaml": text})

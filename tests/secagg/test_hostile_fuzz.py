@@ -48,6 +48,7 @@ def invented(choose: random.Random, kinds: tuple[type[Any], ...], device: int) -
                 *(["why"] if "reason" in kind._fields else []))  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("seed", range(12))
 def test_a_device_answers_any_frame_or_refuses_it_by_name(mode: Mode, seed: int) -> None:

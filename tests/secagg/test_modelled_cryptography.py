@@ -149,6 +149,7 @@ def malformed(fleet: Recorded) -> None:
 SEQUENCES = [calm, losses_everywhere, too_many_losses, repeated_and_strayed, late, malformed]
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("play", SEQUENCES, ids=lambda play: play.__name__)
 def test_the_same_happens_with_real_and_modelled_cryptography(play: Any, mode: Mode) -> None:

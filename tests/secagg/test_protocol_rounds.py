@@ -88,6 +88,7 @@ def test_the_decoded_sums_are_those_of_the_inputs() -> None:
 # -- losses ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("n", [3, 4, 9, 20])
 def test_a_device_lost_before_its_shares_exist_is_merely_removed(mode: Mode, n: int) -> None:

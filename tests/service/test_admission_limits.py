@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.service.admission.arrivals import ArrivalLimits, Arrivals, LimitsError
+from coordinator.service.admission.arrivals import OF_DEVICE, ArrivalLimits, Arrivals, LimitsError
 from coordinator.service.admission.buckets import BucketPerAddress, Rate, TokenBucket, origin
 
 
@@ -118,6 +118,51 @@ class TestArrivals:
         assert arrivals.arrived("192.0.2.1", 0.0) is None
         assert arrivals.arrived("192.0.2.1", 99.0) == "connections come too fast"
         assert arrivals.arrived("192.0.2.1", 101.0) is None
+
+    def test_a_device_that_has_proved_who_it_is_leaves_its_address_to_others(self) -> None:
+        arrivals = Arrivals(ArrivalLimits(connections=9, connections_per_address=2), 0.0)
+        for device in (7, 8):
+            assert arrivals.arrived("192.0.2.1", 0.0) is None
+            assert arrivals.proved("192.0.2.1", device, 0.0)
+        strangers = [arrivals.arrived("192.0.2.1", 0.0) for _ in range(3)]
+        assert strangers == [None, None, "too many connections from one address"]
+        assert arrivals.open == 4
+        # In whatever order a connection ends and its device is forgotten.
+        arrivals.left("192.0.2.1")
+        arrivals.forgotten("192.0.2.1", 7)
+        arrivals.forgotten("192.0.2.1", 8)
+        arrivals.left("192.0.2.1")
+        assert arrivals.open == 2
+        arrivals.left("192.0.2.1")
+        assert arrivals.open == 1
+        assert arrivals.arrived("192.0.2.1", 0.0) is None
+
+    def test_one_device_does_not_make_room_without_end(self) -> None:
+        arrivals = Arrivals(ArrivalLimits(connections_per_address=1), 0.0)
+        for _ in range(OF_DEVICE):
+            assert arrivals.arrived("192.0.2.1", 0.0) is None
+            assert arrivals.proved("192.0.2.1", 7, 0.0)
+        assert arrivals.arrived("192.0.2.1", 0.0) is None
+        assert not arrivals.proved("192.0.2.1", 7, 0.0)
+        assert arrivals.arrived("192.0.2.1", 0.0) == "too many connections from one address"
+        arrivals.left("192.0.2.1")
+        assert arrivals.arrived("192.0.2.1", 0.0) is None
+        assert arrivals.proved("192.0.2.1", 8, 0.0)
+
+    def test_devices_that_are_known_come_back_to_an_address_that_is_too_fast(self) -> None:
+        limits = ArrivalLimits(arrivals_per_s_per_address=3.0, burst_s=1.0)
+        arrivals = Arrivals(limits, 0.0)
+        for device in (7, 8, 9):
+            assert arrivals.arrived("192.0.2.1", 0.0) is None
+            assert arrivals.proved("192.0.2.1", device, 0.0)
+        assert arrivals.arrived("192.0.2.2", 0.0) is None
+        assert arrivals.proved("192.0.2.2", 9, 0.0)  # it has moved, and is known there now
+        back = [arrivals.arrived("192.0.2.1", 0.0) for _ in range(3)]
+        assert back == [None, None, "connections come too fast from one address"]
+        elsewhere = [arrivals.arrived("192.0.2.3", 0.0) for _ in range(4)]
+        assert elsewhere == [None, None, None, "connections come too fast from one address"]
+        # After 10 s each device may come back once more, however fast others are.
+        assert [arrivals.arrived("192.0.2.1", 10.0) for _ in range(6)].count(None) == 3 + 2
 
     def test_those_turned_away_are_not_counted_as_open(self) -> None:
         arrivals = Arrivals(ArrivalLimits(connections=1), 0.0)

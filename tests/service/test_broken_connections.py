@@ -378,6 +378,7 @@ def test_a_device_that_never_got_its_welcome_begins_anew(tmp_path: Path) -> None
     assert watcher.leaves[0] == (3, Reason.CONNECTION_LOST, "the device began a new session")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [b"", b"garbage", pack(Ping(1)), pack(Hello(99, 3, "", "", "", 0)), pack(Hello(1, 12, "", "", "", 0))],
@@ -395,6 +396,7 @@ def test_a_bad_greeting_is_refused(tmp_path: Path, data: bytes) -> None:
     assert len(watcher.refusals) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data", [b"garbage", pack(Hello(1, 3, "", "", "", 0)), "text"], ids=["garbage", "hello twice", "text"]
 )

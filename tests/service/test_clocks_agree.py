@@ -44,6 +44,7 @@ def stages_of(events: Rows) -> dict[tuple[int, int, str], tuple[float, float]]:
     return {key: (min(s for s, _ in of), max(e for _, e in of)) for key, of in spans.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_stages_begin_and_end_with_the_same_events(tmp_path: Path, mode: str) -> None:
     loaded = loaded_text(tmp_path, SLOW.replace("count: 3", "count: 1") + MODES[mode])
@@ -105,6 +106,7 @@ def test_stages_take_as_long_on_both_clocks(tmp_path: Path, both_clocks: ModuleT
     assert compared >= 2 * 4
 
 
+@pytest.mark.slow
 def test_stretched_time_leaves_what_is_imitated_as_it_is(tmp_path: Path) -> None:
     loaded = loaded_text(tmp_path, SMALL.replace("count: 3", "count: 1").replace("cohort: 6", "cohort: 2"))
     (row,) = rows_of(run_real(loaded, tmp_path / "real", shaped=True, stretch=3.0), "rounds")

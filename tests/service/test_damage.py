@@ -181,6 +181,7 @@ def go_on(folder: Path, left: Path) -> dict[str, Any]:
     return written
 
 
+@pytest.mark.slow
 def test_a_damaged_manifest(left: Path, tmp_path: Path) -> None:
     partial = tmp_path / "run.partial"
     shutil.copytree(left, partial)
@@ -220,6 +221,7 @@ def test_streams_do_not_matter_for_they_are_written_again(left: Path, tmp_path: 
     assert {file.suffix for file in (tmp_path / "run").iterdir()} <= FINISHED_SUFFIXES
 
 
+@pytest.mark.slow
 def test_what_is_left_of_a_damaged_run_and_what_to_do(left: Path, tmp_path: Path) -> None:
     shutil.copytree(left, tmp_path / "run.partial")
     shutil.copy(left.parent / "s.yaml", tmp_path)

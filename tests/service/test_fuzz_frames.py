@@ -18,6 +18,7 @@ def fuzzed(seconds: float, seed: int) -> Result:
     return results[0]
 
 
+@pytest.mark.slow
 def test_nothing_breaks_and_nobody_honest_loses_a_message() -> None:
     result = fuzzed(3.0, seed=1)
     # How many there are in three seconds says how busy the machine is; it lasts longer if that is too little.

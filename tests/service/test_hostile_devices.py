@@ -123,6 +123,7 @@ OUTSIDE: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("what", OUTSIDE)
 def test_a_number_outside_its_range_does_not_count(tmp_path: Path, what: str) -> None:
     (row,), end = run_with(tmp_path, SMALL, after_accepting(lambda m: report(m, **OUTSIDE[what])))
@@ -131,6 +132,7 @@ def test_a_number_outside_its_range_does_not_count(tmp_path: Path, what: str) ->
     assert end == "the run is over"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("what", PLAIN)
 def test_a_bad_report_does_not_count(tmp_path: Path, what: str) -> None:
     (row,), end = run_with(tmp_path, SMALL, after_accepting(PLAIN[what]))

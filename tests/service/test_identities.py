@@ -92,6 +92,7 @@ def enrolled(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_run_with_identities_that_were_issued(enrolled: Path) -> None:
     lines = (enrolled / "fleet").read_text().splitlines(keepends=True)
     (enrolled / "some").write_text("".join(lines[:5]))
@@ -117,6 +118,7 @@ def test_a_run_with_identities_that_were_issued(enrolled: Path) -> None:
     assert [one for one in secrets if one.encode() in kept] == []
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_swaps_an_identity_is_noticed_before_anyone_joins(enrolled: Path) -> None:
     with sqlite3.connect(enrolled / "dir" / "enrolment.sqlite3") as store:
         forged = Identity.generate(SystemEntropy()).public
@@ -155,6 +157,7 @@ def test_a_service_without_identities_does_not_start(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_service_in_active_mode_and_another_does_not_start(enrolled: Path) -> None:
     phases = """phases:
   - {name: open, rounds: 1, secure_aggregation: {mode: secagg-plus, clip: 1}}
@@ -186,6 +189,7 @@ def test_devices_without_identities_cannot_sign(enrolled: Path) -> None:
     assert "in which devices sign with identities, and those here have none" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_roster_is_made_once_and_of_all(enrolled: Path) -> None:
     again = recfleet(enrolled, "enroll", "issue", "dir", "--devices", "0-11", "--each", "--identities")
     assert (again.returncode, again.stdout) == (2, "")

@@ -48,6 +48,7 @@ def test_same_cohorts_payload_and_model_as_the_simulation(tmp_path: Path, way: s
             np.testing.assert_allclose(array, models[1][name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_noise_on_a_sum_does_not_follow_from_the_scenario(tmp_path: Path) -> None:
     noise = "privacy: {mechanism: central-gaussian, clip_norm: 1, noise_multiplier: 2, accounting: false}\n"
     text = SMALL.replace("count: 3, cohort: 6", "count: 1, cohort: 12").replace(
@@ -76,6 +77,7 @@ def test_the_noise_on_a_sum_does_not_follow_from_the_scenario(tmp_path: Path) ->
     assert sources == ["system", "system", "seed"]
 
 
+@pytest.mark.slow
 def test_devices_go_on_with_what_they_keep(tmp_path: Path) -> None:
     persistent = "user_factors: persistent, reconstruction: {method: gradient-steps, steps: 2}"
     text = SMALL.replace("upload: dense", persistent).replace("count: 3", "count: 5")
@@ -85,6 +87,7 @@ def test_devices_go_on_with_what_they_keep(tmp_path: Path) -> None:
         np.testing.assert_allclose(array, model_of(virtual)[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_device_is_sent_its_own_users_row(tmp_path: Path) -> None:
     text = (
         SMALL.replace("fedrecon", "fedavg-mf").replace(", upload: dense", "").replace("count: 3", "count: 5")

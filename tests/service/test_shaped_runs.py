@@ -58,6 +58,7 @@ class Lateness(NobodyWatches):
         loop.call_later(0.01, self._look, loop.time() + 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["off", "secagg-plus"])
 def test_latencies_are_near_the_simulated_ones(tmp_path: Path, mode: str) -> None:
     clip = "" if mode == "off" else ", clip: 1"

@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from door_helpers import (
+    Records,
     Service,
     closed,
     identity_in,
@@ -187,6 +188,25 @@ class TestLimits:
     def test_connections_a_second(self) -> None:
         limits = ArrivalLimits(arrivals_per_s=0.001, burst_s=3000.0)
         assert self.closed_at_once(limits, 20)() == 17
+
+    def test_devices_that_are_inside_leave_their_address_to_others(self) -> None:
+        async def story() -> None:
+            records = Records()
+            token = records.issue(0, 9)
+            limits = ArrivalLimits(connections_per_address=2)
+            async with serving(limits=limits, enrolments=records, now_s=lambda: 0.0) as service:
+                for device in (1, 2):
+                    await service.join(device, token)
+                for _ in range(2):
+                    await service.raw()
+                await until(lambda: service.gate.open == 4)
+                with pytest.raises(aiohttp.ClientError):
+                    await service.hello(3, token)
+                service.writers[0].close()
+                await until(lambda: service.gate.open == 3)
+                await service.join(3, token)
+
+        play(story())
 
     def test_there_is_room_again_when_one_leaves(self) -> None:
         async def story() -> None:

@@ -17,7 +17,7 @@ import pytest
 from killed_coordinator import COMMAND, MODES, ROOT, Coordinator, Play
 from service_helpers import HANG_S, SMALL
 
-from coordinator.metrics.reader import open_run
+from coordinator.metrics.reader import open_run, read_manifest
 from coordinator.metrics.schemas import SCHEMAS
 from coordinator.run_directory import MODEL, RunDirectory, RunDirectoryError
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, create_journal
@@ -104,6 +104,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+def run_id_in(directory: Path) -> str:
+    found: str = read_manifest(directory)["run_id"]
+    return found
+
+
 def check_same_rounds(run: Path, undisturbed: Path) -> None:
     """Assert that a run has the rounds of another, but for one that was cut short, each once."""
     tables, whole = open_run(run), open_run(undisturbed)
@@ -138,9 +143,11 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
 ) -> None:
     died = run_to_step(tmp_path, dies_at, moment)
     assert died.returncode == 9, died.stderr
+    began_as = run_id_in(tmp_path / "run.partial")
     done = run_to_step(tmp_path, 0, "")
     assert done.returncode == 0, done.stderr
     check_same_rounds(tmp_path / "run", undisturbed)
+    assert run_id_in(tmp_path / "run") == began_as != run_id_in(undisturbed)
     assert {file.suffix for file in (tmp_path / "run").iterdir()} <= FINISHED_SUFFIXES
     assert len(list((tmp_path / "run").glob("*.parquet"))) == len(SCHEMAS)
 
@@ -164,6 +171,7 @@ def test_a_suspended_device_stays_so_when_the_run_is_gone_on_with(tmp_path: Path
     assert tables.manifest["suspended_devices"] == [4]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_its_scenario_has_been_upgraded(tmp_path: Path) -> None:
     old = SMALL_RUN.replace("format: 2", "format: 1")
     assert run_to_step(tmp_path, 4, "within", text=old).returncode == 9
@@ -239,6 +247,7 @@ def recfleet(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SMALL)
     serve = ("serve", "s.yaml", "--port", "0", "--out", "run", "--resume", "--quiet")
@@ -249,13 +258,14 @@ def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "run.partial: has no journal" in done.stderr
     # One of another scenario.
-    create_journal(tmp_path / "run.partial")
+    create_journal(tmp_path / "run.partial", "a-run_01")
     done = recfleet(tmp_path, *serve)
     assert done.returncode == 2
     assert "is another run (scenario_hash, seed, clock, data differ)" in done.stderr
     assert json.loads((tmp_path / "run.partial" / "manifest.json").read_text())["seed"] == 1
 
 
+@pytest.mark.slow
 def test_what_a_service_leaves_is_its_owners_alone(tmp_path: Path) -> None:
     """Whatever the mask of the process is; what an earlier version left open is shut by the next process."""
     (tmp_path / "s.yaml").write_text(SMALL)
@@ -292,6 +302,7 @@ def test_a_living_run_is_not_gone_on_with(tmp_path: Path) -> None:
         RunDirectory.reopen(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, undisturbed: Path) -> None:
     done = run_to_step(undisturbed.parent, 0, "")
     assert "RunFinishedError" in done.stderr
@@ -310,7 +321,7 @@ def open_rounds(journal: Journal) -> list[tuple[int, str]]:
 
 class TestJournal:
     def test_a_step_is_whole_or_not_there(self, tmp_path: Path) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with pytest.raises(JournalError, match="round 2 is not over"):
                 cut_short(journal)
@@ -322,7 +333,7 @@ class TestJournal:
             assert (journal.rounds, journal.applied) == (1, 0)
 
     def test_a_round_goes_one_way(self, tmp_path: Path) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with journal.step():
                 journal.begin(1, "only", [])
@@ -339,7 +350,7 @@ class TestJournal:
 
     @pytest.mark.parametrize("wrong", [2, 0])
     def test_no_application_is_left_out_or_made_twice(self, tmp_path: Path, wrong: int) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with journal.step():
                 journal.begin(1, "only", [])
@@ -361,6 +372,6 @@ class TestJournal:
         with contextlib.closing(sqlite3.connect(tmp_path / JOURNAL)) as other:
             other.execute("PRAGMA user_version = 1")
         before = (tmp_path / JOURNAL).read_bytes()
-        with pytest.raises(JournalError, match="version 1 of the journal; this is version 2"):
+        with pytest.raises(JournalError, match="version 1 of the journal; this is version 3"):
             Journal(tmp_path)
         assert (tmp_path / JOURNAL).read_bytes() == before

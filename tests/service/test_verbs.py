@@ -82,6 +82,7 @@ def test_a_service_says_that_it_has_read_the_data_of_its_devices(tmp_path: Path)
         assert "this process has read the data of all 12 devices" in said
 
 
+@pytest.mark.slow
 def test_a_service_that_is_stopped_says_goodbye_and_leaves_a_readable_run(tmp_path: Path) -> None:
     with serving(tmp_path, "--wait-for", "12") as (process, url):
         fleet = subprocess.Popen(
@@ -106,6 +107,7 @@ def test_a_service_that_is_stopped_says_goodbye_and_leaves_a_readable_run(tmp_pa
     assert manifest["status"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_a_run_brings_its_devices_along(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(SMALL)
     done = recfleet(tmp_path, "run", "scenario.yaml", "--clock", "real", "--out", "here")
@@ -121,6 +123,7 @@ def test_a_run_brings_its_devices_along(tmp_path: Path) -> None:
         assert json.load(trace)["otherData"] == {"clock": "measured time since the start of the run"}
 
 
+@pytest.mark.slow
 def test_what_only_a_simulation_has_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(SMALL)
     modelled = "secure_aggregation={mode: secagg, clip: 1, crypto: modelled}"
@@ -129,12 +132,14 @@ def test_what_only_a_simulation_has_is_refused_with_its_place(tmp_path: Path) ->
     assert "secure_aggregation.crypto: on the real clock: modelled cryptography" in done.stderr
 
 
+@pytest.mark.slow
 def test_nobody_is_waited_for_who_cannot_come(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(SMALL)
     done = recfleet(tmp_path, "serve", "scenario.yaml", "--wait-for", "13")
     assert (done.returncode, "there are 12 devices in all" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(SMALL)
     with socket.socket() as taken:
@@ -146,6 +151,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     assert "traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_device_that_is_not_of_the_fleet(tmp_path: Path) -> None:
     with serving(tmp_path) as (_, url):
         done = recfleet(tmp_path, "device", url, "--id", "12")

@@ -36,6 +36,7 @@ def test_no_method_that_recommends_is_left_out() -> None:
     assert {entry["algorithm"] for entry in METHODS.values()} == recommend
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(METHODS))
 @settings(max_examples=4)
 @given(seed=st.integers(0, 2**20), user=st.integers(0, USERS - 1))

@@ -83,6 +83,7 @@ def test_it_scores_as_the_device_would(tmp_path: Path, method: str) -> None:
     np.testing.assert_allclose(top_scores, np.sort(expected)[::-1][:5], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in LEARNING if name != "fedrecon"])
 def test_a_mask_alone(tmp_path: Path, method: str) -> None:
     directory, loaded = made_run(tmp_path, LEARNING[method])

@@ -139,6 +139,7 @@ def test_an_item_outside_the_catalogue_is_refused() -> None:
         session.run({"items": np.array([N_ITEMS])})
 
 
+@pytest.mark.slow
 def test_neither_package_is_imported_before_it_is_needed() -> None:
     program = (
         "import sys, coordinator.cli.run, coordinator.cli.export, coordinator.cli.recommend\n"

@@ -14,6 +14,7 @@ def with_liar(text: str, ignores: str) -> str:
     return text.replace("vanish: {}}]", f"vanish: {{}}}}, {LIAR % ignores}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [PLAIN + BOUND, MASKED + BOUND, ENCRYPTED + BOUND, PRIVATE])
 @pytest.mark.parametrize("ignores", ["", ", ignores_bound: true"])
 def test_a_run_without_bugs_keeps_it(text: str, ignores: str) -> None:

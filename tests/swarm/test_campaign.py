@@ -23,6 +23,7 @@ from coordinator.training import Training
 SEED = 20261128
 
 
+@pytest.mark.slow
 def test_a_short_swarm() -> None:
     for index in range(40):
         assert judge(SEED, index).violations == (), f"recfleet swarm --seed {SEED} --only {index}"
@@ -52,6 +53,7 @@ def test_a_swarm_ends_with_its_time() -> None:
     assert found.scenarios == 0
 
 
+@pytest.mark.slow
 def test_processes_hash_in_their_own_way() -> None:
     made = text_of(document(1, 3))
     before = os.environ.get("PYTHONHASHSEED")
@@ -66,6 +68,7 @@ def test_processes_hash_in_their_own_way() -> None:
     assert os.environ.get("PYTHONHASHSEED") == before
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_says_so() -> None:
     with started(1) as (worker,):
         worker.ask(Judge(-1, 0))
@@ -119,6 +122,7 @@ def test_findings_as_a_terminal_and_as_junit_show_them() -> None:
     assert "recfleet swarm --seed 1 --only 9" in failure.attrib["message"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_swarm_tells_what_it_has_found() -> None:
     def interrupt(found: Findings) -> None:
         if found.scenarios == 3:

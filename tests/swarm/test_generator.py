@@ -15,6 +15,7 @@ from coordinator.swarm.storms import STORM
 SCENARIOS = 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 21])
 def test_every_scenario_is_valid(seed: int) -> None:
     for index in range(SCENARIOS):
@@ -64,6 +65,7 @@ def test_everything_is_drawn() -> None:
     assert any("shielded" in one.get("secure_aggregation", {}) for one in made)
 
 
+@pytest.mark.slow
 def test_faults_end_before_the_quiet() -> None:
     healthy = 0
     for index in range(SCENARIOS):

@@ -31,6 +31,7 @@ def with_kind(key: str) -> Document:
     raise LookupError(key)
 
 
+@pytest.mark.slow
 def test_only_what_matters_is_left() -> None:
     made = with_kind("latency")
 
@@ -57,6 +58,7 @@ def test_numbers_shrink_as_far_as_it_fails() -> None:
     assert small["rounds"] == {"cohort": 2}
 
 
+@pytest.mark.slow
 def test_time_becomes_rounds_where_they_fail_too() -> None:
     made = next(made for i in range(50) if "time" in (made := document(8, i))["phases"][0])
     small = minimise(made, valid)
@@ -84,6 +86,7 @@ def test_runs_are_bounded() -> None:
     assert len(tried) == 7
 
 
+@pytest.mark.slow
 def test_a_bug_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second report is added twice: a bug that needs two reports in the clear to show."""
     for kind in (DenseAccumulator, RowAccumulator):

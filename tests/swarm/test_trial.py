@@ -20,6 +20,7 @@ from coordinator.training import Training
 from edge.device.simulated import SimulatedDevice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [PLAIN, MASKED], ids=["plain", "masked"])
 def test_tables_in_memory_are_those_of_a_run_directory(text: str, tmp_path: Path) -> None:
     file = tmp_path / "same.yaml"

@@ -43,6 +43,7 @@ def up_bytes(directory: Path) -> float:
     return float(sum(open_run(directory).read("rounds", ["up_bytes"])["up_bytes"].to_pylist()))
 
 
+@pytest.mark.slow
 def test_cells_of_a_sweep_are_groups_paired_by_seed(runs: Path) -> None:
     comparison = compare_runs([runs / "sweep"])
     # In the order of the sweep's cells, not of the names of their directories.

@@ -159,6 +159,7 @@ def test_carrying_is_additive(slot: int, start: float, first: float, second: flo
     assert once >= 0
 
 
+@pytest.mark.slow
 def test_over_a_long_time_the_mean_rate_is_what_the_link_carries() -> None:
     rough = _conditions(0.5, fraction=0.1, mean_s=3.0)
     taken = [rough.carry_s(slot, Direction.UP, 0.0, 1_000.0) for slot in range(N)]

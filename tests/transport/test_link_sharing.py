@@ -108,6 +108,7 @@ def _flows(draw: st.DrawFn) -> list[Flow]:
     return flows
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(flows=_flows(), capacity=st.sampled_from([2e6, 1e7]) | st.floats(1e5, 1e8))
 def test_it_agrees_with_progressive_filling(flows: list[Flow], capacity: float) -> None:
@@ -126,6 +127,7 @@ def test_it_agrees_with_progressive_filling(flows: list[Flow], capacity: float) 
         assert cancelled[i] <= flows[i][2] * 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(flows=_flows(), capacity=st.floats(1e5, 1e8))
 def test_rates_are_feasible_and_leave_nothing_unused(flows: list[Flow], capacity: float) -> None:
@@ -142,6 +144,7 @@ def test_rates_are_feasible_and_leave_nothing_unused(flows: list[Flow], capacity
             assert rate == c or level == pytest.approx(max(levels), rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(flows=_flows(), capacity=st.sampled_from([math.inf, 14 * 1e7]))
 def test_without_congestion_everyone_finishes_at_exactly_its_own_pace(

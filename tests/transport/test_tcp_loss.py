@@ -54,6 +54,7 @@ def _cold_total(payload: int, loss: float, draw: Callable[[], float], congestion
     )
 
 
+@pytest.mark.slow
 def test_measured_lossy_cells(measured: Callable[[str], list[list[str]]]) -> None:
     """Mean over the cubic and reno cells of |mean(model) / mean(measured) - 1|, 2,000 runs a cell."""
     cells: dict[tuple[Congestion, float, int], list[float]] = defaultdict(list)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from coordinator.service.admission.buckets import BucketPerAddress, Rate, TokenBucket, origin
 from edge.errors import RecfleetError
+
+T = TypeVar("T", str, int)
+OF_DEVICE: Final = 4
+"""Connections of one device that do not count for its address: older ones may be half open."""
+COMES_BACK_S: Final = 10.0
+"""How often each known device may come back, in the long run, however fast others come from its address."""
 
 
 class LimitsError(RecfleetError):
@@ -19,7 +26,8 @@ class ArrivalLimits:
 
     Attributes
     ----------
-    connections, connections_per_address : open at one time.
+    connections, connections_per_address : open at one time. One whose device has proved who it is counts for
+        the device, and no longer for its address.
     arrivals_per_s, arrivals_per_s_per_address : new ones a second, in the long run.
     burst_s : how many seconds' worth of new ones may come at once.
 
@@ -60,6 +68,13 @@ class Arrivals:
     def __init__(self, limits: ArrivalLimits, now_s: float) -> None:
         self._limits = limits
         self._open: Counter[str] = Counter()
+        """Of each address, those of devices that have proved who they are left out."""
+        self._of_device: Counter[int] = Counter()
+        self._address_of: dict[int, str] = {}
+        """Where each known device was last."""
+        self._known_at: Counter[str] = Counter()
+        self._room: dict[str, TokenBucket] = {}
+        """What is left for the known devices of an address when its own bucket is empty."""
         self._overall = TokenBucket(limits.burst(limits.arrivals_per_s), now_s)
         self._by_address = BucketPerAddress(limits.burst(limits.arrivals_per_s_per_address))
         self.turned_away: Counter[str] = Counter()
@@ -68,33 +83,74 @@ class Arrivals:
     @property
     def open(self) -> int:
         """Connections that are open now."""
-        return self._open.total()
+        return self._open.total() + self._of_device.total()
 
     def arrived(self, address: str, now_s: float) -> str | None:
         """Let a connection in, or return why not; :meth:`left` must be told when one that is in has ended."""
         why = self._objection(origin(address), now_s)
         if why is None:
-            self._open[origin(address)] += 1
+            _count(self._open, origin(address), 1)
         else:
             self.turned_away[why] += 1
         return why
 
     def _objection(self, address: str, now_s: float) -> str | None:
         limits = self._limits
-        if self._open.total() >= limits.connections:
+        if self.open >= limits.connections:
             return "too many connections"
         if self._open[address] >= limits.connections_per_address:
             return "too many connections from one address"
         # The address's own bucket first: whoever is too fast must not empty that of all.
-        if not self._by_address.take(address, now_s):
+        room = self._room.get(address)
+        if not (self._by_address.take(address, now_s) or (room is not None and room.take(now_s))):
             return "connections come too fast from one address"
         if not self._overall.take(now_s):
             return "connections come too fast"
         return None
 
     def left(self, address: str) -> None:
-        """Take note that a connection is over."""
+        """Count a connection no longer: it is over."""
+        _count(self._open, origin(address), -1)
+
+    def proved(self, address: str, device: int, now_s: float) -> bool:
+        """Count a connection for its device in place of its address; return whether that was done.
+
+        Of one device :data:`OF_DEVICE` are counted so, and others stay with their addresses. If it was,
+        :meth:`forgotten` must follow, before or after the connection is over.
+        """
+        if self._of_device[device] >= OF_DEVICE:
+            return False
         address = origin(address)
-        self._open[address] -= 1
-        if self._open[address] <= 0:
-            del self._open[address]
+        _count(self._open, address, -1)
+        _count(self._of_device, device, 1)
+        before = self._address_of.get(device)
+        if before != address:
+            self._address_of[device] = address
+            self._make_room(address, 1, now_s)
+            if before is not None:
+                self._make_room(before, -1, now_s)
+        return True
+
+    def forgotten(self, address: str, device: int) -> None:
+        """Count a connection for its address again: nothing more comes of its device's proof."""
+        _count(self._of_device, device, -1)
+        _count(self._open, origin(address), 1)
+
+    def _make_room(self, address: str, more: int, now_s: float) -> None:
+        """Let each device that is known at an address, ``more`` than before, come back in its time."""
+        self._known_at[address] += more
+        devices = self._known_at[address]
+        rate = Rate(devices / COMES_BACK_S, float(devices))
+        if not devices:
+            del self._known_at[address], self._room[address]
+        elif address in self._room:
+            self._room[address].change(rate, now_s)
+        else:
+            self._room[address] = TokenBucket(rate, now_s)
+
+
+def _count(counter: Counter[T], key: T, more: int) -> None:
+    # Below 0 for a moment: a connection may be over before its device is forgotten.
+    counter[key] += more
+    if not counter[key]:
+        del counter[key]

@@ -44,6 +44,12 @@ class TokenBucket:
         self._tokens -= 1.0
         return True
 
+    def change(self, rate: Rate, now_s: float) -> None:
+        """Fill at another rate from now on; a token comes or goes with each that it holds more or less."""
+        self._fill(now_s)
+        self._tokens = max(0.0, self._tokens + rate.burst - self._rate.burst)
+        self._rate = rate
+
     def is_full(self, now_s: float) -> bool:
         """Return whether the bucket is as good as a new one."""
         self._fill(now_s)

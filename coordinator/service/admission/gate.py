@@ -5,7 +5,8 @@ from __future__ import annotations
 import ipaddress
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from aiohttp import web
 
@@ -82,6 +83,19 @@ class Gate:
     def left(self, remote: str) -> None:
         """Take note that a connection is over."""
         self._arrivals.left(remote)
+
+    @contextmanager
+    def proved(self, device: int, remote: str, now_s: float) -> Iterator[None]:
+        """Count a connection, in the context, for the device that has proved who it is.
+
+        Without tokens nobody can prove anything, and connections stay with their addresses.
+        """
+        counted = self._enrolments is not None and self._arrivals.proved(remote, device, now_s)
+        try:
+            yield
+        finally:
+            if counted:
+                self._arrivals.forgotten(remote, device)
 
     def refusal(self, device: int, token: str) -> str | None:
         """Return why a device may not be here; None: it may.
