@@ -530,7 +530,7 @@ FRAMES: dict[str, tuple[SessionFrame, tuple[object, ...]]] = {
     "Pong.number": (Pong(1), (2**62, -1, None, "x")),
     "Goodbye.reason": (Goodbye("x"), ("x" * 600, 7, None)),
     "Hello again": (Hello(PROTOCOL, 0, "", "", "", 0), ("",)),
-    "Welcome": (Welcome("x", 0, 1.0, 1.0, 1.0, 1, "x", "x"), ("x",)),
+    "Welcome": (Welcome("x", 0, 1.0, 1.0, 1.0, 1, "x", "x", "x"), ("x",)),
 }
 
 

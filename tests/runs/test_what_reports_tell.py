@@ -150,8 +150,9 @@ def test_two_models_differ_in_the_row_of_an_item_by_what_the_only_device_that_ra
         settings = [*DENSE, "learning.optimizer={kind: sgd}", f"learning.learning_rate={rate}"]
         outcome = run_text(tmp_path, SCENARIO, settings, f"rate{rate}")
         with np.load(outcome.directory / "model.npz") as file:
-            (table,) = (file[name] for name in file.files if file[name].shape[0] == 60)
-        return np.asarray(table, np.float64)
+            # A row of a report has the factors of an item, then its bias.
+            tables = [file[name].reshape(60, -1) for name in ("item_factors", "item_bias")]
+        return np.concatenate(tables, axis=1).astype(np.float64)
 
     before = model("1e-12")
     alone = lone_rows(sees)
