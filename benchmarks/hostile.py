@@ -42,6 +42,7 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from coordinator import runner
 from coordinator.active_round import Channel
 from coordinator.actor import Coordinator
 from coordinator.aggregation.plan import aggregating
@@ -83,8 +84,8 @@ from edge.session_frames import (
 from edge.vocabulary import Reason
 
 DEVICES = 12
-ROUNDS_OF_RUN = 5
-STRIKES = 3
+ROUNDS_OF_RUN = 8
+STRIKES = 6
 CLIP = 1.0
 NORM_BOUND = 0.5
 EXACT = 1e-5
@@ -160,9 +161,7 @@ MODES = {
     "secagg-plus": _sum("secagg-plus"),
     "secagg-plus, uniform": _sum("secagg-plus", uniform=True),
     "active": _sum("active"),
-    "active, uniform": _sum("active", uniform=True),
     "ckks": _sum("ckks"),
-    "ckks, uniform": _sum("ckks", uniform=True),
 }
 Change = Callable[[Any, np.random.Generator], Any]
 
@@ -431,6 +430,8 @@ def run(case: Case, seed: int, row: Row, folder: Path) -> None:
     with (
         mock.patch.object(Coordinator, "frame_received", lambda *args: hostility.received(judge, *args)),
         mock.patch.object(Training, "_refuses", lambda *args: hostility.looked_at(refuses, *args)),
+        # It takes longer than the rounds, and no device sends anything to it.
+        mock.patch.object(runner, "write_report"),
     ):
         try:
             outcome = run_scenario(load(file), target=folder / "run", observer=SilentProgress())
