@@ -439,6 +439,8 @@ def run(case: Case, seed: int, row: Row, folder: Path) -> None:
             row.broken.add(f"seed {seed}: {type(error).__name__}: {error}")
             row.rounds += len(set().union(*hostility.sent.values()))
             return
+    if outcome.status == "interrupted":
+        raise KeyboardInterrupt
     row.rounds += len(set().union(*hostility.sent.values()))
     row.hostile += len(hostility.devices)
     _look_at_rounds(case, open_run(outcome.directory), hostility.devices, row)
@@ -483,8 +485,17 @@ def _look_at_suspensions(case: Case, hostility: Hostility, suspended: set[int], 
 
 
 def campaign(rounds: int, seed: int, chosen: list[Case]) -> dict[tuple[str, str], Row]:
-    """Run the cases in turn until so many rounds have had a hostile device in them, each once at least."""
+    """Run the cases in turn until so many rounds have had a hostile device in them, each once at least.
+
+    An interrupt ends it before, and what has been found is returned.
+    """
     table: dict[tuple[str, str], Row] = {}
+    with suppress(KeyboardInterrupt):
+        _go_through(rounds, seed, chosen, table)
+    return table
+
+
+def _go_through(rounds: int, seed: int, chosen: list[Case], table: dict[tuple[str, str], Row]) -> None:
     done = number = 0
     while done < rounds or number < len(chosen):
         case = chosen[number % len(chosen)]
@@ -494,7 +505,6 @@ def campaign(rounds: int, seed: int, chosen: list[Case]) -> dict[tuple[str, str]
             run(case, seed + number, row, Path(folder))
         done += row.rounds - before
         number += 1
-    return table
 
 
 # -- over real sockets -------------------------------------------------------------------------------------
@@ -667,9 +677,10 @@ def main() -> int:
     parser.add_argument("--only", default="", help="modes and fields that this is in, as 'mode: field'")
     args = parser.parse_args()
     chosen = [case for case in cases() if args.only in f"{case.mode}: {case.field}"]
+    np.random.default_rng(args.seed).shuffle(chosen)  # type: ignore[arg-type]
     table = campaign(args.rounds, args.seed, chosen)
     print("| mode | field | rounds | its frames | abandoned | suspended | worst |\n" + "| --- " * 7 + "|")
-    for (mode, field), row in table.items():
+    for (mode, field), row in sorted(table.items()):
         print(
             f"| {mode} | {field} | {row.rounds} | {_counts(row.judged)} | {_counts(row.abandoned)} "
             f"| {row.suspended} of {row.hostile} | {row.worst:.3g} |"
