@@ -267,7 +267,7 @@ REPORTS = {
 RANDOM = {**SHAPES, "arrays: random bytes": Nonsense(_arrays(_random_bytes))}
 TAILS = {
     "weight in the tail": Nonsense(_tail(-2, -11, -8, -5, 1, 7, 2**31), named=False),
-    "count in the tail": Nonsense(_tail(-1, -1, 1), named=False),
+    "count in the tail": Nonsense(_tail(-1, 1, 2), named=False),
 }
 SEALED = {**SHAPES, "arrays: random bytes": Nonsense(_arrays(_random_bytes), named=False)}
 """What does not open for a holder may have been spoilt by either end: few such shares are done without."""
