@@ -44,9 +44,8 @@ def test_a_round_is_not_answered_twice(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Training, "_rounds", asks_twice)
     text = SMALL.replace("count: 3, cohort: 6", "count: 3, cohort: 12, quorum: 1")
     run = run_virtual if clock == "virtual" else run_real
-    outcome = run(
-        loaded_text(tmp_path, text.replace(NO_EVALUATION, "evaluation: {final: false}")), tmp_path / "r"
-    )
+    loaded = loaded_text(tmp_path, text.replace(NO_EVALUATION, "evaluation: {final: false}"))
+    outcome = run(loaded, tmp_path / "r")
     identity = read_manifest(outcome.directory)["run_id"]
     assert (identity == new_run_id(loaded, SecretSource.SEED)) == (clock == "virtual")
     taken = ("completed", "none")
