@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import os
 import queue
@@ -461,7 +462,7 @@ def test_a_damaged_file_is_refused_by_name(
     file = store_in(tmp_path).file
     assert file is not None
     damage(file)
-    with pytest.raises(AnswerStoreError, match=rf"{file.name}: is damaged .*they have answered"):
+    with pytest.raises(AnswerStoreError, match=rf"{file.name}: is damaged .*have answered is not known"):
         AnswerStore(tmp_path, "http://host:1", "a-run_01", "0" * 64)
 
 
@@ -480,6 +481,40 @@ def test_a_file_that_goes_missing_while_devices_are_there_ends_them(tmp_path: Pa
     store.file.unlink()
     with pytest.raises(AnswerStoreError, match="it is gone"):
         asyncio.run(store.claim(5, 1, 9))
+    loaded, assembly = known_of(tmp_path, SCENARIO)
+    memory = tmp_path / "memory"
+
+    async def story() -> None:
+        async with lying(loaded) as liar:
+            devices = LocalDevices(liar.url, [0], known=(loaded, assembly), memory=memory)
+            life = asyncio.create_task(devices.run())
+            await liar.until(lambda: 0 in liar.sessions)
+            await until(lambda: len(list(memory.glob("*.answered"))) == 1)
+            for file in memory.iterdir():
+                file.unlink()
+            await liar.tell(0, Invite(RUN, 1, "a task", 60.0, 1000))
+            with pytest.raises(AnswerStoreError, match="it is gone"):
+                await life
+
+    play(story())
+
+
+def test_what_cannot_be_written_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_in(tmp_path)
+    assert store.file is not None
+    before = store.file.read_bytes()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        with pytest.raises(AnswerStoreError, match=r"cannot be written \(No space left.*answer nothing"):
+            asyncio.run(store.claim(5, 1, 9))
+    assert store.file.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [store.file.name]
+    assert store.answered(5) == Answered()
+    assert asyncio.run(store.claim(5, 1, 9)) is Reason.NONE
 
 
 def test_devices_meet_a_damaged_file_at_the_welcome(tmp_path: Path) -> None:
