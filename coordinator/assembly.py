@@ -204,7 +204,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         _check_inference(loaded, scenario.inference, clients.n_clients)
         names = () if features is None else features.names
         # Not the name of the file: the size of a model must follow from the scenario.
-        info = model_info(loaded.run_id, scenario, catalogue, ratings.n_items, names)
+        info = model_info(loaded.hash[:8], scenario, catalogue, ratings.n_items, names)
         inference = DeviceInference(scenario.inference, workload, fleet, info, seed)
     return Assembly(workload, fleet, evaluator, facts, catalogue=catalogue, inference=inference)
 
@@ -322,13 +322,11 @@ def _sums_of(
             ckks_config(loaded.scenario, section, lengths(specs)),
             section.stage_deadlines,
             TensealScheme() if section.crypto == "real" else ModelledScheme(),
-            run_id=loaded.run_id,
         )
     return MaskedSums(
         masking_config(loaded.scenario, section, lengths(specs)),
         section.stage_deadlines,
         REAL if section.crypto == "real" else MODELLED,
-        run_id=loaded.run_id,
         seed=loaded.scenario.seed,
         devices=workload.n_clients,
         quorum=loaded.scenario.rounds.quorum_reports if section.shielded is not None else 0,

@@ -345,6 +345,10 @@ class SimulatedCohort:
         """Take note of a bug in an actor: the run cannot go on."""
         self._simulation.crashed(f"in the actor of device {device.device}", error)
 
+    def answers(self, device: int) -> None:
+        """Note in the device's own memory that it answers the round."""
+        self._simulation.fleet.answered.add(device, self.round_number)
+
     def finished(self, device: SimulatedDevice) -> None:
         """Take note that ``device`` has ended its participation."""
         slot = device.slot

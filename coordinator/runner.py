@@ -112,6 +112,7 @@ def run_assembled(
         "scenario": loaded.name,
         "title": scenario.title,
         "seed": scenario.seed,
+        "run_id": conduct.run_id(loaded),
         "scenario_hash": loaded.hash,
         "clock": conduct.clock,
         "secrets": conduct.secrets.value,

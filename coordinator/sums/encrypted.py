@@ -27,14 +27,12 @@ class EncryptedSums(SecureSums):
     config : what is agreed.
     deadlines : of the stages.
     scheme : holds the key.
-    run_id : of the run.
     """
 
-    def __init__(self, config: CkksConfig, deadlines: StageDeadlines, scheme: Scheme, *, run_id: str) -> None:
+    def __init__(self, config: CkksConfig, deadlines: StageDeadlines, scheme: Scheme) -> None:
         self.config = config
         self.deadlines = deadlines
         self.scheme = scheme
-        self.run_id = run_id
         self.input_bytes = config.ciphertexts * CIPHERTEXT_BYTES
 
     @property
@@ -60,7 +58,7 @@ class EncryptedSums(SecureSums):
             self.config,
             self.scheme.secret,
             device=device,
-            run_id=self.run_id,
+            run_id=model.run_id,
             round_number=model.round_number,
         )
 
@@ -82,7 +80,7 @@ class _RoundOfEncryptedSums(RoundOfSums):
         self._server = CkksServer(
             sums.config,
             sums.scheme.public,
-            run_id=sums.run_id,
+            run_id=model.run_id,
             round_number=self._round_number,
             devices=invited,
             target=target,
@@ -96,7 +94,7 @@ class _RoundOfEncryptedSums(RoundOfSums):
             sums.config,
             sums.scheme.secret,
             device=device,
-            run_id=sums.run_id,
+            run_id=model.run_id,
             round_number=self._round_number,
             watch=None if sums.watch is None else functools.partial(sums.watch, self._round_number),
         )

@@ -70,10 +70,10 @@ def sums_of(scenario: Scenario) -> SecureSums | None:
     section = scenario.secure_aggregation
     if isinstance(section, Masking):
         masks = masking_config(scenario, section, LENGTHS)
-        return MaskedSums(masks, section.stage_deadlines, REAL, run_id="run", seed=7, devices=DEVICES)
+        return MaskedSums(masks, section.stage_deadlines, REAL, seed=7, devices=DEVICES)
     if isinstance(section, Ckks):
         ckks = ckks_config(scenario, section, LENGTHS)
-        return EncryptedSums(ckks, section.stage_deadlines, ModelledScheme(), run_id="run")
+        return EncryptedSums(ckks, section.stage_deadlines, ModelledScheme())
     return None
 
 

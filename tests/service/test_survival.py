@@ -107,6 +107,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+def run_id_in(directory: Path) -> str:
+    found: str = read_manifest(directory)["run_id"]
+    return found
+
+
 def check_same_rounds(run: Path, undisturbed: Path) -> None:
     """Assert that a run has the rounds of another, but for one that was cut short, each once."""
     tables, whole = open_run(run), open_run(undisturbed)
@@ -141,9 +146,11 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
 ) -> None:
     died = run_to_step(tmp_path, dies_at, moment)
     assert died.returncode == 9, died.stderr
+    began_as = run_id_in(tmp_path / "run.partial")
     done = run_to_step(tmp_path, 0, "")
     assert done.returncode == 0, done.stderr
     check_same_rounds(tmp_path / "run", undisturbed)
+    assert run_id_in(tmp_path / "run") == began_as != run_id_in(undisturbed)
     assert {file.suffix for file in (tmp_path / "run").iterdir()} <= FINISHED_SUFFIXES
     assert len(list((tmp_path / "run").glob("*.parquet"))) == len(SCHEMAS)
 
@@ -286,7 +293,7 @@ def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "run.partial: has no journal" in done.stderr
     # One of another scenario.
-    create_journal(tmp_path / "run.partial")
+    create_journal(tmp_path / "run.partial", "a-run_01")
     done = recfleet(tmp_path, *serve)
     assert done.returncode == 2
     assert "is another run (scenario_hash, seed, clock, data differ)" in done.stderr
@@ -349,7 +356,7 @@ def open_rounds(journal: Journal) -> list[tuple[int, str]]:
 
 class TestJournal:
     def test_a_step_is_whole_or_not_there(self, tmp_path: Path) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with pytest.raises(JournalError, match="round 2 is not over"):
                 cut_short(journal)
@@ -361,7 +368,7 @@ class TestJournal:
             assert (journal.rounds, journal.applied) == (1, 0)
 
     def test_a_round_goes_one_way(self, tmp_path: Path) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with journal.step():
                 journal.begin(1, "only", [])
@@ -378,7 +385,7 @@ class TestJournal:
 
     @pytest.mark.parametrize("wrong", [2, 0])
     def test_no_application_is_left_out_or_made_twice(self, tmp_path: Path, wrong: int) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with journal.step():
                 journal.begin(1, "only", [])
@@ -400,6 +407,6 @@ class TestJournal:
         with contextlib.closing(sqlite3.connect(tmp_path / JOURNAL)) as other:
             other.execute("PRAGMA user_version = 1")
         before = (tmp_path / JOURNAL).read_bytes()
-        with pytest.raises(JournalError, match="version 1 of the journal; this is version 2"):
+        with pytest.raises(JournalError, match="version 1 of the journal; this is version 3"):
             Journal(tmp_path)
         assert (tmp_path / JOURNAL).read_bytes() == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -123,6 +124,7 @@ class Survivor:
     Attributes
     ----------
     start_s : how long ago the run began, seconds, the time included when nobody served it.
+    run_id : the run's identity, once its directory is there: one that is gone on with has kept its own.
     """
 
     def __init__(self, *, resume: bool, tell: Callable[[str], None] = lambda _line: None) -> None:
@@ -131,6 +133,7 @@ class Survivor:
         self._resumed = False
         self._journal: Journal
         self.start_s = 0.0
+        self.run_id: str | None = None
 
     def directory(self, target: Path, resolved: str, manifest: Mapping[str, Any]) -> RunDirectory:
         """Return the directory of the run: a new one, or that which is gone on with.
@@ -162,15 +165,18 @@ class Survivor:
             open_to_others = shut_out_others((partial, *partial.rglob("*")))
             if open_to_others:
                 self._tell(f"{partial}: others on this host could read it; now only its owner can")
+            self.run_id = self._journal.run_id
             resumed = int(self._journal.fact(_RESUMED) or 0) + 1
             with self._journal.step():
                 self._journal.keep_fact(_RESUMED, resumed)
-            directory.begin_again(resolved, {**manifest, "resumed": resumed})
+            directory.begin_again(resolved, {**manifest, "run_id": self.run_id, "resumed": resumed})
             undo.pop_all()
         return directory
 
     def _new(self, target: Path, resolved: str, manifest: Mapping[str, Any]) -> RunDirectory:
-        directory = RunDirectory.create(target, resolved, manifest, prepare=create_journal)
+        self.run_id = str(manifest["run_id"])
+        prepare = functools.partial(create_journal, run_id=self.run_id)
+        directory = RunDirectory.create(target, resolved, manifest, prepare=prepare)
         self._journal = Journal(directory.path)
         return directory
 
