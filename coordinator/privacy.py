@@ -63,15 +63,18 @@ class RunPrivacy:
         self._local_key = stream_bytes(scenario.seed, "privacy", "local")
         self._budgets = PersonalBudgets(section, activity) if isinstance(section, PersonalGaussian) else None
         self._amplified = isinstance(section, CentralGaussian) and section.amplification == "sampling"
+        self._secrets: SecretSource | None = None
         self.draw_from(SecretSource.SEED)
 
     def draw_from(self, secrets: SecretSource) -> None:
-        """Draw the coordinator's noise from ``secrets``; before the first round.
+        """Draw the coordinator's noise from ``secrets``; another source is for a run that has spent nothing.
 
         From the seed it is the same whenever a round is repeated. From the system it is fresh, for the same
         noise on two sums would show their difference; and unless the scenario says how noise is sampled, it
         is discrete there, on the devices as well.
         """
+        if secrets is self._secrets:
+            return
         section = self.section
         self._secrets = secrets
         self.sampler: Sampler | None = None

@@ -101,7 +101,7 @@ def privacy_of(folder: Path, case: Case) -> RunPrivacy:
     section, sums = scenario.secure_aggregation, None
     if isinstance(section, Masking):
         config = masking_config(scenario, section, [("item_rows", ELEMENTS)])
-        sums = MaskedSums(config, section.stage_deadlines, MODELLED, run_id="run", seed=7, devices=DEVICES)
+        sums = MaskedSums(config, section.stage_deadlines, MODELLED, seed=7, devices=DEVICES)
     by_phase: dict[str, SecureSums | None] = {"": sums}
     privacy = RunPrivacy(scenario, by_phase, np.full(DEVICES, 10), ELEMENTS)
     if case.real:

@@ -415,7 +415,7 @@ def test_the_verb_keeps_to_the_epsilon_of_its_owner_and_says_what_was_spent(
         assert told.result() == {0: Reason.BUDGET_SPENT}
     printed = capsys.readouterr().out
     assert "1 × declined: budget_spent" in printed
-    assert f"(replace-one): {EPSILONS[2]:.3g} at most, after 2 rounds" in printed
+    assert f", replace-one: {EPSILONS[2]:.3g} at most, after 2 rounds" in printed
     assert len(list((tmp_path / "memory").iterdir())) == 1
 
 
