@@ -81,8 +81,8 @@ def _default_memory() -> Path:
     "--max-epsilon",
     type=click.FloatRange(min=0, min_open=True),
     metavar="EPSILON",
-    help="Most ε that a device spends in the run by the noise that it adds itself; else what all rounds of "
-    "the scenario spend.",
+    help="Most ε (replace-one) that a device spends in the run by the noise that it adds itself; else what "
+    "all rounds of the scenario spend.",
 )
 @refusals()
 def device(
@@ -136,7 +136,7 @@ def device(
         for name, number in sorted(devices.tally.participations.items()):
             click.echo(f"{number} × {name}")
         if (spent := devices.spent()) is not None:
-            click.echo(f"ε of a device here: {spent[0]:.3g} at most, after {spent[1]} rounds")
+            click.echo(f"ε of a device here, replace-one: {spent[0]:.3g} at most, after {spent[1]} rounds")
     for why, number in sorted(devices.tally.goodbyes.items()):
         click.echo(f"{number} of {count} devices: goodbye ({why})")
     return int(ExitCode.HELD)

@@ -27,6 +27,7 @@ The three mechanisms:
 from __future__ import annotations
 
 import enum
+import functools
 import importlib.util
 import math
 from dataclasses import dataclass
@@ -103,7 +104,6 @@ class GaussianRelease:
 
         Raises ``MissingExtraError``.
         """
-        dp = _dp_accounting()
         alpha = orders()
         multiplier = self.noise_multiplier / neighbours.value
         if multiplier == 0:
@@ -113,14 +113,8 @@ class GaussianRelease:
         multiplier = self.noise_multiplier / Neighbours.REPLACE_ONE.value
         if self.sampling is None or multiplier < least:
             return plain
-        accountant = dp.rdp.RdpAccountant(alpha, dp.NeighboringRelation.REPLACE_ONE)
-        accountant.compose(
-            dp.SampledWithoutReplacementDpEvent(
-                self.sampling.population, self.sampling.sample, dp.GaussianDpEvent(min(multiplier, most))
-            )
-        )
         # Mixing over who was drawn cannot raise a divergence, so the plain bound holds as well.
-        return np.asarray(np.minimum(plain, accountant.rdp), dtype=np.float64)
+        return np.minimum(plain, _amplified(self.sampling, min(multiplier, most)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +294,18 @@ def orders() -> npt.NDArray[np.float64]:
     Raises ``MissingExtraError``.
     """
     return np.asarray(_dp_accounting().rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS, dtype=np.float64)
+
+
+@functools.lru_cache(maxsize=64)
+def _amplified(sampling: Sampling, multiplier: float) -> npt.NDArray[np.float64]:
+    """Return the Rényi divergences of a sampled Gaussian, replace-one; they take most of a second."""
+    dp = _dp_accounting()
+    accountant = dp.rdp.RdpAccountant(orders(), dp.NeighboringRelation.REPLACE_ONE)
+    event = dp.GaussianDpEvent(multiplier)
+    accountant.compose(dp.SampledWithoutReplacementDpEvent(sampling.population, sampling.sample, event))
+    found = np.asarray(accountant.rdp, dtype=np.float64)
+    found.flags.writeable = False
+    return found
 
 
 def _tau(sigma: float, honest: int) -> float:

@@ -135,10 +135,9 @@ def _on_grid(array: npt.NDArray[Any], sd: float, seed: bytes) -> npt.NDArray[Any
     """Return ``array`` rounded to the grid, with discrete Gaussian noise."""
     _check_sd(sd)
     step = grid_step(sd)
+    farthest = _FARTHEST_STEP * step
     # By a power of two: only rounding to whole steps changes a value.
-    steps = np.rint(array.astype(np.float64) / step)
-    np.clip(steps, -_FARTHEST_STEP, _FARTHEST_STEP, out=steps)
-    whole = steps.astype(np.int64)
+    whole = np.rint(np.clip(array.astype(np.float64), -farthest, farthest) / step).astype(np.int64)
     whole += discrete_gaussian(seed, sd / step, array.size).reshape(array.shape)
     return np.asarray((whole * step).astype(array.dtype))
 

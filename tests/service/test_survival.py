@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from coordinator.metrics.reader import open_run, read_manifest
 from coordinator.metrics.schemas import SCHEMAS
 from coordinator.run_directory import MODEL, RunDirectory, RunDirectoryError
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, create_journal
+from edge.privacy.analytic_gaussian import gaussian_epsilon
 
 SMALL_RUN = SMALL.replace("interval: 0.2 s", "interval: 0.05 s")
 STEPS = 1 + 1 + 3 * 4 + 1
@@ -172,6 +175,38 @@ def test_a_suspended_device_stays_so_when_the_run_is_gone_on_with(tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dies_at", "cut"),
+    [
+        (8, 6),  # while the second round is under way
+        (9, 0),  # when it is over, and its rows are not final
+    ],
+)
+@pytest.mark.slow
+def test_what_may_have_been_seen_in_a_round_that_was_cut_short_is_spent(
+    tmp_path: Path, dies_at: int, cut: int
+) -> None:
+    pytest.importorskip("dp_accounting")
+    text = SMALL_RUN.replace("upload: dense", "upload: dense, weighting: uniform")
+    text += "privacy: {mechanism: local-gaussian, clip_norm: 1, noise_multiplier: 3}\n"
+    died = run_to_step(tmp_path, dies_at, "within", text=text)
+    assert died.returncode == 9, died.stderr
+    done = run_to_step(tmp_path, 0, "", text=text)
+    assert done.returncode == 0, done.stderr
+    tables = open_run(tmp_path / "run")
+    rows = tables.read("device_rounds", ["round", "device", "outcome", "reason"]).to_pylist()
+    lost = [row["device"] for row in rows if row["reason"] == "coordinator-crash"]
+    assert len(lost) == cut
+    # How far the devices of the lost round had come is not known: each of them may have been heard.
+    times = Counter(row["device"] for row in rows if row["outcome"] == "completed") + Counter(lost)
+    (most,) = [count for _, count in times.most_common(1)]
+    spent = read_manifest(tmp_path / "run")["privacy"]
+    assert spent["most_releases"] == most
+    expected = gaussian_epsilon(math.sqrt(most) / 3, 1e-5), gaussian_epsilon(2 * math.sqrt(most) / 3, 1e-5)
+    assert (spent["epsilon"], spent["epsilon_replace_one"]) == pytest.approx(expected, rel=1e-6)
+    assert tables.read("rounds", ["epsilon"])["epsilon"].to_pylist()[-1] == spent["epsilon"]
+
+
 def test_a_run_goes_on_when_its_scenario_has_been_upgraded(tmp_path: Path) -> None:
     old = SMALL_RUN.replace("format: 2", "format: 1")
     assert run_to_step(tmp_path, 4, "within", text=old).returncode == 9
