@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgpack
 import pytest
@@ -353,13 +354,19 @@ class TestBrokenPeers:
 
     @pytest.mark.parametrize(
         "frame",
-        [Hello(1, 0, "", "", "", 0), Welcome("s", 0, 1.0, 1.0, 1.0, 1, "", "")],
+        [Hello(1, 0, "", "", "", 0), Welcome("s", 0, 1.0, 1.0, 1.0, 1, "", "", "run")],
         ids=["hello", "welcome"],
     )
     def test_greetings_in_the_middle(self, frame: Hello | Welcome) -> None:
         _, coordinator = pair()
         with pytest.raises(RemoteProtocolError, match="in the middle of a session"):
             coordinator.receive(pack(frame), 0.0)
+
+    @pytest.mark.parametrize("run_id", ["", "a run", "a/../run", "run\n", "r" * 65, "лауф", 8, None])
+    def test_an_identity_of_a_run_that_is_none(self, run_id: Any) -> None:
+        welcome = Welcome("s", 0, 1.0, 1.0, 1.0, 1, "", "", run_id)
+        with pytest.raises(CodecError, match=r"run_id: expected 1 to 64 letters|frame has 8"):
+            unpack(pack(welcome))
 
     def test_a_computation_of_negative_time(self) -> None:
         _, coordinator = pair()
@@ -372,7 +379,7 @@ class TestFrames:
         "frame",
         [
             Hello(1, 17, "token", "session", "hash", 4),
-            Welcome("session", 3, 15.0, 60.0, 120.0, 1 << 26, "hash", "format: 2\n"),
+            Welcome("session", 3, 15.0, 60.0, 120.0, 1 << 26, "hash", "format: 2\n", "a-run_01"),
             Piece(1, 0, b"\x01"),
             Note(9, 3, 0.5),
             Goodbye("done"),
