@@ -175,6 +175,16 @@ def test_in_the_clear_devices_state_their_numbers_and_nothing_is_kept_back(tmp_p
     assert outcome.unseen == ()
 
 
+@pytest.mark.parametrize("way", ["secure_aggregation: {mode: secagg-plus}\n", WAYS["noise"]])
+def test_who_is_invited_does_not_follow_from_what_is_kept_back(way: str, tmp_path: Path) -> None:
+    text = SCENARIO.replace("cohort: 12,", "cohort: 6, selection: deadline-aware,")
+    assert text != SCENARIO
+    scenario(tmp_path, "")
+    with pytest.raises(ScenarioError, match=r"rounds\.selection: on the real clock: .* kept back"):
+        assembled(loaded_text(tmp_path, text + way), None)
+    assembled(loaded_text(tmp_path, text), None)
+
+
 def test_devices_models_are_not_run_by_a_coordinator_that_is_not_given_their_numbers(tmp_path: Path) -> None:
     inference = "inference: {every: 1, devices: 3}\n"
     with pytest.raises(ScenarioError, match=r"inference: on the real clock: .* how many ratings"):
