@@ -21,7 +21,14 @@ from coordinator.scenario.privacy_section import (
 from coordinator.scenario.schema import Scenario
 from coordinator.sums.base import SecureSums
 from edge.learning.updates import Aggregate
-from edge.privacy.accounting import DiscreteGaussianRelease, GaussianRelease, Release, Sampling
+from edge.privacy.accounting import (
+    DiscreteGaussianRelease,
+    GaussianRelease,
+    Neighbours,
+    Release,
+    Sampling,
+)
+from edge.privacy.analytic_gaussian import gaussian_epsilon
 from edge.privacy.ledger import Epsilon, Ledger
 from edge.privacy.noise import Sampler, grid_step, with_gaussian
 from edge.privacy.protection import Protection
@@ -138,6 +145,18 @@ class RunPrivacy:
     def on_devices(self) -> bool:
         """Whether each update carries noise that hides it alone, so that it is spent once it has arrived."""
         return isinstance(self.section, LocalGaussian | PersonalGaussian)
+
+    def own_epsilon(self, device: int, reports: int) -> float | None:
+        """Return the ε, replace-one, of a device to whoever has seen so many of its reports.
+
+        None where noise is not on devices, so that no device can count for itself.
+        """
+        if not self.on_devices:
+            return None
+        release = self._releases(None)[int(self._tier[device])]
+        assert isinstance(release, GaussianRelease)
+        squared = release.mu_squared(Neighbours.REPLACE_ONE)
+        return gaussian_epsilon(math.sqrt(squared * reports), self.section.delta) if reports else 0.0
 
     def spent_in(self, active: ActiveRound) -> frozenset[int]:
         """Return the devices that have spent a release in a round so far, whatever becomes of it.
