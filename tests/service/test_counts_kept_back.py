@@ -44,6 +44,11 @@ WAYS = {
     "sum": "secure_aggregation: {mode: secagg-plus}\n" + NOISE.format("distributed-discrete-gaussian"),
     "noise": NOISE.format("local-gaussian"),
 }
+MORE_WAYS = {
+    **WAYS,
+    "active": "secure_aggregation: {mode: active, clip: 1}\n",
+    "ckks": "secure_aggregation: {mode: ckks, clip: 1}\n",
+}
 
 
 def scenario(folder: Path, way: str) -> LoadedScenario:
@@ -99,17 +104,20 @@ def ranked_by_counts(cells: list[tuple[int, int, Any]]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [*WAYS, *(pytest.param(way, marks=pytest.mark.slow) for way in ("active", "ckks"))]
+)
 def test_no_table_gives_the_number_of_ratings_back(way: str, tmp_path: Path) -> None:
-    loaded = scenario(tmp_path, WAYS[way])
+    loaded = scenario(tmp_path, MORE_WAYS[way])
     outcome = run_real(loaded, tmp_path / "real")
     assert len(rows_of(outcome, "device_rounds")) == ROUNDS * len(COUNTS)
     assert {row["outcome"] for row in rows_of(outcome, "device_rounds")} == {"completed"}
     assert telling(outcome) == set()
     # The same columns of a simulation, where everything may be seen, would be found.
     seen = telling(run_virtual(loaded, tmp_path / "virtual"))
-    assert seen > {f"device_rounds.{name}" for name in ("examples", "memory_bytes", "compute_s")}
-    assert {"device_rounds.energy_compute_j", "events.end_s"} < seen
+    assert seen > {"device_rounds.examples", "device_rounds.memory_bytes"}
+    if way != "ckks":  # the device that decrypts computes longer than the others
+        assert {"device_rounds.compute_s", "device_rounds.energy_compute_j", "events.end_s"} < seen
 
 
 @pytest.mark.parametrize("way", WAYS)
