@@ -193,7 +193,10 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
         output.print(f"not judged, because only a simulation sees it: {threshold}", soft_wrap=True)
     for line in _endings(outcome):
         output.print(line, soft_wrap=True)
-    output.print(f"report: {outcome.directory / REPORT}", soft_wrap=True)
+    for line in _unwritten(outcome):
+        output.print(line, soft_wrap=True)
+    if REPORT not in outcome.unwritten:
+        output.print(f"report: {outcome.directory / REPORT}", soft_wrap=True)
     output.print(f"run directory: {outcome.directory}", soft_wrap=True)
 
 
@@ -205,7 +208,16 @@ def _report_briefly(outcome: RunOutcome) -> None:
     if outcome.status != "finished":
         for line in _endings(outcome):
             click.echo(line, err=True)
+    for line in _unwritten(outcome):
+        click.echo(line, err=True)
     click.echo(outcome.directory)
+
+
+def _unwritten(outcome: RunOutcome) -> Iterator[str]:
+    """Yield what could not be written, and what to do about it."""
+    for name, why in outcome.unwritten.items():
+        again = f"; write it with: recfleet report {outcome.directory}" if name == REPORT else ""
+        yield f"{name} was not written ({why}); the run is whole{again}"
 
 
 def _endings(outcome: RunOutcome) -> Iterator[str]:
