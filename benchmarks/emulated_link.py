@@ -271,6 +271,7 @@ def run(folder: Path) -> tuple[Clocked, Clocked]:
                 [
                     *("ip", "netns", "exec", device, sys.executable, "-m", "coordinator.cli", "device", url),
                     *("--count", str(DEVICES), "--no-shape", "--insecure"),
+                    *("--memory", str(folder / "memory")),
                 ],
                 check=True,
                 stdout=subprocess.DEVNULL,

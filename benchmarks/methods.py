@@ -19,10 +19,10 @@ means over users.
 Settings are found one after another, each from the few values in ``tried``, all others as they are, by NDCG
 on the validation part at the best of every tenth of 60 rounds; so is the number of rounds. ``CHOSEN`` is what
 that search printed; DPPS and the noisy LIPM take over what their counterparts chose, and of FedNCF the first
-values stand, the higher of two rates. Epsilon is over the whole run, at delta 1e-5: with the central
-mechanism of somebody who sees the models, the coordinator being trusted; with personal budgets of the
-coordinator, by tier. The two cannot be compared. Settings of item-KNN and iALS are one guess, not
-searched.
+values stand, the higher of two rates. Epsilon is over the whole run, at delta 1e-5, of the device that
+reported most, zero-out / replace-one: with the central mechanism of somebody who sees the models, the
+coordinator being trusted; with personal budgets of the coordinator, by tier. The two cannot be compared.
+Settings of item-KNN and iALS are one guess, not searched.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from typing import Any
 
 import numpy as np
 from accuracy import Curve
-from private_methods import central, personal, shown
+from private_methods import both_epsilons, central, personal
 from ranking_references import ImplicitLeastSquares, ItemKnn, popularity
 
 from coordinator.assembly import assemble
@@ -214,11 +214,11 @@ def completed(settings: dict[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Result:
-    """The metrics by round, ε, and that of each tier."""
+    """The metrics by round; ε of the run and of each tier, zero-out and replace-one."""
 
     at: dict[int, dict[str, float]]
-    epsilon: float | str | None
-    tiers: dict[str, float]
+    epsilon: str
+    tiers: dict[str, str]
 
 
 def run(
@@ -242,7 +242,8 @@ def run(
         assert validation or outcome.status in ENDED, outcome.reason
         summary: dict[str, Any] = json.loads((outcome.directory / "summary.json").read_text())
     tiers = (summary.get("privacy") or {}).get("tiers", {})
-    return Result(curve.at, summary.get("epsilon"), {name: tier["epsilon"] for name, tier in tiers.items()})
+    by_tier = {name: both_epsilons(tier) for name, tier in tiers.items()}
+    return Result(curve.at, both_epsilons(summary), by_tier)
 
 
 def search(line: str, data: Path) -> None:
@@ -276,7 +277,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def row(*cells: str) -> None:
-    widths = (24, 6, 15, 15, 15, 9, 0)
+    widths = (24, 6, 15, 15, 15, 15, 0)
     print(
         "  ".join(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip(), flush=True
     )
@@ -314,9 +315,9 @@ def measure(line: str, data: Path, seeds: Sequence[int], out: Path | None) -> No
     settings = settings_of(line)
     results = [run(line, settings, data, seed, validation=False, out=out) for seed in seeds]
     ends = [result.at[max(result.at)] for result in results]
-    tiers = ", ".join(f"{tier} {shown(epsilon)}" for tier, epsilon in results[-1].tiers.items())
+    tiers = ", ".join(f"{tier} {epsilon}" for tier, epsilon in results[-1].tiers.items())
     cells = [spread([end[metric] for end in ends]) for metric in METRICS]
-    row(line, f"{settings['rounds']:.0f}", *cells, shown(results[-1].epsilon), tiers)
+    row(line, f"{settings['rounds']:.0f}", *cells, results[-1].epsilon, tiers)
 
 
 def main() -> None:

@@ -9,11 +9,12 @@ train a factorisation with four factors and biases on 80% of their ratings; the 
 updates weigh the same. Noise multipliers z are in units of the clipping norm, 0.1. ``lines`` sets the methods
 side by side, ``noise`` sweeps z, ``naive`` sets a claimed epsilon beside the true one.
 
-Epsilon is the run's own, at delta 1e-5, over all rounds. Mind whose view it is. With the central mechanism it
-is that of somebody who sees the models, the coordinator being trusted; with personal budgets that of the
-coordinator, which sees single updates: the largest of the tiers, whose own are printed behind it. The two
-cannot be compared. The lines to beat are a user's own mean, which a device knows by itself, and item and user
-means, shrunk; there is no privacy in the latter.
+Epsilon is the run's own, at delta 1e-5, over all rounds, of the device that reported most: zero-out /
+replace-one. Mind whose view it is. With the central mechanism it is that of somebody who sees the models, the
+coordinator being trusted; with personal budgets that of the coordinator, which sees single updates: the
+largest of the tiers, whose own are printed behind it. The two cannot be compared. The lines to beat are a
+user's own mean, which a device knows by itself, and item and user means, shrunk; there is no privacy in the
+latter.
 
 Rounds are chosen at seed 1 on ratings kept back for validation, out of every fourth of 24, for each line.
 """
@@ -23,7 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,11 +131,11 @@ TABLES: dict[str, dict[str, Line]] = {
 
 @dataclass(frozen=True)
 class Result:
-    """RMSE by round, ε, and that of each tier."""
+    """RMSE by round; ε of the run and of each tier, zero-out and replace-one."""
 
     at: dict[int, float]
-    epsilon: float | str | None
-    tiers: dict[str, float]
+    epsilon: str
+    tiers: dict[str, str]
 
 
 def run(line: Line, data: Path, seed: int, *, validation: bool) -> Result:
@@ -149,8 +150,8 @@ def run(line: Line, data: Path, seed: int, *, validation: bool) -> Result:
     tiers = (summary["privacy"] or {}).get("tiers", {})
     return Result(
         {number: metrics["rmse"] for number, metrics in curve.at.items()},
-        summary["epsilon"],
-        {name: tier["epsilon"] for name, tier in tiers.items()},
+        both_epsilons(summary),
+        {name: both_epsilons(tier) for name, tier in tiers.items()},
     )
 
 
@@ -180,22 +181,26 @@ def references(data: Path, seeds: Sequence[int]) -> None:
 
 def row(*cells: str) -> None:
     print(
-        "  ".join(f"{cell:{width}}" for cell, width in zip(cells, (26, 6, 16, 9, 0), strict=True)), flush=True
+        "  ".join(f"{cell:{width}}" for cell, width in zip(cells, (26, 6, 16, 15, 0), strict=True)),
+        flush=True,
     )
 
 
-def shown(epsilon: float | str | None) -> str:
-    """Return an ε to print."""
-    return "none" if epsilon is None else epsilon if isinstance(epsilon, str) else f"{epsilon:.1f}"
+def both_epsilons(facts: Mapping[str, Any]) -> str:
+    """Return ε under both relations between neighbours, to print."""
+    found = (facts["epsilon"], facts["epsilon_replace_one"])
+    if found[0] is None:
+        return "none"
+    return " / ".join(epsilon if isinstance(epsilon, str) else f"{epsilon:.1f}" for epsilon in found)
 
 
 def measure(name: str, line: Line, data: Path, seeds: Sequence[int]) -> None:
     """Print what a line reaches on the test part."""
     results = [run(line, data, seed, validation=False) for seed in seeds]
     last = results[-1]
-    tiers = ", ".join(f"{tier} {shown(epsilon)}" for tier, epsilon in last.tiers.items())
+    tiers = ", ".join(f"{tier} {epsilon}" for tier, epsilon in last.tiers.items())
     rmse = spread([result.at[max(result.at)] for result in results])
-    row(name, str(line.rounds), rmse, shown(last.epsilon), tiers)
+    row(name, str(line.rounds), rmse, last.epsilon, tiers)
 
 
 def choose(name: str, line: Line, data: Path) -> None:

@@ -94,6 +94,8 @@ class ActiveRound:
     """Of a model version that stays open: called when a report has come, or when one will not come."""
     spoilers: dict[int, Reason] = field(default_factory=dict)
     """Devices that broke the protocol, or reported what cannot be, each with why."""
+    arrived: set[int] = field(default_factory=set)
+    """Devices an update of which has arrived, whatever became of it."""
     struck: set[int] = field(default_factory=set)
     """The members of ``spoilers`` that have been looked at for a strike of this round."""
     channels: dict[int, Channel] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from coordinator.aggregation.ranges import ReportRanges
 from coordinator.pacing.buffer import VersionMachine
 from coordinator.rounds import RoundMachine, RoundPlan, Verdict
 from coordinator.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
-from edge.ckks_messages import DecryptRequest
+from edge.ckks_messages import DecryptRequest, EncryptedInput
 from edge.codec import measure
 from edge.errors import RemoteProtocolError
 from edge.learning.accumulators import OUT_OF_RANGE
@@ -23,6 +23,7 @@ from edge.learning.updates import Accumulator
 from edge.message_kinds import AnyMessage
 from edge.messages import FROM_DEVICES, Acknowledge, Arrays, Invite, Model, Report
 from edge.secagg.states import CoordinatorState
+from edge.secagg_messages import MaskedInput
 from edge.vocabulary import Reason
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
@@ -31,6 +32,8 @@ _AGGREGATE = Verdict.AGGREGATE
 _REFUSE = Verdict.REFUSE
 _NOTE = Verdict.NOTE
 _NONE = Reason.NONE
+UPDATES = frozenset((Report, MaskedInput, EncryptedInput))
+"""What brings the update of a device."""
 
 
 class Coordinator:
@@ -177,6 +180,8 @@ class Coordinator:
         active = self._rounds.get(message.round_number, self._latest)
         if active is None:
             return Reason.STALE
+        if message.__class__ in UPDATES:
+            active.arrived.add(channel.device)
         machine = active.machine
         if isinstance(machine, SecureRoundMachine):
             return self._frame_of_sum_received(active, machine, channel, message)
@@ -234,6 +239,7 @@ class Coordinator:
         """Refuse bytes that are no frame: the device that sent them takes no further part in the round."""
         active = self._rounds.get(round_number)
         if active is not None:
+            active.arrived.add(channel.device)  # it may have been an update, all but a bit of it
             self.lost(round_number, channel.device)
             active.answer(channel, Reason.GARBAGE)
         return Reason.GARBAGE

@@ -125,8 +125,9 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     assembly.shields = _shields(loaded, workload)
     assembly.ranges = ReportRanges.of(loaded.scenario, workload)
     if loaded.scenario.privacy is not None:
-        everybody = np.arange(workload.n_clients)
-        assembly.privacy = RunPrivacy(loaded.scenario, workload.n_clients, workload.held(everybody))
+        activity = workload.held(np.arange(workload.n_clients))
+        elements = sum(length for _, length in lengths(summed_specs(workload.algorithm)))
+        assembly.privacy = RunPrivacy(loaded.scenario, assembly.secure_sums, activity, elements)
     _check_frames(loaded, assembly)
     assembly.wall_s = time.perf_counter() - start_s
     return assembly
@@ -203,7 +204,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         _check_inference(loaded, scenario.inference, clients.n_clients)
         names = () if features is None else features.names
         # Not the name of the file: the size of a model must follow from the scenario.
-        info = model_info(loaded.run_id, scenario, catalogue, ratings.n_items, names)
+        info = model_info(loaded.hash[:8], scenario, catalogue, ratings.n_items, names)
         inference = DeviceInference(scenario.inference, workload, fleet, info, seed)
     return Assembly(workload, fleet, evaluator, facts, catalogue=catalogue, inference=inference)
 
@@ -321,13 +322,11 @@ def _sums_of(
             ckks_config(loaded.scenario, section, lengths(specs)),
             section.stage_deadlines,
             TensealScheme() if section.crypto == "real" else ModelledScheme(),
-            run_id=loaded.run_id,
         )
     return MaskedSums(
         masking_config(loaded.scenario, section, lengths(specs)),
         section.stage_deadlines,
         REAL if section.crypto == "real" else MODELLED,
-        run_id=loaded.run_id,
         seed=loaded.scenario.seed,
         devices=workload.n_clients,
         quorum=loaded.scenario.rounds.quorum_reports if section.shielded is not None else 0,

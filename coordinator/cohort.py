@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.active_round import ActiveRound, Broadcast
+from coordinator.actor import UPDATES as BRING_UPDATES
 from coordinator.faults.base import Setting
 from coordinator.foreseen import foreseen_frames
 from coordinator.invitation_records import Sent, connect_delays, invitation_rows
@@ -287,7 +288,9 @@ class SimulatedCohort:
     def _handle(self, device: SimulatedDevice, delivery: Delivery) -> None:
         coordinator = self._simulation.coordinator
         if self._crashed:
-            # It had come the whole way; what it said is lost with the memory of the coordinator.
+            # It had come the whole way; what it said is lost with the memory of the coordinator, but seen.
+            if delivery.message.__class__ in BRING_UPDATES and self.round is not None:
+                self.round.arrived.add(device.device)
             device.log_frame(delivery, _DISCARDED, Reason.COORDINATOR_CRASH)
             self._closed_one()
             return
@@ -341,6 +344,10 @@ class SimulatedCohort:
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:
         """Take note of a bug in an actor: the run cannot go on."""
         self._simulation.crashed(f"in the actor of device {device.device}", error)
+
+    def answers(self, device: int) -> None:
+        """Note in the device's own memory that it answers the round."""
+        self._simulation.fleet.answered.add(device, self.round_number)
 
     def finished(self, device: SimulatedDevice) -> None:
         """Take note that ``device`` has ended its participation."""

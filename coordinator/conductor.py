@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -15,9 +16,24 @@ from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.threshold_evaluation import ThresholdResult
 from coordinator.stop_reason import StopReason
 from coordinator.training import Training
-from edge.secagg.entropy import SecretSource
+from edge.rng import stream_bytes
+from edge.secagg.entropy import SecretSource, SystemEntropy
+
+_RUN_ID_BYTES = 6
 
 Verdicts: TypeAlias = tuple[ThresholdResult, ...]
+
+
+def new_run_id(loaded: LoadedScenario, secrets: SecretSource) -> str:
+    """Return the identity of a run that begins: 48 bits as 8 characters (RFC 4648, section 5).
+
+    Random from the system; with the seed it follows from that and the scenario, so that a run replays.
+    """
+    if secrets is SecretSource.SYSTEM:
+        identity = SystemEntropy().bytes(_RUN_ID_BYTES)
+    else:
+        identity = stream_bytes(loaded.scenario.seed, "run", "identity", loaded.hash)[:_RUN_ID_BYTES]
+    return base64.urlsafe_b64encode(identity).decode()
 
 
 class RunFeed(Protocol):
@@ -64,6 +80,9 @@ class Conductor(Protocol):
     @property
     def survival(self) -> Survival | None:
         """What keeps the run, and goes on with it; None: a run that is cut short begins again."""
+
+    def run_id(self, loaded: LoadedScenario) -> str:
+        """Return the identity of the run, if it is a new one."""
 
     def unseen(self, assembly: Assembly) -> Collection[str]:
         """Return the metrics that are not observed, and so not judged."""

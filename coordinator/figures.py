@@ -22,6 +22,8 @@ _EVERY_RUN: Final = (
     ("model.loss", "last"),
 )
 _TOTALS: Final = ("down_bytes", "up_bytes", "wasted_bytes")
+_EPSILONS: Final = {"epsilon": "epsilon zero-out", "epsilon_replace_one": "epsilon replace-one"}
+"""What the figures of these columns are called."""
 _ROUNDING: Final = 1e-9
 """A half width below this part of the mean is how numbers are rounded, and shown as 0."""
 WORDS: Final = {"infinite": math.inf, "-infinite": -math.inf}
@@ -105,7 +107,7 @@ def _of_tables(run: RunTables) -> Iterator[tuple[str, Figure]]:
         if values.size:
             unit = known.kind.value if known is not None else MetricKind.NUMBER.value
             yield f"{metric} {aggregation}", Figure(aggregate(values, aggregation), unit)
-    rounds = run.read("rounds", ["end_s", "energy_j", "epsilon", *_TOTALS])
+    rounds = run.read("rounds", ["end_s", "energy_j", *_EPSILONS, *_TOTALS])
     if rounds.num_rows:
         for column in _TOTALS:
             total = float(pc.sum(rounds[column]).as_py())
@@ -113,6 +115,7 @@ def _of_tables(run: RunTables) -> Iterator[tuple[str, Figure]]:
         if not rounds["energy_j"].null_count:
             yield "energy", Figure(float(pc.sum(rounds["energy_j"]).as_py()), MetricKind.ENERGY.value)
         yield "simulated time", Figure(pc.max(rounds["end_s"]).as_py(), MetricKind.DURATION.value)
-        spent = pc.max(rounds["epsilon"]).as_py()
-        if spent is not None:
-            yield "epsilon", Figure(float(spent), MetricKind.NUMBER.value)
+        for column, name in _EPSILONS.items():
+            spent = pc.max(rounds[column]).as_py()
+            if spent is not None:
+                yield name, Figure(float(spent), MetricKind.NUMBER.value)

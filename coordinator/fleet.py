@@ -17,6 +17,7 @@ import numpy.typing as npt
 from coordinator.metrics.facts import FleetNames
 from device_profiles.profile import DeviceProfile, NetworkProfile
 from device_profiles.traces import RateTrace
+from edge.device.answered import UNLIMITED, AnsweredRounds
 from edge.device.availability.base import AvailabilityModel
 from edge.device.compute_model import ComputeSpecs, task_seconds
 from edge.device.crypto_costs import CryptoSpecs
@@ -124,6 +125,7 @@ class Fleet:
         device's battery in joules, float64 [n], NaN on mains power.
     trace : a recorded link whose rates, round trip and loss stand in for those of the networks; each device
         starts at a moment of its own in it.
+    rounds : how many rounds a device answers at most.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class Fleet:
         region_names: tuple[str, ...],
         availability: Callable[[Callable[[], Floats]], AvailabilityModel],
         trace: RateTrace | None = None,
+        rounds: int = UNLIMITED,
     ) -> None:
         device_profiles = [profile for profile, _ in devices]
         network_profiles = [profile for profile, _ in networks]
@@ -156,6 +159,8 @@ class Fleet:
         """Whether a device still lacks what never changes and is sent only once; only where there is such."""
         self.connected = np.zeros(n, dtype=np.bool_)
         """Whether the connection of a device is open; only ever where connections are kept."""
+        self.answered = AnsweredRounds(n, rounds)
+        """What simulated devices remember of the rounds that they have answered."""
         self.strikes = np.zeros(n, dtype=np.uint8)
         """In how many rounds a device broke the protocol or reported what cannot be; 255 are the most."""
         self.suspended = np.zeros(n, dtype=np.bool_)
@@ -187,6 +192,7 @@ class Fleet:
         arrays = (
             *(self.device_class, self.network, self.region, self.busy, self.bare, self.connected),
             *(self._spent_j, self._spent_on, self.strikes, self.suspended),
+            *(self.answered.last_round, self.answered.rounds),
         )
         return sum(array.nbytes for array in arrays) / self.n
 
@@ -308,7 +314,10 @@ class Fleet:
         seconds = self.compute_seconds(ids, work, round_number)
         empty = self._drained_j(ids, now_s) >= self.battery_j[code]
         too_large = ~fits(work.memory_bytes, self._ram_bytes[code])
+        objections = self.answered.objections(ids, round_number)
         obstacle = [Reason.NONE] * n
+        for slot in np.flatnonzero(objections).tolist():
+            obstacle[slot] = Reason(int(objections[slot]))
         for slot in np.flatnonzero(empty).tolist():
             obstacle[slot] = Reason.BATTERY
         shortage = [Reason.NONE] * n
@@ -328,7 +337,11 @@ class Fleet:
         return CohortPlan(
             reachable=leaves_s > now_s,
             failed_connects=self._failed_connects(ids, round_number),
-            computes=~empty & ~too_large & (examples > 0) & ((drop_stage < 0) | (drop_stage > Stage.COMPUTE)),
+            computes=~empty
+            & ~too_large
+            & (objections == 0)
+            & (examples > 0)
+            & ((drop_stage < 0) | (drop_stage > Stage.COMPUTE)),
             obstacle=obstacle,
             shortage=shortage,
             compute_s=seconds.tolist(),

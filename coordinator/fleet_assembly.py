@@ -18,6 +18,7 @@ from device_profiles.importers.link_csv import read_link_csv
 from device_profiles.importers.mahimahi import read_mahimahi
 from device_profiles.profile import NetworkProfile, RadioProfile
 from device_profiles.traces import RateTrace
+from edge.device.answered import UNLIMITED
 from edge.device.availability.base import AvailabilityModel
 from edge.device.availability.build import build as build_availability
 from edge.rng import hashed_bits, stream_key
@@ -67,7 +68,17 @@ def build_fleet(loaded: LoadedScenario, n: int) -> Fleet:
             battery_j=batteries_j() if isinstance(profile, BatteryGated) else None,
         )
 
-    return Fleet(scenario.seed, n, device_profiles, network_profiles, regions, names, availability, trace)
+    return Fleet(
+        scenario.seed,
+        n,
+        device_profiles,
+        network_profiles,
+        regions,
+        names,
+        availability,
+        trace,
+        UNLIMITED if scenario.round_count is None else scenario.round_count,
+    )
 
 
 def _link_trace(loaded: LoadedScenario) -> RateTrace | None:

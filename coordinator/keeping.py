@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
@@ -43,6 +43,21 @@ class Keeper(Protocol):
         """Keep what was measured after a round (0: before the first), and why training ends, if it does."""
 
 
+class LostRound(NamedTuple):
+    """A round that the end of a process has cut short.
+
+    Attributes
+    ----------
+    phase : the phase of the scenario that it belongs to.
+    over : whether it was over for the coordinator, and what had come by then is in its memory.
+    unknown : the devices of which it is not known whether their update was seen.
+    """
+
+    phase: str
+    over: bool
+    unknown: frozenset[int]
+
+
 @dataclass(frozen=True, slots=True)
 class Recalled:
     """Where an earlier process has come to.
@@ -56,7 +71,7 @@ class Recalled:
     evaluated_at : the last round after which the model was evaluated; −1 for none.
     stop : why training has ended, if it has.
     memory : what was learnt and spent.
-    lost : the phase of each round that was under way.
+    lost : the rounds that were under way, or over but not for all of their devices.
     """
 
     state: State
@@ -67,7 +82,7 @@ class Recalled:
     evaluated_at: int
     stop: str | None
     memory: Memory
-    lost: tuple[str, ...]
+    lost: tuple[LostRound, ...]
 
 
 class CoordinatorMemory:

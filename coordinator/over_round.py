@@ -16,6 +16,7 @@ from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.sums.base import SumFacts
 from coordinator.world import RunningCohort
 from edge.learning.updates import Aggregate
+from edge.privacy.ledger import Epsilon
 from edge.vocabulary import Outcome, Reason, RoundOutcome, Stage
 
 
@@ -27,7 +28,8 @@ class OverRound:
     ----------
     cohort, active, phase : its devices, the coordinator's part in it, and the phase that it belongs to.
     aggregate : the sum that was applied; None of an abandoned round.
-    epsilon : the ε of the run so far; None where nobody asks for it.
+    epsilon : the ε of the run so far; None where it is not asked for.
+    spent : the devices for which a release of this round has been counted.
     wall_s : measured time that the round took here.
     private : whether updates are clipped for privacy.
     """
@@ -36,7 +38,8 @@ class OverRound:
     active: ActiveRound
     aggregate: Aggregate | None
     phase: str
-    epsilon: float | None
+    epsilon: Epsilon | None
+    spent: frozenset[int]
     wall_s: float
     private: bool
 
@@ -66,7 +69,8 @@ class OverRound:
             wall_s=self.wall_s,
             host_rss_bytes=rss_bytes(),
             stage_s=active.stage_s(),
-            epsilon=self.epsilon,
+            epsilon=None if self.epsilon is None else self.epsilon.zero_out,
+            epsilon_replace_one=None if self.epsilon is None else self.epsilon.replace_one,
             clipped_updates_fraction=self._clipped_fraction(ended),
             **_facts_of_sum(summed),
         )

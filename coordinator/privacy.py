@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.active_round import ActiveRound
 from coordinator.personal_budgets import PersonalBudgets
 from coordinator.scenario.privacy_section import (
     CentralGaussian,
@@ -19,15 +21,9 @@ from coordinator.scenario.privacy_section import (
 from coordinator.scenario.schema import Scenario
 from coordinator.sums.base import SecureSums
 from edge.learning.updates import Aggregate
-from edge.privacy.accounting import (
-    Accountant,
-    DiscreteGaussianRelease,
-    GaussianRelease,
-    Neighbours,
-    Release,
-    Sampling,
-)
-from edge.privacy.noise import with_gaussian
+from edge.privacy.accounting import DiscreteGaussianRelease, GaussianRelease, Release, Sampling
+from edge.privacy.ledger import Epsilon, Ledger
+from edge.privacy.noise import Sampler, grid_step, with_gaussian
 from edge.privacy.protection import Protection
 from edge.rng import stream_bytes
 from edge.secagg.entropy import Entropy, SecretSource, SeededEntropy, SystemEntropy
@@ -42,33 +38,72 @@ class RunPrivacy:
     Parameters
     ----------
     scenario : with a section ``privacy``.
-    devices : how many the fleet has.
-    activity : int64 [devices], how many ratings each trains on; needed for personal budgets only.
+    sums : how updates are summed in each phase, by its name; None: in the clear.
+    activity : int64 [devices], how many ratings each device trains on.
+    elements : how many real numbers a dense update has.
 
     Raises ``MissingExtraError`` if ε is asked for and cannot be computed.
     """
 
     def __init__(
-        self, scenario: Scenario, devices: int, activity: npt.NDArray[np.int64] | None = None
+        self,
+        scenario: Scenario,
+        sums: Mapping[str, SecureSums | None],
+        activity: npt.NDArray[np.int64],
+        elements: int,
     ) -> None:
         section = scenario.privacy
         assert section is not None
         self.section = section
-        self._invited = min(scenario.rounds.invited, devices)
-        self._devices = devices
+        self._sums = sums
+        self._elements = elements
+        self._devices = len(activity)
+        self._invited = min(scenario.rounds.invited, self._devices)
         self._central_key = stream_bytes(scenario.seed, "privacy", "central")
         self._local_key = stream_bytes(scenario.seed, "privacy", "local")
-        self._budgets: PersonalBudgets | None = None
-        self._accountant: Accountant | None = None
-        if isinstance(section, PersonalGaussian):
-            assert activity is not None, "the tiers go by it"
-            self._budgets = PersonalBudgets(section, activity)
+        self._budgets = PersonalBudgets(section, activity) if isinstance(section, PersonalGaussian) else None
+        self._amplified = isinstance(section, CentralGaussian) and section.amplification == "sampling"
+        self._secrets: SecretSource | None = None
+        self.draw_from(SecretSource.SEED)
+
+    def draw_from(self, secrets: SecretSource) -> None:
+        """Draw the coordinator's noise from ``secrets``; another source is for a run that has spent nothing.
+
+        From the seed it is the same whenever a round is repeated. From the system it is fresh, for the same
+        noise on two sums would show their difference; and unless the scenario says how noise is sampled, it
+        is discrete there, on the devices as well.
+        """
+        if secrets is self._secrets:
             return
-        noise_sd = section.multiplier * section.clip_norm if isinstance(section, LocalGaussian) else 0.0
-        bare = not isinstance(section, CentralGaussian)
-        self._protection = Protection(section.clip_norm, noise_sd, bare)
+        section = self.section
+        self._secrets = secrets
+        self.sampler: Sampler | None = None
+        """How Gaussian noise on floats is drawn; None where there is none of it."""
+        if not isinstance(section, DistributedDiscreteGaussian):
+            by_clock = Sampler.DISCRETE if secrets is SecretSource.SYSTEM else Sampler.FLOATING_POINT
+            self.sampler = by_clock if section.sampler is None else Sampler(section.sampler)
+        if self._budgets is not None:
+            assert self.sampler is not None
+            self._protections = self._budgets.protections(self.sampler)
+            self._tier = self._budgets.tier
+        else:
+            self._protections = [self._same_for_all()]
+            self._tier = np.zeros(self._devices, np.int64)
+        self._ledger: Ledger | None = None
         if section.accounting:
-            self._accountant = Accountant(self._neighbours())
+            by_phase = {phase: self._releases(sums) for phase, sums in self._sums.items()}
+            kinds = list(dict.fromkeys(by_phase.values()))  # phases may release alike
+            self._kind = {phase: kinds.index(releases) for phase, releases in by_phase.items()}
+            self._ledger = Ledger(self._tier, kinds, section.delta)
+            self._ledger.epsilon()  # what cannot be computed is found before the first round
+
+    def _same_for_all(self) -> Protection:
+        section = self.section
+        if isinstance(section, LocalGaussian):
+            assert self.sampler is not None
+            noise_sd = section.multiplier * section.clip_norm
+            return Protection(section.clip_norm, noise_sd, bare=True, sampler=self.sampler)
+        return Protection(section.clip_norm, 0.0, bare=not isinstance(section, CentralGaussian))
 
     def entropy(self, device: int, round_number: int) -> SeededEntropy:
         """Return where the noise of a device comes from in a round."""
@@ -76,16 +111,12 @@ class RunPrivacy:
 
     def protection(self, device: int) -> Protection:
         """Return what a device does to its update before anybody sees it."""
-        return self._protection if self._budgets is None else self._budgets.protection(device)
+        return self._protections[int(self._tier[device])]
 
-    def noised(
-        self, aggregate: Aggregate, round_number: int, devices: frozenset[int], secrets: SecretSource
-    ) -> Aggregate:
+    def noised(self, aggregate: Aggregate, round_number: int, devices: frozenset[int]) -> Aggregate:
         """Return the sum as it may be applied: with the coordinator's noise, where that is the mechanism.
 
-        ``secrets`` is where that noise comes from: with the seed it is the same whenever a round is repeated,
-        with the system it is fresh, for the same noise on two sums would show their difference. With personal
-        budgets, as heavy as the updates of ``devices``, those in the sum, and to be shrunk.
+        With personal budgets, as heavy as the updates of ``devices``, those in the sum, and to be shrunk.
         """
         section = self.section
         if isinstance(section, PersonalGaussian):
@@ -95,80 +126,114 @@ class RunPrivacy:
         if not isinstance(section, CentralGaussian) or section.multiplier == 0:
             return aggregate
         entropy: Entropy = SystemEntropy()
-        if secrets is SecretSource.SEED:
+        if self._secrets is SecretSource.SEED:
             entropy = SeededEntropy(self._central_key, _COORDINATOR, round_number)
-        sums = with_gaussian(aggregate.sums, section.multiplier * section.clip_norm, entropy)
+        assert self.sampler is not None
+        sums = with_gaussian(aggregate.sums, section.multiplier * section.clip_norm, entropy, self.sampler)
         return dataclasses.replace(aggregate, sums=sums)
 
-    def spend(
-        self,
-        sums: SecureSums | None,
-        *,
-        completed: bool,
-        invited: npt.NDArray[np.int64] | None = None,
-    ) -> float | None:
-        """Count a round and return the ε of everything so far; None if it is not asked for.
+    # -- what is spent ---------------------------------------------------------------------------------
 
-        A round counts for everybody, as if all had taken part; with personal budgets for those who were
-        ``invited``, int64, or None: everybody. ``sums`` is how its updates were summed; None for in the
-        clear. An abandoned round revealed no sum, but what devices reported with local noise.
+    @property
+    def on_devices(self) -> bool:
+        """Whether each update carries noise that hides it alone, so that it is spent once it has arrived."""
+        return isinstance(self.section, LocalGaussian | PersonalGaussian)
+
+    def spent_in(self, active: ActiveRound) -> frozenset[int]:
+        """Return the devices that have spent a release in a round so far, whatever becomes of it.
+
+        With noise on devices, those whose update has reached the coordinator, be it too late, refused,
+        beside the wanted ones, or in a round that was abandoned. Else those in a sum that was made: noise on
+        a sum hides nobody in it any better because the sum was not applied.
         """
-        if self._budgets is not None:
-            self._budgets.count(invited)
-            return max(self._budgets.epsilons()) if self.section.accounting else None
-        if self._accountant is None:
-            return None
-        if completed or isinstance(self.section, LocalGaussian):
-            self._accountant.compose(self._release(sums))
-        return self._accountant.epsilon(self.section.delta)
+        return frozenset(active.arrived) if self.on_devices else active.machine.opened
+
+    def spend(self, phase: str, devices: frozenset[int]) -> None:
+        """Count a release of a round of ``phase`` for each of ``devices``.
+
+        With ``amplification: sampling`` it counts for the whole fleet, for it is part of what is hidden who
+        was drawn.
+        """
+        if self._ledger is None or not devices:
+            return
+        ids = None if self._amplified else np.array(sorted(devices), np.int64)
+        self._ledger.count(self._kind[phase], ids)
+
+    def epsilon(self) -> Epsilon | None:
+        """Return the ε of the device that has spent most; None if it is not asked for."""
+        return None if self._ledger is None else self._ledger.epsilon()
 
     def memory(self) -> dict[str, npt.NDArray[Any]]:
         """Return what has been spent, as arrays by name; nothing where nobody counts."""
-        if self._budgets is not None:
-            return {"reports": self._budgets.reports}
-        if self._accountant is None:
-            return {}
-        return {"spent": self._accountant.spent, "gaussian": self._accountant.gaussian}
+        return {} if self._ledger is None else {"spent": self._ledger.counts}
 
     def recall(self, memory: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on with what :meth:`memory` returned."""
-        if self._budgets is not None:
-            self._budgets.reports[:] = memory["reports"]
-        if self._accountant is not None:
-            self._accountant.spent[:] = memory["spent"]
-            self._accountant.gaussian[:] = memory["gaussian"]
+        if self._ledger is not None:
+            self._ledger.recall(memory["spent"])
 
     def facts(self) -> dict[str, Any]:
-        """Return what the manifest says: the mechanism, δ, what is claimed, what tiers have spent."""
-        section = self.section
-        claimed = None if isinstance(section, PersonalGaussian) else section.claimed_epsilon
-        counted = self._budgets is not None and section.accounting
+        """Return what the manifest says: mechanism, sampler, δ, what is claimed, what was spent."""
+        section, ledger = self.section, self._ledger
         return {
             "mechanism": section.mechanism,
+            "sampler": None if self.sampler is None else self.sampler.value,
             "delta": section.delta,
-            "claimed_epsilon": claimed,
-            "tiers": self._budgets.facts() if self._budgets is not None and counted else {},
+            "claimed_epsilon": None if isinstance(section, PersonalGaussian) else section.claimed_epsilon,
+            **epsilon_facts(None if ledger is None else ledger.epsilon()),
+            "counted_for": "every device" if self._amplified else "the device that reported most",
+            "most_releases": None if ledger is None else max(map(ledger.most, range(len(self._protections)))),
+            "tiers": {} if ledger is None else self._tiers(ledger),
         }
 
-    def _neighbours(self) -> Neighbours:
+    def _tiers(self, ledger: Ledger) -> dict[str, dict[str, Any]]:
         section = self.section
-        sampled = isinstance(section, CentralGaussian) and section.amplification == "sampling"
-        replace = sampled or isinstance(section, LocalGaussian)
-        return Neighbours.REPLACE_ONE if replace else Neighbours.ZERO_OUT
+        if not isinstance(section, PersonalGaussian):
+            return {}
+        return {
+            tier.name: {
+                "devices": int(np.count_nonzero(self._tier == index)),
+                "noise_multiplier": tier.noise_multiplier,
+                "weight": float(weight),
+                "most_reports": ledger.most(index),
+                **epsilon_facts(ledger.epsilon(index)),
+            }
+            for index, (tier, weight) in enumerate(zip(section.tiers, section.weights, strict=True))
+        }
 
-    def _release(self, sums: SecureSums | None) -> Release:
+    def _releases(self, sums: SecureSums | None) -> tuple[Release, ...]:
+        """Return what a release is to a device of each tier, where updates are summed by ``sums``."""
         section = self.section
-        assert not isinstance(section, PersonalGaussian), "tiers count for themselves"
+        if isinstance(section, PersonalGaussian):
+            return tuple(self._gaussian(tier.noise_multiplier) for tier in section.tiers)
         if section.multiplier == 0:
-            return GaussianRelease(0.0)
+            return (GaussianRelease(0.0),)
         if isinstance(section, DistributedDiscreteGaussian):
             config = None if sums is None else sums.masked
             assert config is not None, "the scenario was checked"
-            return DiscreteGaussianRelease.of(config, section.clip_norm, config.honest_contributors)
+            return (DiscreteGaussianRelease.of(config, section.clip_norm, config.honest_contributors),)
         if isinstance(section, LocalGaussian):
-            return GaussianRelease(section.multiplier)
+            return (self._gaussian(section.multiplier),)
         # What rounding adds to an update, it adds to what one user can do to the sum.
         rounding = 0.0 if sums is None else sums.rounding_norm
-        multiplier = section.multiplier * section.clip_norm / (section.clip_norm + rounding)
-        sampling = Sampling(self._devices, self._invited) if section.amplification == "sampling" else None
-        return GaussianRelease(multiplier, sampling)
+        sampling = Sampling(self._devices, self._invited) if self._amplified else None
+        return (self._gaussian(section.multiplier, rounding, sampling),)
+
+    def _gaussian(
+        self, multiplier: float, rounding: float = 0.0, sampling: Sampling | None = None
+    ) -> GaussianRelease:
+        """Return the release of Gaussian noise; ``rounding`` is an L2 norm that comes on top of the clip."""
+        clip_norm = self.section.clip_norm
+        if self.sampler is Sampler.DISCRETE:
+            rounding += grid_step(multiplier * clip_norm) * math.sqrt(self._elements)
+        return GaussianRelease(multiplier * clip_norm / (clip_norm + rounding), sampling)
+
+
+def epsilon_facts(epsilon: Epsilon | None) -> dict[str, float | str | None]:
+    """Return ε under each relation; JSON has no infinity but as a word."""
+    zero_out, replace_one = (None, None) if epsilon is None else map(_json_number, epsilon)
+    return {"epsilon": zero_out, "epsilon_replace_one": replace_one}
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else "infinite"

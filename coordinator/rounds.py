@@ -112,6 +112,12 @@ class RoundMachine:
         """The devices whose updates a completed round applies."""
         return frozenset(self.reported) if self.outcome is RoundOutcome.COMPLETED else frozenset()
 
+    @property
+    def opened(self) -> frozenset[int]:
+        """The devices whose updates are in a sum that was made, be it not applied."""
+        made = self.outcome is RoundOutcome.COMPLETED or self.reason is Reason.WRONG_SUM
+        return frozenset(self.reported) if made else frozenset()
+
     def received(self, message: Message) -> tuple[Verdict, Reason]:
         """Judge a frame from a device.
 

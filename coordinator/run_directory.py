@@ -51,6 +51,8 @@ BASELINE: Final = "baseline"
 """The run without faults, a whole run directory inside that of the run."""
 SWEEP_TABLE: Final = "sweep.json"
 """In a directory of runs: the table of the sweep that did them."""
+DEVICES: Final = "devices"
+"""What real devices that live in the process of the run remember of it."""
 PARTIAL_SUFFIX: Final = ".partial"
 
 _HASH_DIGITS: Final = 8

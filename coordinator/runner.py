@@ -115,6 +115,7 @@ def run_assembled(
         "scenario": loaded.name,
         "title": scenario.title,
         "seed": scenario.seed,
+        "run_id": conduct.run_id(loaded),
         "scenario_hash": loaded.hash,
         "clock": conduct.clock,
         "secrets": conduct.secrets.value,
@@ -124,6 +125,7 @@ def run_assembled(
         "unscored": assembly.evaluator.unscored,
     }
     if assembly.privacy is not None:
+        assembly.privacy.draw_from(conduct.secrets)
         manifest["privacy"] = assembly.privacy.facts()
     status: Status = "failed"
     stop: StopReason | None = None

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian, PersonalGaussian
+from coordinator.scenario.privacy_section import (
+    CentralGaussian,
+    DistributedDiscreteGaussian,
+    LocalGaussian,
+    PersonalGaussian,
+)
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation, SecureAggregation
 from edge.homomorphic.config import CkksConfig
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.states import Mode
+
+_SAMPLING: Final = {
+    "discrete": "noise is discrete, on a grid, on both clocks",
+    "floating-point": "noise is drawn in floating point, whose low bits may give away what it was added to",
+    None: "noise is discrete, on a grid, on the real clock, and drawn in floating point on the virtual one",
+}
 
 
 def plan_lines(scenario: Scenario) -> list[str]:
@@ -99,6 +111,8 @@ def _privacy_lines(scenario: Scenario) -> Iterator[str]:
     privacy = scenario.privacy
     assert privacy is not None
     yield f"privacy: {privacy.mechanism}, updates clipped to a norm of {privacy.clip_norm:g}"
+    if not isinstance(privacy, DistributedDiscreteGaussian):
+        yield f"  {_SAMPLING[privacy.sampler]}"
     if isinstance(privacy, PersonalGaussian):
         for tier, weight in zip(privacy.tiers, privacy.weights, strict=True):
             noise = tier.noise_multiplier * privacy.clip_norm

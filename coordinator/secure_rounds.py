@@ -148,6 +148,11 @@ class SecureRoundMachine:
         return self.summed | self.clear if completed else frozenset()
 
     @property
+    def opened(self) -> frozenset[int]:
+        """The devices whose updates are in a sum that was unmasked, be it not applied."""
+        return self.aggregation.contributors if self.aggregation.opened else frozenset()
+
+    @property
     def reason_of_sum(self) -> Reason:
         """Why the updates in the sum are not applied; ``NONE`` if they are. Known once the round is over."""
         return self.reason if self.failure is None else reason_of(self.failure)

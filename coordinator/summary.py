@@ -125,6 +125,12 @@ def _stages(rows: Rows) -> dict[str, Any]:
     return found
 
 
+def _clipped(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
+    """Return mean and maximum over rounds of float64 [n], NaN where nothing was clipped; None without any."""
+    known = values[~np.isnan(values)]
+    return {"mean": float(known.mean()), "max": float(known.max())} if known.size else None
+
+
 def _epsilon(values: npt.NDArray[np.float64]) -> float | str | None:
     """Return the last of float64 [n] that is not NaN, or None; JSON has no infinity but as a word."""
     known = values[~np.isnan(values)]
@@ -310,7 +316,8 @@ def summarise(
         "rounds",
         ["outcome", "reason", "duration_s", "end_s", "invited", "loss", "energy_j", "compute_s",
          "wasted_compute_s", "retries", "wall_s", "host_rss_bytes", *_BYTE_COLUMNS,
-         "epsilon", *(f"{label(stage)}_s" for stage in SUM_STAGES)],
+         "epsilon", "epsilon_replace_one", "clipped_fraction", "clipped_updates_fraction",
+         *(f"{label(stage)}_s" for stage in SUM_STAGES)],
     )  # fmt: skip
     devices = read_rows(
         run,
@@ -343,6 +350,11 @@ def summarise(
         "wasted_compute_s": _known(of_rounds["wasted_compute_s"].sum()),
         "retries": int(of_rounds["retries"].sum()),
         "epsilon": _epsilon(of_rounds["epsilon"]),
+        "epsilon_replace_one": _epsilon(of_rounds["epsilon_replace_one"]),
+        "clipped": {
+            "values": _clipped(of_rounds["clipped_fraction"]),
+            "updates": _clipped(of_rounds["clipped_updates_fraction"]),
+        },
         "privacy": run.manifest.get("privacy") if privacy is None else privacy,
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "accuracy": _accuracy(run, curves),

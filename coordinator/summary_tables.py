@@ -14,7 +14,7 @@ from coordinator.analysis.critical_path import DEADLINE
 from coordinator.clock_words import on_real_clock, time_name
 from coordinator.metrics.schemas import DIRECTIONS, STAGE_ORDER
 from coordinator.summary import GROUPINGS, PERCENTILES
-from coordinator.summary_privacy import privacy_lines
+from coordinator.summary_privacy import clipping_line, privacy_lines
 from device_profiles.units import format_bytes, format_duration
 from edge.vocabulary import label
 
@@ -140,6 +140,8 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
             table.add_row("secure sums" if len(phases) == 1 else f"secure sums, {', '.join(where)}", how)
     for index, line in enumerate(privacy_lines(summary)):
         table.add_row("privacy" if index == 0 else "", line)
+    if (clipped := clipping_line(summary)) is not None:
+        table.add_row("clipped", clipped)
     if summary["energy_j"] is None:
         table.add_row("device energy", "kept back: it follows from how much data devices have")
     else:

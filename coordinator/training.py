@@ -27,6 +27,7 @@ from coordinator.metrics.batches import fault_batch
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.writer import TableWriter
 from coordinator.over_round import OverRound
+from coordinator.privacy import RunPrivacy
 from coordinator.progress import RunObserver
 from coordinator.round_records import RoundRecords, ended_of, suspension
 from coordinator.rounds import RoundPlan
@@ -68,13 +69,11 @@ class Training:
         secrets: SecretSource,
     ) -> None:
         self._scenario = scenario
-        self._secrets = secrets
         self._watch = watch
         self._fleet = assembly.fleet
         self._workload = assembly.workload
         self._privacy = assembly.privacy
         self._ranges = assembly.ranges
-        self._secure_sums = assembly.secure_sums
         self._fixed = assembly.workload.algorithm.fixed()
         if self._fixed:
             assembly.fleet.bare[:] = True
@@ -124,9 +123,10 @@ class Training:
         self._ended = None if recalled.stop is None else StopReason(recalled.stop)
         self._memory.recall(recalled.memory)
         if self._privacy is not None:
-            for phase in recalled.lost:
-                # Nobody knows how far they had come.
-                self._privacy.spend(self._secure_sums[phase], completed=True)
+            for lost in recalled.lost:
+                # How far its devices had come is not known. Of a sum that was made it is.
+                if self._privacy.on_devices or not lost.over:
+                    self._privacy.spend(lost.phase, lost.unknown)
 
     def keep_in(self, keeper: Keeper) -> None:
         """Let ``keeper`` keep what must outlive this process; before :meth:`run`."""
@@ -337,11 +337,7 @@ class Training:
         )
         aggregate: Aggregate | None = None
         stop: StopReason | None = None
-        completed = active.machine.outcome is RoundOutcome.COMPLETED
-        epsilon: float | None = None
-        if self._privacy is not None:
-            epsilon = self._privacy.spend(cohort.sums, completed=completed, invited=cohort.ids)
-        if completed:
+        if active.machine.outcome is RoundOutcome.COMPLETED:
             aggregate = self._aggregate(active, number)
             if aggregate is None:
                 active.machine.undo(Reason.WRONG_SUM)
@@ -350,7 +346,9 @@ class Training:
         wall_s = time.perf_counter() - wall_s
         clips = self._privacy is not None or self._scenario.aggregation.norm_bound is not None
         self._strike([active], number, active.machine.reports, cohort.log)
-        over = OverRound(cohort, active, aggregate, phase, epsilon, wall_s, clips)
+        over = OverRound(cohort, active, aggregate, phase, None, frozenset(), wall_s, clips)
+        if self._privacy is not None:
+            self._spend(self._privacy, over)
         if self._keeper is not None:
             self._keeper.over(over, self.state, self._optimizer_state, self._applied, self._memory.arrays())
         self._pending.append(over)
@@ -388,7 +386,18 @@ class Training:
             return None
         if self._privacy is None:
             return aggregate
-        return self._privacy.noised(aggregate, number, machine.applied, self._secrets)
+        return self._privacy.noised(aggregate, number, machine.applied)
+
+    def _spend(self, privacy: RunPrivacy, over: OverRound) -> None:
+        """Count what devices have spent in a round since it was last looked at."""
+        spent = privacy.spent_in(over.active)
+        new = spent - over.spent
+        privacy.spend(over.phase, new)
+        over.spent = spent
+        over.epsilon = privacy.epsilon()
+        if new:
+            for later in self._pending:
+                later.epsilon = over.epsilon
 
     def _refuses(self, aggregate: Aggregate, number: int) -> bool:
         """Return whether a sum cannot be right, and say why in the log."""
@@ -453,6 +462,8 @@ class Training:
         cohort, active = over.cohort, over.active
         # For what came after the end of the round, too.
         self._strike([active], cohort.round_number, active.machine.reports, cohort.log)
+        if self._privacy is not None and self._privacy.spent_in(active) != over.spent:
+            self._spend(self._privacy, over)
         ended = ended_of(cohort)
         facts = over.told(ended)
         strikes = self._crashes.of_round(cohort.round_number)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly
-from coordinator.conductor import Survival
+from coordinator.conductor import Survival, new_run_id
 from coordinator.faults.striking import FaultsOfRun
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
@@ -42,6 +42,10 @@ class VirtualTime:
     clock: Literal["virtual", "real"] = "virtual"
     secrets: SecretSource = SecretSource.SEED
     survival: Survival | None = None
+
+    def run_id(self, loaded: LoadedScenario) -> str:
+        """Return the identity of the run."""
+        return new_run_id(loaded, self.secrets)
 
     def unseen(self, assembly: Assembly) -> Collection[str]:
         """Return no metric: a simulation observes everything."""
@@ -90,7 +94,7 @@ def simulate(
             crash(context["message"], context.get("exception") or RuntimeError(context["message"]))
 
         loop.set_exception_handler(callback_failed)
-        run_id = loaded.run_id
+        run_id = new_run_id(loaded, SecretSource.SEED)
         simulation = Simulation(
             seed=scenario.seed,
             run_id=run_id,

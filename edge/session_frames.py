@@ -8,6 +8,7 @@ a piece before it can refuse, and so that a sign of life is never stuck behind a
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
@@ -48,12 +49,13 @@ class Hello(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """Coordinator → device, the answer: the session, its clock, and the scenario.
+    """Coordinator → device, the answer: the session, its clock, the scenario, and the run.
 
     ``received`` is the sequence number that the coordinator received last; 0 in a new session. ``scenario``
     is the hash, ``text`` the YAML, empty if the device said that it has it. After ``heartbeat_s`` of silence
     the coordinator asks for a sign of life, after ``idle_s`` it counts the connection as broken, and after
-    ``resume_s`` more the session is over. A message has at most ``frame_bytes``.
+    ``resume_s`` more the session is over. A message has at most ``frame_bytes``. ``run_id`` is the run's
+    identity, 1 to 64 letters, digits, ``-`` and ``_``: the same in every welcome and message of the run.
     """
 
     session: str
@@ -64,6 +66,7 @@ class Welcome(NamedTuple):
     frame_bytes: int
     scenario: str
     text: str
+    run_id: str
 
 
 class Piece(NamedTuple):
@@ -184,6 +187,7 @@ def unpack(data: bytes) -> SessionFrame:
     return frame
 
 
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _TEXTS: Final = frozenset({"token", "session", "scenario", "reason"})
 _REALS: Final = frozenset({"heartbeat_s", "idle_s", "resume_s", "seconds", "at_s"})
 
@@ -192,6 +196,9 @@ def _problem(name: str, value: object) -> str | None:
     if name == "data":
         if not isinstance(value, bytes) or not value:
             return f"expected 1 to {PIECE_BYTES} bytes"
+    elif name == "run_id":
+        if not isinstance(value, str) or not _RUN_ID.fullmatch(value):
+            return f"expected 1 to 64 letters, digits, '-' and '_', got {value!r:.80}"
     elif name in _TEXTS or name == "text":
         if not isinstance(value, str) or (name in _TEXTS and len(value.encode()) > TEXT_BYTES):
             return f"expected at most {TEXT_BYTES} bytes of text"

@@ -122,6 +122,10 @@ class Reason(enum.IntEnum):
     """A report with a number outside its range."""
     WRONG_SUM = 24
     """The sum cannot be that of the updates that it was made of."""
+    ALREADY_ANSWERED = 25
+    """The device has answered the round, or a later one of the run, before."""
+    BUDGET_SPENT = 26
+    """The device has answered as many rounds, or spent as much privacy, as it is allowed in the run."""
 
 
 class EventKind(enum.IntEnum):

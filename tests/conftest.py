@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 
 import hypothesis
 import pytest
@@ -8,6 +10,10 @@ import pytest
 # How long an example takes says something of the machine, not of the code.
 hypothesis.settings.register_profile("recfleet", deadline=None)
 hypothesis.settings.load_profile("recfleet")
+
+# Devices that tests start, also in processes of their own, remember nothing in the home of who runs them.
+_STATE = tempfile.TemporaryDirectory(prefix="recfleet-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 # A shell that runs tests in the background has them ignore SIGINT, and all processes that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -19,6 +20,11 @@ def _patience(context: click.Context, parameter: click.Parameter, text: str) -> 
         return parse_duration_s(text)
     except UnitError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def _default_memory() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "recfleet" / "devices"
 
 
 @click.command
@@ -64,6 +70,20 @@ def _patience(context: click.Context, parameter: click.Parameter, text: str) -> 
     metavar="TIME",
     help="How long to try to reach a coordinator that is not there, or not any more: '60 s', '10 min'.",
 )
+@click.option(
+    "--memory",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where the devices keep which rounds they have answered; else recfleet/devices below "
+    "$XDG_STATE_HOME or ~/.local/state.",
+)
+@click.option(
+    "--max-epsilon",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="EPSILON",
+    help="Most ε (replace-one) that a device spends in the run by the noise that it adds itself; else what "
+    "all rounds of the scenario spend.",
+)
 @refusals()
 def device(
     *,
@@ -78,6 +98,8 @@ def device(
     insecure: bool,
     workers: int,
     patience_s: float,
+    memory: Path | None,
+    max_epsilon: float | None,
 ) -> int:
     """Join a coordinator as one device, or as many.
 
@@ -101,6 +123,8 @@ def device(
         shaped=shaped,
         workers=workers,
         patience_s=patience_s,
+        memory=_default_memory() if memory is None else memory,
+        max_epsilon=max_epsilon,
     )
     try:
         with termination_interrupts():
@@ -111,6 +135,8 @@ def device(
     finally:
         for name, number in sorted(devices.tally.participations.items()):
             click.echo(f"{number} × {name}")
+        if (spent := devices.spent()) is not None:
+            click.echo(f"ε of a device here, replace-one: {spent[0]:.3g} at most, after {spent[1]} rounds")
     for why, number in sorted(devices.tally.goodbyes.items()):
         click.echo(f"{number} of {count} devices: goodbye ({why})")
     return int(ExitCode.HELD)

@@ -71,6 +71,7 @@ class CkksServer:
     ----------
     state : ``MASKING``, then ``UNMASKING``, then ``DONE``; or ``ABORTED``.
     failure : the error that ended the round without a sum, else None.
+    opened : whether a device has sent what it says is the decrypted sum.
     dropped : the stage at which each device was lost, refused or too late, by id.
     parameters : None; there is no graph.
 
@@ -111,6 +112,7 @@ class CkksServer:
         self.parameters = None
         self.state = CoordinatorState.MASKING
         self.failure: SecAggError | None = None
+        self.opened = False
         self.dropped: dict[int, CoordinatorState] = {}
         self.culprits: dict[int, SecAggError] = {}
 
@@ -191,6 +193,7 @@ class CkksServer:
             self._running_sum.add(unpack(self._config, message.arrays))
             self._answered[CoordinatorState.MASKING].add(sender)
             return
+        self.opened = True
         try:
             expect_arrays(message.arrays, "total")
             total = read(message.arrays, "total", _TOTAL, (self._config.length,))

@@ -337,6 +337,7 @@ def _round_row(
         "clipped_fraction": facts.clipped_fraction,
         "clipped_updates_fraction": facts.clipped_updates_fraction,
         "epsilon": facts.epsilon,
+        "epsilon_replace_one": facts.epsilon_replace_one,
         "wall_s": facts.wall_s,
         "host_rss_bytes": facts.host_rss_bytes,
     }

@@ -97,7 +97,8 @@ class RoundFacts:
     double_reveals : devices of which both secrets could be rebuilt; None without secure aggregation.
     clipped_fraction : share of the applied values that were clipped; None where values are not.
     clipped_updates_fraction : share of the applied updates whose norm was clipped; None where norms are not.
-    epsilon : what the run has spent of differential privacy so far; None where it is not accounted for.
+    epsilon, epsilon_replace_one : what the run has spent of differential privacy so far, against an update
+        of zeros and against any other; None where it is not accounted for.
     wall_s, host_rss_bytes : measured on this host; no part of any digest.
     """
 
@@ -120,6 +121,7 @@ class RoundFacts:
     clipped_fraction: float | None = None
     clipped_updates_fraction: float | None = None
     epsilon: float | None = None
+    epsilon_replace_one: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,10 @@ _ROUND_METRICS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], Values
     "round.duration": (("duration_s",), lambda rows: _values(rows["duration_s"])),
     "round.clipped": (("clipped_fraction",), lambda rows: _values(rows["clipped_fraction"].drop_null())),
     "privacy.epsilon": (("epsilon",), lambda rows: _values(rows["epsilon"].drop_null())),
+    "privacy.epsilon_replace_one": (
+        ("epsilon_replace_one",),
+        lambda rows: _values(rows["epsilon_replace_one"].drop_null()),
+    ),
     "privacy.clipped": (
         ("clipped_updates_fraction",),
         lambda rows: _values(rows["clipped_updates_fraction"].drop_null()),

@@ -317,7 +317,7 @@ def _round_fields() -> Iterator[pa.Field]:
         "clipped_fraction",
         pa.float64(),
         "",
-        "share of the applied values that were clipped; null: values are not clipped",
+        "share of the applied values other than zero that were clipped; null: values are not clipped",
         nullable=True,
     )
     yield _field(
@@ -331,7 +331,15 @@ def _round_fields() -> Iterator[pa.Field]:
         "epsilon",
         pa.float64(),
         "",
-        "differential privacy spent so far, at the scenario's delta; null: not accounted for",
+        "differential privacy spent so far by the device that reported most, zero-out: its updates against "
+        "zeros; at the scenario's delta; null: not accounted for",
+        nullable=True,
+    )
+    yield _field(
+        "epsilon_replace_one",
+        pa.float64(),
+        "",
+        "the same, replace-one: its updates against any others",
         nullable=True,
     )
     yield _field("wall_s", pa.float64(), "s", "time this round took on this host", measured=True)

@@ -9,12 +9,11 @@ from pydantic import Field, model_validator
 
 from coordinator.aggregation import rules
 from coordinator.scenario.errors import Problem
-from coordinator.scenario.model import Section, require
+from coordinator.scenario.model import Section, clip_problems, require
 from coordinator.scenario.privacy_section import LocalGaussian
 from coordinator.scenario.protection import secure_sections
 from device_profiles.fields import PositiveFloat, PositiveFraction, PositiveInt
 from edge.learning.fedavg_mf import SharedFactorizationSettings
-from edge.privacy.clipping import SMALLEST_BOUND
 
 if TYPE_CHECKING:
     from coordinator.scenario.schema import Scenario
@@ -35,9 +34,8 @@ class _Aggregation(Section):
         return self
 
     def _problems(self) -> Iterator[Problem]:
-        if self.norm_bound is not None and self.norm_bound < SMALLEST_BOUND:
-            message = f"{self.norm_bound:g} is too small; write {SMALLEST_BOUND:g} or more"
-            yield Problem(("norm_bound",), message)
+        if self.norm_bound is not None:
+            yield from clip_problems("norm_bound", self.norm_bound)
 
     def build(self) -> rules.Rule | None:
         """Return the robust rule; None for a plain mean."""

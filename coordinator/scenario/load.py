@@ -84,11 +84,6 @@ class LoadedScenario:
         """The YAML of the scenario, flattened, with defaults and units."""
         return dump_resolved(self.scenario)
 
-    @property
-    def run_id(self) -> str:
-        """Names the run in every message."""
-        return self.hash[:8]
-
     @cached_property
     def hash(self) -> str:
         """64 hexadecimal digits; see :func:`coordinator.scenario.dump.scenario_hash`."""

@@ -109,13 +109,20 @@ METRICS: Final = {
             "round.clipped",
             MetricKind.SHARE,
             ROUND_TAGS,
-            "per round with clipping: share of the applied values that were clipped",
+            "per round with clipping: share of the applied values other than zero that were clipped",
         ),
         Metric(
             "privacy.epsilon",
             MetricKind.NUMBER,
             ROUND_TAGS,
-            "per round: differential privacy spent so far, at the scenario's delta",
+            "per round: differential privacy spent so far by the device that reported most, at "
+            "the scenario's delta, zero-out: its updates against zeros",
+        ),
+        Metric(
+            "privacy.epsilon_replace_one",
+            MetricKind.NUMBER,
+            ROUND_TAGS,
+            "per round: the same, replace-one: its updates against any others",
         ),
         Metric(
             "privacy.clipped",

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 from pydantic.fields import FieldInfo
 
 from coordinator.scenario.errors import FieldProblemsError, Problem
+from edge.privacy.clipping import SMALLEST_BOUND
 
 TEXT_TAG = "text"
 """Names, inside pydantic, the alternative of a choice that is plain text; never shown."""
@@ -33,6 +34,13 @@ def require(problems: Iterator[Problem]) -> None:
     found = tuple(problems)
     if found:
         raise FieldProblemsError(found)
+
+
+def clip_problems(key: str, bound: float) -> Iterator[Problem]:
+    """Yield why ``bound``, the positive value of ``key``, is no bound for the values of an update."""
+    if bound < SMALLEST_BOUND:
+        message = f"{bound:g} is too small: clipped to it, values would vanish in float32"
+        yield Problem((key,), message, f"write {SMALLEST_BOUND:g} or more")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

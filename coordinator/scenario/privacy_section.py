@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 
 from coordinator.scenario.errors import Problem
-from coordinator.scenario.model import Section, require
+from coordinator.scenario.model import Section, clip_problems, require
 from device_profiles.fields import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 from edge.privacy import accounting
 from edge.privacy.analytic_gaussian import naive_multiplier
-from edge.privacy.clipping import SMALLEST_BOUND
 
 
 class _Mechanism(Section):
@@ -38,14 +37,22 @@ class _Mechanism(Section):
             message = "epsilon needs the package dp-accounting"
             hint = "install it with \"pip install 'recfleet[dp]'\", or write 'accounting: false'"
             yield Problem(("accounting",), message, hint)
-        if self.clip_norm < SMALLEST_BOUND:
-            yield Problem(
-                ("clip_norm",), f"{self.clip_norm:g} is too small; write {SMALLEST_BOUND:g} or more"
-            )
+        yield from clip_problems("clip_norm", self.clip_norm)
         if self.delta >= 1:
             yield Problem(
                 ("delta",), f"{self.delta:g} promises nothing; write a number below 1, such as '1e-5'"
             )
+
+
+class _OnFloats(_Mechanism):
+    """A mechanism whose noise is added to floats."""
+
+    sampler: Literal["discrete", "floating-point"] | None = Field(
+        default=None,
+        description="how Gaussian noise is drawn: `discrete`, on a grid of 2^-30 of it or finer; or in "
+        "`floating-point`, whose low bits may give away what it was added to; by default discrete on the "
+        "real clock and in floating point on the virtual one",
+    )
 
 
 class _SingleNoise(_Mechanism):
@@ -85,7 +92,7 @@ class _SingleNoise(_Mechanism):
             yield Problem(("claimed_epsilon",), message, "write 'calibration: naive'", of_key=True)
 
 
-class CentralGaussian(_SingleNoise):
+class CentralGaussian(_SingleNoise, _OnFloats):
     """The coordinator adds Gaussian noise to the sum, and is trusted with it."""
 
     mechanism: Literal["central-gaussian"]
@@ -100,7 +107,7 @@ class CentralGaussian(_SingleNoise):
     )
 
 
-class LocalGaussian(_SingleNoise):
+class LocalGaussian(_SingleNoise, _OnFloats):
     """Each device adds Gaussian noise to its own update, and trusts nobody."""
 
     mechanism: Literal["local-gaussian"]
@@ -138,7 +145,7 @@ class Tier(Section):
     )
 
 
-class PersonalGaussian(_Mechanism):
+class PersonalGaussian(_OnFloats):
     """Each device adds as much Gaussian noise as its tier asks for; noisier updates weigh less (DPPS)."""
 
     mechanism: Literal["personal-gaussian"]

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from coordinator.scenario.errors import Problem
-from coordinator.scenario.model import Section, require
+from coordinator.scenario.model import Section, clip_problems, require
 from device_profiles.fields import (
     Fraction,
     NonNegativeFloat,
@@ -133,6 +133,8 @@ class _SecureSum(Section):
         return self
 
     def _few_problems(self) -> Iterator[Problem]:
+        yield from clip_problems("clip", self.clip)
+        yield from clip_problems("loss_max", self.loss_max)
         if self.min_contributors < HONEST_AT_LEAST:
             message = f"a sum over {self.min_contributors} is that device's update"
             yield Problem(("min_contributors",), f"{message}; write {HONEST_AT_LEAST} or more")

@@ -18,6 +18,8 @@ class SecureAggregation(Protocol):
     """The stage whose answers are collected; ``DONE`` and ``ABORTED`` are final."""
     failure: SecAggError | None
     """What ended the round without a sum."""
+    opened: bool
+    """Whether the sum was seen without its masks or its encryption, whatever came of it."""
     dropped: dict[int, CoordinatorState]
     """The stage at which each device was lost, refused or too late, by id."""
     culprits: dict[int, SecAggError]

@@ -16,7 +16,7 @@ from edge.secagg.checks import DeviceIds, octets
 from edge.secagg.config import SecAggConfig
 from edge.secagg.graph import neighbours, ring_order
 from edge.secagg.keylist import RECORD_BYTES, Record, RoundContext, ring_seed
-from edge.secagg.keys import AdvertisedKeys, key_list_hash, session_id_of_hash
+from edge.secagg.keys import AdvertisedKeys, key_list_hash
 from edge.secagg.states import Mode
 from edge.secagg_messages import KeyList
 
@@ -53,7 +53,7 @@ class Cohort:
         self._digest = key_list_hash(
             [AdvertisedKeys(device, *record[:2]) for device, record in zip(ids, self.records, strict=True)]
         )
-        self.session = session_id_of_hash(config.encoded, context.model_hash, self._digest)
+        self.session = context.session(config, self._digest)
         around = neighbours(ring_order(ids, ring_seed(self._digest)), self.k)
         holders = np.searchsorted(self.devices, np.array([(*around[device], device) for device in ids]))
         holders.sort(axis=1)

@@ -84,6 +84,7 @@ class SecAggServer:
     state : the stage whose answers are collected.
     cohort : who advertised keys, and their graph; None before that is known.
     failure : the error that ended the round without a sum, else None.
+    opened : whether the sum was unmasked, whatever came of it.
     result : the outcome, once the state is ``DONE``; None if everybody reported in the clear.
     dropped : the stage at which each device was lost, refused or too late, by id.
     culprits : by id, the error by which a device was found to have broken the protocol.
@@ -144,6 +145,7 @@ class SecAggServer:
         self._unmasking: Unmasking | None = None
         self.state = CoordinatorState.ADVERTISING
         self.failure: SecAggError | None = None
+        self.opened = False
         self.result: SecAggResult | None = None
         self.dropped: dict[int, CoordinatorState] = {}
         self.culprits: dict[int, SecAggError] = {}
@@ -376,6 +378,7 @@ class SecAggServer:
         notices = [self._exclude(device, error.reason) for device, error in found.items()]
         if not unmasking.complete:
             return [*notices]
+        self.opened = True
         if self._crypto.hides:
             unmasking.remove_masks(self._total)
         self._unmasking = None

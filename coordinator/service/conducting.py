@@ -14,6 +14,7 @@ from aiohttp import web
 
 from coordinator.actor import Coordinator
 from coordinator.assembly import Assembly, assemble
+from coordinator.conductor import new_run_id
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.admission.gate import local_gate
@@ -106,8 +107,17 @@ class RealTime:
     stays: Callable[[], Awaitable[None]] | None = None
     clock: Literal["virtual", "real"] = "real"
     secrets: SecretSource = SecretSource.SYSTEM
+    _run_id: str | None = field(default=None, init=False, repr=False)
     _runner: asyncio.Runner | None = field(default=None, init=False, repr=False)
     _open: AsyncExitStack = field(default_factory=AsyncExitStack, init=False, repr=False)
+
+    def run_id(self, loaded: LoadedScenario) -> str:
+        """Return the identity of the run: of one that is gone on with, the one that it began with."""
+        if self.survival is not None and self.survival.run_id is not None:
+            return self.survival.run_id
+        if self._run_id is None:
+            self._run_id = new_run_id(loaded, self.secrets)
+        return self._run_id
 
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Listen, wait for devices, train until a reason to stop, say goodbye, and return it."""
@@ -136,7 +146,7 @@ class RealTime:
     async def _conduct(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, RealClockLoop)
-        scenario = loaded.scenario
+        scenario, run_id = loaded.scenario, self.run_id(loaded)
         crashed: asyncio.Future[None] = loop.create_future()
 
         def crash(where: str, error: BaseException) -> None:
@@ -149,16 +159,16 @@ class RealTime:
 
         loop.set_exception_handler(callback_failed)
         world = RealWorld(
-            run_id=loaded.run_id,
+            run_id=run_id,
             loop=loop,
             assembly=assembly,
-            coordinator=Coordinator(loaded.run_id, method_name(scenario.learning), assembly.ranges),
+            coordinator=Coordinator(run_id, method_name(scenario.learning), assembly.ranges),
             experience=training.invitations.experience,
             observer=self.observer,
             frame_bytes=scenario.limits.frame_bytes,
             changed=training.wake,
         )
-        offer = Offer(loaded.hash, loaded.resolved, assembly.fleet.n, scenario.limits.frame_bytes)
+        offer = Offer(run_id, loaded.hash, loaded.resolved, assembly.fleet.n, scenario.limits.frame_bytes)
         sockets = scenario.connection.sockets
         sessions = Sessions(offer, sockets, self.admission, self.observer, world, crash)
         world.sessions = sessions

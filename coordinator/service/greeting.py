@@ -20,8 +20,9 @@ _WHY_LETTERS = 120
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a welcome tells: the scenario by hash and as YAML, and how many devices there are."""
+    """What a welcome tells: the run, its scenario by hash and as YAML, and how many devices there are."""
 
+    run_id: str
     scenario_hash: str
     scenario: str
     devices: int
@@ -38,6 +39,7 @@ class Offer:
             frame_bytes=self.frame_bytes,
             scenario=self.scenario_hash,
             text="" if hello.scenario == self.scenario_hash else self.scenario,
+            run_id=self.run_id,
         )
 
 

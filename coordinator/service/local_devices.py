@@ -14,8 +14,9 @@ import aiohttp
 
 from coordinator.assembly import Assembly, assemble
 from coordinator.scenario.load import LoadedScenario, load_text
+from coordinator.service.answer_store import AnswerStore
 from coordinator.service.identities import enrol, fetch_roster, sums_with_identities
-from coordinator.service.local_work import LocalWorks
+from coordinator.service.local_work import DeviceWork, LocalWorks
 from coordinator.service.refusals import refuse_on_devices
 from device_profiles.documents import Path as Place
 from edge.device.participation import Participation
@@ -25,6 +26,7 @@ from edge.secagg.roster import Enrolled, Roster, RosterError
 from edge.session import Event
 from edge.session_frames import Welcome
 from edge.transport.device_client import Backoff, DeviceClient
+from edge.vocabulary import Reason
 
 JOIN_S = 10.0
 """How long a device waits for a connection and its welcome until it has the scenario, which says."""
@@ -38,6 +40,14 @@ _LONGEST_PAUSE_S = 5.0
 
 class ScenarioMismatchError(RecfleetError):
     """The scenario that a device has been sent is not what its hash says, or not what it has."""
+
+
+class RunMismatchError(RecfleetError):
+    """A coordinator that has begun another run than the one that the devices here take part in."""
+
+
+class EpsilonLimitError(RecfleetError):
+    """A limit of ε for devices that add no noise of their own, so that none can be kept."""
 
 
 @dataclass(slots=True)
@@ -55,6 +65,8 @@ class Tally:
             name = "counted" if part.receipt == 0 else f"not counted: {part.receipt.name.lower()}"
         elif part.abandoned is not None:
             name = f"abandoned: {part.abandoned.name.lower()}"
+        elif part.declined is not None:
+            name = f"declined: {part.declined.name.lower()}"
         else:
             name = "ended without a receipt"
         self.participations[name] += 1
@@ -75,6 +87,9 @@ class LocalDevices:
     known : the scenario and what was made of it, where this process has them already.
     workers : threads that compute.
     patience_s : how long a device tries to reach a coordinator that is not there, or not any more.
+    memory : folder of the files that say which rounds were answered; None: that ends with this process.
+    max_epsilon : most ε that a device spends in the run by noise of its own; None: what all of its rounds
+        spend.
     """
 
     def __init__(
@@ -90,6 +105,8 @@ class LocalDevices:
         known: tuple[LoadedScenario, Assembly] | None = None,
         workers: int = 1,
         patience_s: float = PATIENCE_S,
+        memory: Path | None = None,
+        max_epsilon: float | None = None,
     ) -> None:
         self._backoff = Backoff(patience_s, _FIRST_PAUSE_S, _GROWTH, _LONGEST_PAUSE_S)
         self._url = url
@@ -101,6 +118,11 @@ class LocalDevices:
         self._tls = True if pin is None else aiohttp.Fingerprint(pin)
         self._data = data
         self._shaped = shaped
+        self._memory = memory
+        self._max_epsilon = max_epsilon
+        self._run_id = ""
+        self._store: AnswerStore | None = None
+        """What was answered in the run; None before the first welcome."""
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="device")
         self._works: LocalWorks | None = None
         self._hash = ""
@@ -121,6 +143,9 @@ class LocalDevices:
         JoinError : the coordinator does not let one in, or cannot be reached any more.
         RosterError : the coordinator's roster is not the one that devices were enrolled with.
         ScenarioError, DataError : the scenario cannot be used here.
+        RunMismatchError, ScenarioMismatchError : the coordinator comes back with another run, or scenario.
+        AnswerStoreError : which rounds were answered is not known, or cannot be kept.
+        EpsilonLimitError : ``max_epsilon`` cannot be kept, for the devices add no noise of their own.
         """
         self._crashed = asyncio.get_running_loop().create_future()
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls)
@@ -186,12 +211,51 @@ class LocalDevices:
             assembly = assemble(loaded)
             self._enrol(assembly)
             self._works = LocalWorks(loaded, assembly, slow=self._shaped)
+        self.expect(welcome)
+        return self._works
+
+    def expect(self, welcome: Welcome) -> None:
+        """Refuse a coordinator that has another scenario, or has begun another run."""
         if self._hash != welcome.scenario:
             raise ScenarioMismatchError(
                 f"the coordinator runs the scenario {welcome.scenario[:8]}, "
                 f"and this device has {self._hash[:8]}"
             )
-        return self._works
+        if self._run_id not in ("", welcome.run_id):
+            raise RunMismatchError(
+                f"the coordinator has begun another run, {welcome.run_id} in place of {self._run_id}; "
+                "start the device again to take part in it"
+            )
+        self._run_id = welcome.run_id
+
+    def _memory_of(self, device: int, work: DeviceWork) -> _DeviceMemory:
+        """Return what a device remembers of the run."""
+        if self._store is None:
+            self._store = AnswerStore(self._memory, self._url, self._run_id, self._hash)
+        allowed = work.rounds if self._max_epsilon is None else work.rounds_within(self._max_epsilon)
+        if allowed is None:
+            raise EpsilonLimitError(
+                f"devices of this scenario add no noise of their own, so no ε of theirs can be kept below "
+                f"{self._max_epsilon:g}; leave out --max-epsilon, or take part only in runs with "
+                "'privacy.mechanism: local-gaussian' or 'personal-gaussian'"
+            )
+        return _DeviceMemory(self._store, self._run_id, device, allowed)
+
+    def spent(self) -> tuple[float, int] | None:
+        """Return the most ε that a device here has spent in the run, and in how many rounds.
+
+        None where no device adds noise of its own, or none has joined.
+        """
+        if self._works is None or self._store is None:
+            return None
+        spent = []
+        for device in self._devices:
+            rounds = self._store.answered(device).rounds
+            epsilon = self._works.of(device).epsilon(rounds)
+            if epsilon is None:
+                return None
+            spent.append((epsilon, rounds))
+        return max(spent)
 
     def _enrol(self, assembly: Assembly) -> None:
         """Let sums know the identities; refuse sums that need what is not there, or do without what is."""
@@ -217,9 +281,11 @@ class LocalDevices:
         self.tally.joined += 1
         if self._shaped:
             client.link = works.link(client.device)
+        work = works.of(client.device)
         return ResidentDevice(
             client.device,
-            works.of(client.device),
+            work,
+            self._memory_of(client.device, work),
             client,
             self._executor,
             frame_bytes=welcome.frame_bytes,
@@ -233,6 +299,22 @@ class LocalDevices:
             self._crashed.set_exception(error)
 
 
+class _DeviceMemory:
+    """What one device remembers; implements :class:`~edge.device.real.RoundMemory`."""
+
+    def __init__(self, store: AnswerStore, run_id: str, device: int, allowed: int) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._device = device
+        self._allowed = allowed
+
+    async def objection(self, run_id: str, round_number: int) -> Reason:
+        """Return why the device does not answer a round; ``Reason.NONE`` once its answer is kept."""
+        if run_id != self._run_id:
+            return Reason.STALE
+        return await self._store.claim(self._device, round_number, self._allowed)
+
+
 class _Seat:
     """Where a client and its device come together; a listener of the session."""
 
@@ -243,9 +325,11 @@ class _Seat:
         self.client: DeviceClient
 
     def welcomed(self, welcome: Welcome) -> None:
-        """Take the device's place at the first welcome."""
+        """Take the device's place at the first welcome; the others have to be of the same run."""
         if self._resident is None:
             self._resident = self._devices.resident(self.client, welcome)
+        else:
+            self._devices.expect(welcome)
 
     def happened(self, event: Event) -> None:
         """Pass an event on."""

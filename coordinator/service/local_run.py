@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coordinator.assembly import Assembly
 from coordinator.progress import Observers, RunObserver
+from coordinator.run_directory import DEVICES, PARTIAL_SUFFIX
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import Company, RealTime, assembled
@@ -27,20 +28,28 @@ def run_here(
     :func:`~coordinator.runner.run_scenario`.
     """
     assembly = assembled(loaded, None)
-    conductor = RealTime(wait_for=assembly.fleet.n, company=along(shaped=True))
+    memory = target.with_name(target.name + PARTIAL_SUFFIX) / DEVICES
+    conductor = RealTime(wait_for=assembly.fleet.n, company=along(shaped=True, memory=memory))
     if live is not None:
         conductor.observer = LiveService(live)
         observer = Observers(observer, live)
     return run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor, feed=live)
 
 
-def along(*, shaped: bool) -> Company:
-    """Return a company of all devices of the fleet; ``shaped`` makes them as slow as their profiles."""
+def along(*, shaped: bool, memory: Path | None = None) -> Company:
+    """Return a company of all devices of the fleet.
+
+    Parameters
+    ----------
+    shaped : makes them as slow as their profiles.
+    memory : folder of what they remember of rounds; None: they do so in this process alone.
+    """
 
     @asynccontextmanager
     async def company(url: str, loaded: LoadedScenario, assembly: Assembly) -> AsyncIterator[None]:
         enrol_all_here(assembly)
-        devices = LocalDevices(url, range(assembly.fleet.n), shaped=shaped, known=(loaded, assembly))
+        everybody = range(assembly.fleet.n)
+        devices = LocalDevices(url, everybody, shaped=shaped, known=(loaded, assembly), memory=memory)
         async with asyncio.TaskGroup() as group:
             group.create_task(devices.run(), name="devices")
             yield

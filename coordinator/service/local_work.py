@@ -6,17 +6,21 @@ shared by the devices of a process, which is no business of theirs.
 
 from __future__ import annotations
 
+import bisect
+
 import numpy as np
 
 from coordinator.assembly import Assembly
 from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.privacy_section import LocalGaussian, PersonalGaussian
 from coordinator.sums.base import RoundOfSums
+from edge.device.answered import UNLIMITED
 from edge.device.crypto_costs import CryptoCosts
 from edge.learning.updates import ClientUpdate
 from edge.messages import Model
 from edge.privacy.protection import clipped_update
 from edge.rng import hashed_bits_scalar, stream_key
-from edge.secagg.entropy import SystemEntropy
+from edge.secagg.entropy import SecretSource, SystemEntropy
 from edge.secagg.errors import NotFiniteError
 from edge.secagg.participant import Participant
 from edge.secagg.work import CryptoWork
@@ -37,8 +41,13 @@ class LocalWorks:
         self.scenario = loaded.scenario
         self.assembly = assembly
         self.slow = slow
+        count = loaded.scenario.round_count
+        self.rounds = UNLIMITED if count is None else count
+        """Most rounds of the run."""
         self.fixed = frozenset(assembly.workload.algorithm.fixed())
         self._sums_of_round: tuple[int, RoundOfSums] | None = None
+        if assembly.privacy is not None:
+            assembly.privacy.draw_from(SecretSource.SYSTEM)
 
     def of(self, device: int) -> DeviceWork:
         """Return what one device has and can do."""
@@ -130,6 +139,24 @@ class DeviceWork:
         if (shield := assembly.shields.get(self._phase(model))) is not None and not self._shielded(model):
             update = shield.summed(update)
         return update
+
+    @property
+    def rounds(self) -> int:
+        """Most rounds of the run."""
+        return self._works.rounds
+
+    def epsilon(self, rounds: int) -> float | None:
+        """Return the ε of the device after so many rounds; None: it adds no noise of its own."""
+        section, privacy = self._works.scenario.privacy, self._works.assembly.privacy
+        if privacy is None or not isinstance(section, LocalGaussian | PersonalGaussian):
+            return None
+        return privacy.protection(self._device).epsilon(rounds, section.delta)
+
+    def rounds_within(self, epsilon: float) -> int | None:
+        """Return how many rounds the device answers for no more than ``epsilon``; None as above."""
+        if self.epsilon(0) is None:
+            return None
+        return bisect.bisect_right(range(1, self.rounds + 1), epsilon, key=lambda n: self.epsilon(n) or 0.0)
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round, with secrets of its own."""

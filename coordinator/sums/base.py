@@ -87,8 +87,8 @@ class SumFacts:
         is no sum, or none in a ring, or the inputs are not seen here.
     double_reveals : devices of which both secrets could be rebuilt from what was released; None where devices
         share no secrets, or what they release is not seen here.
-    clipped_fraction : share of the real numbers in the sum that were clipped; None without a sum, or where
-        the inputs are not seen here.
+    clipped_fraction : share of the real numbers other than zero in the sum that were clipped; None without a
+        sum or such numbers, or where the inputs are not seen here.
     """
 
     failure: str | None

@@ -27,14 +27,12 @@ class EncryptedSums(SecureSums):
     config : what is agreed.
     deadlines : of the stages.
     scheme : holds the key.
-    run_id : of the run.
     """
 
-    def __init__(self, config: CkksConfig, deadlines: StageDeadlines, scheme: Scheme, *, run_id: str) -> None:
+    def __init__(self, config: CkksConfig, deadlines: StageDeadlines, scheme: Scheme) -> None:
         self.config = config
         self.deadlines = deadlines
         self.scheme = scheme
-        self.run_id = run_id
         self.input_bytes = config.ciphertexts * CIPHERTEXT_BYTES
 
     @property
@@ -60,7 +58,7 @@ class EncryptedSums(SecureSums):
             self.config,
             self.scheme.secret,
             device=device,
-            run_id=self.run_id,
+            run_id=model.run_id,
             round_number=model.round_number,
         )
 
@@ -82,7 +80,7 @@ class _RoundOfEncryptedSums(RoundOfSums):
         self._server = CkksServer(
             sums.config,
             sums.scheme.public,
-            run_id=sums.run_id,
+            run_id=model.run_id,
             round_number=self._round_number,
             devices=invited,
             target=target,
@@ -96,7 +94,7 @@ class _RoundOfEncryptedSums(RoundOfSums):
             sums.config,
             sums.scheme.secret,
             device=device,
-            run_id=sums.run_id,
+            run_id=model.run_id,
             round_number=self._round_number,
             watch=None if sums.watch is None else functools.partial(sums.watch, self._round_number),
         )
@@ -112,7 +110,7 @@ class _RoundOfEncryptedSums(RoundOfSums):
         assert server is not None
         seen = server.failure is None and not self._devices_elsewhere
         summed = [self._participants[one] for one in server.contributors] if seen else []
-        values = sum(participant.values for participant in summed)
+        nonzero = sum(participant.nonzero for participant in summed)
         clipped = sum(participant.clipped for participant in summed)
         return SumFacts(
             failure=None if server.failure is None else server.failure.reason,
@@ -120,5 +118,5 @@ class _RoundOfEncryptedSums(RoundOfSums):
             threshold=None,
             sum_error=None,
             double_reveals=None,
-            clipped_fraction=clipped / values if values else None,
+            clipped_fraction=clipped / nonzero if nonzero else None,
         )

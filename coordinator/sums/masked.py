@@ -35,7 +35,7 @@ class MaskedSums(SecureSums):
     config : what is agreed.
     deadlines : of the stages.
     crypto : where cryptography is done.
-    run_id, seed : of the run; all secrets of simulated devices follow from the seed.
+    seed : of the run; all secrets of simulated devices follow from it.
     devices : how many the fleet has.
     quorum : how many must contribute together with those that report in the clear; 0 where nobody does.
     """
@@ -46,7 +46,6 @@ class MaskedSums(SecureSums):
         deadlines: StageDeadlines,
         crypto: Cryptography,
         *,
-        run_id: str,
         seed: int,
         devices: int,
         quorum: int = 0,
@@ -55,7 +54,6 @@ class MaskedSums(SecureSums):
         self.config = config
         self.deadlines = deadlines
         self.crypto = crypto
-        self.run_id = run_id
         self.input_bytes = config.length * config.bits // 8
         self.secrets_key = stream_bytes(seed, "secure-aggregation", "secrets")
         self.rounding_key = stream_bytes(seed, "secure-aggregation", "rounding")
@@ -113,18 +111,18 @@ class MaskedSums(SecureSums):
         seeded = SeededEntropy(self.rounding_key, device, model.round_number)
         noisy = any(isinstance(part, RealPart) and part.noise_sd > 0 for part in self.config.parts)
         model_hash = hashlib.sha256(encode(model)).digest()
-        client = self.client(device, model.round_number, model_hash, entropy, entropy if noisy else seeded)
+        client = self.client(device, model, model_hash, entropy, entropy if noisy else seeded)
         return MaskingParticipant(self.config, client)
 
     def client(
-        self, device: int, round_number: int, model_hash: bytes, entropy: Entropy, rounding: Entropy
+        self, device: int, model: Model, model_hash: bytes, entropy: Entropy, rounding: Entropy
     ) -> SecAggClient:
-        """Return the machine of ``device`` in a round; secrets come from ``entropy``."""
+        """Return the machine of ``device`` in the round of ``model``; secrets come from ``entropy``."""
         return SecAggClient(
             self.config,
             device=device,
-            run_id=self.run_id,
-            round_number=round_number,
+            run_id=model.run_id,
+            round_number=model.round_number,
             model_hash=model_hash,
             entropy=entropy,
             identity=None if self._identity_of is None else self._identity_of(device),
@@ -152,7 +150,7 @@ class _RoundOfMaskedSums(RoundOfSums):
         self._model, self._model_hash = model, hashlib.sha256(encode(model)).digest()
         self._server = SecAggServer(
             sums.config,
-            run_id=sums.run_id,
+            run_id=model.run_id,
             round_number=self._round_number,
             model_hash=self._model_hash,
             devices=invited,
@@ -177,7 +175,7 @@ class _RoundOfMaskedSums(RoundOfSums):
         sums, number = self._sums, self._round_number
         client = sums.client(
             device,
-            number,
+            model,
             self._hash_of(model),
             SeededEntropy(sums.secrets_key, device, number),
             SeededEntropy(sums.rounding_key, device, number),
@@ -216,9 +214,9 @@ class _RoundOfMaskedSums(RoundOfSums):
         if result is not None and oracle is not None:
             survivors = result.survivors.tolist()
             sum_error = oracle.sum_error(result.total, survivors)
-            clipped = sum(self._participants[device].client.clipped for device in survivors)
-            values = sum(part.length for part in self._sums.config.parts if isinstance(part, RealPart))
-            clipped_fraction = clipped / (len(survivors) * values)
+            clients = [self._participants[device].client for device in survivors]
+            nonzero = sum(client.nonzero for client in clients)
+            clipped_fraction = sum(client.clipped for client in clients) / nonzero if nonzero else None
         return SumFacts(
             failure=None if server.failure is None else server.failure.reason,
             neighbours=None if parameters is None else parameters.k,

@@ -54,7 +54,7 @@ class Participation:
     of the peer.
     """
 
-    __slots__ = ("abandoned", "device", "receipt", "round_number", "run_id", "state")
+    __slots__ = ("abandoned", "declined", "device", "receipt", "round_number", "run_id", "state")
 
     def __init__(self, device: int) -> None:
         self.device = device
@@ -63,6 +63,8 @@ class Participation:
         self.round_number = -1
         self.receipt: Reason | None = None
         """What the coordinator answered to the report: ``Reason.NONE`` when it was counted."""
+        self.declined: Reason | None = None
+        """Why the device did not accept the invitation."""
         self.abandoned: Reason | None = None
         """Why the secure sum ended for this device before its time."""
 
@@ -88,6 +90,7 @@ class Participation:
         self.round_number = invite.round_number
         if obstacle is not _NONE:
             self.state = _OVER
+            self.declined = obstacle
             return Decline(invite.run_id, invite.round_number, self.device, obstacle)
         self.state = _AWAITING_MODEL
         accept = AcceptBare if bare else Accept

@@ -62,6 +62,16 @@ class LocalWork(Protocol):
         """Return how long cryptography shall take at least, seconds; 0 for no longer than it takes here."""
 
 
+class RoundMemory(Protocol):
+    """What a device remembers of the rounds of its run, beyond the process that it lives in."""
+
+    async def objection(self, run_id: str, round_number: int) -> Reason:
+        """Return why the device does not answer a round; ``Reason.NONE`` once its answer will be remembered.
+
+        A run that is not the one of the device's session is ``Reason.STALE``.
+        """
+
+
 class Wire(Protocol):
     """How a device reaches the coordinator."""
 
@@ -98,6 +108,7 @@ class RealDevice:
         self._deadline_s = now_s + invite.report_within_s
         patience_s = work.patience_s(invite.round_number)
         self._patience_s = now_s + RECEIPT_PATIENCE * invite.report_within_s + patience_s
+        self._obstacle = work.obstacle()
         self._own_time = wire.moment_s is not None
         self._free_s = now_s if wire.moment_s is None else wire.moment_s
         """Since when the device has been at what it does now."""
@@ -115,11 +126,16 @@ class RealDevice:
         except asyncio.QueueFull:
             self.discarded[Reason.GARBAGE] += 1
 
+    async def remember(self, memory: RoundMemory) -> None:
+        """Have the round remembered before it is answered, unless something is in the way already."""
+        if self._obstacle is Reason.NONE:
+            self._obstacle = await memory.objection(self._run_id, self._round_number)
+
     # -- what the actor can do ---------------------------------------------------------------------------
 
     def obstacle(self) -> Reason:
         """Say what keeps the device from taking part now, or ``Reason.NONE``."""
-        return self._work.obstacle()
+        return self._obstacle
 
     def bare(self) -> bool:
         """Say whether the device lacks what never changes and is sent only once."""
@@ -202,6 +218,7 @@ class ResidentDevice:
     ----------
     device : its id.
     work : what it has and can do.
+    memory : which rounds it has answered.
     wire : how it reaches the coordinator.
     executor : computes; may be shared by many devices.
     frame_bytes : longest message.
@@ -213,6 +230,7 @@ class ResidentDevice:
         self,
         device: int,
         work: LocalWork,
+        memory: RoundMemory,
         wire: Wire,
         executor: Executor,
         *,
@@ -222,6 +240,7 @@ class ResidentDevice:
     ) -> None:
         self.device = device
         self._work = work
+        self._memory = memory
         self._wire = wire
         self._executor = executor
         self._limits = CodecLimits(frame_bytes=frame_bytes)
@@ -262,6 +281,7 @@ class ResidentDevice:
 
     async def _live(self, context: RealDevice, invite: Invite) -> None:
         try:
+            await context.remember(self._memory)
             part = await take_part(context, invite)
         except asyncio.CancelledError:
             raise

@@ -93,6 +93,9 @@ class RoundServices(Protocol):
     def secure_sum(self) -> SumOfRound | None:
         """How the updates of the round are summed, but for those of shielded devices; None: not securely."""
 
+    def answers(self, device: int) -> None:
+        """Note in the device's own memory that it answers the round: it accepts, from now on but once."""
+
     def record(self, packed: bytes) -> None:
         """Add a packed record to the round's log."""
 

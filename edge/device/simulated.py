@@ -291,11 +291,14 @@ class SimulatedDevice(WorkingDevice):
 
     def send(self, message: AnyMessage) -> None:
         """Start sending ``message`` to the coordinator; returns at once."""
+        kind = type(message)
+        accepts = kind is Accept or kind is AcceptBare
+        if accepts:
+            self._services.answers(self.device)
         delivery = self.transmit(_UP, message)
         if delivery is None:
             raise VanishedError
-        kind = type(message)
-        if kind is Accept or kind is AcceptBare:
+        if accepts:
             self._answered(delivery)
         elif kind is Report:
             self.stage = _REPORT

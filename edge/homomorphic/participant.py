@@ -18,7 +18,6 @@ from edge.homomorphic.vectors import Encoded, Vector, decode_sum, encode_input, 
 from edge.learning.updates import ClientUpdate
 from edge.message_kinds import AnyMessage
 from edge.secagg.checks import expect_round
-from edge.secagg.config import RealPart
 from edge.secagg.contribution import part_values
 from edge.secagg.errors import (
     RepeatedUnmaskError,
@@ -49,7 +48,7 @@ class CkksParticipant:
     ----------
     state : ``IDLE``, then ``AWAITING_UNMASK``, then ``DONE`` if it was asked to decrypt, or ``ABORTED``.
     failure : why its part ended early, by the name of an error; None while it has not.
-    values : how many values its input had that may be clipped.
+    nonzero : how many real values of its input were not zero.
     clipped : how many of them were beyond the clip.
     """
 
@@ -62,8 +61,8 @@ class CkksParticipant:
         "clipped",
         "device",
         "failure",
+        "nonzero",
         "state",
-        "values",
     )
 
     def __init__(
@@ -84,7 +83,7 @@ class CkksParticipant:
         self.device = device
         self.state = DeviceState.IDLE
         self.failure: str | None = None
-        self.values = 0
+        self.nonzero = 0
         self.clipped = 0
 
     @property
@@ -106,7 +105,7 @@ class CkksParticipant:
         except SecAggError as error:
             self._end(error.reason)
             raise
-        self.values = sum(part.length for part in self._config.parts if isinstance(part, RealPart))
+        self.nonzero = encoded.nonzero
         self.clipped = encoded.clipped
         if self._watch is not None:
             self._watch(self.device, encoded.vector)

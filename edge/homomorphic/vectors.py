@@ -33,14 +33,19 @@ Vector = npt.NDArray[np.float64]
 
 
 class Encoded(NamedTuple):
-    """A device's input: ``vector`` is float64[L], ``clipped`` counts values beyond the clip."""
+    """A device's input.
+
+    ``vector`` is float64[L]; ``clipped`` counts the values beyond the clip, ``nonzero`` the real values other
+    than zero.
+    """
 
     vector: Vector
     clipped: int
+    nonzero: int
 
 
 def encode_input(config: CkksConfig, values: Mapping[str, npt.NDArray[Any]], weight: int) -> Encoded:
-    """Return a device's input, and how many values were clipped.
+    """Return a device's input, and counts of its values.
 
     Parameters
     ----------
@@ -58,7 +63,7 @@ def encode_input(config: CkksConfig, values: Mapping[str, npt.NDArray[Any]], wei
     if isinstance(weight, bool) or not isinstance(weight, int) or not 0 <= weight <= config.weight_max:
         raise WeightError(f"the weight {weight!r:.40} is not a whole number from 0 to {config.weight_max}")
     vector = np.empty(config.length, dtype=np.float64)
-    clipped = 0
+    clipped = nonzero = 0
     start = 0
     for part in config.parts:
         value = values[part.name]
@@ -67,6 +72,7 @@ def encode_input(config: CkksConfig, values: Mapping[str, npt.NDArray[Any]], wei
         room = vector[start : start + part.length]
         if isinstance(part, RealPart):
             clipped += _encode_reals(part, value, weight * config.levels, room)
+            nonzero += int(np.count_nonzero(value))
         else:
             if value.dtype.kind != "i":
                 raise WrongDtypeError(f"part {part.name!r} holds signed integers, not {value.dtype}")
@@ -78,7 +84,7 @@ def encode_input(config: CkksConfig, values: Mapping[str, npt.NDArray[Any]], wei
             room[:] = value
         start += part.length
     vector[start:] = (weight, 1)
-    return Encoded(vector, clipped)
+    return Encoded(vector, clipped, nonzero)
 
 
 def _encode_reals(part: RealPart, values: npt.NDArray[Any], clip_steps: int, room: Vector) -> int:

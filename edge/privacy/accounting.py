@@ -6,19 +6,20 @@ package dp-accounting (Canonne, Kamath and Steinke 2020, Proposition 12). That p
 is known exactly (:mod:`edge.privacy.analytic_gaussian`), and that is reported.
 
 Two runs are neighbours if they differ in one user. What that means decides the sensitivity, in units of the
-clipping norm C, of the sum of updates:
+clipping norm C, of the sum of updates. ε is given under both relations, which are not to be compared:
 
 * :attr:`Neighbours.ZERO_OUT`: the user's update is replaced by zeros. Sensitivity 1, the usual choice for a
-  sum over users.
+  sum over users: adding or removing a user, with the number of users in a sum fixed.
 * :attr:`Neighbours.REPLACE_ONE`: it is replaced by any other update. Sensitivity 2: two vectors of norm C are
   up to 2·C apart. It is what sampling without replacement is analysed for, and what local privacy means: a
-  report tells little between any two updates that a device could have sent.
+  report tells little between any two updates that a device could have sent. Zeros are one of them, so every
+  bound for this relation holds for the other.
 
 The three mechanisms:
 
 * central Gaussian: one :class:`GaussianRelease` of z = (noise on the sum)/C for each sum that was applied;
 * local Gaussian: for the coordinator's view of one device, one :class:`GaussianRelease` of z = (noise on the
-  update)/C, replace-one, for each report that the device sent, whether or not its round counted. The sum of
+  update)/C for each report of the device that arrived, whether or not its round counted. The sum of
   n honest reports has √n times the multiplier (:func:`sum_multiplier`), for those who see the model only;
 * distributed discrete Gaussian: one :class:`DiscreteGaussianRelease` for each sum that was revealed.
 """
@@ -26,6 +27,7 @@ The three mechanisms:
 from __future__ import annotations
 
 import enum
+import functools
 import importlib.util
 import math
 from dataclasses import dataclass
@@ -75,7 +77,8 @@ class GaussianRelease:
     """A vector released with Gaussian noise of ``noise_multiplier`` · C, on a sum or on a device's update.
 
     With a ``sampling`` the privacy is amplified by not knowing who was drawn; without, nothing is assumed of
-    who takes part. Amplification is analysed for ``REPLACE_ONE`` only.
+    who takes part. Amplification is analysed for ``REPLACE_ONE``; for ``ZERO_OUT`` it is the smaller of that
+    bound and the one without amplification.
 
     Raises ``LocalProtocolError`` for a multiplier that is negative or not finite.
     """
@@ -96,31 +99,22 @@ class GaussianRelease:
         """Return the Rényi divergence at each of :func:`orders`, float64[orders]; infinite without noise.
 
         α·Δ²/2z² (Mironov 2017, Proposition 7). Sampled, the bound of Wang, Balle and Kasiviswanathan 2019,
-        Theorem 27, for a Gaussian of multiplier z/Δ with Δ = 2, where it is the smaller. A z/Δ above 10⁴ is
-        amplified as 10⁴, one below 10⁻³ not at all.
+        Theorem 27, for a Gaussian of multiplier z/2, where it is the smaller. A z/2 above 10⁴ is amplified
+        as 10⁴, one below 10⁻³ not at all.
 
-        Raises ``LocalProtocolError`` for ``sampling`` and other neighbours than ``REPLACE_ONE``,
-        ``MissingExtraError``.
+        Raises ``MissingExtraError``.
         """
-        if self.sampling is not None and neighbours is not Neighbours.REPLACE_ONE:
-            raise LocalProtocolError("amplification by sampling is for replace-one neighbours only")
-        dp = _dp_accounting()
         alpha = orders()
         multiplier = self.noise_multiplier / neighbours.value
         if multiplier == 0:
             return np.full(alpha.size, math.inf)
         plain = alpha * (0.5 / multiplier / multiplier)
         least, most = _AMPLIFIED
+        multiplier = self.noise_multiplier / Neighbours.REPLACE_ONE.value
         if self.sampling is None or multiplier < least:
             return plain
-        accountant = dp.rdp.RdpAccountant(alpha, dp.NeighboringRelation.REPLACE_ONE)
-        accountant.compose(
-            dp.SampledWithoutReplacementDpEvent(
-                self.sampling.population, self.sampling.sample, dp.GaussianDpEvent(min(multiplier, most))
-            )
-        )
         # Mixing over who was drawn cannot raise a divergence, so the plain bound holds as well.
-        return np.asarray(np.minimum(plain, accountant.rdp), dtype=np.float64)
+        return np.minimum(plain, _amplified(self.sampling, min(multiplier, most)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,18 +244,17 @@ class Accountant:
         """Σ (sensitivity/noise)² of plain Gaussian releases, and the number of all others, float64 [2]."""
         self._known: dict[Release, npt.NDArray[np.float64]] = {}
 
-    def compose(self, release: Release) -> None:
-        """Count one release, whatever was released before.
-
-        Raises ``LocalProtocolError`` for a release that cannot be accounted for these neighbours.
-        """
+    def compose(self, release: Release, times: int = 1) -> None:
+        """Count a release, ``times`` over, whatever was released before."""
+        if times == 0:
+            return  # infinite divergences would not vanish
         if release not in self._known:
             self._known[release] = release.rdp(self.neighbours)
-        self.spent += self._known[release]
+        self.spent += times * self._known[release]
         if isinstance(release, GaussianRelease) and release.sampling is None:
-            self.gaussian[0] += release.mu_squared(self.neighbours)
+            self.gaussian[0] += times * release.mu_squared(self.neighbours)
         else:
-            self.gaussian[1] += 1
+            self.gaussian[1] += times
 
     def epsilon(self, delta: float) -> float:
         """Return ε at ``delta``, which is above 0 and below 1, for everything so far; 0 before any release.
@@ -301,6 +294,18 @@ def orders() -> npt.NDArray[np.float64]:
     Raises ``MissingExtraError``.
     """
     return np.asarray(_dp_accounting().rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS, dtype=np.float64)
+
+
+@functools.lru_cache(maxsize=64)
+def _amplified(sampling: Sampling, multiplier: float) -> npt.NDArray[np.float64]:
+    """Return the Rényi divergences of a sampled Gaussian, replace-one; they take most of a second."""
+    dp = _dp_accounting()
+    accountant = dp.rdp.RdpAccountant(orders(), dp.NeighboringRelation.REPLACE_ONE)
+    event = dp.GaussianDpEvent(multiplier)
+    accountant.compose(dp.SampledWithoutReplacementDpEvent(sampling.population, sampling.sample, event))
+    found = np.asarray(accountant.rdp, dtype=np.float64)
+    found.flags.writeable = False
+    return found
 
 
 def _tau(sigma: float, honest: int) -> float:

@@ -4,12 +4,13 @@ Every draw comes from AES-128-CTR under a 16-byte seed (:mod:`edge.secagg.prg`),
 generator: whoever can predict the noise can subtract it. The same seed gives the same noise; use it once.
 
 Neither sampler takes the same time for every draw, and Gaussian noise on floats is not exactly the mechanism
-that is accounted for: its low bits depend on what it was added to (Mironov 2012). Discrete noise in the ring
-has no such gap.
+that is accounted for: its low bits depend on what it was added to (Mironov 2012). Discrete noise, in the ring
+or on a grid (:attr:`Sampler.DISCRETE`), has no such gap.
 """
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -24,12 +25,34 @@ from edge.secagg.prg import SEED_BYTES, Keystream
 LARGEST_SIGMA = 2.0**53
 """Largest σ of discrete noise, ring units: no ring has room for more."""
 
+_GRID_BITS = 30
+"""Steps of the grid of discrete noise on floats to a standard deviation, at least: 2**30."""
+_FARTHEST_STEP = 2.0**62
+"""Largest value on the grid, in steps; larger ones are moved to it, which brings no two of them apart."""
 _CHUNK = 1 << 14
 """Candidates drawn at a time: temporaries stay in the cache, their words below the keystream's limit."""
 _CANDIDATES_EACH = 2.2
 """About the candidates that a draw takes: 2.1 at a large σ, up to 3 around 1."""
 _TO_UNIT = 2.0**-64
 _HALF_WORD = 1 << 63
+
+
+class Sampler(enum.Enum):
+    """How Gaussian noise on floats is drawn."""
+
+    FLOATING_POINT = "floating-point"
+    """Box and Muller, added in float64: fast, and its low bits may give away what it was added to."""
+    DISCRETE = "discrete"
+    """On a grid: values are rounded to it, and discrete Gaussian noise is added in whole steps."""
+
+
+def grid_step(sd: float) -> float:
+    """Return the step of the grid for noise of ``sd``: the power of two from ``sd``·2**−31 to ``sd``·2**−30.
+
+    Rounding to it moves each of two values by half a step at most, so it moves two vectors of d elements
+    apart by √d steps at most. 0 for an ``sd`` of 0.
+    """
+    return math.ldexp(1.0, math.frexp(sd)[1] - 1 - _GRID_BITS) if sd > 0 else 0.0
 
 
 def share_sd(sum_sd: float, contributors: int) -> float:
@@ -75,12 +98,22 @@ def gaussian(seed: bytes, sd: float, n: int) -> npt.NDArray[np.float64]:
 
 
 def with_gaussian(
-    arrays: Mapping[str, npt.NDArray[Any]], sd: float, entropy: Entropy
+    arrays: Mapping[str, npt.NDArray[Any]],
+    sd: float,
+    entropy: Entropy,
+    sampler: Sampler = Sampler.FLOATING_POINT,
 ) -> dict[str, npt.NDArray[Any]]:
     """Return ``arrays`` (float32 or float64) with Gaussian noise of ``sd`` on every element.
 
-    New arrays of the same dtypes and shapes; the sum is made in float64 and rounded once. Each array has a
-    seed of its own from ``entropy``, in the order of the names.
+    New arrays of the same dtypes and shapes. In floating point the sum is made in float64 and rounded once.
+    Discrete noise is added to values on the grid of :func:`grid_step`, in whole numbers of steps; the
+    conversion to the dtype depends on that number alone. Each array has a seed of its own from ``entropy``,
+    in the order of the names.
+
+    On the grid the noise is that of a Gaussian that is rounded to it, except that a probability within 12
+    ``sd`` differs by a factor of at most 1 ± 2**−57 (with s steps to an ``sd``, the pmf of a rounded Gaussian
+    is φ(x)·(1 + (x²/s² − 1)/24s² + …)). So accounting for a Gaussian, with what rounding to the grid adds to
+    the sensitivity, holds for it to within what :func:`discrete_gaussian` says of its draws.
 
     Raises ``LocalProtocolError`` for an ``sd`` that is negative or not finite, or another dtype.
     """
@@ -89,9 +122,24 @@ def with_gaussian(
         array = arrays[name]
         if array.dtype not in (np.float32, np.float64):
             raise LocalProtocolError(f"'{name}' is {array.dtype}; Gaussian noise is for float32 and float64")
-        noise = gaussian(entropy.bytes(SEED_BYTES), sd, array.size).reshape(array.shape)
-        noisy[name] = np.add(noise, array).astype(array.dtype)
+        seed = entropy.bytes(SEED_BYTES)
+        if sampler is Sampler.DISCRETE and sd > 0:
+            noisy[name] = _on_grid(array, sd, seed)
+        else:
+            noise = gaussian(seed, sd, array.size).reshape(array.shape)
+            noisy[name] = np.add(noise, array).astype(array.dtype)
     return {name: noisy[name] for name in arrays}
+
+
+def _on_grid(array: npt.NDArray[Any], sd: float, seed: bytes) -> npt.NDArray[Any]:
+    """Return ``array`` rounded to the grid, with discrete Gaussian noise."""
+    _check_sd(sd)
+    step = grid_step(sd)
+    farthest = _FARTHEST_STEP * step
+    # By a power of two: only rounding to whole steps changes a value.
+    whole = np.rint(np.clip(array.astype(np.float64), -farthest, farthest) / step).astype(np.int64)
+    whole += discrete_gaussian(seed, sd / step, array.size).reshape(array.shape)
+    return np.asarray((whole * step).astype(array.dtype))
 
 
 def discrete_gaussian(

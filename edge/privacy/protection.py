@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from edge.learning.updates import ClientUpdate
+from edge.privacy.accounting import GaussianRelease, Neighbours
+from edge.privacy.analytic_gaussian import gaussian_epsilon
 from edge.privacy.clipping import clip_update
-from edge.privacy.noise import with_gaussian
+from edge.privacy.noise import Sampler, with_gaussian
 from edge.secagg.entropy import Entropy
 
 
@@ -20,12 +23,22 @@ class Protection:
     noise_sd : standard deviation of the Gaussian noise on every element, in the update's units; 0 is none.
     bare : whether the number of examples and the loss stay on the device, because no noise would hide them.
     weight : what the update is multiplied by at last, noise and all; public, so that it tells nothing.
+    sampler : how the noise is drawn.
     """
 
     clip_norm: float
     noise_sd: float
     bare: bool
     weight: float = 1.0
+    sampler: Sampler = Sampler.FLOATING_POINT
+
+    def epsilon(self, reports: int, delta: float) -> float:
+        """Return the ε of a device to whoever has seen so many of its reports; infinite without noise.
+
+        Replace-one, as for every noise that a device adds itself; ``delta`` is above 0 and below 1.
+        """
+        squared = GaussianRelease(self.noise_sd / self.clip_norm).mu_squared(Neighbours.REPLACE_ONE)
+        return gaussian_epsilon(math.sqrt(squared * reports), delta) if reports else 0.0
 
     def apply(self, update: ClientUpdate, entropy: Entropy) -> tuple[ClientUpdate, bool]:
         """Return the protected update, and whether its norm was clipped.
@@ -38,7 +51,7 @@ class Protection:
         protected, clipped = clipped_update(update, self.clip_norm)
         real = {name: array for name, array in protected.arrays.items() if array.dtype.kind == "f"}
         if self.noise_sd > 0:
-            real = with_gaussian(real, self.noise_sd, entropy)
+            real = with_gaussian(real, self.noise_sd, entropy, self.sampler)
         if self.weight != 1:
             # A Python float keeps the dtypes.
             real = {name: array * self.weight for name, array in real.items()}

@@ -124,6 +124,7 @@ class SecAggClient:
         "clipped",
         "device",
         "failure",
+        "nonzero",
         "state",
     )
 
@@ -167,6 +168,7 @@ class SecAggClient:
         self.failure: str | None = None
         """Why the device's part ended early: the name of an error, its own or the coordinator's."""
         self.clipped = 0
+        self.nonzero = 0
         """How many values of the input were beyond the clip."""
 
     @property
@@ -213,7 +215,7 @@ class SecAggClient:
         self._local(DeviceEvent.CONTRIBUTE)
         hood, secrets = self._live()
         try:
-            vector, self.clipped = encode_input(self._config, values, weight, self._rounding)
+            vector, self.clipped, self.nonzero = encode_input(self._config, values, weight, self._rounding)
         except SecAggError as error:
             self._end(error.reason)
             raise

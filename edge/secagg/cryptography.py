@@ -25,7 +25,6 @@ from edge.secagg.keys import (
     Identity,
     KeyPair,
     commit,
-    session_id_of_hash,
     verify,
 )
 from edge.secagg.masks import pair_seed, self_seed
@@ -209,7 +208,7 @@ class ModelledCryptography(Cryptography):
             neighbours = nearest(self._ring[1], message.neighbours, device)
         else:
             neighbours = tuple(devices[devices != device].tolist())
-        session = session_id_of_hash(config.encoded, context.model_hash, digest)
+        session = context.session(config, digest)
         k, t = message.neighbours, message.threshold
         return Neighbourhood(session, message.members, k, t, neighbours, {}, everybody)
 

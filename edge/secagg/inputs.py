@@ -40,7 +40,7 @@ class Sums(NamedTuple):
 def encode_input(
     config: SecAggConfig, values: Mapping[str, npt.NDArray[Any]], weight: int, entropy: Entropy
 ) -> Quantized:
-    """Return a device's input as elements of the ring, [L], and how many values were clipped.
+    """Return a device's input as elements of the ring, [L], and counts of its values.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def encode_input(
     if isinstance(weight, bool) or not isinstance(weight, int) or not 0 <= weight <= config.weight_max:
         raise WeightError(f"the weight {weight!r:.40} is not a whole number from 0 to {config.weight_max}")
     vector = config.ring.zeros(config.length)
-    clipped = 0
+    clipped = nonzero = 0
     start = 0
     for part in config.parts:
         value = values[part.name]
@@ -68,7 +68,9 @@ def encode_input(
         room = vector[start : start + part.length]
         if isinstance(part, RealPart):
             quantizer = config.quantizers[part.name]
-            clipped += quantizer.quantize(value, entropy.bytes(SEED_BYTES), weight=weight, out=room).clipped
+            quantized = quantizer.quantize(value, entropy.bytes(SEED_BYTES), weight=weight, out=room)
+            clipped += quantized.clipped
+            nonzero += quantized.nonzero
             if part.noise_sd:
                 noise = discrete_gaussian(
                     entropy.bytes(SEED_BYTES),
@@ -83,7 +85,7 @@ def encode_input(
             room[:] = encode_integers(value, config.ring, n_max=config.n_max, value_max=part.value_max)
         start += part.length
     vector[start:] = (weight, 1)
-    return Quantized(vector, clipped)
+    return Quantized(vector, clipped, nonzero)
 
 
 def decode_sum(config: SecAggConfig, total: RingVector) -> Sums:

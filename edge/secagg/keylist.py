@@ -85,6 +85,10 @@ class RoundContext(NamedTuple):
         """The 64 bytes that travel: hash of the configuration, hash of the model."""
         return self.config_hash + self.model_hash
 
+    def session(self, config: SecAggConfig, list_hash: bytes) -> bytes:
+        """Return the id of the session, 32 bytes, once the hash of all keys is known."""
+        return session_id_of_hash(self.run_id, self.round_number, config.encoded, self.model_hash, list_hash)
+
     def expect(self, hashes: bytes) -> None:
         """Refuse other hashes: ``ConfigMismatchError``, ``ModelMismatchError``."""
         if hashes[:HASH_BYTES] != self.config_hash:
@@ -212,7 +216,7 @@ def read_key_list(
             verify(roster[other], signature.tobytes(), statement)
     for other in neighbours:
         records[other].check()
-    session = session_id_of_hash(config.encoded, context.model_hash, digest)
+    session = context.session(config, digest)
     kept = {other: records[other] for other in neighbours}
     return Neighbourhood(session, members, k, t, neighbours, kept, devices if active else None)
 

@@ -217,11 +217,14 @@ def key_list_hash(key_list: Sequence[AdvertisedKeys]) -> bytes:
     return digest.digest()
 
 
-def session_id_of_hash(config: bytes, model_hash: bytes, list_hash: bytes) -> bytes:
-    """Return the 32-byte id that binds a round's configuration, model and keys.
+def session_id_of_hash(
+    run_id: str, round_number: int, config: bytes, model_hash: bytes, list_hash: bytes
+) -> bytes:
+    """Return the 32-byte id that binds run, round, configuration, model and keys.
 
     Parameters
     ----------
+    run_id, round_number : which round of which run.
     config : the round's configuration in its one canonical encoding.
     model_hash : 32 bytes, SHA-256 of the model that the devices trained on.
     list_hash : 32 bytes, the :func:`key_list_hash` of the keys of all devices of the round.
@@ -230,7 +233,9 @@ def session_id_of_hash(config: bytes, model_hash: bytes, list_hash: bytes) -> by
     """
     _check_hash(model_hash, "a model hash")
     _check_hash(list_hash, "a key list hash")
-    return hashlib.sha256(_VERSION + b"session" + _prefixed(config) + model_hash + list_hash).digest()
+    of_round = _prefixed(run_id.encode()) + _number(round_number)
+    bound = of_round + _prefixed(config) + model_hash + list_hash
+    return hashlib.sha256(_VERSION + b"session" + bound).digest()
 
 
 # -- sealed messages -------------------------------------------------------------------------------------

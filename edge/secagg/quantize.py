@@ -41,10 +41,15 @@ _WORD = 2.0**32
 
 
 class Quantized(NamedTuple):
-    """A device's input: ``vector`` is uint32[L] or uint64[L], ``clipped`` counts values beyond the clip."""
+    """A device's input.
+
+    ``vector`` is uint32[L] or uint64[L]; ``clipped`` counts the values beyond the clip, ``nonzero`` the real
+    values other than zero.
+    """
 
     vector: RingVector
     clipped: int
+    nonzero: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +125,14 @@ class Quantizer:
         signed = out.view(self.ring.signed_dtype)
         # |value/clip| <= 1 and a product of floats is monotone, so no rounding leads beyond weight · levels.
         factor = weight * self.levels
-        clipped = 0
+        clipped = nonzero = 0
         for start in range(0, values.size, _CHUNK):
             piece = values[start : start + _CHUNK].astype(np.float64)
             if not np.isfinite(piece).all():
                 at = start + int(np.flatnonzero(~np.isfinite(piece))[0])
                 raise NotFiniteError(f"element {at} of the input is {values[at]}; an update must be finite")
             clipped += int(np.count_nonzero(np.abs(piece) > self.clip))
+            nonzero += int(np.count_nonzero(piece))
             np.clip(piece, -self.clip, self.clip, out=piece)
             piece /= self.clip
             piece *= factor
@@ -135,7 +141,7 @@ class Quantizer:
             piece *= _WORD
             lower += stream.words(piece.size) < piece
             signed[start : start + _CHUNK] = lower
-        return Quantized(out, clipped)
+        return Quantized(out, clipped, nonzero)
 
     def dequantize(self, total: RingVector) -> npt.NDArray[np.float64]:
         """Return a sum in the input's units, float64[L]; raises ``WrongDtypeError`` for another dtype."""

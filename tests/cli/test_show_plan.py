@@ -192,7 +192,12 @@ def test_noise_of_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ("local-gaussian", "every device adds noise of 0.75 to every element of its update"),
     ):
         lines = shown(tmp_path, capsys, private(mechanism, 1.5), uniform=True)
-        assert lines == [f"privacy: {mechanism}, updates clipped to a norm of 0.5", f"  {told}"]
+        by_clock = "on the real clock, and drawn in floating point on the virtual one"
+        assert lines == [
+            f"privacy: {mechanism}, updates clipped to a norm of 0.5",
+            f"  noise is discrete, on a grid, {by_clock}",
+            f"  {told}",
+        ]
 
 
 @pytest.mark.parametrize("name", ["secagg_basic", "secagg_active", "secagg_dropouts", "distributed_dp"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from secure_round_harness import MODEL, PARTS, ROUND, RUN, Round, update_of, with_arrays
+from secure_round_harness import MODEL, PARTS, ROUND, Round, update_of, with_arrays
 
 from coordinator.rounds import Verdict
 from coordinator.scenario.secure_section import StageDeadlines
@@ -50,11 +50,11 @@ def config(mode: Mode = Mode.SEMI_HONEST, **changes: Any) -> SecAggConfig:
 
 
 def masked(mode: Mode = Mode.SEMI_HONEST, crypto: Cryptography = REAL, seed: int = 5) -> MaskedSums:
-    return MaskedSums(config(mode), DEADLINES, crypto, run_id=RUN, seed=seed, devices=20)
+    return MaskedSums(config(mode), DEADLINES, crypto, seed=seed, devices=20)
 
 
 def encrypted() -> EncryptedSums:
-    return EncryptedSums(CkksConfig(PARTS, n_max=10, weight_max=3), DEADLINES, ModelledScheme(), run_id=RUN)
+    return EncryptedSums(CkksConfig(PARTS, n_max=10, weight_max=3), DEADLINES, ModelledScheme())
 
 
 class OfARun:
@@ -254,7 +254,7 @@ def test_rounding_moves_an_update_by_no_more_than_its_norm() -> None:
     arrays = {"a": random.uniform(-2, 2, 300), "b": random.uniform(-0.5, 0.5, 50)}
     values, weight = part_values(parts, ClientUpdate(arrays, 1.0, 12, 0.5))
     coarse = SecAggConfig(**plan)  # type: ignore[arg-type]
-    of_masks = MaskedSums(coarse, DEADLINES, REAL, run_id=RUN, seed=1, devices=3)
+    of_masks = MaskedSums(coarse, DEADLINES, REAL, seed=1, devices=3)
     decoded = decode_sum(coarse, encode_input(coarse, values, weight, SeededEntropy(bytes(16), 1, 1)).vector)
     moved = math.sqrt(sum(float(np.square(decoded.reals[name] - arrays[name]).sum()) for name in arrays))
     assert 0.3 * of_masks.rounding_norm < moved < of_masks.rounding_norm
@@ -262,7 +262,7 @@ def test_rounding_moves_an_update_by_no_more_than_its_norm() -> None:
     assert of_masks.rounding_norm == pytest.approx(by_hand, rel=1e-12)
 
     ckks = CkksConfig(**(plan | {"n_max": 2**20, "weight_max": 2**20}))  # type: ignore[arg-type]
-    of_ciphertexts = EncryptedSums(ckks, DEADLINES, ModelledScheme(), run_id=RUN)
+    of_ciphertexts = EncryptedSums(ckks, DEADLINES, ModelledScheme())
     open_sum = decode_encrypted(ckks, encode_encrypted(ckks, values, weight).vector, 1)
     moved = math.sqrt(sum(float(np.square(open_sum.reals[name] - arrays[name]).sum()) for name in arrays))
     assert 0.3 * of_ciphertexts.rounding_norm < moved < of_ciphertexts.rounding_norm

@@ -27,7 +27,7 @@ def test_values_are_clipped_without_their_weight_and_counted() -> None:
     factors = np.array([[0.5, 3.0, -2.5], [2.0, -2.0, 0.0]], dtype=np.float64)
     arrays = {"factors": 4 * factors, "touched": np.array([1, 0, -1])}
     answer = device.begin(ClientUpdate(arrays, 4.0, 12, 1.0))
-    assert (device.values, device.clipped) == (7, 2)
+    assert (device.nonzero, device.clipped) == (6, 2)
     message = answer.message
     assert isinstance(message, EncryptedInput)
     vector = ModelledScheme().secret.decrypt(unpack(small_config(), message.arrays))

@@ -92,7 +92,7 @@ def test_the_largest_values_do_not_lead_beyond_the_largest_sum() -> None:
     config = CkksConfig((RealPart("factors", 4, 0.1),), 2, weight_max=7)
     values = np.array([0.1, -0.1, np.nextafter(0.1, 1), 1e300])
     encoded = encode_input(config, {"factors": values}, 7)
-    assert encoded.clipped == 2
+    assert (encoded.clipped, encoded.nonzero) == (2, 4)
     assert np.abs(encoded.vector[:4]).tolist() == [7 * config.levels] * 4
     decode_sum(config, 2 * encoded.vector, 2)
 

@@ -106,6 +106,8 @@ def facts(number: int, start_s: float = 0.0, **changes: Any) -> RoundFacts:
         "wall_s": 0.25,
         "host_rss_bytes": 1000 * number,
     }
+    if changes.get("epsilon") is not None:
+        values["epsilon_replace_one"] = 2.5 * changes["epsilon"]
     return RoundFacts(**(values | changes))
 
 

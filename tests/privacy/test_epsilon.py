@@ -170,9 +170,15 @@ def test_sampling_never_costs(multiplier: float) -> None:
 
 
 @needs_extra
-def test_sampling_is_for_replaced_users() -> None:
-    with pytest.raises(LocalProtocolError, match="replace-one neighbours only"):
-        spent(GaussianRelease(1.0, Sampling(1000, 20)))
+@pytest.mark.parametrize("sample", [20, 1000])
+def test_a_bound_for_replaced_users_holds_for_zeros_as_well(sample: int) -> None:
+    release = GaussianRelease(1.0, Sampling(1000, sample))
+    found = release.rdp(Neighbours.ZERO_OUT)
+    replaced, plain = release.rdp(Neighbours.REPLACE_ONE), GaussianRelease(1.0).rdp(Neighbours.ZERO_OUT)
+    assert found.tolist() == np.minimum(replaced, plain).tolist()
+    assert (found < plain).any() == (sample == 20)
+    few, many = (spent(*[release] * 30, neighbours=one) for one in Neighbours)
+    assert few <= many
 
 
 # -- discrete Gaussian in the ring -----------------------------------------------------------------------

@@ -14,7 +14,7 @@ from privacy_statistics import (
 
 from edge.errors import LocalProtocolError
 from edge.privacy import noise
-from edge.privacy.noise import discrete_gaussian, gaussian, share_sd, with_gaussian
+from edge.privacy.noise import Sampler, discrete_gaussian, gaussian, grid_step, share_sd, with_gaussian
 from edge.secagg.entropy import SeededEntropy
 from edge.secagg.errors import WrongLengthError
 
@@ -78,6 +78,63 @@ def test_noise_on_arrays() -> None:
     assert abs(np.corrcoef(noisy["a"], noisy["b"].ravel()[:50_000])[0, 1]) < 6 / math.sqrt(50_000)
     with pytest.raises(LocalProtocolError, match="'rows' is int64"):
         with_gaussian({"rows": np.arange(3)}, 0.5, SeededEntropy(bytes(16), 1, 1))
+
+
+def test_discrete_noise_on_arrays() -> None:
+    arrays = {"b": np.full((300, 200), 7.0, np.float32), "a": np.full(50_000, -1.0), "none": np.empty(0)}
+    noisy = with_gaussian(arrays, 0.5, SeededEntropy(bytes(16), 1, 1), Sampler.DISCRETE)
+    assert {name: (array.dtype, array.shape) for name, array in noisy.items()} == {
+        name: (array.dtype, array.shape) for name, array in arrays.items()
+    }
+    assert distance_to_normal(((noisy["b"].astype(np.float64) - 7) / 0.5).ravel()) < 2.7
+    assert distance_to_normal((noisy["a"] + 1) / 0.5) < 2.7
+    assert arrays["a"].max() == -1.0
+
+
+def test_what_discrete_noise_leads_to_does_not_depend_on_what_it_is_added_to() -> None:
+    """Every result is on one grid, whatever was there; in floating point low bits differ."""
+    sd = 0.3
+    step = grid_step(sd)
+    for value in (0.0, 1.0, 1 / 3, -1e-12, 1000 * math.pi):
+        whole, loose = (
+            with_gaussian({"a": np.full(20_000, value)}, sd, SeededEntropy(bytes(16), 2, 1), sampler)["a"]
+            for sampler in (Sampler.DISCRETE, Sampler.FLOATING_POINT)
+        )
+        assert np.array_equal(np.rint(whole / step) * step, whole)
+        assert np.count_nonzero(np.rint(loose / step) * step != loose) > 10_000
+        # Rounding moves a value by half a step at most.
+        assert abs(float(whole.mean()) - value) < 6 * sd / math.sqrt(20_000)
+
+
+def test_noise_that_is_discrete_has_the_steps_that_are_accounted_for() -> None:
+    for sd in (1e-29, 0.3, 0.5, 1.0, math.nextafter(1.0, 0), 1e30):
+        step = grid_step(sd)
+        assert math.frexp(step)[0] == 0.5
+        assert 2.0**30 <= sd / step < 2.0**31
+    assert grid_step(0.0) == 0.0
+    nothing = {"a": np.array([1 / 3])}
+    for sampler in Sampler:
+        assert with_gaussian(nothing, 0.0, SeededEntropy(bytes(16), 1, 1), sampler)["a"].tolist() == [1 / 3]
+
+
+def test_values_far_beyond_the_noise_stay_finite() -> None:
+    huge = with_gaussian(
+        {"a": np.array([1e300, -1e300])}, 1.0, SeededEntropy(bytes(16), 1, 1), Sampler.DISCRETE
+    )["a"]
+    assert huge == pytest.approx([2.0**32, -(2.0**32)], rel=1e-6)
+
+
+@pytest.mark.parametrize("steps", [4.0, 8.0, 16.0])
+def test_a_rounded_gaussian_differs_from_a_discrete_one_by_what_is_said(steps: float) -> None:
+    """By (x²/s² − 1)/24s² of itself, and terms of a higher order: at 2^30 steps by 2^-57 within 12 σ."""
+    pmf = discrete_gaussian_pmf(steps, math.ceil(40 * steps))
+    middle = len(pmf) // 2
+    for x in range(round(4 * steps)):
+        edges = ((x - 0.5) / steps, (x + 0.5) / steps)
+        rounded = 0.5 * (math.erfc(edges[0] / math.sqrt(2)) - math.erfc(edges[1] / math.sqrt(2)))
+        expected = ((x / steps) ** 2 - 1) / (24 * steps**2)
+        assert rounded / pmf[middle + x] - 1 == pytest.approx(expected, abs=2 / steps**4)
+    assert 143 / (24 * 2.0**60) < 2.0**-57
 
 
 def test_shares_add_up() -> None:

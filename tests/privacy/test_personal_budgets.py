@@ -11,11 +11,9 @@ import pytest
 from coordinator.personal_budgets import PersonalBudgets
 from coordinator.scenario.privacy_section import PersonalGaussian
 from edge.learning.updates import ClientUpdate
-from edge.privacy import accounting
-from edge.privacy.accounting import Accountant, GaussianRelease, Neighbours
+from edge.privacy.noise import Sampler
+from edge.privacy.protection import Protection
 from edge.secagg.entropy import SeededEntropy
-
-pytestmark = pytest.mark.skipif(not accounting.available(), reason="needs recfleet[dp]")
 
 ACTIVITY = np.array([1, 50, 51, 200, 201, 4000])
 TIERS = (("casual", 50, 4.0), ("regular", 200, 2.0), ("heavy", None, 1.0))
@@ -30,12 +28,17 @@ def budgets(clip_norm: float = 0.5, noise: float = 1.0) -> PersonalBudgets:
     return PersonalBudgets(PersonalGaussian.model_validate(written), ACTIVITY)
 
 
+def protection(device: int, noise: float = 1.0, clip_norm: float = 0.5) -> Protection:
+    mine = budgets(clip_norm, noise)
+    return mine.protections(Sampler.FLOATING_POINT)[int(mine.tier[device])]
+
+
 def update(values: npt.NDArray[np.float32], weight: float = 1.0) -> ClientUpdate:
     return ClientUpdate({"rows": values, "attention": np.ones(1, np.float32)}, weight, 10, 0.5)
 
 
 def test_a_device_adds_the_noise_of_its_tier_and_then_the_weight() -> None:
-    found = [budgets().protection(device) for device in range(6)]
+    found = [protection(device) for device in range(6)]
     assert [one.noise_sd for one in found] == [2.0, 2.0, 1.0, 1.0, 0.5, 0.5]
     assert [one.weight for one in found] == [0.0625, 0.0625, 0.25, 0.25, 1.0, 1.0]
     assert all(one.bare and one.clip_norm == 0.5 for one in found)
@@ -43,8 +46,8 @@ def test_a_device_adds_the_noise_of_its_tier_and_then_the_weight() -> None:
 
 def test_sensitivity_is_what_is_left_after_clipping_times_the_weight_and_noise_with_it() -> None:
     large = update(np.full(20_000, 3.0, np.float32))
-    protected, clipped = budgets().protection(0).apply(large, SeededEntropy(bytes(16), 0, 1))
-    noise_free, _ = budgets(noise=0.0).protection(0).apply(large, SeededEntropy(bytes(16), 0, 1))
+    protected, clipped = protection(0).apply(large, SeededEntropy(bytes(16), 0, 1))
+    noise_free, _ = protection(0, 0.0).apply(large, SeededEntropy(bytes(16), 0, 1))
     assert clipped
     norm = math.sqrt(
         sum(float(np.sum(array.astype(np.float64) ** 2)) for array in noise_free.arrays.values())
@@ -59,9 +62,7 @@ def test_sensitivity_is_what_is_left_after_clipping_times_the_weight_and_noise_w
 def test_without_noise_and_bound_an_update_stays_as_it_is_bit_for_bit() -> None:
     plain = update(np.random.default_rng(1).normal(size=(9, 3)).astype(np.float32))
     for device in range(6):
-        protected, clipped = (
-            budgets(1e30, 0.0).protection(device).apply(plain, SeededEntropy(bytes(16), 0, 1))
-        )
+        protected, clipped = protection(device, 0.0, 1e30).apply(plain, SeededEntropy(bytes(16), 0, 1))
         assert not clipped
         assert {name: array.tobytes() for name, array in protected.arrays.items()} == {
             name: array.tobytes() for name, array in plain.arrays.items()
@@ -71,13 +72,13 @@ def test_without_noise_and_bound_an_update_stays_as_it_is_bit_for_bit() -> None:
 def test_the_weighted_mean_has_the_least_variance_there_is() -> None:
     """Of unbiased values with noise σ_i: one over the sum of 1/σ_i²."""
     mine = budgets(clip_norm=1.0)
-    protections = [mine.protection(device) for device in range(6)]
+    protections = [protection(device, clip_norm=1.0) for device in range(6)]
     means = np.zeros(40_000)
-    for device, protection in enumerate(protections):
+    for device, one in enumerate(protections):
         zero = ClientUpdate({"rows": np.zeros(40_000)}, 1.0, 1, 0.0)
-        means += protection.apply(zero, SeededEntropy(bytes(16), device, 1))[0].arrays["rows"]
+        means += one.apply(zero, SeededEntropy(bytes(16), device, 1))[0].arrays["rows"]
     means /= mine.weight(frozenset(range(6)))
-    best = 1.0 / sum(1.0 / protection.noise_sd**2 for protection in protections)
+    best = 1.0 / sum(1.0 / one.noise_sd**2 for one in protections)
     assert float(means.var()) == pytest.approx(best, rel=6 * math.sqrt(2 / 40_000))
 
 
@@ -85,31 +86,3 @@ def test_a_sum_weighs_what_its_devices_do_in_any_order() -> None:
     assert budgets().weight(frozenset({0, 2, 5})) == 0.0625 + 0.25 + 1.0
     assert budgets().weight(frozenset({5, 0, 2})) == budgets().weight(frozenset({2, 5, 0}))
     assert budgets().weight(frozenset()) == 0.0
-
-
-def test_epsilon_is_the_accountants_of_the_user_who_reported_most() -> None:
-    mine = budgets()
-    assert mine.epsilons() == [0.0, 0.0, 0.0]
-    for devices in ([0, 4], [1, 4], [0], [4]):
-        mine.count(np.array(devices))
-    expected = []
-    for z, reports in ((4.0, 2), (2.0, 0), (1.0, 3)):
-        accountant = Accountant(Neighbours.REPLACE_ONE)
-        for _ in range(reports):
-            accountant.compose(GaussianRelease(z))
-        expected.append(accountant.epsilon(1e-5))
-    assert mine.epsilons() == pytest.approx(expected, rel=1e-12)
-    facts = mine.facts()
-    assert [tier["devices"] for tier in facts.values()] == [2, 2, 2]
-    assert [tier["most_reports"] for tier in facts.values()] == [2, 0, 3]
-    assert facts["heavy"]["epsilon"] == pytest.approx(expected[2])
-    mine.count(None)
-    assert mine.reports.tolist() == [3, 2, 1, 1, 4, 1]
-
-
-def test_no_noise_is_infinite_once_there_is_a_report() -> None:
-    mine = budgets(noise=0.0)
-    assert mine.epsilons() == [0.0, 0.0, 0.0]
-    mine.count(np.array([0]))
-    assert mine.epsilons() == [math.inf, 0.0, 0.0]
-    assert mine.facts()["casual"]["epsilon"] == "infinite"

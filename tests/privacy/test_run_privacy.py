@@ -30,6 +30,8 @@ from edge.privacy.accounting import (
     Release,
     Sampling,
 )
+from edge.privacy.ledger import Epsilon
+from edge.privacy.noise import Sampler
 from edge.secagg.cryptography import REAL
 from edge.secagg.entropy import SecretSource, SeededEntropy
 from edge.secagg.inputs import Sums, decode_sum, encode_input
@@ -38,7 +40,6 @@ pytestmark = pytest.mark.skipif(not accounting.available(), reason="needs recfle
 
 CLIP, Z, DELTA = 0.5, 1.5, 1e-6
 DEVICES = 500
-SEED = SecretSource.SEED
 CENTRAL, LOCAL, DISTRIBUTED = "central-gaussian", "local-gaussian", "distributed-discrete-gaussian"
 
 TEXT = """
@@ -52,6 +53,7 @@ privacy: {{mechanism: {mechanism}, clip_norm: 0.5, noise_multiplier: {z}, delta:
 rounds: {{count: 5, cohort: 40, over_select: 125%, quorum: 60%, deadline: 60 s, selection: random}}
 """
 LENGTHS = [("factors", 150), ("bias", 10)]
+ELEMENTS = 160
 OFF, MASKS = "{mode: off}", "{mode: secagg-plus, corrupt: 20%, bits: 32}"
 ENCRYPTED = "{mode: ckks, crypto: modelled}"
 
@@ -68,20 +70,26 @@ def sums_of(scenario: Scenario) -> SecureSums | None:
     section = scenario.secure_aggregation
     if isinstance(section, Masking):
         masks = masking_config(scenario, section, LENGTHS)
-        return MaskedSums(masks, section.stage_deadlines, REAL, run_id="run", seed=7, devices=DEVICES)
+        return MaskedSums(masks, section.stage_deadlines, REAL, seed=7, devices=DEVICES)
     if isinstance(section, Ckks):
         ckks = ckks_config(scenario, section, LENGTHS)
-        return EncryptedSums(ckks, section.stage_deadlines, ModelledScheme(), run_id="run")
+        return EncryptedSums(ckks, section.stage_deadlines, ModelledScheme())
     return None
 
 
 def privacy_of(folder: Path, mechanism: str, **changes: Any) -> tuple[RunPrivacy, SecureSums | None]:
     read = scenario(folder, mechanism, **changes)
-    return RunPrivacy(read, DEVICES), sums_of(read)
+    sums = sums_of(read)
+    return RunPrivacy(read, {"": sums}, np.full(DEVICES, 10), ELEMENTS), sums
 
 
 def zeros(n: int) -> Aggregate:
     return Aggregate({"factors": np.zeros((n, 2), np.float32), "bias": np.zeros(n)}, 40.0, 40, 400, 0.5)
+
+
+def noised_from(privacy: RunPrivacy, secrets: SecretSource) -> Aggregate:
+    privacy.draw_from(secrets)
+    return privacy.noised(zeros(20_000), 1, frozenset())
 
 
 def spent(neighbours: Neighbours, *releases: Release) -> float:
@@ -103,7 +111,7 @@ def check_standard_deviation(values: npt.NDArray[Any], sd: float) -> None:
 
 def test_central_noise_is_on_the_sum_whatever_number_of_devices_is_in_it(tmp_path: Path) -> None:
     privacy, _ = privacy_of(tmp_path, CENTRAL)
-    noised = privacy.noised(zeros(40_000), 1, frozenset(), SEED)
+    noised = privacy.noised(zeros(40_000), 1, frozenset())
     for array in noised.sums.values():
         check_standard_deviation(array, Z * CLIP)
         assert distance_to_normal(array.ravel() / (Z * CLIP)) < 2.7
@@ -120,8 +128,7 @@ def test_central_noise_is_added_to_what_is_there(tmp_path: Path) -> None:
     ones = Aggregate({"bias": np.full(1000, 100.0)}, 40.0, 40, 400, 0.5)
     none = Aggregate({"bias": np.zeros(1000)}, 40.0, 40, 400, 0.5)
     difference = (
-        privacy.noised(ones, 3, frozenset(), SEED).sums["bias"]
-        - privacy.noised(none, 3, frozenset(), SEED).sums["bias"]
+        privacy.noised(ones, 3, frozenset()).sums["bias"] - privacy.noised(none, 3, frozenset()).sums["bias"]
     )
     np.testing.assert_allclose(difference, 100.0, rtol=0, atol=1e-12)
     assert ones.sums["bias"].tolist() == [100.0] * 1000
@@ -132,7 +139,7 @@ def test_central_noise_from_the_system_is_left_when_what_the_scenario_gives_is_s
 ) -> None:
     privacy, _ = privacy_of(tmp_path, CENTRAL)
     seeded, first, again = (
-        privacy.noised(zeros(20_000), 1, frozenset(), source).sums["bias"]
+        noised_from(privacy, source).sums["bias"]
         for source in (SecretSource.SEED, SecretSource.SYSTEM, SecretSource.SYSTEM)
     )
     check_standard_deviation(first, Z * CLIP)
@@ -144,12 +151,12 @@ def test_central_noise_from_the_system_is_left_when_what_the_scenario_gives_is_s
 def test_central_noise_is_fresh_in_every_round_and_follows_from_the_seed(tmp_path: Path) -> None:
     drawn = {
         (seed, number): privacy_of(tmp_path, CENTRAL, seed=seed)[0]
-        .noised(zeros(20_000), number, frozenset(), SEED)
+        .noised(zeros(20_000), number, frozenset())
         .sums["bias"]
         for seed in (7, 8)
         for number in (1, 2)
     }
-    again = privacy_of(tmp_path, CENTRAL)[0].noised(zeros(20_000), 2, frozenset(), SEED).sums["bias"]
+    again = privacy_of(tmp_path, CENTRAL)[0].noised(zeros(20_000), 2, frozenset()).sums["bias"]
     assert again.tolist() == drawn[7, 2].tolist()
     vectors = np.array(list(drawn.values()))
     correlations = np.corrcoef(vectors) - np.eye(4)
@@ -159,7 +166,7 @@ def test_central_noise_is_fresh_in_every_round_and_follows_from_the_seed(tmp_pat
 def test_central_noise_of_nothing_changes_nothing(tmp_path: Path) -> None:
     privacy, _ = privacy_of(tmp_path, CENTRAL, z=0)
     aggregate = zeros(10)
-    assert privacy.noised(aggregate, 1, frozenset(), SEED) is aggregate
+    assert privacy.noised(aggregate, 1, frozenset()) is aggregate
 
 
 @pytest.mark.parametrize(("mechanism", "secure"), [(LOCAL, OFF), (LOCAL, MASKS), (DISTRIBUTED, MASKS)])
@@ -168,7 +175,7 @@ def test_the_coordinator_adds_nothing_where_the_devices_do(
 ) -> None:
     privacy, _ = privacy_of(tmp_path, mechanism, secure=secure)
     aggregate = zeros(10)
-    assert privacy.noised(aggregate, 1, frozenset(), SEED) is aggregate
+    assert privacy.noised(aggregate, 1, frozenset()) is aggregate
 
 
 # -- what devices do -------------------------------------------------------------------------------------
@@ -226,6 +233,12 @@ def test_shares_of_noise_make_the_whole_with_the_fewest_honest_devices(tmp_path:
 
 # -- ε ---------------------------------------------------------------------------------------------------
 
+FIRST, SECOND, BOTH = frozenset({3}), frozenset({4}), frozenset({3, 4})
+
+
+def both(*releases: Release) -> Epsilon:
+    return Epsilon(spent(Neighbours.ZERO_OUT, *releases), spent(Neighbours.REPLACE_ONE, *releases))
+
 
 @pytest.mark.parametrize("secure", [OFF, MASKS, ENCRYPTED])
 @pytest.mark.parametrize("amplified", [False, True])
@@ -237,28 +250,29 @@ def test_the_epsilon_of_central_noise(tmp_path: Path, secure: str, amplified: bo
     assert (rounding == 0) == (secure == OFF)
     assert rounding < 0.01 * CLIP
     release = GaussianRelease(Z * CLIP / (CLIP + rounding), Sampling(DEVICES, 50) if amplified else None)
-    neighbours = Neighbours.REPLACE_ONE if amplified else Neighbours.ZERO_OUT
     for count in (1, 2, 3):
-        epsilon = privacy.spend(sums, completed=True)
-        assert epsilon == spent(neighbours, *[release] * count)
+        privacy.spend("", FIRST)
+        assert privacy.epsilon() == both(*[release] * count)
     plain = spent(Neighbours.REPLACE_ONE, *[GaussianRelease(Z)] * 3)
-    assert not amplified or epsilon < 0.5 * plain, "50 of 500 devices are invited"
+    epsilon = privacy.epsilon()
+    assert epsilon is not None
+    assert not amplified or epsilon.replace_one < 0.5 * plain, "50 of 500 devices are invited"
 
 
 def test_no_more_devices_are_drawn_than_there_are(tmp_path: Path) -> None:
     read = scenario(tmp_path, CENTRAL, more=", amplification: sampling")
-    epsilon = RunPrivacy(read, 30).spend(None, completed=True)
-    release = GaussianRelease(Z, Sampling(30, 30))
-    assert epsilon == spent(Neighbours.REPLACE_ONE, release)
+    privacy = RunPrivacy(read, {"": None}, np.full(30, 10), ELEMENTS)
+    privacy.spend("", FIRST)
+    assert privacy.epsilon() == both(GaussianRelease(Z, Sampling(30, 30)))
 
 
 @pytest.mark.parametrize("secure", [OFF, MASKS])
 def test_the_epsilon_of_local_noise_is_that_of_one_report(tmp_path: Path, secure: str) -> None:
     """A sum, and what rounding does to it, come after the noise: they cannot tell more."""
-    privacy, sums = privacy_of(tmp_path, LOCAL, secure=secure)
+    privacy, _ = privacy_of(tmp_path, LOCAL, secure=secure)
     for count in (1, 2):
-        expected = spent(Neighbours.REPLACE_ONE, *[GaussianRelease(Z)] * count)
-        assert privacy.spend(sums, completed=True) == expected
+        privacy.spend("", BOTH)
+        assert privacy.epsilon() == both(*[GaussianRelease(Z)] * count)
 
 
 def test_the_epsilon_of_noise_in_shares_counts_on_the_honest_only(tmp_path: Path) -> None:
@@ -266,46 +280,101 @@ def test_the_epsilon_of_noise_in_shares_counts_on_the_honest_only(tmp_path: Path
     assert isinstance(sums, MaskedSums)
     release = DiscreteGaussianRelease.of(sums.config, CLIP, 16)
     for count in (1, 2):
-        assert privacy.spend(sums, completed=True) == spent(Neighbours.ZERO_OUT, *[release] * count)
+        privacy.spend("", BOTH)
+        assert privacy.epsilon() == both(*[release] * count)
     # As good as the noise were central: what rounding and the ring cost is little.
     central = zcdp_epsilon(2 / (2 * Z**2), DELTA)
     assert central < spent(Neighbours.ZERO_OUT, *[release] * 2) < 1.01 * central
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "secure", "counts"),
-    [(CENTRAL, OFF, False), (CENTRAL, MASKS, False), (DISTRIBUTED, MASKS, False), (LOCAL, OFF, True)],
+    ("mechanism", "secure"), [(CENTRAL, OFF), (CENTRAL, MASKS), (LOCAL, OFF), (DISTRIBUTED, MASKS)]
 )
-def test_an_abandoned_round_told_only_what_was_reported(
-    tmp_path: Path, mechanism: str, secure: str, counts: bool
+def test_epsilon_is_that_of_the_device_that_reported_most(
+    tmp_path: Path, mechanism: str, secure: str
 ) -> None:
-    privacy, sums = privacy_of(tmp_path, mechanism, secure=secure)
-    assert (privacy.spend(sums, completed=False) == 0) == (not counts)
-    other, _ = privacy_of(tmp_path, mechanism, secure=secure)
-    first = other.spend(sums, completed=True)
-    second = privacy.spend(sums, completed=True)
-    assert first is not None
-    assert second is not None
-    assert (second > first) == counts
-    assert privacy.spend(sums, completed=False) == second or counts
+    privacy, _ = privacy_of(tmp_path, mechanism, secure=secure)
+    once = privacy_of(tmp_path, mechanism, secure=secure)[0]
+    assert privacy.epsilon() == Epsilon(0.0, 0.0)
+    once.spend("", BOTH)
+    for devices in (FIRST, SECOND, frozenset({7, 8, 9})):
+        privacy.spend("", devices)
+        assert privacy.epsilon() == once.epsilon()
+    privacy.spend("", frozenset())
+    assert privacy.epsilon() == once.epsilon()
+    privacy.spend("", SECOND)
+    twice, one = privacy.epsilon(), once.epsilon()
+    assert twice is not None
+    assert one is not None
+    assert twice.zero_out > one.zero_out
+    assert twice.replace_one > one.replace_one > one.zero_out
+    assert privacy.facts()["most_releases"] == 2
+    assert privacy.facts()["counted_for"] == "the device that reported most"
+
+
+def test_where_the_draw_is_hidden_a_round_counts_for_every_device(tmp_path: Path) -> None:
+    privacy, _ = privacy_of(tmp_path, CENTRAL, more=", amplification: sampling")
+    privacy.spend("", FIRST)
+    privacy.spend("", SECOND)
+    release = GaussianRelease(Z, Sampling(DEVICES, 50))
+    assert privacy.epsilon() == both(release, release)
+    assert privacy.facts()["counted_for"] == "every device"
 
 
 def test_phases_that_sum_in_other_ways_add_up(tmp_path: Path) -> None:
-    privacy, _ = privacy_of(tmp_path, CENTRAL)
+    read = scenario(tmp_path, CENTRAL)
     sums = sums_of(scenario(tmp_path, CENTRAL, secure=MASKS))
     assert sums is not None
-    privacy.spend(None, completed=True)
-    masked = GaussianRelease(Z * CLIP / (CLIP + sums.rounding_norm))
-    assert privacy.spend(sums, completed=True) == spent(Neighbours.ZERO_OUT, GaussianRelease(Z), masked)
+    privacy = RunPrivacy(read, {"clear": None, "masked": sums}, np.full(DEVICES, 10), ELEMENTS)
+    masked, clear = GaussianRelease(Z * CLIP / (CLIP + sums.rounding_norm)), GaussianRelease(Z)
+    privacy.spend("clear", FIRST)
+    privacy.spend("masked", SECOND)
+    assert privacy.epsilon() == both(masked), "the heavier of two devices"
+    privacy.spend("masked", FIRST)
+    assert privacy.epsilon() == both(clear, masked)
+    again = RunPrivacy(read, {"clear": None, "masked": sums}, np.full(DEVICES, 10), ELEMENTS)
+    again.recall(privacy.memory())
+    assert again.epsilon() == privacy.epsilon()
 
 
 @pytest.mark.parametrize(("mechanism", "secure"), [(CENTRAL, OFF), (LOCAL, OFF), (DISTRIBUTED, MASKS)])
 def test_epsilon_is_not_asked_for(tmp_path: Path, mechanism: str, secure: str) -> None:
-    privacy, sums = privacy_of(tmp_path, mechanism, secure=secure, more=", accounting: false")
-    assert privacy.spend(sums, completed=True) is None
-    assert privacy.spend(sums, completed=False) is None
+    privacy, _ = privacy_of(tmp_path, mechanism, secure=secure, more=", accounting: false")
+    privacy.spend("", BOTH)
+    assert privacy.epsilon() is None
+    assert privacy.facts()["epsilon"] is privacy.facts()["epsilon_replace_one"] is None
 
 
 def test_no_noise_is_no_privacy(tmp_path: Path) -> None:
     privacy, _ = privacy_of(tmp_path, CENTRAL, z=0)
-    assert privacy.spend(None, completed=True) == math.inf
+    privacy.spend("", FIRST)
+    assert privacy.epsilon() == (math.inf, math.inf)
+    assert privacy.facts()["epsilon"] == "infinite"
+
+
+# -- how noise is sampled --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", [CENTRAL, LOCAL])
+@pytest.mark.parametrize("written", [None, Sampler.DISCRETE, Sampler.FLOATING_POINT])
+def test_noise_is_discrete_on_the_real_clock_unless_the_scenario_says_how(
+    tmp_path: Path, mechanism: str, written: Sampler | None
+) -> None:
+    more = "" if written is None else f", sampler: {written.value}"
+    privacy, _ = privacy_of(tmp_path, mechanism, more=more)
+    for secrets, by_clock in (
+        (SecretSource.SEED, Sampler.FLOATING_POINT),
+        (SecretSource.SYSTEM, Sampler.DISCRETE),
+    ):
+        privacy.draw_from(secrets)
+        expected = by_clock if written is None else written
+        assert privacy.facts()["sampler"] == expected.value
+        assert mechanism == CENTRAL or privacy.protection(3).sampler is expected
+
+
+def test_what_rounding_to_the_grid_adds_is_accounted_for(tmp_path: Path) -> None:
+    privacy, _ = privacy_of(tmp_path, CENTRAL, more=", sampler: discrete")
+    privacy.spend("", FIRST)
+    # 0.75 is from 2^-1 to 2^0, and has 2^30 steps or more.
+    rounding = 2.0**-31 * math.sqrt(ELEMENTS)
+    assert privacy.epsilon() == both(GaussianRelease(Z * CLIP / (CLIP + rounding)))

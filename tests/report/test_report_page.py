@@ -190,7 +190,7 @@ def test_privacy_shows_epsilon_and_audits(tmp_path: Path) -> None:
     page = Page(report_of([tmp_path]))
     assert "Privacy" in page.headings
     assert page.figures["audit.recovery@0.5"] == 0.875
-    assert "Epsilon spent on each user" in page.texts["figcaption"]
+    assert "Epsilon spent" in page.texts["figcaption"]
     assert "secagg, shielded" in page.texts["td"]
     # Of the three devices of each round two were heard, both in the clear.
     assert "Updates by the way they came" in page.texts["span"]

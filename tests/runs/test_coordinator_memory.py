@@ -9,10 +9,14 @@ import pytest
 
 from coordinator.assembly import Assembly, assemble
 from coordinator.invitations import Invitations
-from coordinator.keeping import CoordinatorMemory
+from coordinator.keeping import CoordinatorMemory, LostRound, Recalled
+from coordinator.metrics.writer import RunWriter
+from coordinator.progress import SilentProgress
 from coordinator.run_directory import npz_bytes
 from coordinator.scenario.load import load
 from coordinator.scenario.schema import Scenario
+from coordinator.threshold_watch import ThresholdWatch
+from coordinator.training import Training
 from edge.messages import Report
 from edge.secagg.entropy import SecretSource
 from edge.vocabulary import Reason
@@ -88,15 +92,52 @@ def test_what_was_spent_stays_spent(tmp_path: Path, setting: str) -> None:
     pytest.importorskip("dp_accounting")
     _, assembly, _, memory = parts(tmp_path, setting)
     assert assembly.privacy is not None
-    spent = [assembly.privacy.spend(None, completed=True) for _ in range(3)]
+    for devices in ({3}, {3, 4}, {4, 5}):
+        assembly.privacy.spend("", frozenset(devices))
+    spent = assembly.privacy.epsilon()
     _, again, _, of_fresh = parts(tmp_path, setting)
     of_fresh.recall(kept(memory))
     assert again.privacy is not None
-    expected = assembly.privacy.spend(None, completed=True)
-    assert again.privacy.spend(None, completed=True) == expected
+    assert again.privacy.epsilon() == spent
+    for privacy in (assembly.privacy, again.privacy):
+        privacy.spend("", frozenset({4}))
+    expected = assembly.privacy.epsilon()
+    assert again.privacy.epsilon() == expected
     assert expected is not None
-    assert spent[-1] is not None
-    assert expected > spent[-1]
+    assert spent is not None
+    assert expected.zero_out > spent.zero_out
+    assert expected.replace_one > spent.replace_one
+
+
+@pytest.mark.parametrize(
+    ("setting", "most"), [(PRIVATE[0], 2), (PRIVATE[1], 2), (PRIVATE[2], 3), (PRIVATE[3], 3)]
+)
+def test_what_may_have_been_seen_before_a_process_ended_is_spent(
+    tmp_path: Path, setting: str, most: int
+) -> None:
+    pytest.importorskip("dp_accounting")
+    scenario, assembly, _, memory = parts(tmp_path, setting)
+    assert assembly.privacy is not None
+    assembly.privacy.spend("", frozenset({1, 2, 3}))
+    with RunWriter(tmp_path) as writer:
+        watch = ThresholdWatch((), None)
+        training = Training(scenario, assembly, writer, SilentProgress(), watch, tmp_path, SecretSource.SEED)
+        lost = (
+            # Each of those invited may have been in the sum, or have been heard.
+            LostRound("", False, frozenset({1, 2})),
+            # A sum that was made is in the memory; a device that was at work still may have been heard.
+            LostRound("", True, frozenset({1})),
+        )
+        state = training.state
+        training.recall(Recalled(state, {}, 1, 2, 2, 2, None, kept(memory), lost))
+        writer.finish()
+    facts = assembly.privacy.facts()
+    assert facts["most_releases"] == most
+    once = parts(tmp_path, setting)[1].privacy
+    assert once is not None
+    for _ in range(most):
+        once.spend("", frozenset({4}))
+    assert assembly.privacy.epsilon() == once.epsilon()
 
 
 def test_a_draw_that_counts_as_privacy_does_not_follow_from_the_scenario(tmp_path: Path) -> None:

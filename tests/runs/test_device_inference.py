@@ -148,14 +148,14 @@ def test_a_devices_own_file_is_the_exported_one(
     monkeypatch.setattr(inference, "run_round", keep)
     settings = (f"learning={METHODS[method]}", "inference.sessions=own")
     outcome = run(tmp_path, *settings, name="of-eight")
-    run_id = load(tmp_path / "of-eight.yaml", settings).run_id
+    short_hash = load(tmp_path / "of-eight.yaml", settings).hash[:8]
     last = rows_of(outcome, "inferences")[9:]
     for place in (0, 8):
         file = tmp_path / "m.onnx"
         arguments = ["--kind", "recommender", "--device", str(last[place]["device"]), "--top", "6"]
         assert execute(["export", str(outcome.directory), *arguments, "-o", str(file)]) == 0
         # In a run it is the run's id that stands for the scenario, so that no file name changes a size.
-        assert file.read_bytes().replace(b"of-eight", run_id.encode()) == files[place]
+        assert file.read_bytes().replace(b"of-eight", short_hash.encode()) == files[place]
         assert last[place]["model_bytes"] == file.stat().st_size
 
 

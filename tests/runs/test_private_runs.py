@@ -81,12 +81,16 @@ def test_a_naive_claim_stands_beside_the_true_epsilon(tmp_path: Path) -> None:
     privacy = "mechanism: central-gaussian, clip_norm: 1, calibration: naive, claimed_epsilon: 1"
     outcome = run_text(tmp_path, f"{TEXT}privacy: {{{privacy}}}")
     summary = json_of(outcome, "summary.json")
-    # Four releases at a multiplier of 1: as one at 1/2. By dp_accounting.get_epsilon_gaussian(0.5, 1e-5).
-    assert summary["epsilon"] == pytest.approx(10.0, abs=0.05)
+    # Of four releases at a multiplier of 1 a device was in three: as one at 1/√3, and against any other
+    # update at half of that. By dp_accounting.get_epsilon_gaussian(3**-0.5, 1e-5), and of 0.5 * 3**-0.5.
+    assert summary["privacy"]["most_releases"] == 3
+    assert summary["epsilon"] == pytest.approx(8.3854, abs=1e-4)
     assert summary["privacy"]["claimed_epsilon"] == 1.0
     assert json_of(outcome, "manifest.json")["privacy"] == summary["privacy"]
     line = "epsilon 1 claimed, by σ = Δ/ε, which is no calibration of Gaussian noise; the true one is"
-    assert f"{line} {summary['epsilon']:.4g} at δ = 1e-05" in printed(summary)
+    assert summary["epsilon_replace_one"] == pytest.approx(20.1250, abs=1e-4)
+    shown = f"{summary['epsilon']:.4g} zero-out, {summary['epsilon_replace_one']:.4g} replace-one"
+    assert f"{line} {shown}" in printed(summary)
     assert line in (outcome.directory / "report.html").read_text(encoding="utf-8")
 
 

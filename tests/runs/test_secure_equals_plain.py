@@ -1,5 +1,6 @@
 """A secure sum moves the model as the sum in the clear does, to within the quantisation that was planned."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, secure
 
+from coordinator.exit_codes import ExitCode
 from coordinator.runner import RunOutcome
 from coordinator.scenario.load import load
 from coordinator.scenario.protection import ckks_config, masking_config
@@ -145,6 +147,22 @@ def test_over_the_same_survivors(section: str, tmp_path: Path) -> None:
     ]
     assert survivors[0] == survivors[1]
     assert distance(plain, summed) <= planned_errors(tmp_path, "summed")[0] / (9 * 30.0)
+
+
+@pytest.mark.parametrize("section", ["mode: secagg", "mode: ckks, crypto: modelled"])
+def test_values_of_items_that_nobody_rated_do_not_hide_what_is_clipped(section: str, tmp_path: Path) -> None:
+    """Devices with ten ratings each change a sixth of the rows; all of that but the loss is clipped."""
+    text = secure(f"{section}, clip: 1e-6", more="thresholds: {round.clipped: [min > 90%]}\n")
+    outcome = run_text(tmp_path, text)
+    (round_,) = rows_of(outcome, "rounds")
+    assert 0.9 < round_["clipped_fraction"] < 1.0
+    assert outcome.exit_code is ExitCode.HELD
+    summary = json.loads((outcome.directory / "summary.json").read_text(encoding="utf-8"))
+    expected = {"mean": round_["clipped_fraction"], "max": round_["clipped_fraction"]}
+    assert summary["clipped"] == {"values": expected, "updates": None}
+    assert f"{expected['mean']:.2%} of the values other than zero" in (
+        outcome.directory / "report.html"
+    ).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

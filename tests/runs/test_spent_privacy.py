@@ -1,19 +1,27 @@
-"""The column of ε in the table of rounds is what the accountant says of the releases of a run."""
+"""The columns of ε in the table of rounds are what the accountant says of the releases of a run.
+
+They are those of the device that was in most of them, counted here from the rows of devices.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, secure
 
+from coordinator.aggregation.ranges import ReportRanges
 from coordinator.exit_codes import ExitCode
 from coordinator.runner import RunOutcome
 from coordinator.scenario.load import load
 from coordinator.scenario.protection import ckks_config, masking_config
 from coordinator.scenario.secure_section import Ckks, Masking
+from coordinator.secagg import server
 from edge.privacy import accounting
 from edge.privacy.accounting import (
     Accountant,
@@ -23,6 +31,7 @@ from edge.privacy.accounting import (
     Release,
     Sampling,
 )
+from edge.secagg.errors import SumMismatchError
 
 COHORT, USERS, ITEMS, WIDTH = 20, 120, 60, 5
 ARRAYS = [("item_rows", ITEMS * WIDTH)]
@@ -38,12 +47,18 @@ STORM = (
 with_accounting = pytest.mark.skipif(not accounting.available(), reason="needs the extra dp")
 
 
-def run_of(folder: Path, section: str, privacy: str, more: str = "", name: str = "run") -> RunOutcome:
+def run_of(
+    folder: Path,
+    section: str,
+    privacy: str,
+    more: str = "",
+    name: str = "run",
+    rounds: str = "over_select: 150%",
+) -> RunOutcome:
     count = "" if "phases" in more else "count: 3, "
     text = secure(
         section,
-        rounds=f"{count}cohort: {COHORT}, over_select: 150%, deadline: 60 s, interval: 5 min, "
-        "selection: random",
+        rounds=f"{count}cohort: {COHORT}, deadline: 60 s, interval: 5 min, selection: random, {rounds}",
         fleet=IDEAL_WIRE,
         learning=UNIFORM,
         data=f"source: synthetic-ratings, users: {USERS}, items: {ITEMS}, ratings_per_user: 10",
@@ -52,20 +67,41 @@ def run_of(folder: Path, section: str, privacy: str, more: str = "", name: str =
     return run_text(folder, text, name=name)
 
 
-def epsilons(outcome: RunOutcome) -> list[float | None]:
-    return [row["epsilon"] for row in rows_of(outcome, "rounds")]
+Epsilons = list[Any]
+"""After each round: zero-out, and replace-one."""
 
 
-def accounted(
-    release: Release, counted: list[int], delta: float, neighbours: Neighbours = Neighbours.ZERO_OUT
-) -> list[float]:
-    """Return ε after each round, of which so many releases each are counted."""
-    accountant, found = Accountant(neighbours), []
-    for times in counted:
+def epsilons(outcome: RunOutcome) -> Epsilons:
+    return [(row["epsilon"], row["epsilon_replace_one"]) for row in rows_of(outcome, "rounds")]
+
+
+def most(outcome: RunOutcome, counts: Callable[[dict[str, Any]], bool]) -> list[int]:
+    """Return by round how many rows that count there are so far of the device that has most of them."""
+    found: Counter[int] = Counter()
+    after: dict[int, int] = {}
+    for row in sorted(rows_of(outcome, "device_rounds"), key=lambda row: int(row["round"])):
+        found[row["device"]] += counts(row)
+        after[row["round"]] = max(found.values())
+    return [after[row["round"]] for row in rows_of(outcome, "rounds")]
+
+
+def completed(row: dict[str, Any]) -> bool:
+    return bool(row["outcome"] == "completed")
+
+
+def exact(release: Release, times: int, delta: float = 1e-5) -> tuple[float, float]:
+    spent = []
+    for neighbours in (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE):
+        accountant = Accountant(neighbours)
         for _ in range(times):
             accountant.compose(release)
-        found.append(accountant.epsilon(delta))
-    return found
+        spent.append(accountant.epsilon(delta))
+    return spent[0], spent[1]
+
+
+def accounted(release: Release, times: list[int], delta: float) -> Epsilons:
+    """Return ε after each round, by which a device was in so many releases."""
+    return [pytest.approx(exact(release, count, delta), rel=1e-12) for count in times]
 
 
 @with_accounting
@@ -76,8 +112,10 @@ def test_central_noise_in_the_clear(tmp_path: Path) -> None:
         "abandoned",
         "completed",
     ]
-    # An abandoned round reveals nothing.
-    assert epsilons(outcome) == accounted(GaussianRelease(1.1), [1, 1, 0, 1], 1e-6)
+    # An abandoned round reveals nothing, and a device that reported beside the wanted ones is in no sum.
+    times = most(outcome, completed)
+    assert times[2] == times[1] < times[3] <= 3
+    assert epsilons(outcome) == accounted(GaussianRelease(1.1), times, 1e-6)
 
 
 @with_accounting
@@ -86,9 +124,8 @@ def test_drawing_devices_amplifies_if_it_is_asked_for(tmp_path: Path) -> None:
     outcome = run_of(tmp_path, "mode: off", privacy)
     # Whoever is invited counts, not who was waited for.
     release = GaussianRelease(1.1, Sampling(USERS, COHORT * 3 // 2))
-    expected = accounted(release, [1, 1, 1], 1e-5, Neighbours.REPLACE_ONE)
-    assert epsilons(outcome) == expected
-    assert expected[-1] < accounted(GaussianRelease(1.1), [3], 1e-5, Neighbours.REPLACE_ONE)[-1]
+    assert epsilons(outcome) == accounted(release, [1, 2, 3], 1e-5)
+    assert epsilons(outcome)[-1][1] < exact(GaussianRelease(1.1), 3)[1]
 
 
 @with_accounting
@@ -107,16 +144,38 @@ def test_rounding_of_a_secure_sum_is_part_of_what_one_user_changes(section: str,
     rounding = step * math.sqrt(ITEMS * WIDTH)
     release = GaussianRelease(1.1 * clip / (clip + rounding))
     found = epsilons(outcome)
-    assert found == pytest.approx(accounted(release, [1, 1, 1], 1e-5), rel=1e-12)
-    assert found[-1] != accounted(GaussianRelease(1.1), [3], 1e-5)[-1]
+    times = most(outcome, completed)
+    assert found == accounted(release, times, 1e-5)
+    assert found != accounted(GaussianRelease(1.1), times, 1e-5)
+
+
+def reported(row: dict[str, Any]) -> bool:
+    """Return whether an update of a device has arrived: its frame went up, and was not lost on its way."""
+    return bool(row["report_up_bytes"] > 0 and row["report_end_s"] is not None)
+
+
+LOCAL = "mechanism: local-gaussian, clip_norm: 0.2, noise_multiplier: 3"
 
 
 @with_accounting
-def test_local_noise_is_spent_with_every_report_whether_the_round_counts_or_not(tmp_path: Path) -> None:
-    privacy = "mechanism: local-gaussian, clip_norm: 0.2, noise_multiplier: 3"
-    outcome = run_of(tmp_path, "mode: off", privacy, STORM.replace("STAGE", "report"))
-    expected = accounted(GaussianRelease(3.0), [1, 1, 1, 1], 1e-5, Neighbours.REPLACE_ONE)
-    assert epsilons(outcome) == expected
+def test_local_noise_is_spent_with_every_report_whether_it_counts_or_not(tmp_path: Path) -> None:
+    outcome = run_of(tmp_path, "mode: off", LOCAL, rounds="over_select: 300%")
+    outcomes = Counter(row["outcome"] for row in rows_of(outcome, "device_rounds"))
+    assert outcomes["surplus"] > 0
+    times = most(outcome, reported)
+    assert epsilons(outcome) == accounted(GaussianRelease(3.0), times, 1e-5)
+
+
+@with_accounting
+def test_reports_to_a_round_that_is_abandoned_are_spent(tmp_path: Path) -> None:
+    # All of the twenty that a round needs are told that they are too late.
+    late = "faults: [{name: slow, at_stage: report, on: {fraction: 60%}, late: {by: 70 s}}]\n"
+    outcome = run_of(tmp_path, "mode: off", LOCAL, late, rounds="over_select: 150%, quorum: 95%")
+    assert {row["outcome"] for row in rows_of(outcome, "rounds")} == {"abandoned"}
+    rows = rows_of(outcome, "device_rounds")
+    assert {row["outcome"] for row in rows} <= {"late", "abandoned"}
+    assert epsilons(outcome)[-1] == accounted(GaussianRelease(3.0), [most(outcome, reported)[-1]], 1e-5)[0]
+    assert most(outcome, reported)[-1] >= 2
 
 
 @with_accounting
@@ -129,10 +188,52 @@ def test_distributed_noise(tmp_path: Path) -> None:
     config = masking_config(scenario, scenario.secure_aggregation, ARRAYS)
     # Two of twenty may be corrupt; four are needed, of whom two are honest.
     release = DiscreteGaussianRelease.of(config, 0.2, 2)
-    assert epsilons(outcome) == accounted(release, [1, 1, 0, 1], 1e-5)
+    times = most(outcome, completed)
+    assert epsilons(outcome) == accounted(release, times, 1e-5)
     # No better than a continuous Gaussian of the planned size, whose ε is exact, not a bound; close to it.
-    ideal = accounted(GaussianRelease(2.0), [3], 1e-5)[-1]
-    assert ideal < epsilons(outcome)[-1] < 1.1 * ideal  # type: ignore[operator]
+    ideal, _ = exact(GaussianRelease(2.0), times[-1])
+    assert ideal < epsilons(outcome)[-1][0] < 1.1 * ideal
+
+
+@with_accounting
+@pytest.mark.parametrize("mechanism", ["central-gaussian", "distributed-discrete-gaussian"])
+def test_a_sum_that_was_unmasked_is_spent_though_it_cannot_be_right(
+    mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> NoReturn:
+        raise SumMismatchError("as if a device had lied")
+
+    privacy = f"mechanism: {mechanism}, clip_norm: 0.2, noise_multiplier: 2"
+    honest = run_of(tmp_path, MASKED, privacy, name="honest")
+    monkeypatch.setattr(server, "read_sum", refused)
+    outcome = run_of(tmp_path, MASKED, privacy)
+    rounds = rows_of(outcome, "rounds")
+    assert {(row["outcome"], row["secagg_failure"]) for row in rounds} == {("abandoned", "sum-mismatch")}
+    assert epsilons(outcome) == epsilons(honest)
+    assert epsilons(outcome)[0][0] > 0
+
+
+@with_accounting
+@pytest.mark.parametrize(
+    ("mechanism", "section"),
+    [
+        ("central-gaussian", "mode: off"),
+        ("central-gaussian", MASKED),
+        ("central-gaussian", ENCRYPTED),
+        ("distributed-discrete-gaussian", MASKED),
+    ],
+)
+def test_a_sum_that_was_made_is_spent_though_it_is_not_applied(
+    mechanism: str, section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    privacy = f"mechanism: {mechanism}, clip_norm: 0.2, noise_multiplier: 2"
+    honest = run_of(tmp_path, section, privacy, name="honest")
+    monkeypatch.setattr(ReportRanges, "objection", lambda *_: "it is beyond all bounds")
+    outcome = run_of(tmp_path, section, privacy)
+    rounds = rows_of(outcome, "rounds")
+    assert {(row["outcome"], row["reason"]) for row in rounds} == {("abandoned", "wrong-sum")}
+    assert epsilons(outcome) == epsilons(honest)
+    assert epsilons(outcome)[0][0] > 0
 
 
 @pytest.mark.slow
@@ -148,7 +249,7 @@ def test_distributed_noise(tmp_path: Path) -> None:
 def test_without_noise_everything_is_spent(mechanism: str, section: str, tmp_path: Path) -> None:
     outcome = run_of(tmp_path, section, f"mechanism: {mechanism}, clip_norm: 0.2, noise_multiplier: 0")
     assert [row["outcome"] for row in rows_of(outcome, "rounds")] == ["completed"] * 3
-    assert epsilons(outcome) == [math.inf] * 3
+    assert epsilons(outcome) == [(math.inf, math.inf)] * 3
 
 
 @pytest.mark.slow
@@ -163,7 +264,7 @@ def test_without_noise_everything_is_spent(mechanism: str, section: str, tmp_pat
 def test_without_accounting_nothing_is_told(mechanism: str, section: str, tmp_path: Path) -> None:
     privacy = f"mechanism: {mechanism}, clip_norm: 0.2, noise_multiplier: 2, accounting: false"
     outcome = run_of(tmp_path, section, privacy)
-    assert epsilons(outcome) == [None] * 3
+    assert epsilons(outcome) == [(None, None)] * 3
 
 
 def test_without_privacy_there_is_neither(tmp_path: Path) -> None:
@@ -176,9 +277,10 @@ def test_without_privacy_there_is_neither(tmp_path: Path) -> None:
 @with_accounting
 def test_promises_about_privacy_are_judged(tmp_path: Path) -> None:
     privacy = "mechanism: central-gaussian, clip_norm: 0.2, noise_multiplier: 1.1"
-    (epsilon,) = accounted(GaussianRelease(1.1), [3], 1e-5)
-    for limit, code in ((epsilon * 1.001, ExitCode.HELD), (epsilon * 0.999, ExitCode.THRESHOLD_MISSED)):
-        promises = (
-            f"thresholds: {{privacy.epsilon: [last <= {limit:.6f}], privacy.clipped: [mean <= 100%]}}\n"
-        )
-        assert run_of(tmp_path, "mode: off", privacy, promises, name=f"c{code}").exit_code is code
+    times = most(run_of(tmp_path, "mode: off", privacy, name="times"), completed)
+    zero_out, replace_one = exact(GaussianRelease(1.1), times[-1])
+    clipped = "privacy.clipped: [mean <= 100%]"
+    for metric, epsilon in (("privacy.epsilon", zero_out), ("privacy.epsilon_replace_one", replace_one)):
+        for share, code in ((1.001, ExitCode.HELD), (0.999, ExitCode.THRESHOLD_MISSED)):
+            promises = f"thresholds: {{{metric}: [last <= {epsilon * share:.6f}], {clipped}}}\n"
+            assert run_of(tmp_path, "mode: off", privacy, promises, name=f"{metric}{code}").exit_code is code

@@ -64,6 +64,7 @@ class Fleet:
         *,
         seed: int = 0,
         round_number: int = ROUND,
+        run_id: str = RUN,
         target: int | None = None,
         crypto: Cryptography = REAL,
         **changes: Any,
@@ -76,7 +77,7 @@ class Fleet:
         self.roster = {device: identities[device].public for device in self.devices} if active else None
         self.server = SecAggServer(
             self.config,
-            run_id=RUN,
+            run_id=run_id,
             round_number=round_number,
             model_hash=MODEL_HASH,
             devices=self.devices,
@@ -88,7 +89,7 @@ class Fleet:
             device: SecAggClient(
                 self.config,
                 device=device,
-                run_id=RUN,
+                run_id=run_id,
                 round_number=round_number,
                 model_hash=MODEL_HASH,
                 entropy=SeededEntropy(KEY + seed.to_bytes(8, "big"), device, round_number),

@@ -378,3 +378,45 @@ def test_no_share_is_released_against_what_was_signed(forge: Forge, error: type[
 def test_small_config_is_the_one_the_cases_above_assume() -> None:
     assert small_config(9, corrupt=0.0).graph(9) == GraphParameters(8, 5)
     assert small_config(8, corrupt=0.0).graph(8) == GraphParameters(7, 5)
+
+
+# -- signatures of another run, in which everything but the run's identity is the same ----------------------
+
+
+def two_runs() -> tuple[Fleet, Fleet]:
+    """Return the same nine devices with the same keys and the same model in this run and in another."""
+    here, there = (Fleet(9, mode=Mode.ACTIVE, corrupt=0.0, run_id=run) for run in (RUN, "another"))
+    for fleet in (here, there):
+        fleet.advertise()
+    assert here.server.cohort is not None
+    assert there.server.cohort is not None
+    assert here.server.cohort.records == there.server.cohort.records
+    return here, there
+
+
+def test_keys_that_were_signed_in_another_run_are_refused() -> None:
+    here, there = two_runs()
+    ours, theirs = to_victim(here), to_victim(there)
+    np.testing.assert_array_equal(ours.arrays["records"], theirs.arrays["records"])
+    expect(here, with_arrays(ours, signatures=theirs.arrays["signatures"]), errors.BadSignatureError)
+
+
+def test_survivors_that_were_signed_in_another_run_are_refused() -> None:
+    here, there = two_runs()
+    for fleet in (here, there):
+        fleet.deliver(silent=[7])
+        fleet.deadline()
+        fleet.deliver(silent=[8])
+        fleet.deadline()
+        fleet.deliver()
+    ours, theirs = to_victim(here), to_victim(there)
+    for name in ("dead", "signers"):
+        np.testing.assert_array_equal(ours.arrays[name], theirs.arrays[name])
+    expect(here, with_arrays(ours, signatures=theirs.arrays["signatures"]), errors.BadSignatureError)
+
+
+def test_a_coordinator_refuses_keys_that_were_signed_for_another_run() -> None:
+    here, there = (Fleet(9, mode=Mode.ACTIVE, corrupt=0.0, run_id=run) for run in (RUN, "another"))
+    theirs = there.clients[VICTIM].advertise()
+    step = here.to_server(VICTIM, theirs._replace(run_id=RUN))
+    assert isinstance(step.refused, errors.BadSignatureError)

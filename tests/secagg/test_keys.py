@@ -227,7 +227,7 @@ def key_list(*devices: int) -> list[AdvertisedKeys]:
     return [AdvertisedKeys(d, pair(2 * d).public, pair(2 * d + 1).public) for d in devices]
 
 
-def test_the_session_binds_configuration_model_and_keys() -> None:
+def test_the_session_binds_run_round_configuration_model_and_keys() -> None:
     model = hashlib.sha256(b"model").digest()
     keys = key_list(1, 2, 5)
     swapped = [keys[0]._replace(encryption=keys[0].mask, mask=keys[0].encryption), *keys[1:]]
@@ -235,12 +235,14 @@ def test_the_session_binds_configuration_model_and_keys() -> None:
     lists = [key_list_hash(listed) for listed in (keys, keys[:2], swapped, renamed)]
     assert key_list_hash(key_list(1, 2, 5)) == lists[0]
     ids = {
-        session_id_of_hash(b"confih", model, lists[0]),
-        session_id_of_hash(b"", model, lists[0]),
-        session_id_of_hash(b"config", hashlib.sha256(b"another model").digest(), lists[0]),
-        *(session_id_of_hash(b"config", model, listed) for listed in lists),
+        session_id_of_hash("run", 1, b"confih", model, lists[0]),
+        session_id_of_hash("run", 1, b"", model, lists[0]),
+        session_id_of_hash("run", 1, b"config", hashlib.sha256(b"another model").digest(), lists[0]),
+        session_id_of_hash("ruo", 1, b"config", model, lists[0]),
+        session_id_of_hash("run", 2, b"config", model, lists[0]),
+        *(session_id_of_hash("run", 1, b"config", model, listed) for listed in lists),
     }
-    assert len(ids) == 7
+    assert len(ids) == 9
     assert {len(i) for i in ids} == {32}
 
 
@@ -261,9 +263,9 @@ def test_key_lists_that_are_refused() -> None:
         with pytest.raises(WrongLengthError, match="device 2"):
             key_list_hash([one, short])
     with pytest.raises(WrongLengthError, match="model hash"):
-        session_id_of_hash(b"", b"short", key_list_hash([one, two]))
+        session_id_of_hash("run", 1, b"", b"short", key_list_hash([one, two]))
     with pytest.raises(WrongLengthError, match="key list hash"):
-        session_id_of_hash(b"", bytes(32), b"short")
+        session_id_of_hash("run", 1, b"", bytes(32), b"short")
 
 
 # -- sealed messages -------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def test_the_sum_has_the_planned_variance(bits: int, noise_sd: float) -> None:
     total, exact = config.ring.zeros(config.length), np.zeros(config.parts[0].length)
     for device in range(n):
         values, weight = inputs(config, device), device % 3
-        vector, clipped = encode_input(config, values, weight, SeededEntropy(KEY, device, 1))
+        vector, clipped, _ = encode_input(config, values, weight, SeededEntropy(KEY, device, 1))
         assert clipped == 0
         config.ring.add_into(total, vector)
         exact += weight * values["model"]

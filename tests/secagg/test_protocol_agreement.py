@@ -142,7 +142,7 @@ def test_an_input_comes_back_from_a_sum_of_one(bits: int) -> None:
         "first": np.array([-9, 4], np.int8),
         "second": np.array([0.5, -1.0, 0.25], np.float32),
     }
-    vector, clipped = encode_input(config, values, 3, SeededEntropy(bytes(16), 1, 1))
+    vector, clipped, _ = encode_input(config, values, 3, SeededEntropy(bytes(16), 1, 1))
     assert vector.dtype == np.dtype(f"<u{bits // 8}")
     assert len(vector) == config.length == 8
     assert clipped == 1

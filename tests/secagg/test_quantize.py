@@ -30,7 +30,7 @@ def seed(number: int) -> bytes:
 def signed(
     quantizer: Quantizer, values: npt.NDArray[np.float64], number: int, weight: float = 1
 ) -> list[int]:
-    vector, _ = quantizer.quantize(values, seed(number), weight=weight)
+    vector, *_ = quantizer.quantize(values, seed(number), weight=weight)
     return [int(v) for v in quantizer.ring.to_signed(vector)]
 
 
@@ -140,7 +140,7 @@ def test_rounding_stays_next_to_the_value_and_inside_the_range(
 ) -> None:
     quantizer = plan(bits, 5, 7.0, clip)
     array = np.array(values, dtype=np.float32)
-    vector, clipped = quantizer.quantize(array, seed(number), weight=weight)
+    vector, clipped, _ = quantizer.quantize(array, seed(number), weight=weight)
     bound = (2 ** (bits - 1) - 1) // 5
     assert clipped == sum(abs(value) > clip for value in array.tolist())
     for value, z in zip(array.tolist(), quantizer.ring.to_signed(vector).tolist(), strict=True):
@@ -179,8 +179,8 @@ def test_clipped_values_are_counted() -> None:
     values = np.zeros(100_000)
     values[[5, 40_000, 99_999]] = [1.5, -1e30, 1.0000001]
     values[[6, 7]] = [1.0, -1.0]
-    vector, clipped = quantizer.quantize(values, SEED)
-    assert clipped == 3
+    vector, clipped, nonzero = quantizer.quantize(values, SEED)
+    assert (clipped, nonzero) == (3, 5)
     assert quantizer.ring.to_signed(vector)[[5, 40_000, 99_999]].tolist() == [1000, -1000, 1000]
 
 
@@ -221,7 +221,7 @@ def test_into_part_of_a_longer_vector() -> None:
     quantizer = plan(64, 10, 1, 1.0, levels=1000)
     whole = quantizer.ring.zeros(10)
     values = np.array([0.5, -1.0])
-    vector, _ = quantizer.quantize(values, SEED, out=whole[4:6])
+    vector, *_ = quantizer.quantize(values, SEED, out=whole[4:6])
     assert np.shares_memory(vector, whole)
     assert quantizer.ring.to_signed(whole).tolist() == [0, 0, 0, 0, 500, -1000, 0, 0, 0, 0]
 
@@ -234,7 +234,7 @@ def test_the_largest_sums_do_not_wrap(bits: int) -> None:
     n, weight = 1000, 7.3
     quantizer = plan(bits, n, weight, 0.1)
     for extreme in (0.1, -0.1, 5.0):
-        one, _ = quantizer.quantize(np.full(4, extreme), SEED, weight=weight)
+        one, *_ = quantizer.quantize(np.full(4, extreme), SEED, weight=weight)
         total = quantizer.ring.zeros(4)
         for _ in range(n):
             quantizer.ring.add_into(total, one)
@@ -251,7 +251,7 @@ def test_the_sum_is_within_its_error_bound(n: int, number: int, bits: int) -> No
     exact = np.zeros(200)
     for device in range(n):
         values, weight = generator.uniform(-1, 1, 200), float(generator.uniform(0, 4))
-        vector, clipped = quantizer.quantize(values, seed(number + device), weight=weight)
+        vector, clipped, _ = quantizer.quantize(values, seed(number + device), weight=weight)
         assert clipped == 0
         quantizer.ring.add_into(total, vector)
         exact += weight * values

@@ -274,7 +274,7 @@ async def serving(
         wrong.append(f"{where}: {error!r}")
 
     settings = sockets or Sockets.model_validate({"join_timeout": "30 s", "resume_window": "60 s"})
-    offer = Offer("0" * 64, SCENARIO, DEVICES, frame_bytes)
+    offer = Offer("a-run_01", "0" * 64, SCENARIO, DEVICES, frame_bytes)
     sessions = Sessions(offer, settings, door, observer, inbox, crashed)
     app = make_app(sessions, door)
     app.router.add_get("/metrics", _metrics)

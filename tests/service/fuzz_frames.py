@@ -254,7 +254,7 @@ class Attacker:
             Pong(number),
             self._hello(),
             Goodbye("x" * rng.randrange(100)),
-            Welcome("s", number, 1.0, 1.0, 1.0, 1, "h", "t"),
+            Welcome("s", number, 1.0, 1.0, 1.0, 1, "h", "t", "run"),
         ]
         return rng.choices(frames, [30, 10, 10, 10, 10, 1, 1, 1])[0]
 

@@ -228,6 +228,8 @@ class Play:
             "--count",
             str(DEVICES),
             "--no-shape",
+            "--memory",
+            "memory",
             "--patience",
             "5 min",
         )

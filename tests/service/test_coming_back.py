@@ -21,7 +21,7 @@ from edge.session import Event
 from edge.session_frames import Goodbye, Hello, Welcome, pack, unpack
 from edge.transport.device_client import Backoff, DeviceClient, JoinError
 
-WELCOME = Welcome("a session", 0, 15.0, 60.0, 30.0, 1 << 20, "0" * 64, "")
+WELCOME = Welcome("a session", 0, 15.0, 60.0, 30.0, 1 << 20, "0" * 64, "", "a-run_01")
 Answer = Callable[[web.WebSocketResponse, web.Request], Awaitable[None]]
 
 

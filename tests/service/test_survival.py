@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +19,11 @@ import pytest
 from killed_coordinator import COMMAND, MODES, ROOT, Coordinator, Play
 from service_helpers import HANG_S, SMALL
 
-from coordinator.metrics.reader import open_run
+from coordinator.metrics.reader import open_run, read_manifest
 from coordinator.metrics.schemas import SCHEMAS
 from coordinator.run_directory import MODEL, RunDirectory, RunDirectoryError
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, create_journal
+from edge.privacy.analytic_gaussian import gaussian_epsilon
 
 SMALL_RUN = SMALL.replace("interval: 0.2 s", "interval: 0.05 s")
 STEPS = 1 + 1 + 3 * 4 + 1
@@ -104,6 +107,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+def run_id_in(directory: Path) -> str:
+    found: str = read_manifest(directory)["run_id"]
+    return found
+
+
 def check_same_rounds(run: Path, undisturbed: Path) -> None:
     """Assert that a run has the rounds of another, but for one that was cut short, each once."""
     tables, whole = open_run(run), open_run(undisturbed)
@@ -138,9 +146,11 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
 ) -> None:
     died = run_to_step(tmp_path, dies_at, moment)
     assert died.returncode == 9, died.stderr
+    began_as = run_id_in(tmp_path / "run.partial")
     done = run_to_step(tmp_path, 0, "")
     assert done.returncode == 0, done.stderr
     check_same_rounds(tmp_path / "run", undisturbed)
+    assert run_id_in(tmp_path / "run") == began_as != run_id_in(undisturbed)
     assert {file.suffix for file in (tmp_path / "run").iterdir()} <= FINISHED_SUFFIXES
     assert len(list((tmp_path / "run").glob("*.parquet"))) == len(SCHEMAS)
 
@@ -165,6 +175,38 @@ def test_a_suspended_device_stays_so_when_the_run_is_gone_on_with(tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dies_at", "cut"),
+    [
+        (8, 6),  # while the second round is under way
+        (9, 0),  # when it is over, and its rows are not final
+    ],
+)
+@pytest.mark.slow
+def test_what_may_have_been_seen_in_a_round_that_was_cut_short_is_spent(
+    tmp_path: Path, dies_at: int, cut: int
+) -> None:
+    pytest.importorskip("dp_accounting")
+    text = SMALL_RUN.replace("upload: dense", "upload: dense, weighting: uniform")
+    text += "privacy: {mechanism: local-gaussian, clip_norm: 1, noise_multiplier: 3}\n"
+    died = run_to_step(tmp_path, dies_at, "within", text=text)
+    assert died.returncode == 9, died.stderr
+    done = run_to_step(tmp_path, 0, "", text=text)
+    assert done.returncode == 0, done.stderr
+    tables = open_run(tmp_path / "run")
+    rows = tables.read("device_rounds", ["round", "device", "outcome", "reason"]).to_pylist()
+    lost = [row["device"] for row in rows if row["reason"] == "coordinator-crash"]
+    assert len(lost) == cut
+    # How far the devices of the lost round had come is not known: each of them may have been heard.
+    times = Counter(row["device"] for row in rows if row["outcome"] == "completed") + Counter(lost)
+    (most,) = [count for _, count in times.most_common(1)]
+    spent = read_manifest(tmp_path / "run")["privacy"]
+    assert spent["most_releases"] == most
+    expected = gaussian_epsilon(math.sqrt(most) / 3, 1e-5), gaussian_epsilon(2 * math.sqrt(most) / 3, 1e-5)
+    assert (spent["epsilon"], spent["epsilon_replace_one"]) == pytest.approx(expected, rel=1e-6)
+    assert tables.read("rounds", ["epsilon"])["epsilon"].to_pylist()[-1] == spent["epsilon"]
+
+
 def test_a_run_goes_on_when_its_scenario_has_been_upgraded(tmp_path: Path) -> None:
     old = SMALL_RUN.replace("format: 2", "format: 1")
     assert run_to_step(tmp_path, 4, "within", text=old).returncode == 9
@@ -251,7 +293,7 @@ def test_what_cannot_be_gone_on_with_is_refused_and_stays(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "run.partial: has no journal" in done.stderr
     # One of another scenario.
-    create_journal(tmp_path / "run.partial")
+    create_journal(tmp_path / "run.partial", "a-run_01")
     done = recfleet(tmp_path, *serve)
     assert done.returncode == 2
     assert "is another run (scenario_hash, seed, clock, data differ)" in done.stderr
@@ -314,7 +356,7 @@ def open_rounds(journal: Journal) -> list[tuple[int, str]]:
 
 class TestJournal:
     def test_a_step_is_whole_or_not_there(self, tmp_path: Path) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with pytest.raises(JournalError, match="round 2 is not over"):
                 cut_short(journal)
@@ -326,7 +368,7 @@ class TestJournal:
             assert (journal.rounds, journal.applied) == (1, 0)
 
     def test_a_round_goes_one_way(self, tmp_path: Path) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with journal.step():
                 journal.begin(1, "only", [])
@@ -343,7 +385,7 @@ class TestJournal:
 
     @pytest.mark.parametrize("wrong", [2, 0])
     def test_no_application_is_left_out_or_made_twice(self, tmp_path: Path, wrong: int) -> None:
-        create_journal(tmp_path)
+        create_journal(tmp_path, "a-run_01")
         with Journal(tmp_path) as journal:
             with journal.step():
                 journal.begin(1, "only", [])
@@ -365,6 +407,6 @@ class TestJournal:
         with contextlib.closing(sqlite3.connect(tmp_path / JOURNAL)) as other:
             other.execute("PRAGMA user_version = 1")
         before = (tmp_path / JOURNAL).read_bytes()
-        with pytest.raises(JournalError, match="version 1 of the journal; this is version 2"):
+        with pytest.raises(JournalError, match="version 1 of the journal; this is version 3"):
             Journal(tmp_path)
         assert (tmp_path / JOURNAL).read_bytes() == before

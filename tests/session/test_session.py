@@ -353,7 +353,7 @@ class TestBrokenPeers:
 
     @pytest.mark.parametrize(
         "frame",
-        [Hello(1, 0, "", "", "", 0), Welcome("s", 0, 1.0, 1.0, 1.0, 1, "", "")],
+        [Hello(1, 0, "", "", "", 0), Welcome("s", 0, 1.0, 1.0, 1.0, 1, "", "", "run")],
         ids=["hello", "welcome"],
     )
     def test_greetings_in_the_middle(self, frame: Hello | Welcome) -> None:
@@ -372,7 +372,7 @@ class TestFrames:
         "frame",
         [
             Hello(1, 17, "token", "session", "hash", 4),
-            Welcome("session", 3, 15.0, 60.0, 120.0, 1 << 26, "hash", "format: 2\n"),
+            Welcome("session", 3, 15.0, 60.0, 120.0, 1 << 26, "hash", "format: 2\n", "a-run_01"),
             Piece(1, 0, b"\x01"),
             Note(9, 3, 0.5),
             Goodbye("done"),

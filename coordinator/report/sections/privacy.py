@@ -2,50 +2,53 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import numpy as np
 
 from coordinator.report.axes import duration_axis, from_zero, number_axis, show
 from coordinator.report.blocks import Block, Cell, Note, Section, Table
 from coordinator.report.charts import Line, line_plot, thin
 from coordinator.report.view import RunView
-from coordinator.summary_privacy import privacy_lines
+from coordinator.summary_privacy import clipping_line, privacy_lines
 
 
 def privacy(view: RunView) -> Section | None:
     """Return epsilon over time, what was clipped, the modes of secure sums, and the audits."""
     blocks: list[Block] = []
     numbers = view.rounds.numbers
-    epsilon = numbers["epsilon"]
-    known = np.flatnonzero(np.isfinite(epsilon))
+    epsilon, replace_one = numbers["epsilon"], numbers["epsilon_replace_one"]
+    known = np.flatnonzero(np.isfinite(epsilon) & np.isfinite(replace_one))
     if len(known):
         kept = known[thin(len(known))]
-        time_s, spent = numbers["end_s"][kept], epsilon[kept]
-        scales = from_zero(float(time_s.max())), from_zero(float(spent.max()))
-        tips = [
-            f"epsilon {value:.4g} after round {number}, {show(at, 's')}"
-            for value, number, at in zip(
-                spent.tolist(), numbers["round"][kept].tolist(), time_s.tolist(), strict=True
-            )
-        ]
+        time_s = numbers["end_s"][kept]
+        lines = []
+        for name, values in (("zero-out", epsilon[kept]), ("replace-one", replace_one[kept])):
+            tips = [
+                f"epsilon {value:.4g} {name} after round {number}, {show(at, 's')}"
+                for value, number, at in zip(
+                    values.tolist(), numbers["round"][kept].tolist(), time_s.tolist(), strict=True
+                )
+            ]
+            lines.append(Line(name, time_s, values, tips))
+        scales = from_zero(float(time_s.max())), from_zero(float(replace_one[kept].max()))
         table = Table(
             "Epsilon spent",
-            ("after round", view.time_name, "epsilon"),
+            ("after round", view.time_name, "zero-out", "replace-one"),
             tuple(
                 (
                     Cell(f"{numbers['round'][row]}"),
                     Cell(show(float(numbers["end_s"][row]), "s")),
                     Cell(f"{epsilon[row]:.4g}", float(epsilon[row])),
+                    Cell(f"{replace_one[row]:.4g}", float(replace_one[row])),
                 )
                 for row in known[thin(len(known), 50)].tolist()
             ),
         )
         blocks.append(
             line_plot(
-                "Epsilon spent on each user",
-                f"Line chart of epsilon against {view.time_name}, up to {spent[-1]:.4g}.",
-                [Line("epsilon", time_s, spent, tips)],
+                "Epsilon spent",
+                f"Line chart of epsilon against {view.time_name}, up to {epsilon[kept][-1]:.4g} zero-out and "
+                f"{replace_one[kept][-1]:.4g} replace-one.",
+                lines,
                 scales,
                 (duration_axis(scales[0], view.time_name), number_axis(scales[1], "epsilon")),
                 table,
@@ -53,8 +56,9 @@ def privacy(view: RunView) -> Section | None:
         )
     elif np.isinf(epsilon).any():
         blocks.append(Note("Epsilon is infinite: the noise of this run promises nothing.", "bad"))
-    # The first line says what the chart shows.
-    blocks.extend(Note(line) for line in islice(privacy_lines(view.summary), 1, None))
+    blocks.extend(Note(line) for line in privacy_lines(view.summary))
+    if (clipped := clipping_line(view.summary)) is not None:
+        blocks.append(Note(f"Clipped: {clipped}."))
     sums = {phase: how for phase, how in view.summary["secure_aggregation"].items() if how != "off"}
     if sums:
         rows = tuple(

@@ -41,7 +41,7 @@ JOURNAL: Final = "journal.sqlite3"
 """The file in the directory of a run that can be gone on with."""
 MARK: Final = "journal.mark"
 """The file that says how far the journal has come."""
-_VERSION: Final = 2
+_VERSION: Final = 3
 _TABLES: Final = """
 CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE round (
@@ -68,6 +68,7 @@ _SEALED: Final = (
     "SELECT name, digest FROM arrays ORDER BY name",
 )
 """What a seal covers; the contents by way of their digests."""
+_RUN_ID: Final = "run_id"
 _ROUND: Final = "round"
 _APPLIED: Final = "applied"
 _EVALUATIONS: Final = "evaluations"
@@ -358,6 +359,14 @@ class Journal:
     # -- what is there -----------------------------------------------------------------------------------
 
     @property
+    def run_id(self) -> str:
+        """The run's identity."""
+        found = self.fact(_RUN_ID)
+        if found is None:
+            raise JournalError(f"{self.file}: does not say which run it is of")
+        return found
+
+    @property
     def rounds(self) -> int:
         """The last round that was begun; 0 for none."""
         return int(self.fact(_ROUND) or 0)
@@ -423,8 +432,13 @@ class Journal:
         return None if found is None else str(found[0])
 
 
-def create_journal(directory: Path) -> None:
+def create_journal(directory: Path, run_id: str) -> None:
     """Make the journal of a new run in its directory, with its mark, and close it.
+
+    Parameters
+    ----------
+    directory : of the run.
+    run_id : the run's identity, which it keeps whenever it is gone on with.
 
     Raises
     ------
@@ -436,6 +450,7 @@ def create_journal(directory: Path) -> None:
     try:
         _make_durable(connection)
         connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION};")
+        connection.execute("INSERT INTO fact VALUES (?, ?)", (_RUN_ID, run_id))
         seal = _seal(connection, 0, before)
         connection.execute("INSERT INTO seal VALUES (0, ?, ?)", (before, seal))
         connection.execute("COMMIT")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.fleet import Fleet
-from coordinator.keeping import Memory, Recalled, as_part, of_part
+from coordinator.keeping import LostRound, Memory, Recalled, as_part, of_part
 from coordinator.metrics.facts import RoundFacts
 from coordinator.metrics.reader import RunFormatError, open_run, read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS
@@ -45,7 +46,7 @@ from coordinator.training import Training
 from coordinator.world import RunningCohort
 from edge.errors import RecfleetError
 from edge.learning.base import OptimizerState, State
-from edge.vocabulary import RoundOutcome
+from edge.vocabulary import Reason, RoundOutcome, label
 
 _MODEL: Final = "model"
 _COORDINATOR: Final = "coordinator"
@@ -123,6 +124,7 @@ class Survivor:
     Attributes
     ----------
     start_s : how long ago the run began, seconds, the time included when nobody served it.
+    run_id : the run's identity, once its directory is there: one that is gone on with has kept its own.
     """
 
     def __init__(self, *, resume: bool, tell: Callable[[str], None] = lambda _line: None) -> None:
@@ -131,6 +133,7 @@ class Survivor:
         self._resumed = False
         self._journal: Journal
         self.start_s = 0.0
+        self.run_id: str | None = None
 
     def directory(self, target: Path, resolved: str, manifest: Mapping[str, Any]) -> RunDirectory:
         """Return the directory of the run: a new one, or that which is gone on with.
@@ -162,15 +165,18 @@ class Survivor:
             open_to_others = shut_out_others((partial, *partial.rglob("*")))
             if open_to_others:
                 self._tell(f"{partial}: others on this host could read it; now only its owner can")
+            self.run_id = self._journal.run_id
             resumed = int(self._journal.fact(_RESUMED) or 0) + 1
             with self._journal.step():
                 self._journal.keep_fact(_RESUMED, resumed)
-            directory.begin_again(resolved, {**manifest, "resumed": resumed})
+            directory.begin_again(resolved, {**manifest, "run_id": self.run_id, "resumed": resumed})
             undo.pop_all()
         return directory
 
     def _new(self, target: Path, resolved: str, manifest: Mapping[str, Any]) -> RunDirectory:
-        directory = RunDirectory.create(target, resolved, manifest, prepare=create_journal)
+        self.run_id = str(manifest["run_id"])
+        prepare = functools.partial(create_journal, run_id=self.run_id)
+        directory = RunDirectory.create(target, resolved, manifest, prepare=prepare)
         self._journal = Journal(directory.path)
         return directory
 
@@ -301,8 +307,18 @@ def _recalled(journal: Journal, unfinished: Iterable[OpenRound]) -> Recalled:
         evaluated_at=journal.evaluated_at,
         stop=journal.fact(_STOP),
         memory=memory,
-        lost=tuple(one.phase for one in unfinished if one.stands == "begun"),
+        lost=tuple(_lost(one, journal.draft(one.number)) for one in unfinished),
     )
+
+
+def _lost(one: OpenRound, draft: Iterable[Named]) -> LostRound:
+    """Return what is known of a round that was cut short; ``draft`` has its rows."""
+    devices = dict(draft)["device_rounds"]
+    ids = devices.column("device").to_numpy()
+    over = one.stands == "over"
+    if over:
+        ids = ids[np.array(devices.column("reason").to_pylist()) == label(Reason.COORDINATOR_CRASH)]
+    return LostRound(one.phase, over, frozenset(ids.tolist()))
 
 
 def _spend(fleet: Fleet, draft: Iterable[Named]) -> None:

@@ -67,11 +67,11 @@ def _of_thresholds(
 
 
 def spent_privacy(trial: Trial) -> Iterator[str]:
-    """Check that epsilon is there when it was asked for, and never falls."""
+    """Check that epsilon is there when it was asked for, never falls, and is no less against any update."""
     privacy = trial.loaded.scenario.privacy
     asked = privacy is not None and privacy.accounting
     last = 0.0
-    for row in rows(trial.tables, "rounds", "round", "epsilon", "outcome"):
+    for row in rows(trial.tables, "rounds", "round", "epsilon", "epsilon_replace_one", "outcome"):
         epsilon = row["epsilon"]
         if (epsilon is not None) != asked:
             yield f"round {row['round']}: epsilon is {epsilon!r}, and was {'' if asked else 'not '}asked for"
@@ -79,4 +79,6 @@ def spent_privacy(trial: Trial) -> Iterator[str]:
             continue
         if math.isnan(epsilon) or epsilon < last:
             yield f"round {row['round']}: epsilon is {epsilon!r} after {last!r}"
+        if not row["epsilon_replace_one"] >= epsilon:
+            yield f"round {row['round']}: replace-one is {row['epsilon_replace_one']!r}, zero-out {epsilon!r}"
         last = epsilon

@@ -195,7 +195,7 @@ async def socket_line() -> AsyncIterator[SocketLine]:
     def crashed(where: str, error: BaseException) -> None:
         raise error
 
-    offer = Offer("hash", "format: 2\n", 10, 1 << 26)
+    offer = Offer("a-run_01", "hash", "format: 2\n", 10, 1 << 26)
     settings = Sockets(resume_window="0.05 s")
     gate = local_gate()
     sessions = Sessions(offer, settings, gate, NobodyWatches(), line, crashed)
