@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coordinator.analysis.learning_curves import Curve, learning_curves
 from coordinator.equal_accuracy import costs_to_equal_accuracy
 from coordinator.figures import Figure, run_figures
@@ -193,6 +195,7 @@ def _flat(node: Node, path: tuple[str | int, ...]) -> Iterator[tuple[str, str]]:
         yield format_path(path), "null" if node is None else node
 
 
+@np.errstate(over="ignore", invalid="ignore")  # figures may be huge, and what they add up to infinite
 def compare_runs(directories: Sequence[Path]) -> Comparison:
     """Compare runs, and the runs in directories of repeats or sweeps.
 

@@ -36,7 +36,7 @@ from coordinator.stop_reason import StopReason
 from coordinator.summary import summarise
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import Training
-from coordinator.verdicts import verdict_records
+from coordinator.verdicts import json_values, verdict_records
 from coordinator.virtual_time import VirtualTime
 
 
@@ -189,7 +189,7 @@ def run_assembled(
             write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
         private = None if assembly.privacy is None else assembly.privacy.facts()
         summary = summarise(tables, status, private)
-        directory.write_json(SUMMARY, summary)
+        directory.write_json(SUMMARY, json_values(summary))
         if learnt is not None:
             promised = _judged(evaluate(seen, TableMetricSource(tables), baseline), watch)
             verdicts = promised if learnt.verdict is None else (learnt.verdict, *promised)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -17,6 +17,15 @@ def json_number(value: float | None) -> float | str | None:
     if value is None or math.isnan(value):
         return None
     return value if math.isfinite(value) else "infinite" if value > 0 else "-infinite"
+
+
+def json_values(contents: Any) -> Any:
+    """Return mappings and lists of figures for JSON, each float by :func:`json_number`."""
+    if isinstance(contents, Mapping):
+        return {key: json_values(value) for key, value in contents.items()}
+    if isinstance(contents, list | tuple):
+        return [json_values(value) for value in contents]
+    return json_number(contents) if isinstance(contents, float) else contents
 
 
 def shown(result: ThresholdResult, value: float | None) -> str:

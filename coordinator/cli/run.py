@@ -17,6 +17,7 @@ from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.cli.verdicts import verdict_table
 from coordinator.clock_words import REAL, SIMULATED
+from coordinator.figures import of_json
 from coordinator.junit import write_junit
 from coordinator.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
 from coordinator.run_directory import REPORT, SUMMARY, require_no_finished_run, run_name, write_json
@@ -179,7 +180,7 @@ def progress(*, quiet: bool, plain: bool, time_is: str = SIMULATED) -> Iterator[
 
 def _report(outcome: RunOutcome, *, details: bool) -> None:
     output = console()
-    summary = json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8"))
+    summary = of_json(json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8")))
     output.print(render(summary))
     for notice in summary["notices"]:
         output.print(f"note: {notice}", soft_wrap=True)

@@ -22,6 +22,10 @@ class RunFormatError(RecfleetError):
     """A directory that is not a run, or a run of a version that this one cannot read."""
 
 
+_OF_ROUNDS = ("device_rounds", "events")
+"""Tables whose rows are of rounds in the table of rounds."""
+
+
 class Shape(BaseModel):
     """What is read of a JSON file of a run, with its types; other keys may be there.
 
@@ -128,7 +132,10 @@ class RunTables:
         """
         wanted = list(columns) if columns is not None else SCHEMAS[table].names
         if self._last_round is None:
-            return self._read_whole(table, wanted)
+            rows = self._read_whole(table, wanted)
+            if table in _OF_ROUNDS and "round" in wanted:
+                self._check_rounds(table, rows["round"])
+            return rows
         with_round = wanted if "round" in wanted else ["round", *wanted]
         rows = self._read_whole(table, with_round)
         return rows.filter(pc.less_equal(rows["round"], self._last_round)).select(wanted)
@@ -148,6 +155,11 @@ class RunTables:
         if batches:
             tables.append(pa.Table.from_batches(batches))
         return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    def _check_rounds(self, table: str, numbers: Any) -> None:
+        known = self._read_whole("rounds", ["round"])["round"]
+        if not pc.all(pc.is_in(numbers, value_set=known), min_count=0).as_py():
+            _damaged(parquet_path(self.directory, table), "it is of rounds that the table of rounds has not")
 
     def _last_finished_round(self) -> int:
         rounds = self._read_whole("rounds", ["round"])["round"]

@@ -14,6 +14,8 @@ from device_profiles.units import format_bytes, format_duration
 
 Floats = npt.NDArray[np.float64]
 
+_FARTHEST: Final = 1e300
+"""What an axis reaches at most: the span between two such values is finite."""
 _STEPS: Final = 6
 """Steps between ticks at most."""
 _DURATIONS: Final = (
@@ -70,12 +72,12 @@ def _plain(value: float, step: float) -> str:
 
 def from_zero(high: float) -> Scale:
     """Return a scale from 0 to a little above a value."""
-    return Scale(0.0, high * 1.04 if high > 0 else 1.0)
+    return Scale(0.0, min(high * 1.04, _FARTHEST) if high > 0 else 1.0)
 
 
 def around(values: Floats) -> Scale:
     """Return a scale that holds values with room around them; zero is not on it unless it is near."""
-    low, high = float(values.min()), float(values.max())
+    low, high = (max(-_FARTHEST, min(float(one), _FARTHEST)) for one in (values.min(), values.max()))
     room = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
     return Scale(low - room, high + room)
 

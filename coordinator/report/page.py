@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from markupsafe import Markup, escape
 
 from coordinator.clock_words import on_real_clock
@@ -114,6 +115,7 @@ def _page(title: str, lead: str, endings: Sequence[str], facts: Any, sections: S
     return template.render(title=title, lead=lead, endings=endings, facts=facts, sections=sections)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # figures may be huge, and what they add up to infinite
 def report_of_run(view: RunView) -> str:
     """Return the report of one run as HTML; sections with nothing to say are left out."""
     sections = [section for make in SECTIONS if (section := make(view)) is not None]
@@ -121,6 +123,7 @@ def report_of_run(view: RunView) -> str:
     return _page(view.title, lead, _banners(view), list(_facts(view)), sections)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def report_of_runs(views: Sequence[RunView], sweeps: Sequence[SweepTable] = ()) -> str:
     """Return the report of several runs, on top of each other, as HTML; of sweeps first what they show."""
     made = [*(swept(sweep) for sweep in sweeps), *(make(views) for make in COMPARISONS)]
