@@ -34,7 +34,9 @@ class Journal(Tally):
 def main() -> None:
     url, first, count, tokens, journal = sys.argv[1:]
     token_of, _ = read_tokens(Path(tokens).read_text(), tokens)
-    devices = LocalDevices(url, range(int(first), int(first) + int(count)), token_of=token_of)
+    memory = Path(journal).with_name("memory")
+    ids = range(int(first), int(first) + int(count))
+    devices = LocalDevices(url, ids, token_of=token_of, memory=memory)
     devices.tally = Journal(file=os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
     real_clock.run(devices.run())
 

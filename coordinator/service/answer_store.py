@@ -222,7 +222,7 @@ _CHECK_BYTES: Final = len(_check(b""))
 
 def _damaged(file: Path, why: str) -> AnswerStoreError:
     return AnswerStoreError(
-        f"{file}: is damaged ({why}); the devices here cannot say which rounds of the run they have answered "
-        "and take no part in it. Bring the file back from a copy of the same moment; to take part as if they "
-        "had answered none, give another folder with --memory"
+        f"{file}: is damaged ({why}); which rounds of the run the devices here have answered is not known, "
+        "and they take no part in it. Bring the file back from a copy of the same moment; to take part as if "
+        "they had answered none, give another folder with --memory"
     )

@@ -96,14 +96,22 @@ class LyingCoordinator:
             if data.type is not WSMsgType.BINARY:
                 break
             await found.took(*msgpack.unpackb(data.data))
-        if self.sessions.get(device) is found:
-            del self.sessions[device]
+        async with self.joined:
+            if self.sessions.get(device) is found:
+                del self.sessions[device]
+            self.joined.notify_all()
         return socket
 
     async def until(self, there: Callable[[], bool]) -> None:
         """Wait until something holds of the sessions."""
         async with self.joined:
             await self.joined.wait_for(there)
+
+    async def say_goodbye(self, why: str) -> None:
+        """End all sessions, and wait until their connections are closed."""
+        for session in list(self.sessions.values()):
+            await session.socket.send_bytes(msgpack.packb([GOODBYE, why]))
+        await self.until(lambda: not self.sessions)
 
     async def tell(self, device: int, message: Any) -> None:
         """Send a message to a device."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import os
+import queue
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from lying_coordinator import RUN, LyingCoordinator, lying, meeting
 from service_helpers import loaded_text
 
 from coordinator.assembly import Assembly, assemble
+from coordinator.cli.entry import execute
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.answer_store import Answered, AnswerStore, AnswerStoreError
 from coordinator.service.identities import enrol_all_here
@@ -364,41 +367,56 @@ def test_a_kill_at_each_step_forgets_no_answer(tmp_path: Path) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("reports", [True, False], ids=["before its receipt", "once it has accepted"])
 def test_a_device_that_is_killed_refuses_the_round_when_it_is_back(tmp_path: Path, reports: bool) -> None:
-    loaded = loaded_text(tmp_path, SCENARIO)
-    assembly = assemble(loaded)
-    command = [
-        sys.executable,
-        "-m",
-        "coordinator.cli",
-        "device",
-        "--no-shape",
-        "--memory",
-        str(tmp_path / "m"),
-    ]
-
-    @asynccontextmanager
-    async def device(liar: LyingCoordinator) -> AsyncIterator[None]:
-        process = await asyncio.create_subprocess_exec(
-            *command, liar.url, env={**os.environ, "PYTHONPATH": str(ROOT)}
-        )
-        await liar.until(lambda: 0 in liar.sessions)
-        yield
-        process.kill()
-        assert await process.wait() == -signal.SIGKILL
-        liar.sessions.clear()
+    loaded, assembly = known_of(tmp_path, SCENARIO)
+    memory = tmp_path / "memory"
+    command = [sys.executable, "-m", "coordinator.cli", "device", "--no-shape", "--memory", str(memory)]
 
     async def story() -> None:
         async with lying(loaded) as liar:
-            async with device(liar):
-                assert await liar.invite(2, [0]) == {0: Reason.NONE}
-                if reports:
-                    await liar.report(0, model_of(assembly, 2))
-            async with device(liar):
+            process = await asyncio.create_subprocess_exec(
+                *command, liar.url, env={**os.environ, "PYTHONPATH": str(ROOT)}
+            )
+            await liar.until(lambda: 0 in liar.sessions)
+            assert await liar.invite(2, [0]) == {0: Reason.NONE}
+            if reports:
+                await liar.report(0, model_of(assembly, 2))
+            process.kill()
+            assert await process.wait() == -signal.SIGKILL
+            liar.sessions.clear()
+            async with meeting(liar, [0], (loaded, assembly), memory=memory):
                 assert await liar.invite(2, [0]) == {0: ONCE}
                 assert await liar.invite(1, [0]) == {0: ONCE}
                 assert await liar.invite(3, [0]) == {0: Reason.NONE}
 
     play(story())
+
+
+def test_the_verb_keeps_to_the_epsilon_of_its_owner_and_says_what_was_spent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded, assembly = known_of(tmp_path, RATINGS + NOISE)
+    urls: queue.Queue[str] = queue.Queue()
+
+    async def story() -> dict[int, Reason]:
+        async with lying(loaded) as liar:
+            urls.put(liar.url)
+            await liar.until(lambda: 0 in liar.sessions)
+            for number in (1, 2):
+                assert await liar.invite(number, [0]) == {0: Reason.NONE}
+                await liar.report(0, model_of(assembly, number))
+            last = await liar.invite(3, [0])
+            await liar.say_goodbye("enough")
+        return last
+
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(asyncio.run, story())
+        limits = ["--max-epsilon", "3.3", "--memory", str(tmp_path / "memory")]
+        assert execute(["device", urls.get(), "--no-shape", *limits]) == 0
+        assert told.result() == {0: Reason.BUDGET_SPENT}
+    printed = capsys.readouterr().out
+    assert "1 × declined: budget_spent" in printed
+    assert f", replace-one: {EPSILONS[2]:.3g} at most, after 2 rounds" in printed
+    assert len(list((tmp_path / "memory").iterdir())) == 1
 
 
 # -- the file ----------------------------------------------------------------------------------------------
@@ -444,7 +462,7 @@ def test_a_damaged_file_is_refused_by_name(
     file = store_in(tmp_path).file
     assert file is not None
     damage(file)
-    with pytest.raises(AnswerStoreError, match=rf"{file.name}: is damaged .*they have answered"):
+    with pytest.raises(AnswerStoreError, match=rf"{file.name}: is damaged .*have answered is not known"):
         AnswerStore(tmp_path, "http://host:1", "a-run_01", "0" * 64)
 
 
@@ -463,6 +481,40 @@ def test_a_file_that_goes_missing_while_devices_are_there_ends_them(tmp_path: Pa
     store.file.unlink()
     with pytest.raises(AnswerStoreError, match="it is gone"):
         asyncio.run(store.claim(5, 1, 9))
+    loaded, assembly = known_of(tmp_path, SCENARIO)
+    memory = tmp_path / "memory"
+
+    async def story() -> None:
+        async with lying(loaded) as liar:
+            devices = LocalDevices(liar.url, [0], known=(loaded, assembly), memory=memory)
+            life = asyncio.create_task(devices.run())
+            await liar.until(lambda: 0 in liar.sessions)
+            await until(lambda: len(list(memory.glob("*.answered"))) == 1)
+            for file in memory.iterdir():
+                file.unlink()
+            await liar.tell(0, Invite(RUN, 1, "a task", 60.0, 1000))
+            with pytest.raises(AnswerStoreError, match="it is gone"):
+                await life
+
+    play(story())
+
+
+def test_what_cannot_be_written_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_in(tmp_path)
+    assert store.file is not None
+    before = store.file.read_bytes()
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        with pytest.raises(AnswerStoreError, match=r"cannot be written \(No space left.*answer nothing"):
+            asyncio.run(store.claim(5, 1, 9))
+    assert store.file.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [store.file.name]
+    assert store.answered(5) == Answered()
+    assert asyncio.run(store.claim(5, 1, 9)) is Reason.NONE
 
 
 def test_devices_meet_a_damaged_file_at_the_welcome(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from service_helpers import SMALL, loaded_text, rows_of, run_real, run_virtual
 
 from coordinator.assembly import assemble
 from coordinator.conductor import new_run_id
+from coordinator.metrics.reader import read_manifest
 from coordinator.runner import RunOutcome
 from coordinator.service.conducting import RealTime
 from coordinator.stop_reason import StopReason
@@ -26,8 +26,8 @@ NO_EVALUATION = "evaluation: {every: 2}"
 
 
 async def asks_twice(training: Training, world: World) -> StopReason:
-    """Invite all devices to round 2, then all but one to it, then two to round 1, then all to round 3."""
-    for number, ids in ((2, ALL), (2, ALL[1:]), (1, ALL[:2]), (3, ALL)):
+    """Invite devices to round 2 twice, to one before, and to more rounds than the three of the scenario."""
+    for number, ids in ((2, ALL), (2, ALL[1:]), (1, ALL[:2]), (3, ALL), (8, ALL[:3]), (9, ALL[:4])):
         await training._round(world, number, ids)
         while training._open:
             await training._pause(None)
@@ -44,9 +44,10 @@ def test_a_round_is_not_answered_twice(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Training, "_rounds", asks_twice)
     text = SMALL.replace("count: 3, cohort: 6", "count: 3, cohort: 12, quorum: 1")
     run = run_virtual if clock == "virtual" else run_real
-    outcome = run(
-        loaded_text(tmp_path, text.replace(NO_EVALUATION, "evaluation: {final: false}")), tmp_path / "r"
-    )
+    loaded = loaded_text(tmp_path, text.replace(NO_EVALUATION, "evaluation: {final: false}"))
+    outcome = run(loaded, tmp_path / "r")
+    identity = read_manifest(outcome.directory)["run_id"]
+    assert (identity == new_run_id(loaded, SecretSource.SEED)) == (clock == "virtual")
     taken = ("completed", "none")
     refused = ("declined", "already-answered")
     assert declined(outcome) == [
@@ -54,9 +55,18 @@ def test_a_round_is_not_answered_twice(tmp_path: Path, monkeypatch: pytest.Monke
         *((2, device, *refused) for device in ALL[1:]),
         *((1, device, *refused) for device in ALL[:2]),
         *((3, device, *taken) for device in ALL),
+        *((8, device, *taken) for device in ALL[:3]),
+        *((9, device, "declined", "budget-spent") for device in ALL[:3]),
+        (9, ALL[3], *taken),
     ]
     rounds = [(row["round"], row["outcome"]) for row in rows_of(outcome, "rounds")]
-    assert rounds == [(2, "completed"), (2, "abandoned"), (1, "abandoned"), (3, "completed")]
+    assert rounds == [
+        (2, "completed"),
+        (2, "abandoned"),
+        (1, "abandoned"),
+        (3, "completed"),
+        *((n, "completed") for n in (8, 9)),
+    ]
 
 
 def test_more_rounds_than_the_scenario_has_are_declined_on_the_virtual_clock() -> None:
@@ -80,20 +90,10 @@ def test_the_memory_of_a_fleet_is_a_few_bytes_a_device(tmp_path: Path) -> None:
     assert fleet.answered.objections(ALL, 3).tolist() == [0] * 12
 
 
-def run_id_of(outcome: RunOutcome) -> str:
-    found: str = json.loads((outcome.directory / "manifest.json").read_text())["run_id"]
-    return found
-
-
 def test_runs_have_identities_from_the_seed_or_from_the_system(tmp_path: Path) -> None:
     """That a run keeps its own when it is gone on with: ``test_survival.py``."""
-    text = SMALL.replace("count: 3", "count: 1")
-    loaded = loaded_text(tmp_path, text)
-    virtual = run_id_of(run_virtual(loaded, tmp_path / "virtual"))
-    assert virtual == new_run_id(loaded, SecretSource.SEED)
-    seeds = {new_run_id(loaded_text(tmp_path, text, [f"seed={n}"]), SecretSource.SEED) for n in range(9)}
-    assert len(seeds) == 9
-    real = {run_id_of(run_real(loaded, tmp_path / "real")), *(RealTime().run_id(loaded) for _ in range(9))}
-    assert len(real) == 10
-    assert virtual not in real
-    assert all(re.fullmatch(r"[A-Za-z0-9_-]{8}", found) for found in (*seeds, *real, virtual))
+    one, other = (loaded_text(tmp_path, SMALL, [f"seed={n}"]) for n in (1, 2))
+    seeded = {new_run_id(loaded, SecretSource.SEED) for loaded in (one, other, one)}
+    real = {RealTime().run_id(one) for _ in range(9)}
+    assert (len(seeded), len(real), len(seeded | real)) == (2, 9, 11)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{8}", found) for found in seeded | real)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgpack
 import pytest
@@ -360,6 +361,12 @@ class TestBrokenPeers:
         _, coordinator = pair()
         with pytest.raises(RemoteProtocolError, match="in the middle of a session"):
             coordinator.receive(pack(frame), 0.0)
+
+    @pytest.mark.parametrize("run_id", ["", "a run", "a/../run", "run\n", "r" * 65, "лауф", 8, None])
+    def test_an_identity_of_a_run_that_is_none(self, run_id: Any) -> None:
+        welcome = Welcome("s", 0, 1.0, 1.0, 1.0, 1, "", "", run_id)
+        with pytest.raises(CodecError, match=r"run_id: expected 1 to 64 letters|frame has 8"):
+            unpack(pack(welcome))
 
     def test_a_computation_of_negative_time(self) -> None:
         _, coordinator = pair()
