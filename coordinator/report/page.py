@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -38,8 +39,17 @@ _BREAKS: Final = re.compile(r"(?<=\.)(?=[a-z])|(?=\{)|(?<=,)")
 
 def _script_json(value: object) -> Markup:
     """Return JSON that may stand in a script element: nothing in it ends the element."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _finite(value: Any) -> Any:
+    """Return what a script draws: nothing where a number is infinite."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _breakable(text: str) -> Markup:
