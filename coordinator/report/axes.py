@@ -33,11 +33,15 @@ _ENERGIES: Final = ((2e6, 1e6, "MJ"), (2e3, 1e3, "kJ"), (1.0, 1.0, "J"))
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A map from values to positions 0 … 1000, linear or logarithmic."""
+    """A map from values to positions 0 … 1000, linear or logarithmic; it reaches to :data:`_FARTHEST`."""
 
     low: float
     high: float
     logarithmic: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "low", max(-_FARTHEST, min(self.low, _FARTHEST)))
+        object.__setattr__(self, "high", max(-_FARTHEST, min(self.high, _FARTHEST)))
 
     def __call__(self, values: Floats) -> Floats:
         """Return the positions of float64 [n]; a logarithmic scale begins at ``low``."""
@@ -72,7 +76,7 @@ def _plain(value: float, step: float) -> str:
 
 def from_zero(high: float) -> Scale:
     """Return a scale from 0 to a little above a value."""
-    return Scale(0.0, min(high * 1.04, _FARTHEST) if high > 0 else 1.0)
+    return Scale(0.0, high * 1.04 if high > 0 else 1.0)
 
 
 def around(values: Floats) -> Scale:

@@ -98,3 +98,12 @@ def test_a_damaged_run_is_read_or_refused_by_name(
     seed: int, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check(seed, runs, tmp_path, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(8, 408, 20))
+def test_damage_of_every_kind_to_every_file(
+    first: int, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(first, first + 20):
+        check(seed, runs, tmp_path, capsys)
