@@ -42,6 +42,8 @@ class Scale:
     def __post_init__(self) -> None:
         object.__setattr__(self, "low", max(-_FARTHEST, min(self.low, _FARTHEST)))
         object.__setattr__(self, "high", max(-_FARTHEST, min(self.high, _FARTHEST)))
+        if self.high <= self.low:
+            object.__setattr__(self, "high", self.low + (abs(self.low) * 0.1 or 1.0))
 
     def __call__(self, values: Floats) -> Floats:
         """Return the positions of float64 [n]; a logarithmic scale begins at ``low``."""
