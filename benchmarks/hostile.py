@@ -278,9 +278,9 @@ INPUTS = {**RANDOM, **TAILS, "arrays: random bytes": Nonsense(_arrays(_random_by
 KINDS: dict[str, list[tuple[type[Any], dict[str, Nonsense]]]] = {
     "secagg": [
         (AdvertiseKeys, RANDOM),
-        (SealedShares, RANDOM),
+        (SealedShares, SEALED),
         (MaskedInput, INPUTS),
-        (UnmaskShares, RANDOM),
+        (UnmaskShares, RELEASED),
     ],
     "ckks": [(EncryptedInput, RANDOM), (DecryptedSum, RANDOM)],
 }

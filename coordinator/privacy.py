@@ -84,13 +84,12 @@ class RunPrivacy:
             return
         section = self.section
         self._secrets = secrets
-        self.sampler: Sampler | None = None
-        """How Gaussian noise on floats is drawn; None where there is none of it."""
+        self.sampler = Sampler.DISCRETE
+        """How noise is drawn."""
         if not isinstance(section, DistributedDiscreteGaussian):
             by_clock = Sampler.DISCRETE if secrets is SecretSource.SYSTEM else Sampler.FLOATING_POINT
             self.sampler = by_clock if section.sampler is None else Sampler(section.sampler)
         if self._budgets is not None:
-            assert self.sampler is not None
             self._protections = self._budgets.protections(self.sampler)
             self._tier = self._budgets.tier
         else:
@@ -107,7 +106,6 @@ class RunPrivacy:
     def _same_for_all(self) -> Protection:
         section = self.section
         if isinstance(section, LocalGaussian):
-            assert self.sampler is not None
             noise_sd = section.multiplier * section.clip_norm
             return Protection(section.clip_norm, noise_sd, bare=True, sampler=self.sampler)
         return Protection(section.clip_norm, 0.0, bare=not isinstance(section, CentralGaussian))
@@ -135,7 +133,6 @@ class RunPrivacy:
         entropy: Entropy = SystemEntropy()
         if self._secrets is SecretSource.SEED:
             entropy = SeededEntropy(self._central_key, _COORDINATOR, round_number)
-        assert self.sampler is not None
         sums = with_gaussian(aggregate.sums, section.multiplier * section.clip_norm, entropy, self.sampler)
         return dataclasses.replace(aggregate, sums=sums)
 
@@ -196,7 +193,7 @@ class RunPrivacy:
         section, ledger = self.section, self._ledger
         return {
             "mechanism": section.mechanism,
-            "sampler": None if self.sampler is None else self.sampler.value,
+            "sampler": self.sampler.value,
             "delta": section.delta,
             "claimed_epsilon": None if isinstance(section, PersonalGaussian) else section.claimed_epsilon,
             **epsilon_facts(None if ledger is None else ledger.epsilon()),
