@@ -44,11 +44,6 @@ WAYS = {
     "sum": "secure_aggregation: {mode: secagg-plus}\n" + NOISE.format("distributed-discrete-gaussian"),
     "noise": NOISE.format("local-gaussian"),
 }
-MORE_WAYS = {
-    **WAYS,
-    "active": "secure_aggregation: {mode: active, clip: 1}\n",
-    "ckks": "secure_aggregation: {mode: ckks, clip: 1}\n",
-}
 
 
 def scenario(folder: Path, way: str) -> LoadedScenario:
@@ -104,25 +99,42 @@ def ranked_by_counts(cells: list[tuple[int, int, Any]]) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "way", [*WAYS, *(pytest.param(way, marks=pytest.mark.slow) for way in ("active", "ckks"))]
-)
-def test_no_table_gives_the_number_of_ratings_back(way: str, tmp_path: Path) -> None:
-    loaded = scenario(tmp_path, MORE_WAYS[way])
-    outcome = run_real(loaded, tmp_path / "real")
+@pytest.fixture(scope="module", params=WAYS)
+def kept_back(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[LoadedScenario, RunOutcome]:
+    """Return a run on the real clock, for each of the ways in which counts are kept back."""
+    folder = tmp_path_factory.mktemp("run")
+    loaded = scenario(folder, WAYS[request.param])
+    return loaded, run_real(loaded, folder / "real")
+
+
+def test_no_table_gives_the_number_of_ratings_back(
+    kept_back: tuple[LoadedScenario, RunOutcome], tmp_path: Path
+) -> None:
+    loaded, outcome = kept_back
     assert len(rows_of(outcome, "device_rounds")) == ROUNDS * len(COUNTS)
     assert {row["outcome"] for row in rows_of(outcome, "device_rounds")} == {"completed"}
     assert telling(outcome) == set()
     # The same columns of a simulation, where everything may be seen, would be found.
     seen = telling(run_virtual(loaded, tmp_path / "virtual"))
+    found = {
+        f"device_rounds.{name}" for name in ("examples", "memory_bytes", "compute_s", "energy_compute_j")
+    }
+    assert {*found, "events.end_s"} < seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["active", "ckks"])
+def test_no_table_of_other_sums_does_either(mode: str, tmp_path: Path) -> None:
+    loaded = scenario(tmp_path, f"secure_aggregation: {{mode: {mode}, clip: 1}}\n")
+    assert telling(run_real(loaded, tmp_path / "real")) == set()
+    seen = telling(run_virtual(loaded, tmp_path / "virtual"))
     assert seen > {"device_rounds.examples", "device_rounds.memory_bytes"}
-    if way != "ckks":  # the device that decrypts computes longer than the others
-        assert {"device_rounds.compute_s", "device_rounds.energy_compute_j", "events.end_s"} < seen
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_what_follows_from_the_number_is_null(way: str, tmp_path: Path) -> None:
-    outcome = run_real(scenario(tmp_path, WAYS[way]), tmp_path / "real")
+def test_what_follows_from_the_number_is_null(kept_back: tuple[LoadedScenario, RunOutcome]) -> None:
+    _, outcome = kept_back
     names = ["examples", "memory_bytes", "loss", "compute_s", "compute_start_s", "compute_end_s"]
     names += ["wait_s", "wasted_compute_s", "energy_compute_j", "energy_radio_j"]
     for row in rows_of(outcome, "device_rounds"):
