@@ -301,7 +301,11 @@ WORSE: Mapping[str, Mapping[str, Settings]] = {
         ),
         "steps of five reports": ("rounds.cohort=5",),
         "a tenth vanish": vanish("10%"),
-        "all vanish": (*vanish("100%"), "phases=[{name: weekday, rounds: 2}, {name: sale, rounds: 2}]"),
+        "all vanish": (
+            *vanish("100%"),
+            "data.users=100",
+            "phases=[{name: weekday, rounds: 2}, {name: sale, rounds: 2}]",
+        ),
     },
     "smart_home_iot": {
         "all steps": ("rounds.pacing=null",),
