@@ -293,7 +293,7 @@ def cases() -> Iterator[Case]:
     for mode, how in MODES.items():
         kinds = [(Report, REPORTS)] if how.clear else KINDS[mode.split(",")[0]]
         for kind, fields in [(Accept, {}), *kinds]:
-            inputs = kind in (MaskedInput, EncryptedInput)
+            inputs = kind in (MaskedInput, EncryptedInput) or (kind is Report and how.buffered)
             for field, nonsense in {**ADDRESSED, **OTHER_KINDS, **fields}.items():
                 # The simulator takes a device whose message counted for one that has sent its input.
                 if not (inputs and field.startswith(("a refusal", "a failure", "an abort"))):
@@ -458,10 +458,7 @@ def _look_at_rounds(case: Case, tables: RunTables, hostile: set[int], row: Row) 
     if [one["round"] for one in rounds] != list(range(1, len(rounds) + 1)):
         row.broken.add("a round has no ending")
     if len(rounds) < ROUNDS_OF_RUN:
-        row.abandoned[f"run, {tables.manifest['stopped_by']}"] += 1
-        # A buffer that is as large as the fleet is not filled any more without those that are suspended.
-        if not MODES[case.mode].buffered or tables.manifest["stopped_by"] != "nobody available":
-            row.broken.add("a run ended before its last round")
+        row.broken.add(f"a run ended after round {len(rounds)}: {tables.manifest['stopped_by']}")
     reports = collections.Counter(
         one["round"]
         for one in tables.read("device_rounds").to_pylist()
