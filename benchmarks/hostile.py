@@ -269,6 +269,8 @@ TAILS = {
     "weight in the tail": Nonsense(_tail(-2, -11, -8, -5, 1, 7, 2**31), named=False),
     "count in the tail": Nonsense(_tail(-1, 1, 2), named=False),
 }
+KEYS = {**SHAPES, "arrays: random bytes": Nonsense(_arrays(_random_bytes), named=False)}
+"""Under a key whose secret nobody has masks do not cancel, which the sum shows and no share."""
 SEALED = {**SHAPES, "arrays: random bytes": Nonsense(_arrays(_random_bytes), named=False)}
 """What does not open for a holder may have been spoilt by either end: few such shares are done without."""
 RELEASED = {field: Nonsense(nonsense.change, named=False) for field, nonsense in RANDOM.items()}
@@ -277,7 +279,7 @@ INPUTS = {**RANDOM, **TAILS, "arrays: random bytes": Nonsense(_arrays(_random_by
 """Of a masked input nobody can say whether it is random: who spoils the sum so has no name."""
 KINDS: dict[str, list[tuple[type[Any], dict[str, Nonsense]]]] = {
     "secagg": [
-        (AdvertiseKeys, RANDOM),
+        (AdvertiseKeys, KEYS),
         (SealedShares, SEALED),
         (MaskedInput, INPUTS),
         (UnmaskShares, RELEASED),

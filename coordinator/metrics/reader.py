@@ -178,7 +178,7 @@ def _read_parquet(path: Path, table: str, columns: list[str]) -> Any:
                 _damaged(path, f"it has no column {lacking[0]!r}")
             rows = _with_newer(file.read(columns=known), table, columns)
             rows.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise RunFormatError(f"{path}: not a readable Parquet file: {error}") from error
     for name in columns:
         wanted, column = SCHEMAS[table].field(name), rows.column(name)
