@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.consoles import console
-from coordinator.cli.options import json_option, junit_option, setting_option
+from coordinator.cli.options import json_option, junit_option, scenario_file, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
@@ -44,7 +44,7 @@ overwrite_option = click.option(
 
 
 @click.command
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=scenario_file)
 @setting_option
 @seed_option
 @out_option

@@ -99,7 +99,7 @@ def test_an_unknown_verb_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
 
 def test_an_unknown_verb_far_from_any_is_answered_with_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["xyzzy"]) == 2
-    assert "there are: run, validate," in capsys.readouterr().err
+    assert "there are: run, scenarios," in capsys.readouterr().err
 
 
 def test_an_unknown_option_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
