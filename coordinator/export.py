@@ -51,6 +51,11 @@ class _OfModel(Shape):
 
     schema_version: int
     scenario: str
+
+
+class _OfRatings(_OfModel):
+    """What it reads of one whose method ranks items."""
+
     data: _Ratings
 
 
@@ -173,7 +178,8 @@ def read_finished(directory: Path) -> FinishedRun:
             f"{directory}: learning.algorithm is {method!r}, which ranks no items; exported are {known}"
         )
     _check_files(directory, MODEL, ITEMS)
-    catalogue, data = read_json(directory / ITEMS, _Items), manifest["data"]
+    catalogue = read_json(directory / ITEMS, _Items)
+    data = read_json(directory / MANIFEST, _OfRatings)["data"]
     try:
         info = model_info(manifest["scenario"], scenario, catalogue, data["items"])
     except ExportError as error:

@@ -98,9 +98,9 @@ def number_axis(scale: Scale, label: str, *, whole: bool = False, most: int = _S
 
 def round_axis(first: npt.NDArray[np.int64]) -> Axis:
     """Return an axis of columns that each begin with a round, int64 [n]: ticks where a round number lies."""
-    n = len(first)
-    step = int(max(1.0, _step(float(first[-1] - first[0] + 1))))
-    multiples = np.arange(-(-int(first[0]) // step) * step, int(first[-1]) + 1, step)
+    n, lowest, highest = len(first), int(first.min()), int(first.max())
+    step = int(max(1.0, _step(float(highest - lowest + 1))))
+    multiples = np.arange(-(-lowest // step) * step, highest + 1, step)
     columns = np.searchsorted(first, multiples, side="right") - 1
     ticks = zip(((columns + 0.5) / n * 100).tolist(), multiples.tolist(), strict=True)
     return Axis("round", tuple((at, f"{number:,}") for at, number in ticks))
