@@ -15,8 +15,6 @@ from coordinator.scenario.extends import read_chain
 from coordinator.scenario.shipped import shipped_files
 from coordinator.scenario.shipped_needs import ShippedScenario, shipped_scenarios
 
-_MINUTE_S = 60.0
-
 
 @click.command
 @click.option(
@@ -40,13 +38,8 @@ def scenarios(copied: tuple[str, ...]) -> None:
     width = max(len(one.name) for one in listed)
     for one in listed:
         needs = "".join(f"; needs {need}" for need in _needs(one))
-        click.echo(f"{one.name:<{width}}  {_about(one.run_s):>8}  {one.title}{needs}")
+        click.echo(f"{one.name:<{width}}  {one.run_s:>3} s  {one.title}{needs}")
     click.echo("run one: recfleet run NAME; copy it to change it: recfleet scenarios --copy NAME")
-
-
-def _about(duration_s: float) -> str:
-    """Return a duration as it is worth saying: it depends on the machine."""
-    return f"{max(1.0, duration_s):.0f} s" if duration_s < _MINUTE_S else f"{duration_s / _MINUTE_S:.0f} min"
 
 
 def _needs(one: ShippedScenario) -> Iterator[str]:

@@ -19,7 +19,8 @@ _IN_SOURCE_TREE: Final = FilePath(__file__).resolve().parents[2] / "scenarios"
 def shipped_files() -> dict[str, FilePath]:
     """Return the files of the shipped scenarios by name, sorted.
 
-    A name is that of the file without the suffix. The files lie inside the package where it is installed, and beside it in a source tree.
+    A name is that of the file without the suffix. The files lie inside the package where it is installed, and
+    beside it in a source tree.
     """
     folder = _INSTALLED if _INSTALLED.is_dir() else _IN_SOURCE_TREE
     return {file.stem: file for file in sorted(folder.glob(f"*{_SUFFIX}"))}

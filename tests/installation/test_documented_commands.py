@@ -30,10 +30,12 @@ def test_what_is_not_run_says_so_to_people(line: Line) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_verbs_options_and_names_exist(
-    page: str, in_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(click.Command, "invoke", lambda self, context: None)
-    (in_folder / "ratings.csv").touch()
+    for name in ("ratings.csv", "fleet.token"):
+        Path(name).touch()
     for line in (line for line in LINES if line.place.startswith(page)):
         for arguments in line.commands:
             assert execute(arguments) == 0, f"{line.place}: {line.text}\n{capsys.readouterr().err}"
