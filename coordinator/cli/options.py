@@ -45,9 +45,13 @@ class ScenarioFile(_PathType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Offer the shipped scenarios, and the files of the folder."""
-        names = [CompletionItem(name) for name in shipped_files() if name.startswith(incomplete)]
-        return [*names, CompletionItem(incomplete, type="file")]
+        """Offer the shipped scenarios that begin so and YAML files here; where there are none, any file."""
+        names = [name for name in shipped_files() if name.startswith(incomplete)]
+        if not names:
+            return [CompletionItem(incomplete, type="file")]
+        # By name: beside an item that has the shell complete files, bash drops all others.
+        here = sorted(file.name for file in Path().glob("*.y*ml") if file.name.startswith(incomplete))
+        return [CompletionItem(name) for name in (*names, *here)]
 
 
 class KnownName(_TextType):

@@ -38,8 +38,11 @@ def test_options_of_a_verb_are_offered() -> None:
 
 
 @pytest.mark.parametrize("verb", ["run", "validate", "show", "sweep", "serve", "upgrade"])
-def test_shipped_scenarios_and_files_are_offered(verb: str) -> None:
-    assert offered(verb, "quick") == [("plain", "quickstart"), ("file", "quick")]
+def test_shipped_scenarios_and_files_are_offered(verb: str, in_folder: Path) -> None:
+    Path("quicker.yaml").touch()
+    Path("quick.csv").touch()
+    assert offered(verb, "quick") == [("plain", "quickstart"), ("plain", "quicker.yaml")]
+    assert offered(verb, "./quick") == [("file", "./quick")]
 
 
 def test_names_and_choices_of_options_are_offered() -> None:

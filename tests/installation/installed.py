@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-OVER = "run directory: "
-"""How the last line of a run begins."""
+STAYS = "the dashboard stays until Ctrl-C"
+"""What is said by a command that goes on when its run is over."""
 
 
 def build_wheel(folder: Path) -> Path:
@@ -74,7 +74,7 @@ class Installation:
             printed = []
             for text in process.stdout:
                 printed.append(text)
-                if text.startswith(OVER):
+                if text.startswith(STAYS):
                     process.send_signal(signal.SIGINT)
         return subprocess.CompletedProcess(line, process.returncode, "".join(printed), "")
 

@@ -73,7 +73,8 @@ def test_bash_completes(installation: Installation, tmp_path: Path) -> None:
         'eval "$(_RECFLEET_COMPLETE=bash_source recfleet)"\n'
         "complete -p recfleet\n"
         'COMP_WORDS=(recfleet val); COMP_CWORD=1; _recfleet_completion recfleet; echo "${COMPREPLY[@]}"\n'
-        "COMP_WORDS=(recfleet run quick); COMP_CWORD=2; compopt() { :; }; _recfleet_completion recfleet\n"
+        "touch quicker.yaml\n"
+        "COMP_WORDS=(recfleet run quick); COMP_CWORD=2; _recfleet_completion recfleet\n"
         'echo "${COMPREPLY[@]}"\n',
         tmp_path,
     )
@@ -81,5 +82,5 @@ def test_bash_completes(installation: Installation, tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [
         "complete -o nosort -F _recfleet_completion recfleet",
         "validate",
-        "quickstart",
+        "quickstart quicker.yaml",
     ]
