@@ -74,7 +74,7 @@ def test_bash_completes(installation: Installation, tmp_path: Path) -> None:
         "complete -p recfleet\n"
         'COMP_WORDS=(recfleet val); COMP_CWORD=1; _recfleet_completion recfleet; echo "${COMPREPLY[@]}"\n'
         "touch quicker.yaml\n"
-        "COMP_WORDS=(recfleet run quick); COMP_CWORD=2; _recfleet_completion recfleet\n"
+        "COMPREPLY=(); COMP_WORDS=(recfleet run quick); COMP_CWORD=2; _recfleet_completion recfleet\n"
         'echo "${COMPREPLY[@]}"\n',
         tmp_path,
     )
