@@ -136,7 +136,9 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
     cls=LazyGroup,
     subcommand_metavar="VERB [OPTIONS] …",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 it worked and every threshold held; 1 internal error; 2 invalid scenario or usage; "
+    epilog="To begin: recfleet run quickstart; recfleet scenarios lists what else is shipped, recfleet init "
+    "writes a scenario of your own.\n\n"
+    "Exit codes: 0 it worked and every threshold held; 1 internal error; 2 invalid scenario or usage; "
     "3 a threshold was missed, or two runs differ; 4 interrupted.",
 )
 @click.option("--debug", is_flag=True, help="Print the traceback of an internal error instead of filing it.")

@@ -92,9 +92,10 @@ def run(
 ) -> int:
     """Run a scenario and say whether its thresholds held.
 
-    Progress goes to standard error; the summary, the verdicts and the path of the run directory go to
-    standard output. Ctrl-C ends the run in order: what was finished by then stays readable. A section 'sweep'
-    is left alone: the scenario is run as it is written.
+    SCENARIO is a file, or the name of a shipped scenario: 'recfleet scenarios' lists them. Progress goes to
+    standard error; the summary, the verdicts and the path of the run directory go to standard output. Ctrl-C
+    ends the run in order: what was finished by then stays readable. A section 'sweep' is left alone: the
+    scenario is run as it is written.
 
     With --watch a browser on this host can look on, at the address that is printed first. When the run has
     ended the page stays until Ctrl-C; the exit code is that of the run. --watch-exit ends it with the run.

@@ -44,6 +44,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     for name, verb in VERBS.items():
         assert f"{name} " in listed
         assert verb.summary.split()[0] in listed
+    assert "To begin: recfleet run quickstart" in listed
 
 
 @pytest.mark.parametrize("name", VERBS)
