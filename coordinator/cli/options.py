@@ -74,7 +74,7 @@ class KnownName(_TextType):
         known = list(self.known())
         if value not in known:
             advice = did_you_mean(value, known, listed="there are")
-            self.fail(f"there is no {self.kind} {value!r}; {advice}", param, ctx)
+            self.fail(f"there is no {self.kind} {value!r}; {advice or 'there are none at all'}", param, ctx)
         return value
 
     def shell_complete(
