@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.options import setting_option
+from coordinator.cli.options import scenario_file, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
@@ -17,11 +17,9 @@ from coordinator.scenario.json_schema import json_schema
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.secure_plan import plan_lines
 
-_FILE = click.Path(path_type=Path)
-
 
 @click.command
-@click.argument("files", nargs=-1, required=True, metavar="FILE…", type=_FILE)
+@click.argument("files", nargs=-1, required=True, metavar="SCENARIO…", type=scenario_file)
 @setting_option
 def validate(files: tuple[Path, ...], settings: tuple[str, ...]) -> int:
     """Check scenario files and show every error.
@@ -43,7 +41,7 @@ def validate(files: tuple[Path, ...], settings: tuple[str, ...]) -> int:
 
 
 @click.command
-@click.argument("file", type=_FILE)
+@click.argument("file", metavar="SCENARIO", type=scenario_file)
 @setting_option
 @refusals()
 def show(file: Path, settings: tuple[str, ...]) -> None:
