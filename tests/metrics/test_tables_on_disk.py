@@ -147,6 +147,7 @@ def test_null_and_nan_and_zero_are_three_values() -> None:
     assert len(digests) == 3
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("table", ["rounds", "device_rounds", "events"])
 def test_a_stream_cut_at_any_byte_of_its_last_round_reads_up_to_the_round_before(
     tmp_path: Path, table: str

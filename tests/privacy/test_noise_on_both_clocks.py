@@ -93,6 +93,7 @@ MECHANISMS = [
 ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("real", [False, True], ids=["virtual", "real"])
 @pytest.mark.parametrize(("mechanism", "secure", "noise", "multiplier"), MECHANISMS)
 def test_noise_is_what_is_claimed(
