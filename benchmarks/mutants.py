@@ -269,18 +269,8 @@ class Bench:
 
     def _passes(self, tests: tuple[str, ...], limit_s: float | None) -> bool:
         files = [f"tests/{name}" for name in tests]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            "not slow",
-            *files,
-        ]
+        pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        command = [*pytest, "-m", self._marks, *files]
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         return (
             subprocess.run(
