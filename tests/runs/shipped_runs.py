@@ -1,6 +1,7 @@
 """Runs shipped scenarios in a process of its own: ``shipped_runs.py FOLDER SEED_STEP SETTING... -- NAME...``.
 
-FOLDER gets one run directory a scenario, which is cut short. SEED_STEP is added to the seed that it names.
+FOLDER gets one run directory a scenario. It is cut short, and has no thresholds: those are for a whole one.
+SEED_STEP is added to the seed that it names.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def main() -> None:
     split = rest.index("--")
     for name in rest[split + 1 :]:
         file = SCENARIOS / f"{name}.yaml"
-        settings = [*rest[:split], *SHORTENED[name]]
+        settings = [*rest[:split], *SHORTENED[name], "thresholds=null"]
         seed = load(file, settings).scenario.seed + int(seed_step)
         loaded = load(file, [*settings, f"seed={seed}"])
         outcome = run_scenario(loaded, target=Path(folder) / name, observer=Silent())
