@@ -50,11 +50,9 @@ from coordinator.sums.masked import MaskedSums
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
 from device_profiles.documents import DocumentError, Path
 from device_profiles.units import format_bytes
-from edge.data.build import RatingsFile
 from edge.data.clients import Clients, group_users, one_user_per_client
 from edge.data.positives import keep_positives
 from edge.data.published import PublishedRatings, read_published_ml_1m
-from edge.data.readers.detect import read_ratings
 from edge.data.readers.titles import read_item_titles
 from edge.data.regression import generate_regression
 from edge.data.split import (
@@ -67,6 +65,7 @@ from edge.data.split import (
 )
 from edge.data.store import RatingStore
 from edge.data.synthetic import generate_ratings
+from edge.data.table.reading import RatingsFile, read_ratings
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.learning.base import Algorithm, Problem, Recommender
