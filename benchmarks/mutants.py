@@ -1,6 +1,6 @@
 """Changes put into the source one at a time, and which of them no test notices.
 
-    python benchmarks/mutants.py [--mutants 300] [--seed 1] [--only 'edge/transport/*'] [--show]
+    python benchmarks/mutants.py [--mutants 300] [--seed 1] [--only 'edge/transport/*'] [--slow] [--show]
 
 A mutant is the product with one small change in a module of sums, bytes, links, clock, privacy or thresholds:
 a comparison or an operator is another one, a number is off by one, a term is left out, a condition is negated
@@ -56,7 +56,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "edge/transport/conditions.py": ("transport/test_link_conditions.py", "transport/test_link_outages.py"),
     "edge/transport/outages.py": ("transport/test_link_outages.py",),
     "edge/transport/playback.py": ("transport/test_link_playback.py",),
-    "edge/device/recorded_link.py": ("runs/test_byte_conservation.py", "runs/test_fault_effects.py", *_RUNS),
+    "edge/device/recorded_link.py": (
+        "device/test_frames_in_vain.py",
+        "runs/test_byte_conservation.py",
+        "runs/test_fault_effects.py",
+        *_RUNS,
+    ),
     "edge/device/compute_model.py": ("device/test_compute_model.py", *_RUNS),
     "edge/device/energy.py": ("device/test_energy.py", *_RUNS),
     "edge/clock.py": ("engine/test_clock.py",),
@@ -64,7 +69,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "edge/learning/accumulators.py": (
         *("learning/test_accumulators.py", "learning/test_fedrecon.py", "aggregation/test_held_updates.py"),
     ),
-    "edge/learning/server_optimizers.py": ("learning/test_server_optimizers.py",),
+    "edge/learning/server_optimizers.py": ("learning/test_server_optimizers.py", "runs/test_schedules.py"),
+    "edge/learning/linear_regression.py": ("learning/test_linear_regression.py", "runs/test_schedules.py"),
+    "edge/learning/fedrecon.py": ("learning/test_fedrecon.py", "runs/test_schedules.py"),
     "edge/privacy/accounting.py": ("privacy/test_epsilon.py",),
     "edge/privacy/analytic_gaussian.py": ("privacy/test_analytic_gaussian.py",),
     "edge/privacy/clipping.py": ("privacy/test_clipping.py", "privacy/test_protection.py"),
@@ -249,8 +256,9 @@ def tests_of(module: str) -> tuple[str, ...]:
 class Bench:
     """A copy of the repository in which mutants live, one at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, slow: bool) -> None:
         self.folder = folder
+        self._marks = "slow or not slow" if slow else "not slow"
         self._limits_s: dict[tuple[str, ...], float] = {}
         for name in COPIED:
             source = ROOT / name
@@ -322,6 +330,7 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=300, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="modules that they are drawn from")
+    parser.add_argument("--slow", action="store_true", help="run the slow tests, too")
     parser.add_argument("--show", action="store_true", help="print the mutants, and run nothing")
     arguments = parser.parse_args()
     every = [one for one in sites(ROOT) if fnmatch.fnmatch(one.module, arguments.only)]
@@ -333,7 +342,7 @@ def main() -> int:
         return 0
     counts: collections.Counter[str] = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
+        bench = Bench(Path(folder), slow=arguments.slow)
         for number, mutant in enumerate(drawn, 1):
             outcome = bench.outcome(mutant)
             counts[outcome] += 1

@@ -14,7 +14,7 @@ from typing import Any
 
 from coordinator.host import host_facts
 from coordinator.metrics.reader import RunFormatError, open_run
-from coordinator.run_directory import BASELINE, ENDED, MANIFEST, PARTIAL_SUFFIX
+from coordinator.run_directory import BASELINE, ENDED, PARTIAL_SUFFIX
 from coordinator.scenario import thresholds
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.schema import Scenario
@@ -68,9 +68,12 @@ def is_run_of(directory: Path, loaded: LoadedScenario, data_facts: Mapping[str, 
     ``data_facts`` is what the assembly of a run says of its data.
     """
     try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        run = open_run(directory)
+        run.read("rounds", ["round"])
+        read_verdicts(directory)
+    except RunFormatError:
         return False
+    manifest = run.manifest
     # By way of JSON, as those of the manifest: a tuple is a list there.
     facts = json.loads(json.dumps(data_facts))
     return (
@@ -78,16 +81,7 @@ def is_run_of(directory: Path, loaded: LoadedScenario, data_facts: Mapping[str, 
         and manifest.get("scenario_hash") == loaded.hash
         and manifest.get("data") == facts
         and manifest.get("host", {}).get("recfleet") == host_facts()["recfleet"]
-        and _is_readable(directory)
     )
-
-
-def _is_readable(directory: Path) -> bool:
-    try:
-        open_run(directory).read("rounds", ["round"])
-    except (RunFormatError, OSError):
-        return False
-    return True
 
 
 def earlier_baseline(target: Path, calm: LoadedScenario, data_facts: Mapping[str, Any]) -> Path | None:

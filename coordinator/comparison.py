@@ -6,21 +6,23 @@ the same scenario, settings and seed (of two versions, say) fall into two groups
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coordinator.analysis.learning_curves import Curve, learning_curves
 from coordinator.equal_accuracy import costs_to_equal_accuracy
 from coordinator.figures import Figure, run_figures
 from coordinator.intervals import Difference, Estimate, difference, estimate
-from coordinator.metrics.reader import RunFormatError, open_run
+from coordinator.metrics.reader import RunFormatError, open_run, read_manifest
 from coordinator.run_directory import ENDED, MANIFEST, RESOLVED_SCENARIO, SWEEP_TABLE, run_status
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.formats import FORMAT, written_format
 from coordinator.scenario.load import load
+from coordinator.sweeps.table import read_cells
 from coordinator.verdicts import read_verdicts
 from device_profiles.documents import DocumentError, Node, format_path, parse_document, read_document
 from edge.errors import RecfleetError
@@ -146,33 +148,19 @@ def _note_left_out(directory: Path, why: str, entries: Iterable[Path], notes: li
 
 def _runs_of_sweep(directory: Path) -> list[str] | None:
     """Return the names of the runs in a sweep's table, in the order of its cells; None without a table."""
-    file = directory / SWEEP_TABLE
-    try:
-        cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
-        return [run["directory"] for cell in cells for run in cell["runs"] if run["directory"] is not None]
-    except FileNotFoundError:
+    cells = read_cells(directory)
+    if cells is None:
         return None
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise RunFormatError(f"{file}: is not the table of a sweep: {error!r}") from None
-
-
-def _manifest(directory: Path) -> dict[str, Any]:
-    try:
-        contents = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFormatError(f"{directory / MANIFEST}: cannot be read: {error}") from None
-    if not isinstance(contents, dict):
-        raise RunFormatError(f"{directory / MANIFEST}: not a manifest")
-    return contents
+    return [run["directory"] for cell in cells for run in cell["runs"] if run["directory"] is not None]
 
 
 def _status(directory: Path) -> str:
-    return run_status(directory, _manifest(directory))
+    return run_status(directory, read_manifest(directory))
 
 
 def read_run(directory: Path) -> ComparedRun:
     """Return what is compared of a finished run."""
-    manifest = _manifest(directory)
+    manifest = read_manifest(directory)
     try:
         document = read_document(directory / RESOLVED_SCENARIO)
         if written_format(document) != FORMAT:
@@ -207,7 +195,8 @@ def _flat(node: Node, path: tuple[str | int, ...]) -> Iterator[tuple[str, str]]:
         yield format_path(path), "null" if node is None else node
 
 
-def compare_runs(directories: Iterable[Path]) -> Comparison:
+@np.errstate(over="ignore", invalid="ignore")  # figures may be huge, and what they add up to infinite
+def compare_runs(directories: Sequence[Path]) -> Comparison:
     """Compare runs, and the runs in directories of repeats or sweeps.
 
     Raises
@@ -231,8 +220,9 @@ def compare_runs(directories: Iterable[Path]) -> Comparison:
         [replace(run, figures={**run.figures, **more}) for run, more in zip(runs, costs, strict=True)]
     )
     if len(groups) < 2:
+        given = ", ".join(map(str, directories))
         raise ComparisonError(
-            f"all {len(paths)} runs are repeats of one scenario with the same settings; "
+            f"{given}: all {len(paths)} runs are repeats of one scenario with the same settings; "
             "give runs that differ in something else than the seed"
         )
     _note_differing(groups)

@@ -62,5 +62,5 @@ def _costs(name: str, curves: Sequence[Curve]) -> Iterator[dict[str, Figure]]:
         if not np.isnan(curve.energy_j[at]):
             costs[f"energy to {what}"] = Figure(float(curve.energy_j[at]), MetricKind.ENERGY.value)
         if not np.isnan(curve.epsilon[at]):
-            costs[f"epsilon to {what}"] = Figure(float(curve.epsilon[at]), MetricKind.NUMBER.value)
+            costs[f"epsilon zero-out to {what}"] = Figure(float(curve.epsilon[at]), MetricKind.NUMBER.value)
         yield costs

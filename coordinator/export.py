@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from coordinator.catalogue import model_info
+from coordinator.metrics.reader import Shape, read_json
 from coordinator.metrics.schemas import OLDEST_VERSION, SCHEMA_VERSION
 from coordinator.run_directory import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
 from coordinator.scenario.data_section import SyntheticRegression
@@ -38,6 +39,32 @@ from edge.serving.stateless_mask import MaskRule
 
 _KEPT: Final = ("user_factors", "user_embeddings")
 """Settings that say whether devices keep rows of their own."""
+
+
+class _Ratings(Shape):
+    clients: int
+    items: int
+
+
+class _OfModel(Shape):
+    """What an export reads of a manifest."""
+
+    schema_version: int
+    scenario: str
+
+
+class _OfRatings(_OfModel):
+    """What it reads of one whose method ranks items."""
+
+    data: _Ratings
+
+
+class _Items(Shape):
+    """What is read of :func:`~coordinator.catalogue.catalogue_facts`."""
+
+    labels: list[int | str] | None
+    rating_range: Annotated[list[float], Field(min_length=2, max_length=2)] | None
+    titles: list[str] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +167,7 @@ def read_finished(directory: Path) -> FinishedRun:
         If the scenario in it is none that this version reads.
     """
     _check_files(directory, MANIFEST, RESOLVED_SCENARIO)
-    manifest = _json(directory / MANIFEST)
+    manifest = read_json(directory / MANIFEST, _OfModel)
     if not OLDEST_VERSION <= manifest["schema_version"] <= SCHEMA_VERSION:
         raise ExportError(f"{directory}: was made by another version of recfleet; run the scenario again")
     scenario = load(directory / RESOLVED_SCENARIO, references=False).scenario
@@ -151,13 +178,18 @@ def read_finished(directory: Path) -> FinishedRun:
             f"{directory}: learning.algorithm is {method!r}, which ranks no items; exported are {known}"
         )
     _check_files(directory, MODEL, ITEMS)
-    catalogue, data = _json(directory / ITEMS), manifest["data"]
+    catalogue = read_json(directory / ITEMS, _Items)
+    data = read_json(directory / MANIFEST, _OfRatings)["data"]
+    try:
+        info = model_info(manifest["scenario"], scenario, catalogue, data["items"])
+    except ExportError as error:
+        raise ExportError(f"{directory / ITEMS}: does not fit the run: {error}") from error
     return FinishedRun(
         directory=directory,
         learning=scenario.learning,
         state=_arrays(directory / MODEL),
-        info=model_info(str(manifest["scenario"]), scenario, catalogue, int(data["items"])),
-        devices=int(data["clients"]),
+        info=info,
+        devices=data["clients"],
         draws_zeros=not isinstance(scenario.data, SyntheticRegression)
         and scenario.data.negatives is not None,
     )
@@ -219,17 +251,16 @@ def _check_files(directory: Path, *names: str) -> None:
             )
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        contents: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ExportError(f"{path}: is no JSON: {error}; run the scenario again") from error
-    return contents
+_UNREADABLE: Final = (
+    *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What numpy and zipfile raise of an archive that is damaged: lengths and flags in it may say anything."""
 
 
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+    except _UNREADABLE as error:
         raise ExportError(f"{path}: cannot be read: {error}; run the scenario again") from error

@@ -30,6 +30,15 @@ WORDS: Final = {"infinite": math.inf, "-infinite": -math.inf}
 """What stands for figures that JSON has no number for."""
 
 
+def of_json(contents: Any) -> Any:
+    """Return what :func:`~coordinator.verdicts.json_values` made JSON values of, words as infinite floats."""
+    if isinstance(contents, dict):
+        return {key: of_json(value) for key, value in contents.items()}
+    if isinstance(contents, list):
+        return [of_json(value) for value in contents]
+    return WORDS.get(contents, contents) if isinstance(contents, str) else contents
+
+
 class Figure(NamedTuple):
     """One figure of a run.
 

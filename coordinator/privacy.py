@@ -21,7 +21,14 @@ from coordinator.scenario.privacy_section import (
 from coordinator.scenario.schema import Scenario
 from coordinator.sums.base import SecureSums
 from edge.learning.updates import Aggregate
-from edge.privacy.accounting import DiscreteGaussianRelease, GaussianRelease, Release, Sampling
+from edge.privacy.accounting import (
+    DiscreteGaussianRelease,
+    GaussianRelease,
+    Neighbours,
+    Release,
+    Sampling,
+)
+from edge.privacy.analytic_gaussian import gaussian_epsilon
 from edge.privacy.ledger import Epsilon, Ledger
 from edge.privacy.noise import Sampler, grid_step, with_gaussian
 from edge.privacy.protection import Protection
@@ -77,13 +84,12 @@ class RunPrivacy:
             return
         section = self.section
         self._secrets = secrets
-        self.sampler: Sampler | None = None
-        """How Gaussian noise on floats is drawn; None where there is none of it."""
+        self.sampler = Sampler.DISCRETE
+        """How noise is drawn."""
         if not isinstance(section, DistributedDiscreteGaussian):
             by_clock = Sampler.DISCRETE if secrets is SecretSource.SYSTEM else Sampler.FLOATING_POINT
             self.sampler = by_clock if section.sampler is None else Sampler(section.sampler)
         if self._budgets is not None:
-            assert self.sampler is not None
             self._protections = self._budgets.protections(self.sampler)
             self._tier = self._budgets.tier
         else:
@@ -100,7 +106,6 @@ class RunPrivacy:
     def _same_for_all(self) -> Protection:
         section = self.section
         if isinstance(section, LocalGaussian):
-            assert self.sampler is not None
             noise_sd = section.multiplier * section.clip_norm
             return Protection(section.clip_norm, noise_sd, bare=True, sampler=self.sampler)
         return Protection(section.clip_norm, 0.0, bare=not isinstance(section, CentralGaussian))
@@ -128,7 +133,6 @@ class RunPrivacy:
         entropy: Entropy = SystemEntropy()
         if self._secrets is SecretSource.SEED:
             entropy = SeededEntropy(self._central_key, _COORDINATOR, round_number)
-        assert self.sampler is not None
         sums = with_gaussian(aggregate.sums, section.multiplier * section.clip_norm, entropy, self.sampler)
         return dataclasses.replace(aggregate, sums=sums)
 
@@ -138,6 +142,18 @@ class RunPrivacy:
     def on_devices(self) -> bool:
         """Whether each update carries noise that hides it alone, so that it is spent once it has arrived."""
         return isinstance(self.section, LocalGaussian | PersonalGaussian)
+
+    def own_epsilon(self, device: int, reports: int) -> float | None:
+        """Return the ε, replace-one, of a device to whoever has seen so many of its reports.
+
+        None where noise is not on devices, so that no device can count for itself.
+        """
+        if not self.on_devices:
+            return None
+        release = self._releases(None)[int(self._tier[device])]
+        assert isinstance(release, GaussianRelease)
+        squared = release.mu_squared(Neighbours.REPLACE_ONE)
+        return gaussian_epsilon(math.sqrt(squared * reports), self.section.delta) if reports else 0.0
 
     def spent_in(self, active: ActiveRound) -> frozenset[int]:
         """Return the devices that have spent a release in a round so far, whatever becomes of it.
@@ -177,7 +193,7 @@ class RunPrivacy:
         section, ledger = self.section, self._ledger
         return {
             "mechanism": section.mechanism,
-            "sampler": None if self.sampler is None else self.sampler.value,
+            "sampler": self.sampler.value,
             "delta": section.delta,
             "claimed_epsilon": None if isinstance(section, PersonalGaussian) else section.claimed_epsilon,
             **epsilon_facts(None if ledger is None else ledger.epsilon()),

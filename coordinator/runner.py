@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from coordinator.baseline import BaselineMissedError, baseline_of, earlier_basel
 from coordinator.buffered_training import BufferedTraining
 from coordinator.conductor import Conductor, RunFeed, Survival, Verdicts
 from coordinator.exit_codes import ExitCode
-from coordinator.host import peak_rss_bytes
+from coordinator.host import peak_rss_bytes, system_trouble
 from coordinator.learnt import Learnt, judge_learning
 from coordinator.metrics.metric_source import TableMetricSource
 from coordinator.metrics.reader import open_run
@@ -24,7 +25,7 @@ from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver
 from coordinator.report.page import write_report
 from coordinator.report.view import RunView
-from coordinator.run_directory import BASELINE, ITEMS, SUMMARY, VERDICTS, RunDirectory, Status
+from coordinator.run_directory import BASELINE, ITEMS, REPORT, SUMMARY, VERDICTS, RunDirectory, Status
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.selection_section import selection_facts
@@ -35,7 +36,7 @@ from coordinator.stop_reason import StopReason
 from coordinator.summary import summarise
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import Training
-from coordinator.verdicts import verdict_records
+from coordinator.verdicts import json_values, verdict_records
 from coordinator.virtual_time import VirtualTime
 
 
@@ -56,6 +57,7 @@ class RunOutcome:
         judged.
     baseline_verdicts : on the thresholds that the baseline has to hold; none without a baseline.
     unseen : thresholds that are not judged, because their metrics are not observed on this clock.
+    unwritten : why what is only made from the tables could not be written, by its file's name.
     """
 
     status: str
@@ -66,6 +68,7 @@ class RunOutcome:
     ending: str | None = None
     baseline_verdicts: Verdicts = ()
     unseen: tuple[Threshold, ...] = ()
+    unwritten: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver) -> RunOutcome:
@@ -181,10 +184,12 @@ def run_assembled(
             assert stop is not None
             learnt = judge_learning(scenario, tables, stop)
             status = learnt.status
-        write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
+        unwritten: dict[str, str] = {}
+        with _allowed_to_fail(TRACE, unwritten):
+            write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
         private = None if assembly.privacy is None else assembly.privacy.facts()
         summary = summarise(tables, status, private)
-        directory.write_json(SUMMARY, summary)
+        directory.write_json(SUMMARY, json_values(summary))
         if learnt is not None:
             promised = _judged(evaluate(seen, TableMetricSource(tables), baseline), watch)
             verdicts = promised if learnt.verdict is None else (learnt.verdict, *promised)
@@ -197,7 +202,7 @@ def run_assembled(
             "run_s": trained_s - prepared_s,
             "peak_rss_bytes": peak_rss_bytes(),
         }
-        facts = {
+        facts: dict[str, Any] = {
             "digest": digest,
             "stopped_by": reason,
             "ending": ending,
@@ -208,23 +213,29 @@ def run_assembled(
         }
         if private is not None:
             facts["privacy"] = private
-        write_report(
-            RunView(
-                tables,
-                target.name,
-                target.name,
-                summary,
-                {**tables.manifest, **facts},
-                verdict_records(verdicts),
-            )
-        )
+        with _allowed_to_fail(REPORT, unwritten):
+            merged = {**tables.manifest, **facts}
+            records = verdict_records(verdicts)
+            write_report(RunView(tables, target.name, target.name, summary, merged, records))
+        if unwritten:
+            facts["unwritten"] = unwritten
         measured["write_s"] = time.perf_counter() - trained_s
         path = directory.finish(status, **facts)
         if survival is not None and learnt is not None:
             survival.finished(path)
     observer.on_end(status)
     code = ExitCode.INTERRUPTED if status == "interrupted" else exit_code((*of_baseline, *verdicts))
-    return RunOutcome(status, path, verdicts, reason, code, ending, of_baseline, unseen)
+    return RunOutcome(status, path, verdicts, reason, code, ending, of_baseline, unseen, unwritten)
+
+
+@contextmanager
+def _allowed_to_fail(name: str, unwritten: dict[str, str]) -> Iterator[None]:
+    """Keep the run whatever becomes of a file that can be made from its tables at any time; note why not."""
+    try:
+        yield
+    except Exception as error:
+        trouble = system_trouble(error)
+        unwritten[name] = f"{type(error).__name__}: {error}" if trouble is None else trouble
 
 
 def _directory(

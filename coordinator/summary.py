@@ -131,12 +131,10 @@ def _clipped(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
     return {"mean": float(known.mean()), "max": float(known.max())} if known.size else None
 
 
-def _epsilon(values: npt.NDArray[np.float64]) -> float | str | None:
-    """Return the last of float64 [n] that is not NaN, or None; JSON has no infinity but as a word."""
+def _epsilon(values: npt.NDArray[np.float64]) -> float | None:
+    """Return the last of float64 [n] that is not NaN, or None."""
     known = values[~np.isnan(values)]
-    if not known.size:
-        return None
-    return float(known[-1]) if np.isfinite(known[-1]) else "infinite"
+    return float(known[-1]) if known.size else None
 
 
 def _round_stages(rounds: Rows) -> dict[str, Any]:
@@ -297,10 +295,11 @@ def _inferences(run: RunTables) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return by_class, measured
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a sum of huge figures is infinite, and shown so
 def summarise(
     run: RunTables, status: str | None = None, privacy: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the summary of a run, of JSON types only.
+    """Return the summary of a run; :func:`~coordinator.verdicts.json_values` gives what ``summary.json`` has.
 
     Parameters
     ----------

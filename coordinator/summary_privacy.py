@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -58,4 +59,4 @@ def _both(facts: Mapping[str, Any]) -> str:
 
 
 def _shown(epsilon: float | str) -> str:
-    return epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}"
+    return epsilon if isinstance(epsilon, str) else "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"

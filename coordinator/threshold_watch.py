@@ -53,7 +53,8 @@ class RunningFigures:
         self._lowest = float(np.minimum(self._lowest, lowest))
         self._highest = float(np.maximum(self._highest, highest))
         self._last = float(values[-1])
-        self._sum += float(values.sum())
+        with np.errstate(over="ignore", invalid="ignore"):  # a sum of huge figures is infinite
+            self._sum += float(values.sum())
         self.size += int(values.size)
         if self._percentiles:
             # Two ascending runs: the stable sort merges them in one pass.

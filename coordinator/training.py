@@ -391,13 +391,9 @@ class Training:
     def _spend(self, privacy: RunPrivacy, over: OverRound) -> None:
         """Count what devices have spent in a round since it was last looked at."""
         spent = privacy.spent_in(over.active)
-        new = spent - over.spent
-        privacy.spend(over.phase, new)
+        privacy.spend(over.phase, spent - over.spent)
         over.spent = spent
         over.epsilon = privacy.epsilon()
-        if new:
-            for later in self._pending:
-                later.epsilon = over.epsilon
 
     def _refuses(self, aggregate: Aggregate, number: int) -> bool:
         """Return whether a sum cannot be right, and say why in the log."""
@@ -464,6 +460,8 @@ class Training:
         self._strike([active], cohort.round_number, active.machine.reports, cohort.log)
         if self._privacy is not None and self._privacy.spent_in(active) != over.spent:
             self._spend(self._privacy, over)
+            for later in self._pending:
+                later.epsilon = over.epsilon
         ended = ended_of(cohort)
         facts = over.told(ended)
         strikes = self._crashes.of_round(cohort.round_number)

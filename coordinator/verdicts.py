@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from coordinator.metrics.reader import Shape, read_json
 from coordinator.run_directory import VERDICTS
 from coordinator.scenario.threshold_evaluation import ThresholdResult, show
 
@@ -17,6 +17,15 @@ def json_number(value: float | None) -> float | str | None:
     if value is None or math.isnan(value):
         return None
     return value if math.isfinite(value) else "infinite" if value > 0 else "-infinite"
+
+
+def json_values(contents: Any) -> Any:
+    """Return mappings and lists of figures for JSON, each float by :func:`json_number`."""
+    if isinstance(contents, Mapping):
+        return {key: json_values(value) for key, value in contents.items()}
+    if isinstance(contents, list | tuple):
+        return [json_values(value) for value in contents]
+    return json_number(contents) if isinstance(contents, float) else contents
 
 
 def shown(result: ThresholdResult, value: float | None) -> str:
@@ -71,11 +80,50 @@ def verdict_records(results: Iterable[ThresholdResult]) -> list[dict[str, Any]]:
     return [verdict_record(result) for result in results]
 
 
+class _Shown(Shape):
+    value: str
+    limit: str
+    margin: str
+
+
+_Figure: TypeAlias = float | Literal["infinite", "-infinite"] | None
+
+
+class _Record(Shape):
+    """What is read of a record of :func:`verdict_record`."""
+
+    threshold: str
+    key: str
+    metric: str
+    tags: dict[str, str]
+    aggregation: str
+    operator: str
+    kind: str
+    measured: bool
+    implicit: bool = False  # those of an earlier version have none
+    held: bool
+    value: _Figure
+    limit: _Figure
+    baseline: _Figure
+    margin: _Figure
+    observations: int
+    reason: str | None
+    shown: _Shown
+
+
+class _Verdicts(Shape):
+    thresholds: list[_Record]
+
+
 def read_verdicts(directory: Path) -> list[dict[str, Any]]:
-    """Return the records in ``verdicts.json`` of a run directory; none of a run that was not judged."""
+    """Return the records in ``verdicts.json`` of a run directory; none of a run that was not judged.
+
+    Raises
+    ------
+    RunFormatError : the file is damaged.
+    """
     try:
-        written = json.loads((directory / VERDICTS).read_text(encoding="utf-8"))
+        written = read_json(directory / VERDICTS, _Verdicts)
     except FileNotFoundError:
         return []
-    # Those of an earlier version have no implicit ones.
     return [{"implicit": False, **record} for record in written["thresholds"]]

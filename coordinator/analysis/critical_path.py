@@ -303,7 +303,10 @@ class Blame:
 
 def held_up(path: CriticalPath) -> list[Blame]:
     """Return what held rounds up, the most seconds first; their sum is the duration of all rounds."""
-    whole_s = float(path.blame_s.sum())
+    shares = path.blame_s
+    if not np.isfinite(shares.sum()):  # huge durations add up to infinity, and yet have their shares
+        shares = np.minimum(shares, np.finfo(np.float64).max) / np.finfo(np.float64).max / shares.size
+    whole = float(shares.sum())
     names = (*path.classes, NOBODY)
     found = [
         Blame(
@@ -311,7 +314,7 @@ def held_up(path: CriticalPath) -> list[Blame]:
             STEPS[step],
             (ARRIVAL, DEADLINE)[ended_by],
             float(path.blame_s[ended_by, of_class, step]),
-            float(path.blame_s[ended_by, of_class, step]) / whole_s,
+            float(shares[ended_by, of_class, step]) / whole,
         )
         for ended_by, of_class, step in np.argwhere(path.blame_s > 0).tolist()
     ]

@@ -42,7 +42,7 @@ class Curve:
     time_s : float64 [n], simulated time.
     bytes : float64 [n], sent either way by then, waste included.
     energy_j : float64 [n], simulated energy of all devices by then; NaN once it is kept back.
-    epsilon : float64 [n], spent by then; NaN where nobody counts.
+    epsilon : float64 [n], spent by then, zero-out; NaN where it is not accounted for.
     value : float64 [n], never NaN.
     """
 

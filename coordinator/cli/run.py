@@ -17,6 +17,7 @@ from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.cli.verdicts import verdict_table
 from coordinator.clock_words import REAL, SIMULATED
+from coordinator.figures import of_json
 from coordinator.junit import write_junit
 from coordinator.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
 from coordinator.run_directory import REPORT, SUMMARY, require_no_finished_run, run_name, write_json
@@ -179,7 +180,7 @@ def progress(*, quiet: bool, plain: bool, time_is: str = SIMULATED) -> Iterator[
 
 def _report(outcome: RunOutcome, *, details: bool) -> None:
     output = console()
-    summary = json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8"))
+    summary = of_json(json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8")))
     output.print(render(summary))
     for notice in summary["notices"]:
         output.print(f"note: {notice}", soft_wrap=True)
@@ -193,7 +194,10 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
         output.print(f"not judged, because only a simulation sees it: {threshold}", soft_wrap=True)
     for line in _endings(outcome):
         output.print(line, soft_wrap=True)
-    output.print(f"report: {outcome.directory / REPORT}", soft_wrap=True)
+    for line in _unwritten(outcome):
+        output.print(line, soft_wrap=True)
+    if REPORT not in outcome.unwritten:
+        output.print(f"report: {outcome.directory / REPORT}", soft_wrap=True)
     output.print(f"run directory: {outcome.directory}", soft_wrap=True)
 
 
@@ -205,7 +209,16 @@ def _report_briefly(outcome: RunOutcome) -> None:
     if outcome.status != "finished":
         for line in _endings(outcome):
             click.echo(line, err=True)
+    for line in _unwritten(outcome):
+        click.echo(line, err=True)
     click.echo(outcome.directory)
+
+
+def _unwritten(outcome: RunOutcome) -> Iterator[str]:
+    """Yield what could not be written, and what to do about it."""
+    for name, why in outcome.unwritten.items():
+        again = f"; write it with: recfleet report {outcome.directory}" if name == REPORT else ""
+        yield f"{name} was not written ({why}); the run is whole{again}"
 
 
 def _endings(outcome: RunOutcome) -> Iterator[str]:

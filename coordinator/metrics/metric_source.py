@@ -22,7 +22,7 @@ def _equals(table: Any, column: str, name: str) -> Any:
 
 
 def _values(column: Any) -> Values:
-    return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
 
 
 def _happened(condition: Any) -> Values:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coordinator.metrics.schemas import OLDEST_VERSION, SCHEMA_VERSION, SCHEMAS, VERSION_KEY
 from coordinator.metrics.writer import parquet_path, stream_and_pieces
@@ -19,6 +20,72 @@ from edge.errors import RecfleetError
 
 class RunFormatError(RecfleetError):
     """A directory that is not a run, or a run of a version that this one cannot read."""
+
+
+_OF_ROUNDS = ("device_rounds", "events")
+"""Tables whose rows are of rounds in the table of rounds."""
+
+
+class Shape(BaseModel):
+    """What is read of a JSON file of a run, with its types; other keys may be there.
+
+    Numbers are numbers and texts are texts: nothing is converted.
+    """
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Data(Shape):
+    clients: int | None = None
+    items: int | None = None
+
+
+class _Host(Shape):
+    recfleet: str | None = None
+    machine: str | None = None
+    python: str | None = None
+    numpy: str | None = None
+    memory_bytes: int = 0
+    numerics: dict[str, str] = {}
+
+
+class _Selection(Shape):
+    available_only: bool = False
+
+
+class _Tier(Shape):
+    devices: int
+    noise_multiplier: float
+    weight: float
+    most_reports: int
+    epsilon: float | str
+
+
+class _Privacy(Shape):
+    delta: float | None = None
+    claimed_epsilon: float | None = None
+    tiers: dict[str, _Tier] = {}
+
+
+class Manifest(Shape):
+    """What is read of ``manifest.json``."""
+
+    schema_version: int = SCHEMA_VERSION
+    status: str = "unknown"
+    scenario: str = ""
+    title: str | None = None
+    seed: int = 0
+    clock: Literal["virtual", "real"] = "virtual"
+    data: _Data = _Data()
+    secure_aggregation: dict[str, str] = {}
+    selection: _Selection = _Selection()
+    unscored: str | None = None
+    privacy: _Privacy | None = None
+    host: _Host = _Host()
+    digest: str | None = None
+    stopped_by: str | None = None
+    ending: str | None = None
+    measured: dict[str, Any] = {}
 
 
 class RunTables:
@@ -65,42 +132,68 @@ class RunTables:
         """
         wanted = list(columns) if columns is not None else SCHEMAS[table].names
         if self._last_round is None:
-            return self._read_whole(table, wanted)
+            rows = self._read_whole(table, wanted)
+            if table in _OF_ROUNDS and "round" in wanted:
+                self._check_rounds(table, rows["round"])
+            return rows
         with_round = wanted if "round" in wanted else ["round", *wanted]
         rows = self._read_whole(table, with_round)
         return rows.filter(pc.less_equal(rows["round"], self._last_round)).select(wanted)
 
     def _read_whole(self, table: str, columns: list[str]) -> Any:
         if self._is_parquet[table]:
-            return _read_parquet(parquet_path(self.directory, table), columns)
+            return _read_parquet(parquet_path(self.directory, table), table, columns)
         found = stream_and_pieces(self.directory, table)
         if found is None:
-            return _read_parquet(parquet_path(self.directory, table), columns)  # its run has just ended
+            return _read_parquet(
+                parquet_path(self.directory, table), table, columns
+            )  # its run has just ended
         path, pieces = found
         schema = pa.schema([SCHEMAS[table].field(name) for name in columns])
         batches = [batch.select(columns) for batch in _stream_prefix(path)]
-        tables = [_read_parquet(piece, columns) for piece in pieces]
+        tables = [_read_parquet(piece, table, columns) for piece in pieces]
         if batches:
             tables.append(pa.Table.from_batches(batches))
         return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    def _check_rounds(self, table: str, numbers: Any) -> None:
+        known = self._read_whole("rounds", ["round"])["round"]
+        if not pc.all(pc.is_in(numbers, value_set=known), min_count=0).as_py():
+            _damaged(parquet_path(self.directory, table), "it is of rounds that the table of rounds has not")
 
     def _last_finished_round(self) -> int:
         rounds = self._read_whole("rounds", ["round"])["round"]
         return int(np.max(rounds.to_numpy(), initial=0))
 
 
-def _read_parquet(path: Path, columns: list[str]) -> Any:
+def _read_parquet(path: Path, table: str, columns: list[str]) -> Any:
+    """Return columns of a table, of the types that a run writes."""
     try:
         with pq.ParquetFile(str(path)) as file:
             _check_version(path, file.schema_arrow)
-            return file.read(columns=columns).select(columns)
-    except (pa.ArrowInvalid, OSError) as error:
+            lacking = [name for name in columns if name not in file.schema_arrow.names]
+            if lacking:
+                _damaged(path, f"it has no column {lacking[0]!r}")
+            rows = file.read(columns=columns).select(columns)
+            rows.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
         raise RunFormatError(f"{path}: not a readable Parquet file: {error}") from error
+    for name in columns:
+        wanted, column = SCHEMAS[table].field(name), rows.column(name)
+        if column.type != wanted.type:
+            _damaged(path, f"its column {name!r} holds {column.type}, not {wanted.type}")
+        if column.null_count and not wanted.nullable:
+            _damaged(path, f"values are missing in its column {name!r}")
+    return rows
+
+
+def _damaged(path: Path, what: str) -> NoReturn:
+    raise RunFormatError(f"{path}: is damaged, {what}; use an unchanged run directory")
 
 
 def _check_version(path: Path, schema: Any) -> None:
     version = (schema.metadata or {}).get(VERSION_KEY)
-    if version is None:
+    if version is None or not version.isdigit():
         raise RunFormatError(f"{path}: not a table of a run, it has no schema version")
     if not OLDEST_VERSION <= int(version) <= SCHEMA_VERSION:
         raise RunFormatError(
@@ -127,6 +220,33 @@ def _stream_prefix(path: Path) -> Iterator[Any]:
                 return
 
 
+def read_json(path: Path, shape: type[Shape]) -> dict[str, Any]:
+    """Return the contents of a JSON file of a run, an object; keys that are not in ``shape`` are unchecked.
+
+    Raises
+    ------
+    RunFormatError : it cannot be read, or what it holds is of another type than ``shape`` says.
+    FileNotFoundError : there is none.
+    """
+    try:
+        contents = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise RunFormatError(f"{path}: is damaged, it is no JSON ({error})") from None
+    if not isinstance(contents, dict):
+        _damaged(path, "it holds no object")
+    try:
+        shape.model_validate(contents)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        _damaged(path, f"{where or 'it'}: {first['msg'].lower()}")
+    return contents
+
+
 def read_manifest(directory: Path) -> dict[str, Any]:
     """Return the contents of ``manifest.json`` in a run directory; nothing where there is none.
 
@@ -134,16 +254,10 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     ------
     RunFormatError : it is damaged.
     """
-    path = directory / "manifest.json"
-    if not path.exists():
-        return {}
     try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise RunFormatError(f"{path}: is damaged, it is no JSON ({error})") from None
-    if not isinstance(contents, dict):
-        raise RunFormatError(f"{path}: is damaged, it is no manifest")
-    return contents
+        return read_json(directory / "manifest.json", Manifest)
+    except FileNotFoundError:
+        return {}
 
 
 def open_run(directory: Path | str) -> RunTables:
@@ -156,5 +270,11 @@ def open_run(directory: Path | str) -> RunTables:
     """
     path = Path(directory)
     if not path.is_dir():
-        raise RunFormatError(f"{path}: no such directory; give one that `recfleet run` has written")
-    return RunTables(path)
+        what = "is no directory" if path.exists() else "no such directory"
+        raise RunFormatError(f"{path}: {what}; give one that `recfleet run` has written")
+    try:
+        return RunTables(path)
+    except OSError as error:
+        raise RunFormatError(
+            f"{error.filename or path}: {error.strerror}; use a readable run directory"
+        ) from None

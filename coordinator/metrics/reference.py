@@ -126,6 +126,8 @@ So the trace has no slice of computing, summary and report have dashes, and thre
 does not depend on the number there, for sparse updates are refused. Of the other columns none is made from
 it: bytes follow from the model and the protocol; `work_share` needs a pacing that the real clock refuses, and
 `inferences` a section that it refuses there; `evaluations` has means over groups, and numbers of *users*.
+Who is invited does not follow from it either: `selection: deadline-aware` is refused there, and those that
+look at losses are refused with a sum or noise on any clock.
 
 **Times of messages are not kept back.** When a device had the model and when its answer began is written as
 it says and the coordinator sees. On a device whose computing is long beside its link that tells about how

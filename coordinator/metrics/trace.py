@@ -37,11 +37,14 @@ MAX_ROWS: Final = 20_000
 MAX_COUNTER_POINTS: Final = 20_000
 """Points of the counter of devices at work at most, evenly thinned."""
 
+_LONGEST_US: Final = 1e300
+"""JSON has no infinity."""
+
 Event = dict[str, Any]
 
 
 def _microseconds(seconds: float) -> float:
-    return round(seconds * 1e6, 3)
+    return round(max(-_LONGEST_US, min(seconds * 1e6, _LONGEST_US)), 3)
 
 
 def _slice(process: int, track: int, name: str, start_s: float, end_s: float, **details: Any) -> Event:
@@ -182,7 +185,7 @@ def _device_events(row: dict[str, Any], track: int) -> list[Event]:
     for stage in Stage:
         name = label(stage)
         start_s, end_s = row[f"{name}_start_s"], row[f"{name}_end_s"]
-        if start_s is None:
+        if start_s is None or end_s is None:
             continue
         events.append(
             _slice(_DEVICES, track, name, start_s, end_s, round=row["round"], outcome=row["outcome"])

@@ -14,6 +14,8 @@ from device_profiles.units import format_bytes, format_duration
 
 Floats = npt.NDArray[np.float64]
 
+_FARTHEST: Final = 1e300
+"""What an axis reaches at most: the span between two such values is finite."""
 _STEPS: Final = 6
 """Steps between ticks at most."""
 _DURATIONS: Final = (
@@ -31,11 +33,17 @@ _ENERGIES: Final = ((2e6, 1e6, "MJ"), (2e3, 1e3, "kJ"), (1.0, 1.0, "J"))
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A map from values to positions 0 … 1000, linear or logarithmic."""
+    """A map from values to positions 0 … 1000, linear or logarithmic; it reaches to :data:`_FARTHEST`."""
 
     low: float
     high: float
     logarithmic: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "low", max(-_FARTHEST, min(self.low, _FARTHEST)))
+        object.__setattr__(self, "high", max(-_FARTHEST, min(self.high, _FARTHEST)))
+        if self.high <= self.low:
+            object.__setattr__(self, "high", self.low + (abs(self.low) * 0.1 or 1.0))
 
     def __call__(self, values: Floats) -> Floats:
         """Return the positions of float64 [n]; a logarithmic scale begins at ``low``."""
@@ -75,7 +83,7 @@ def from_zero(high: float) -> Scale:
 
 def around(values: Floats) -> Scale:
     """Return a scale that holds values with room around them; zero is not on it unless it is near."""
-    low, high = float(values.min()), float(values.max())
+    low, high = (max(-_FARTHEST, min(float(one), _FARTHEST)) for one in (values.min(), values.max()))
     room = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
     return Scale(low - room, high + room)
 
@@ -90,9 +98,9 @@ def number_axis(scale: Scale, label: str, *, whole: bool = False, most: int = _S
 
 def round_axis(first: npt.NDArray[np.int64]) -> Axis:
     """Return an axis of columns that each begin with a round, int64 [n]: ticks where a round number lies."""
-    n = len(first)
-    step = int(max(1.0, _step(float(first[-1] - first[0] + 1))))
-    multiples = np.arange(-(-int(first[0]) // step) * step, int(first[-1]) + 1, step)
+    n, lowest, highest = len(first), int(first.min()), int(first.max())
+    step = int(max(1.0, _step(float(highest - lowest + 1))))
+    multiples = np.arange(-(-lowest // step) * step, highest + 1, step)
     columns = np.searchsorted(first, multiples, side="right") - 1
     ticks = zip(((columns + 0.5) / n * 100).tolist(), multiples.tolist(), strict=True)
     return Axis("round", tuple((at, f"{number:,}") for at, number in ticks))

@@ -196,7 +196,7 @@ def stacked_bars(
     parts : name and style of each part.
     shown : the text of every value.
     """
-    longest = max(sum(values) for _, values, _ in rows) or 1.0
+    longest = max((sum(values) for _, values, _ in rows), default=0.0) or 1.0
     bars = tuple(
         Bar(
             name,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from markupsafe import Markup, escape
 
 from coordinator.clock_words import on_real_clock
@@ -37,8 +39,17 @@ _BREAKS: Final = re.compile(r"(?<=\.)(?=[a-z])|(?=\{)|(?<=,)")
 
 def _script_json(value: object) -> Markup:
     """Return JSON that may stand in a script element: nothing in it ends the element."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _finite(value: Any) -> Any:
+    """Return what a script draws: nothing where a number is infinite."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _breakable(text: str) -> Markup:
@@ -114,6 +125,7 @@ def _page(title: str, lead: str, endings: Sequence[str], facts: Any, sections: S
     return template.render(title=title, lead=lead, endings=endings, facts=facts, sections=sections)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # figures may be huge, and what they add up to infinite
 def report_of_run(view: RunView) -> str:
     """Return the report of one run as HTML; sections with nothing to say are left out."""
     sections = [section for make in SECTIONS if (section := make(view)) is not None]
@@ -121,6 +133,7 @@ def report_of_run(view: RunView) -> str:
     return _page(view.title, lead, _banners(view), list(_facts(view)), sections)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def report_of_runs(views: Sequence[RunView], sweeps: Sequence[SweepTable] = ()) -> str:
     """Return the report of several runs, on top of each other, as HTML; of sweeps first what they show."""
     made = [*(swept(sweep) for sweep in sweeps), *(make(views) for make in COMPARISONS)]

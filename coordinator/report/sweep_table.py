@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +10,7 @@ from typing import Any, Final
 
 from coordinator.figures import WORDS
 from coordinator.intervals import Estimate
-from coordinator.metrics.reader import RunFormatError
-from coordinator.run_directory import SWEEP_TABLE
+from coordinator.sweeps.table import read_cells
 from coordinator.sweeps.telling import leaves, telling
 
 AS_WRITTEN: Final = "as written"
@@ -79,16 +77,10 @@ def read_sweep_table(directory: Path) -> SweepTable | None:
     ------
     RunFormatError : it cannot be read.
     """
-    table = directory / SWEEP_TABLE
-    if not table.is_file():
+    written = read_cells(directory)
+    if written is None:
         return None
-    try:
-        written = json.loads(table.read_text(encoding="utf-8"))["cells"]
-        cells = tuple(_cell(cell) for cell in written)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunFormatError(
-            f"{table}: not the table of a sweep: {error!r}; run the sweep again, or name its runs one by one"
-        ) from error
+    cells = tuple(_cell(cell) for cell in written)
     return SweepTable(directory.resolve().name, cells, telling([cell.settings for cell in cells]))
 
 

@@ -13,7 +13,7 @@ from coordinator.analysis.rows import Rows, read_rows
 from coordinator.clock_words import time_name
 from coordinator.metrics.reader import RunFormatError, RunTables
 from coordinator.metrics.schemas import SCHEMAS
-from coordinator.run_directory import RESOLVED_SCENARIO, VERDICTS
+from coordinator.run_directory import RESOLVED_SCENARIO
 from coordinator.summary import summarise
 from coordinator.verdicts import read_verdicts
 from device_profiles.documents import DocumentError, read_document
@@ -89,8 +89,5 @@ def view_of(run: RunTables, name: str, group: str | None = None) -> RunView:
     ------
     RunFormatError : its verdicts cannot be read.
     """
-    try:
-        verdicts = read_verdicts(run.directory)
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunFormatError(f"{run.directory / VERDICTS}: not the verdicts of a run: {error!r}") from error
+    verdicts = read_verdicts(run.directory)
     return RunView(run, name, group or name, summarise(run), run.manifest, verdicts)

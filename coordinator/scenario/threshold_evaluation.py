@@ -152,6 +152,7 @@ def baseline_figure(threshold: Threshold, baseline: MetricSource | None) -> floa
     return aggregate(values, threshold.aggregation)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what huge figures add up to is infinite
 def evaluate_one(threshold: Threshold, values: Values, baseline: float | None = None) -> ThresholdResult:
     """Return the verdict on one threshold.
 

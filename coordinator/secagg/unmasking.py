@@ -50,7 +50,7 @@ class Unmasking:
 
     Attributes
     ----------
-    wrong : by id, who was found to have released a wrong share, each with the error.
+    wrong : by id, who was found to have released a wrong share, or sealed garbage, each with the error.
 
     Raises ``TooFewSurvivorsError`` if those who were asked cannot rebuild some secret.
     """
@@ -166,20 +166,23 @@ class Unmasking:
     def shortage(self) -> SecAggError:
         """Return why not all secrets can be rebuilt, when no more shares will come.
 
-        Its ``culprit`` is an owner whose shares more of its holders could not open than may be missing: one
-        that sealed garbage, as long as fewer of its holders collude than that.
+        In :attr:`wrong` are then all owners whose shares more of their holders could not open than may be
+        missing: they sealed garbage, as long as fewer of their holders collude than that.
         """
         cohort = self._cohort
         short = np.flatnonzero(self._needed & (self._count < cohort.t))
         garbage = short[self._unopened[short] > cohort.k + 1 - cohort.t]
-        if garbage.size:
-            owner = int(cohort.devices[garbage[0]])
-            error: SecAggError = AuthenticationError(
+        found: dict[int, SecAggError] = {}
+        for at in garbage.tolist():
+            owner = int(cohort.devices[at])
+            found[owner] = error = AuthenticationError(
                 f"what device {owner} sealed does not open, or is not what it committed to, at "
-                f"{self._unopened[garbage[0]]} of its {cohort.k} neighbours"
+                f"{self._unopened[at]} of its {cohort.k} neighbours"
             )
             error.culprit = owner
-            return error
+        if found:
+            self.wrong |= found
+            return next(iter(found.values()))
         position, device = int(short[0]), int(cohort.devices[short[0]])
         left = f"{self._count[position]} shares of device {device} are left; the threshold is {cohort.t}"
         if self.wrong:

@@ -12,7 +12,6 @@ import numpy as np
 
 from coordinator.assembly import Assembly
 from coordinator.scenario.load import LoadedScenario
-from coordinator.scenario.privacy_section import LocalGaussian, PersonalGaussian
 from coordinator.sums.base import RoundOfSums
 from edge.device.answered import UNLIMITED
 from edge.device.crypto_costs import CryptoCosts
@@ -147,10 +146,8 @@ class DeviceWork:
 
     def epsilon(self, rounds: int) -> float | None:
         """Return the ε of the device after so many rounds; None: it adds no noise of its own."""
-        section, privacy = self._works.scenario.privacy, self._works.assembly.privacy
-        if privacy is None or not isinstance(section, LocalGaussian | PersonalGaussian):
-            return None
-        return privacy.protection(self._device).epsilon(rounds, section.delta)
+        privacy = self._works.assembly.privacy
+        return None if privacy is None else privacy.own_epsilon(self._device, rounds)
 
     def rounds_within(self, epsilon: float) -> int | None:
         """Return how many rounds the device answers for no more than ``epsilon``; None as above."""

@@ -62,6 +62,8 @@ def privacy(draws: Draws, secure: Settings | None) -> Settings | None:
         made["noise_multiplier"] = draws.between(0.5, 8)
     if not draws.chance(0.2):
         made["accounting"] = "false"
+    if made["mechanism"] != "distributed-discrete-gaussian" and draws.chance(0.3):
+        made["sampler"] = "discrete"
     return made
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from edge.learning.updates import ClientUpdate
-from edge.privacy.accounting import GaussianRelease, Neighbours
-from edge.privacy.analytic_gaussian import gaussian_epsilon
 from edge.privacy.clipping import clip_update
 from edge.privacy.noise import Sampler, with_gaussian
 from edge.secagg.entropy import Entropy
@@ -31,14 +28,6 @@ class Protection:
     bare: bool
     weight: float = 1.0
     sampler: Sampler = Sampler.FLOATING_POINT
-
-    def epsilon(self, reports: int, delta: float) -> float:
-        """Return the ε of a device to whoever has seen so many of its reports; infinite without noise.
-
-        Replace-one, as for every noise that a device adds itself; ``delta`` is above 0 and below 1.
-        """
-        squared = GaussianRelease(self.noise_sd / self.clip_norm).mu_squared(Neighbours.REPLACE_ONE)
-        return gaussian_epsilon(math.sqrt(squared * reports), delta) if reports else 0.0
 
     def apply(self, update: ClientUpdate, entropy: Entropy) -> tuple[ClientUpdate, bool]:
         """Return the protected update, and whether its norm was clipped.

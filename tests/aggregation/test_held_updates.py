@@ -171,3 +171,9 @@ def test_what_devices_clip_passes_and_nothing_above_does() -> None:
         accumulator.check(huge)
     with pytest.raises(RemoteProtocolError, match="the arrays items, rows"):
         accumulator.check({})
+
+
+def test_an_update_that_weighs_nothing_is_taken_as_it_is() -> None:
+    updates = [ClientUpdate({"a": np.full((5, 2), 3.0), "b": np.full(3, 3.0)}, 0.0, 0, 0.0) for _ in range(3)]
+    found = made(dense(), Median(), updates)
+    assert found.sums["a"].tolist() == [[3.0 * found.weight] * 2] * 5

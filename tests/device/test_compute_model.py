@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.fleet_assembly import build_fleet
+from coordinator.scenario.load import load
 from device_profiles.profile import CryptoProfile, DeviceProfile, ThermalProfile
 from edge.device.compute_model import (
     KAPPA,
@@ -19,9 +22,16 @@ from edge.device.compute_model import (
     throttled_seconds,
 )
 from edge.learning.base import WORK_KINDS, Work
-from edge.rng import stream_key
+from edge.rng import hashed_normal, stream_key
 
 Floats = npt.NDArray[np.float64]
+FLEET = """
+format: 2
+data: {source: synthetic-ratings, users: 8, items: 20, ratings_per_user: 8}
+fleet: {mix: global_android_2024, availability: always_on}
+learning: {algorithm: fedrecon, factors: 2}
+rounds: {count: 1, cohort: 8, deadline: 60 s}
+"""
 
 
 def specs_of(n: int, **changed: float) -> ComputeSpecs:
@@ -221,3 +231,32 @@ def test_two_tasks_in_a_row_take_as_long_as_one() -> None:
     second_s = throttled_seconds(second, busy + first_s, floor, onset, tau)
     both_s = throttled_seconds(first + second, busy, floor, onset, tau)
     np.testing.assert_allclose(first_s + second_s, both_s, rtol=1e-11)
+
+
+def test_noise_is_drawn_anew_for_every_device_and_task() -> None:
+    work, key, ids = work_of(3, np.random.default_rng(1)), stream_key(5, "compute noise"), np.arange(3)
+
+    def seconds(task: int, sigma: float) -> Floats:
+        return task_seconds(
+            work,
+            specs_of(3, sigma_log=sigma),
+            framework_step_s=0.01,
+            busy_s=np.zeros(3),
+            noise_key=key,
+            device_ids=ids,
+            task=task,
+        )
+
+    for task in (1, 2):
+        expected = seconds(task, 0.0) * np.exp(0.3 * hashed_normal(key, ids, task))
+        assert seconds(task, 0.3) == pytest.approx(expected, rel=1e-14)
+    assert len(set((seconds(1, 0.3) / seconds(2, 0.3)).round(9))) == 3
+
+
+def test_a_device_of_a_fleet_is_not_as_fast_in_every_round(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(FLEET)
+    fleet, ids = build_fleet(load(tmp_path / "run.yaml"), 8), np.arange(8)
+    work = work_of(8, np.random.default_rng(1))
+    first, again, second = (fleet.compute_seconds(ids, work, number) for number in (1, 1, 2))
+    assert first.tolist() == again.tolist()
+    assert (first != second).all()

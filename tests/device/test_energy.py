@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.energy import device_energy
 from device_profiles.profile import RadioProfile
 from edge.device.energy import (
     RadioSpecs,
@@ -15,6 +16,8 @@ from edge.device.energy import (
     radio_joules,
     tail_after,
 )
+from edge.log import EventLog, pack_record
+from edge.vocabulary import Direction, EventKind, Fate, Reason, Stage
 
 LTE = RadioProfile(
     "lte",
@@ -135,3 +138,22 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
 
     rows = rng.permutation(37)[:11]
     np.testing.assert_array_equal(joules(np.arange(37))[rows], joules(rows))
+
+
+def test_the_energy_of_a_round_is_of_its_transfers_and_computations() -> None:
+    """One device computes for 10 s, then uploads 8 Mbit in 2.26 s, 0.26 s of which its radio wakes up in."""
+    log = EventLog()
+    rest = (Fate.DELIVERED, Reason.NONE)
+
+    def record(slot: int, kind: EventKind, way: Direction, span_s: tuple[float, float], size: int) -> None:
+        stage = Stage.COMPUTE if way is Direction.NONE else Stage.REPORT
+        log.extend(pack_record(span_s[1], slot, 7, kind, stage, way, *span_s, size, 0, 0, 0, *rest))
+
+    record(0, EventKind.COMPUTED, Direction.NONE, (0.0, 10.0), 0)
+    record(0, EventKind.REPORT, Direction.UP, (10.0, 12.26), 1_000_000)
+    # A stranger, and a frame that never reached the air, cost it nothing.
+    record(-1, EventKind.GARBAGE, Direction.UP, (3.0, 5.0), 1_000_000)
+    record(0, EventKind.ACKNOWLEDGED, Direction.DOWN, (12.5, 12.5), 300)
+    compute_j, radio_j = device_energy(log.columns(), 1, np.array([3.5]), RadioSpecs.of([LTE]))
+    assert compute_j.tolist() == [35.0]
+    assert radio_j == pytest.approx([0.26 * 1.21 + 2.0 * (1.2 + 0.43839 * 4) + 10.0 * 1.06], rel=1e-12)

@@ -357,3 +357,13 @@ class TestAnotherAsyncio:
         assert clock.run(main()) == 0.0
         with pytest.raises(UnsupportedPythonError, match="in place of"):
             clock.verify()
+
+
+def test_a_handle_says_that_it_was_cancelled() -> None:
+    async def main() -> list[bool]:
+        handle = asyncio.get_running_loop().call_later(1.0, lambda: None)
+        before = handle.cancelled()
+        handle.cancel()
+        return [before, handle.cancelled()]
+
+    assert clock.run(main()) == [False, True]

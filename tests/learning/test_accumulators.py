@@ -7,7 +7,7 @@ import pytest
 from learning_helpers import add_all, fedrecon, keys_for, random_ratings, trained_looking_state
 
 from edge.errors import LocalProtocolError, RemoteProtocolError
-from edge.learning.accumulators import DenseAccumulator
+from edge.learning.accumulators import DenseAccumulator, RowsAndWholeAccumulator
 from edge.learning.updates import ClientUpdate
 
 N_ITEMS = 60
@@ -106,3 +106,31 @@ def test_malformed_sparse_updates_are_refused(arrays: dict[str, Any], message: s
 def test_malformed_dense_updates_are_refused(arrays: dict[str, Any], message: str) -> None:
     with pytest.raises(RemoteProtocolError, match=message):
         DenseAccumulator({"w": (np.dtype(np.float64), (2,))}).check(arrays)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [
+        ({"bias": np.full(3, 2.0**31, np.float32)}, "out-of-range"),
+        ({"bias": np.zeros(2, np.float32)}, "malformed-update"),
+        ({"rows": np.full((1, 2), 2.0**31, np.float32)}, "out-of-range"),
+        ({"rows": np.zeros((1, 3), np.float32)}, "malformed-update"),
+        ({"more": np.zeros(1, np.float32)}, "malformed-update"),
+    ],
+)
+def test_rows_and_whole_arrays_are_both_checked(arrays: dict[str, Any], reason: str) -> None:
+    single = np.dtype(np.float32)
+    accumulator = RowsAndWholeAccumulator(
+        "rows",
+        "items",
+        index_dtype=np.dtype(np.uint16),
+        dtype=single,
+        rows=5,
+        width=2,
+        whole={"bias": (single, (3,))},
+    )
+    sound = {"items": np.array([1], np.uint16), "rows": np.ones((1, 2), single), "bias": np.ones(3, single)}
+    accumulator.check(sound)
+    with pytest.raises(RemoteProtocolError) as caught:
+        accumulator.check({**sound, **arrays})
+    assert caught.value.reason == reason

@@ -156,3 +156,17 @@ def test_a_claim_and_a_choice_of_relation_change_what_is_printed_by_as_much_as_t
     zero_out, replace_one = (accountants[one].epsilon(1e-5) for one in accounting.Neighbours)
     assert zero_out == pytest.approx(32.2, abs=0.05)
     assert replace_one == pytest.approx(89.0, abs=0.5)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_device_counts_for_itself_what_the_coordinator_counts_for_it(tmp_path: Path, case: Case) -> None:
+    privacy = privacy_of(tmp_path, case)
+    if not privacy.on_devices:
+        assert privacy.own_epsilon(3, case.times) is None
+        return
+    assert privacy.own_epsilon(3, 0) == 0.0
+    for _ in range(case.times):
+        privacy.spend("", frozenset({3}))
+    counted = privacy.epsilon()
+    assert counted is not None
+    assert privacy.own_epsilon(3, case.times) == counted.replace_one

@@ -104,7 +104,7 @@ def test_a_setting_that_only_looks_like_a_mapping_is_a_text(tmp_path: Path) -> N
 def test_a_broken_sweep_is_refused_by_name(tmp_path: Path, text: str) -> None:
     make_runs(tmp_path, "a")
     (tmp_path / "sweep.json").write_text(text, encoding="utf-8")
-    with pytest.raises(RunFormatError, match=r"sweep\.json: not the table of a sweep"):
+    with pytest.raises(RunFormatError, match=r"sweep\.json: is damaged"):
         chosen_runs([tmp_path])
 
 

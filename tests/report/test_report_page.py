@@ -257,7 +257,7 @@ def test_broken_files_of_a_run_are_refused_by_name(
     write_run(tmp_path / "run", rounds=1)
     (tmp_path / "run" / "verdicts.json").write_text("{", encoding="utf-8")
     assert execute(["report", str(tmp_path / "run")]) == 2
-    assert "verdicts.json: not the verdicts of a run" in capsys.readouterr().err
+    assert "verdicts.json: is damaged" in capsys.readouterr().err
     (tmp_path / "run" / "verdicts.json").unlink()
     (tmp_path / "run" / "scenario.resolved.yaml").write_text("faults: [", encoding="utf-8")
     assert execute(["report", str(tmp_path / "run")]) == 2

@@ -225,12 +225,12 @@ def test_repeats_are_one_curve_with_a_band(tmp_path: Path) -> None:
     assert page.headings[0] == f"What was swept: {tmp_path.name}"
     assert page.figures[f"{tmp_path.name}[noise_multiplier=0].{RMSE}"] == 0.7
     charts = dict(re.findall(r"<figcaption>(rmse[^<]*)</figcaption>(.*?)</figure>", text, re.DOTALL))
-    ways = ("rounds", "simulated time", "bytes sent", "energy", "ε")
+    ways = ("rounds", "simulated time", "bytes sent", "energy", "ε (zero-out)")
     assert [name.rpartition(" against ")[2] for name in charts] == ["noise_multiplier", *ways]
     by_rounds = charts["rmse (test, seen users) against rounds"]
     assert by_rounds.count("<polyline") == by_rounds.count("<polygon") == 2
     assert "noise_multiplier=2: 0.75 after round 2" in by_rounds
     # An infinite epsilon has no place on an axis; the other cell looks as it does elsewhere.
-    by_epsilon = charts["rmse (test, seen users) against ε"]
+    by_epsilon = charts["rmse (test, seen users) against ε (zero-out)"]
     assert by_epsilon.count("<polyline") == 1
     assert 'class="line s1"' in by_epsilon

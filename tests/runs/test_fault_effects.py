@@ -165,6 +165,14 @@ def test_loss_costs_retransmissions(tmp_path: Path, calm: Run) -> None:
     assert lossy.device["down_retransmitted_bytes"] == 0
 
 
+def test_what_a_link_by_itself_loses_is_sent_again_with_its_headers(tmp_path: Path) -> None:
+    lossy = run(tmp_path, base=SCENARIO.replace("ideal_wire", "lossy_wire"))
+    sizes = [row["retransmitted_bytes"] for row in lossy.events if row["kind"] in ("model", "report")]
+    assert min(sizes) > 0
+    assert [size % 1500 for size in sizes] == [0] * len(sizes)
+    assert lossy.device["up_retransmitted_bytes"] % 1500 == 0
+
+
 @pytest.mark.slow
 def test_a_transfer_stands_still_in_a_blackout_and_goes_on(tmp_path: Path, calm: Run) -> None:
     # In the second flight of two: what is left fits into the window that it restarts with.
@@ -207,6 +215,29 @@ def test_a_dead_link_reaches_nobody(tmp_path: Path) -> None:
         "connection-lost",
     )
     assert dead.rounds[0]["end_s"] == 60
+
+
+def lost(found: Run) -> Any:
+    (row,) = [row for row in found.events if row["fate"] == "lost"]
+    return row
+
+
+def test_tcp_gives_a_dead_link_up_and_the_headers_of_what_it_sent_count(tmp_path: Path, calm: Run) -> None:
+    unconnected = lost(run(tmp_path, "blackout: {}", deadline="30 h"))
+    assert (unconnected["kind"], unconnected["reason"]) == ("invited", "connection-lost")
+    # SYNs at 0, 1, 3 … s: the sixteenth doubling ends at 2¹⁶ - 1 s.
+    assert unconnected["end_s"] == 2**16 - 1
+    assert unconnected["payload_bytes"] + unconnected["framing_bytes"] == calm.frame_bytes("invited") < 1448
+    assert unconnected["tcp_ip_bytes"] == 52
+    silent = lost(run(tmp_path, "blackout: {}, at_stage: report", deadline="30 h"))
+    assert (silent["kind"], silent["reason"]) == ("report", "connection-lost")
+    # The time-out is the round trip and 200 ms, and doubles fifteen times.
+    began_s = calm.device["report_start_s"]
+    assert silent["end_s"] == pytest.approx(began_s + (RTT_S + 0.2) * (2**16 - 1), rel=1e-6)
+    size = calm.frame_bytes("report")
+    assert silent["payload_bytes"] + silent["framing_bytes"] == size
+    segments = math.ceil(size / 1448)
+    assert silent["tcp_ip_bytes"] == 52 * segments + 52 * math.ceil(segments / 2)
 
 
 def test_a_report_into_a_dead_link_is_late(tmp_path: Path) -> None:

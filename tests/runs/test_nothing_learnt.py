@@ -88,7 +88,11 @@ def test_a_linear_regression_is_judged_by_its_errors(tmp_path: Path) -> None:
     text = LINEAR.replace("linear-regression}", "linear-regression, learning_rate: 1e6}")
     outcome = run_text(tmp_path, text)
     assert (outcome.status, outcome.exit_code) == ("diverged", ExitCode.THRESHOLD_MISSED)
-    assert outcome.verdicts[0].threshold.metric == "model.rmse"
+    (verdict,) = outcome.verdicts
+    assert verdict.threshold.metric == "model.rmse"
+    assert verdict.value is not None
+    assert verdict.limit is not None
+    assert verdict.margin == verdict.limit - verdict.value < 0
     assert "since round 1" in str(outcome.ending)
     assert run_text(tmp_path, LINEAR, name="sound").status == "finished"
 

@@ -54,11 +54,12 @@ def run_of(
     more: str = "",
     name: str = "run",
     rounds: str = "over_select: 150%",
+    interval: str = "5 min",
 ) -> RunOutcome:
     count = "" if "phases" in more else "count: 3, "
     text = secure(
         section,
-        rounds=f"{count}cohort: {COHORT}, deadline: 60 s, interval: 5 min, selection: random, {rounds}",
+        rounds=f"{count}cohort: {COHORT}, deadline: 60 s, interval: {interval}, selection: random, {rounds}",
         fleet=IDEAL_WIRE,
         learning=UNIFORM,
         data=f"source: synthetic-ratings, users: {USERS}, items: {ITEMS}, ratings_per_user: 10",
@@ -176,6 +177,41 @@ def test_reports_to_a_round_that_is_abandoned_are_spent(tmp_path: Path) -> None:
     assert {row["outcome"] for row in rows} <= {"late", "abandoned"}
     assert epsilons(outcome)[-1] == accounted(GaussianRelease(3.0), [most(outcome, reported)[-1]], 1e-5)[0]
     assert most(outcome, reported)[-1] >= 2
+
+
+@with_accounting
+@pytest.mark.parametrize(
+    ("privacy", "counts"),
+    [
+        ("mechanism: central-gaussian, clip_norm: 0.2, noise_multiplier: 3", completed),
+        (LOCAL, reported),
+    ],
+)
+def test_each_row_has_what_was_spent_until_its_round_however_late_others_are(
+    privacy: str, counts: Callable[[dict[str, Any]], bool], tmp_path: Path
+) -> None:
+    """Late devices of a round are at work while the next ones begin and end."""
+    late = "faults: [{name: slow, at_stage: report, on: {fraction: 20%}, late: {by: 50 s}}]\n"
+    outcome = run_of(tmp_path, "mode: off", privacy, late, interval="1 s")
+    starts = [row["start_s"] for row in rows_of(outcome, "rounds")]
+    reports = [row["report_end_s"] for row in rows_of(outcome, "device_rounds") if row["round"] == 1]
+    assert max(at for at in reports if at is not None) > starts[2]
+    times = most(outcome, counts)
+    found = epsilons(outcome)
+    if counts is completed:
+        assert found == accounted(GaussianRelease(3.0), times, 1e-5)
+    assert found[-1] == pytest.approx(exact(GaussianRelease(3.0), times[-1]), rel=1e-12)
+    assert found == sorted(found)
+
+
+@with_accounting
+def test_a_report_that_cannot_be_read_is_spent(tmp_path: Path) -> None:
+    faults = "faults: [{name: noise, at_stage: report, on: {fraction: 100%}, corrupt: {}}]\n"
+    outcome = run_of(tmp_path, "mode: off", LOCAL, faults)
+    rows = rows_of(outcome, "device_rounds")
+    assert {row["outcome"] for row in rows} == {"failed"}
+    assert epsilons(outcome) == accounted(GaussianRelease(3.0), most(outcome, lambda _: True), 1e-5)
+    assert epsilons(outcome)[0][0] > 0
 
 
 @with_accounting

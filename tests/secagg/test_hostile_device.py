@@ -128,7 +128,11 @@ STAGES = {
 
 
 def play(fleet: Fleet, kind: type[Any], forge: Forge) -> None:
-    mutate = only_from_the_liar(kind, forge)
+    play_where(fleet, only_from_the_liar(kind, forge))
+
+
+def play_where(fleet: Fleet, mutate: Forge) -> None:
+    """Play a round in which ``mutate`` is done to all that devices send."""
     fleet.advertise(mutate=mutate)
     while fleet.server.state in STAGES.values():
         if fleet.inbox:
@@ -417,6 +421,23 @@ def test_garbage_for_more_ends_the_round_and_its_sender_is_named(
     fleet.check()
     assert isinstance(fleet.server.failure, errors.AuthenticationError)
     assert set(fleet.server.culprits) == {LIAR}
+    assert fleet.errors == {}
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_all_who_seal_garbage_in_one_round_are_named(mode: Mode) -> None:
+    liars = {1, 4, 7}
+
+    def forge(message: Any) -> Any:
+        if isinstance(message, SealedShares) and message.device in liars:
+            return with_arrays(message, sealed=message.arrays["sealed"] ^ 1)
+        return message
+
+    fleet = Fleet(9, mode=mode, corrupt=0.0)
+    play_where(fleet, forge)
+    fleet.check()
+    assert isinstance(fleet.server.failure, errors.AuthenticationError)
+    assert set(fleet.server.culprits) == liars
     assert fleet.errors == {}
 
 

@@ -287,3 +287,9 @@ def test_counts_that_could_overflow_are_refused() -> None:
             encode_integers(np.array([0, value]), ring, n_max=10, value_max=5)
     with pytest.raises(OverflowingConfigError):
         encode_integers(np.array([0]), ring, n_max=10, value_max=2**31)
+
+
+def test_one_level_is_the_fewest() -> None:
+    assert plan(32, 10, 1, 1.0, levels=1).levels == 1
+    with pytest.raises(OverflowingConfigError, match="0 quantisation levels do not fit"):
+        plan(32, 10, 1, 1.0, levels=0)

@@ -99,22 +99,42 @@ def ranked_by_counts(cells: list[tuple[int, int, Any]]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_no_table_gives_the_number_of_ratings_back(way: str, tmp_path: Path) -> None:
-    loaded = scenario(tmp_path, WAYS[way])
-    outcome = run_real(loaded, tmp_path / "real")
+@pytest.fixture(scope="module", params=WAYS)
+def kept_back(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[LoadedScenario, RunOutcome]:
+    """Return a run on the real clock, for each of the ways in which counts are kept back."""
+    folder = tmp_path_factory.mktemp("run")
+    loaded = scenario(folder, WAYS[request.param])
+    return loaded, run_real(loaded, folder / "real")
+
+
+def test_no_table_gives_the_number_of_ratings_back(
+    kept_back: tuple[LoadedScenario, RunOutcome], tmp_path: Path
+) -> None:
+    loaded, outcome = kept_back
     assert len(rows_of(outcome, "device_rounds")) == ROUNDS * len(COUNTS)
     assert {row["outcome"] for row in rows_of(outcome, "device_rounds")} == {"completed"}
     assert telling(outcome) == set()
     # The same columns of a simulation, where everything may be seen, would be found.
     seen = telling(run_virtual(loaded, tmp_path / "virtual"))
-    assert seen > {f"device_rounds.{name}" for name in ("examples", "memory_bytes", "compute_s")}
-    assert {"device_rounds.energy_compute_j", "events.end_s"} < seen
+    found = {
+        f"device_rounds.{name}" for name in ("examples", "memory_bytes", "compute_s", "energy_compute_j")
+    }
+    assert {*found, "events.end_s"} < seen
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_what_follows_from_the_number_is_null(way: str, tmp_path: Path) -> None:
-    outcome = run_real(scenario(tmp_path, WAYS[way]), tmp_path / "real")
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["active", "ckks"])
+def test_no_table_of_other_sums_does_either(mode: str, tmp_path: Path) -> None:
+    loaded = scenario(tmp_path, f"secure_aggregation: {{mode: {mode}, clip: 1}}\n")
+    assert telling(run_real(loaded, tmp_path / "real")) == set()
+    seen = telling(run_virtual(loaded, tmp_path / "virtual"))
+    assert seen > {"device_rounds.examples", "device_rounds.memory_bytes"}
+
+
+def test_what_follows_from_the_number_is_null(kept_back: tuple[LoadedScenario, RunOutcome]) -> None:
+    _, outcome = kept_back
     names = ["examples", "memory_bytes", "loss", "compute_s", "compute_start_s", "compute_end_s"]
     names += ["wait_s", "wasted_compute_s", "energy_compute_j", "energy_radio_j"]
     for row in rows_of(outcome, "device_rounds"):
@@ -165,6 +185,16 @@ def test_in_the_clear_devices_state_their_numbers_and_nothing_is_kept_back(tmp_p
         assert row["memory_bytes"] > 0
         assert row["energy_compute_j"] > 0
     assert outcome.unseen == ()
+
+
+@pytest.mark.parametrize("way", ["secure_aggregation: {mode: secagg-plus}\n", WAYS["noise"]])
+def test_who_is_invited_does_not_follow_from_what_is_kept_back(way: str, tmp_path: Path) -> None:
+    text = SCENARIO.replace("cohort: 12,", "cohort: 6, selection: deadline-aware,")
+    assert text != SCENARIO
+    scenario(tmp_path, "")
+    with pytest.raises(ScenarioError, match=r"rounds\.selection: on the real clock: .* kept back"):
+        assembled(loaded_text(tmp_path, text + way), None)
+    assembled(loaded_text(tmp_path, text), None)
 
 
 def test_devices_models_are_not_run_by_a_coordinator_that_is_not_given_their_numbers(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def test_every_protection_is_drawn(made: list[dict[str, Any]]) -> None:
     assert any("shrinkage" in one for one in personal)
     naive = {one["mechanism"] for one in privacy if "claimed_epsilon" in one}
     assert naive == {"central-gaussian", "local-gaussian", "distributed-discrete-gaussian"}
+    assert {one.get("sampler") for one in privacy} == {None, "discrete"}
 
 
 def test_poisons_strike_where_something_withstands_them(made: list[dict[str, Any]]) -> None:

@@ -105,7 +105,7 @@ def test_runs_that_the_table_of_a_sweep_does_not_name_are_left_out(runs: Path, t
     (folder / "sweep.json").unlink()
     assert len(compare_runs([folder]).groups) == 3
     (folder / "sweep.json").write_text("{}")
-    with pytest.raises(RunFormatError, match=r"sweep\.json: is not the table of a sweep"):
+    with pytest.raises(RunFormatError, match=r"sweep\.json: is damaged"):
         compare_runs([folder])
 
 

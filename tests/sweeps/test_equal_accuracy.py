@@ -44,7 +44,7 @@ def test_the_goal_is_what_the_worst_was_at_its_best() -> None:
         "simulated time to rmse ≤ 1.1": 3.0,
         "bytes to rmse ≤ 1.1": 30.0,
         "energy to rmse ≤ 1.1": 9.0,
-        "epsilon to rmse ≤ 1.1": 1.5,
+        "epsilon zero-out to rmse ≤ 1.1": 1.5,
     }
     assert {name: figure.value for name, figure in second.items()} == {
         "simulated time to rmse ≤ 1.1": 7.0,

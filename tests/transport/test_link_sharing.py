@@ -6,13 +6,17 @@ import math
 import random
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge.messages import Decline
+from edge.transport.link import Delivery
 from edge.transport.sharing import SharedLink
 from edge.transport.tcp_model import data_time, small_round_trip, wire_bits
+from edge.vocabulary import Direction
 
 Flow = tuple[float, float, float, float, float | None]
 """Start s, bits, cap bit/s, weight, cancelled at s."""
@@ -342,3 +346,11 @@ def test_all_measured_shared_links(measured_folder: Path) -> None:
     assert len(runs) == 8
     for _, capacity_mbps, devices, payload, direction, finishes in runs:
         assert _makespan(capacity_mbps, devices, payload, direction) == pytest.approx(max(finishes), rel=0.12)
+
+
+def test_a_frame_takes_its_headers_and_what_is_sent_again_from_a_shared_link() -> None:
+    link: Any = None
+    delivery = Delivery(link, Direction.UP, Decline("run", 1, 2, 3), 5000, 4000)
+    assert delivery.wire_bits == 8 * (5000 + 4 * 52)
+    delivery.retransmitted_bytes = 3000
+    assert delivery.wire_bits == 8 * (5000 + 4 * 52 + 3000)

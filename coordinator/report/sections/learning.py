@@ -40,7 +40,7 @@ def _ways(time_name: str) -> list[_Way]:
         _Way(time_name, lambda curve: curve.time_s, lambda at: f", {show(at, 's')}", duration_axis),
         _Way("bytes sent", lambda curve: curve.bytes, lambda at: f", {show(at, 'B')}", bytes_axis),
         _Way("energy", lambda curve: curve.energy_j, lambda at: f", {show(at, 'J')}", energy_axis),
-        _Way("ε", lambda curve: curve.epsilon, lambda at: f", ε {show(at, '')}", number_axis),
+        _Way("ε (zero-out)", lambda curve: curve.epsilon, lambda at: f", ε {show(at, '')}", number_axis),
     ]
 
 

@@ -1,0 +1,48 @@
+"""The table of a sweep as ``sweep.json`` has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from coordinator.metrics.reader import Shape, read_json
+from coordinator.run_directory import SWEEP_TABLE
+
+Number: TypeAlias = float | Literal["infinite", "-infinite"] | None
+
+
+class _Run(Shape):
+    seed: int
+    directory: str | None
+
+
+class _Figure(Shape):
+    unit: str
+    mean: Number
+    half_width: Number
+    n: int
+    values: dict[str, Number]
+
+
+class _Cell(Shape):
+    settings: dict[str, str]
+    runs: list[_Run]
+    figures: dict[str, _Figure]
+
+
+class _Sweep(Shape):
+    cells: list[_Cell]
+
+
+def read_cells(directory: Path) -> list[dict[str, Any]] | None:
+    """Return the cells of the sweep in a directory; None where there is no table of one.
+
+    Raises
+    ------
+    RunFormatError : the table is damaged.
+    """
+    try:
+        cells: list[dict[str, Any]] = read_json(directory / SWEEP_TABLE, _Sweep)["cells"]
+    except FileNotFoundError:
+        return None
+    return cells

@@ -1,0 +1,121 @@
+"""Any finite number in any column: everything that reads a run takes it, or names the table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+from run_helpers import run_text
+
+from coordinator.comparison import compare_runs
+from coordinator.comparison_report import comparison_record, render_comparison
+from coordinator.diff import diff_runs, render_diff
+from coordinator.figures import of_json
+from coordinator.learnt import judge_learning
+from coordinator.metrics.metric_source import TableMetricSource
+from coordinator.metrics.reader import RunFormatError, open_run
+from coordinator.metrics.schemas import SCHEMAS
+from coordinator.metrics.trace import trace_events
+from coordinator.report.page import report_of
+from coordinator.scenario.load import load
+from coordinator.scenario.threshold_evaluation import evaluate
+from coordinator.service.dashboard.live_state import LiveState
+from coordinator.service.metrics import exposition
+from coordinator.stop_reason import StopReason
+from coordinator.summary import summarise
+from coordinator.summary_tables import render, render_details
+from coordinator.verdicts import json_values, verdict_records
+
+SCENARIO = """
+format: 2
+seed: 3
+data: {source: synthetic-ratings, users: 20, items: 20, ratings_per_user: 8}
+fleet: {mix: global_android_2024, availability: always_on}
+learning: {algorithm: fedrecon, factors: 3, learning_rate: 0.05}
+rounds: {count: 3, cohort: 6, deadline: 120 s}
+evaluation: {every: 1}
+faults: [{name: gone, vanish: {}, at_stage: report, on: {fraction: 20%}}]
+thresholds: {device.latency: [p95 < 3 s], model.rmse: [last < 3], device.up_bytes: [mean < 1 MB]}
+"""
+TABLES = ("events", "device_rounds", "rounds", "evaluations", "faults")
+CASES = [
+    (table, field.name, sign)
+    for table in TABLES
+    for field in SCHEMAS[table]
+    if not pa.types.is_dictionary(field.type)
+    for sign in (1, -1)
+]
+SOME = {("rounds", "end_s"), ("rounds", "loss"), ("device_rounds", "latency_s"), ("evaluations", "value"),
+        ("device_rounds", "up_bytes"), ("events", "start_s")}  # fmt: skip
+"""Columns that most is made of."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    run_text(folder, SCENARIO)
+    run_text(folder, SCENARIO, ["rounds.cohort=5"], name="other")
+    return folder
+
+
+def read_all(run: Path, other: Path, scenario: Path) -> None:
+    """Let everything read a run that reads runs."""
+    loaded, tables = load(scenario), open_run(run)
+    console = Console(width=100)
+    summary = json.loads(json.dumps(json_values(summarise(tables)), allow_nan=False))
+    console.print(render(of_json(summary)), render_details(of_json(summary)))
+    json.dumps(trace_events(tables), allow_nan=False)
+    judge_learning(loaded.scenario, tables, StopReason.LAST_ROUND)
+    verdicts = evaluate(loaded.scenario.thresholds, TableMetricSource(tables), None)
+    json.dumps(verdict_records(verdicts), allow_nan=False)
+    assert "<html" in report_of([run])
+    assert "<html" in report_of([run, other])
+    assert render_diff(diff_runs(tables, open_run(other)), "a", "b")
+    compared = compare_runs([other, run])
+    json.dumps(comparison_record(compared), allow_nan=False)
+    console.print(*render_comparison(compared, 100))
+    live = LiveState()
+    live.on_begin(loaded, "virtual", None)
+    for table in TABLES:
+        for batch in tables.read(table).to_batches():
+            live.on_batch(table, batch)
+    json.dumps(live.snapshot(), allow_nan=False)
+    assert exposition(live)[0]
+
+
+def huge(kind: Any, sign: int) -> float | int:
+    """Return the number of a type that is farthest from 0."""
+    if pa.types.is_integer(kind):
+        most = int(2 ** (kind.bit_width - 1))
+        return most - 1 if sign > 0 else -most
+    return sign * 1.7e308
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "sign"),
+    [
+        pytest.param(*case, marks=[] if case[:2] in SOME and case[2] > 0 else pytest.mark.slow)
+        for case in CASES
+    ],
+)
+def test_huge_numbers_are_read(table: str, column: str, sign: int, runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "run-out", run)
+    file = run / f"{table}.parquet"
+    rows = pq.read_table(file)
+    field = rows.schema.field(column)
+    # Nulls stay: whether there is a number is no number.
+    values = [None if one is None else huge(field.type, sign) for one in rows.column(column).to_pylist()]
+    place = rows.schema.get_field_index(column)
+    pq.write_table(rows.set_column(place, field, pa.array(values, field.type)), file)
+    if column == "round" and table in ("rounds", "events", "device_rounds"):
+        with pytest.raises(RunFormatError, match="is of rounds that the table of rounds has not"):
+            read_all(run, runs / "other-out", runs / "run.yaml")
+    else:
+        read_all(run, runs / "other-out", runs / "run.yaml")
