@@ -51,7 +51,7 @@ from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, r
 from device_profiles.documents import DocumentError, Path
 from device_profiles.units import format_bytes
 from edge.data.clients import Clients, group_users, one_user_per_client
-from edge.data.positives import keep_positives
+from edge.data.filters import keep_core, keep_positives, sample_users
 from edge.data.published import PublishedRatings, read_published_ml_1m
 from edge.data.readers.titles import read_item_titles
 from edge.data.regression import generate_regression
@@ -149,7 +149,11 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         algorithm = create(scenario.learning, Problem(n_features=store.n_features))
         _check_model_memory(loaded, algorithm, store.n_features)
         regression = RegressionWorkload(algorithm, store, seed)
-        facts: dict[str, Any] = {"clients": store.n_clients, "data_hash": store.content_hash()}
+        facts: dict[str, Any] = {
+            "clients": store.n_clients,
+            "data_hash": store.content_hash(),
+            "read": f"{data.clients:,} clients of {data.samples_per_client:,} samples each, made up from the seed",
+        }
         fleet = build_fleet(loaded, store.n_clients)
         return Assembly(regression, fleet, RegressionEvaluator(regression, seed), facts)
     published = _published(loaded)
@@ -176,6 +180,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         "training_ratings": split.train.n_ratings,
         "split": split.kind,
         "split_hash": split.hash,
+        "read": _said(scenario.data, ratings, read),
     }
     features = item_features(loaded, ratings)
     if features is not None:
@@ -218,7 +223,22 @@ def _published(loaded: LoadedScenario) -> PublishedRatings | None:
 
 
 def _facts(read: RatingsFile) -> dict[str, Any]:
-    return {"format": read.format, "rows": read.rows, "duplicates": read.duplicates}
+    return {
+        "format": read.format,
+        "rows": read.rows,
+        "duplicates": read.duplicates,
+        "skipped": read.skipped,
+        "columns": dict(read.columns),
+        "warnings": list(read.warnings),
+    }
+
+
+def _said(data: SyntheticRatings | FileRatings, ratings: RatingStore, read: RatingsFile | None) -> str:
+    """Return what the ratings of a run are, in one line."""
+    there = f"{ratings.n_ratings:,} ratings of {ratings.n_users:,} users and {ratings.n_items:,} items"
+    if read is None:
+        return f"{there}, made up from the seed"
+    return read.line() if ratings is read.store else f"{read.line()}; kept of them {there}"
 
 
 def _ratings(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
@@ -227,13 +247,32 @@ def _ratings(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
     if isinstance(data, SyntheticRatings):
         return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), None
     assert isinstance(data, FileRatings)
-    read = read_ratings(loaded.resolve(("data", "path")), data.source)
+    read = read_ratings(loaded.resolve(("data", "path")), data.source, data.options())
+    if read.implicit and data.positive is None and data.negatives is None:
+        raise implicit_error(loaded, read)
     return _limited(read.store, data, loaded), read
+
+
+def implicit_error(loaded: LoadedScenario, read: RatingsFile) -> ScenarioError:
+    """Return the error of a scenario that does not say how ratings are made of pairs."""
+    path = ("data", "path")
+    left_out = f" (left out: {', '.join(read.left_out)})" if read.left_out else ""
+    message = f"{read.path.name} has no rating column{left_out}: implicit feedback"
+    hint = (
+        "write 'data.positive: 1' for methods that learn from ones, 'data.negatives: 4' for methods of ratings, or "
+        "name the rating in data.columns"
+    )
+    return ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
 
 
 def _limited(store: RatingStore, data: SyntheticRatings | FileRatings, loaded: LoadedScenario) -> RatingStore:
     if data.positive is not None:
         store = keep_positives(store, data.positive)
+    if isinstance(data, FileRatings):
+        if data.min_user is not None or data.min_item is not None:
+            store = keep_core(store, min_user=data.min_user or 1, min_item=data.min_item or 1)
+        if data.sample_users is not None:
+            store = sample_users(store, data.sample_users, seed=loaded.scenario.seed)
     if data.max_ratings_per_user is None:
         return store
     return limit_per_user(store, data.max_ratings_per_user, seed=loaded.scenario.seed)

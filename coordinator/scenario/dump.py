@@ -21,6 +21,9 @@ _WORDS: Final = frozenset({"null", "yes", "no", "on", "off", "y", "n", "true", "
 _NOT_HASHED: Final = ("title", "description", "compute", "sweep")
 """What a scenario says that cannot change a result."""
 
+_UNSAID_BEFORE: Final = {"on_bad_row": "error", "duplicates": "last"}
+"""Settings of ``data`` by the value that stands for how it was before there were any."""
+
 
 class _Word(str):
     """Text that is written without quotes although a word of YAML: a number or a truth value."""
@@ -62,6 +65,10 @@ def scenario_hash(scenario: Scenario) -> str:
     # As format 1 wrote it: a run keeps its name, and can be gone on with, when its file is upgraded.
     content["format"] = "1"
     data = content["data"]
+    if isinstance(data, dict):
+        # As runs of before were named.
+        data = {key: value for key, value in data.items() if _UNSAID_BEFORE.get(key) != value}
+        content["data"] = data
     if isinstance(data, dict) and "held_out_negatives" in data and not scenario.draws_items:
         content["data"] = {**data, "held_out_negatives": "spared"}
     connection = content.get("connection")

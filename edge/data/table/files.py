@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -21,6 +20,7 @@ import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
 from edge.data.table.columns import is_header, names_known
+from edge.data.table.options import TableOptions
 from edge.errors import DataError
 
 BLOCK_BYTES: Final = 16 << 20
@@ -54,39 +54,6 @@ _OTHERS: Final = {
 _NETFLIX_HEAD: Final = re.compile(rb"^[0-9]+:\r?$", re.MULTILINE)
 _NETFLIX_NAMES: Final = ("movie", "user", "rating", "date")
 _JSON_TYPES: Final = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-
-
-@dataclass(frozen=True, slots=True)
-class TableOptions:
-    """How a table is read; what is None is found from the file.
-
-    Attributes
-    ----------
-    columns : by role (``user``, ``item``, ``rating``, ``time``), a column's name or its number from 1.
-    delimiter : between the fields of delimited text; more than one character is allowed.
-    header : whether the first line names the columns.
-    quotes : whether fields may be in double quotes.
-    encoding : of text, a name of Python's.
-    decimal : ``.`` or ``,``, the decimal mark of ratings.
-    skip_bad_rows : leave out rows that cannot be read and count them, in place of an error.
-    duplicates : what becomes of a user's ratings of one item: ``last`` (by time, then by row), ``first``,
-        ``mean`` (with the last time), or ``error``.
-    scale : lowest and highest rating; others are bad rows.
-    width : number of columns, where the format fixes it.
-    whole_ids : whether ids must be whole numbers from 0, as the format has it.
-    """
-
-    columns: Mapping[str, str] = field(default_factory=dict)
-    delimiter: str | None = None
-    header: bool | None = None
-    quotes: bool | None = None
-    encoding: str | None = None
-    decimal: str | None = None
-    skip_bad_rows: bool = False
-    duplicates: str = "last"
-    scale: tuple[float, float] | None = None
-    width: int | None = None
-    whole_ids: bool = False
 
 
 class Batch(NamedTuple):

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 from edge.data.table.columns import known_role
-from edge.data.table.files import TableOptions, first_bytes, is_json
+from edge.data.table.files import first_bytes, is_json
+from edge.data.table.options import TableOptions
 from edge.errors import DataError
 
 TABLE: Final = "table"

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from edge.data.build import Columns, build_store
 from edge.data.store import RatingStore
 from edge.data.table.columns import Chosen, choose
-from edge.data.table.files import Batch, DelimitedFile, TableFile, TableOptions, open_table
+from edge.data.table.files import Batch, DelimitedFile, TableFile, open_table
 from edge.data.table.formats import FORMATS, TABLE, Format, find
+from edge.data.table.options import TableOptions
 from edge.data.table.values import (
     LARGEST_RATING,
     Ids,

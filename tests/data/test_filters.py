@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge.data.positives import keep_positives
+from edge.data.filters import keep_positives
 from edge.data.published import read_published_ml_1m
 from edge.data.split import split_leave_one_out, split_none, split_ratio
 from edge.data.store import RatingStore
