@@ -20,6 +20,7 @@ from coordinator.fleet_assembly import build_fleet
 from coordinator.host import memory_bytes
 from coordinator.inference import DeviceInference
 from coordinator.privacy import RunPrivacy
+from coordinator.ratings import file_facts, read_data, said
 from coordinator.scenario.data_section import (
     FileRatings,
     LeaveOneOutSplit,
@@ -51,21 +52,18 @@ from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, r
 from device_profiles.documents import DocumentError, Path
 from device_profiles.units import format_bytes
 from edge.data.clients import Clients, group_users, one_user_per_client
-from edge.data.filters import keep_core, keep_positives, sample_users
 from edge.data.published import PublishedRatings, read_published_ml_1m
 from edge.data.readers.titles import read_item_titles
 from edge.data.regression import generate_regression
 from edge.data.split import (
     Split,
-    limit_per_user,
     split_leave_one_out,
     split_none,
     split_ratio,
     split_users,
 )
 from edge.data.store import RatingStore
-from edge.data.synthetic import generate_ratings
-from edge.data.table.reading import RatingsFile, read_ratings
+from edge.data.table.reading import RatingsFile
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.learning.base import Algorithm, Problem, Recommender
@@ -159,12 +157,12 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     published = _published(loaded)
     read: RatingsFile | None
     if published is None:
-        ratings, read = _ratings(loaded)
+        ratings, read = read_data(loaded)
         split = _split(loaded, ratings)
     else:
         read, split = published.file, published.split
         ratings = read.store
-    facts = {} if read is None else _facts(read)
+    facts = {} if read is None else file_facts(read)
     if published is not None:
         facts |= {"rated_negatives": published.rated_negatives}
     clients = _clients(scenario.data, split, seed)
@@ -180,7 +178,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         "training_ratings": split.train.n_ratings,
         "split": split.kind,
         "split_hash": split.hash,
-        "read": _said(scenario.data, ratings, read),
+        "read": said(scenario.data, ratings, read),
     }
     features = item_features(loaded, ratings)
     if features is not None:
@@ -220,62 +218,6 @@ def _published(loaded: LoadedScenario) -> PublishedRatings | None:
     path = loaded.resolve(("data", "path"))
     folder = path.parent if path.is_file() else path
     return read_published_ml_1m(folder, validation=data.split.validation)
-
-
-def _facts(read: RatingsFile) -> dict[str, Any]:
-    return {
-        "format": read.format,
-        "rows": read.rows,
-        "duplicates": read.duplicates,
-        "skipped": read.skipped,
-        "columns": dict(read.columns),
-        "warnings": list(read.warnings),
-    }
-
-
-def _said(data: SyntheticRatings | FileRatings, ratings: RatingStore, read: RatingsFile | None) -> str:
-    """Return what the ratings of a run are, in one line."""
-    there = f"{ratings.n_ratings:,} ratings of {ratings.n_users:,} users and {ratings.n_items:,} items"
-    if read is None:
-        return f"{there}, made up from the seed"
-    return read.line() if ratings is read.store else f"{read.line()}; kept of them {there}"
-
-
-def _ratings(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
-    """Return the ratings, and the file that they are from, if any."""
-    data = loaded.scenario.data
-    if isinstance(data, SyntheticRatings):
-        return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), None
-    assert isinstance(data, FileRatings)
-    read = read_ratings(loaded.resolve(("data", "path")), data.source, data.options())
-    if read.implicit and data.positive is None and data.negatives is None:
-        raise implicit_error(loaded, read)
-    return _limited(read.store, data, loaded), read
-
-
-def implicit_error(loaded: LoadedScenario, read: RatingsFile) -> ScenarioError:
-    """Return the error of a scenario that does not say how ratings are made of pairs."""
-    path = ("data", "path")
-    left_out = f" (left out: {', '.join(read.left_out)})" if read.left_out else ""
-    message = f"{read.path.name} has no rating column{left_out}: implicit feedback"
-    hint = (
-        "write 'data.positive: 1' for methods that learn from ones, 'data.negatives: 4' for methods of ratings, or "
-        "name the rating in data.columns"
-    )
-    return ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
-
-
-def _limited(store: RatingStore, data: SyntheticRatings | FileRatings, loaded: LoadedScenario) -> RatingStore:
-    if data.positive is not None:
-        store = keep_positives(store, data.positive)
-    if isinstance(data, FileRatings):
-        if data.min_user is not None or data.min_item is not None:
-            store = keep_core(store, min_user=data.min_user or 1, min_item=data.min_item or 1)
-        if data.sample_users is not None:
-            store = sample_users(store, data.sample_users, seed=loaded.scenario.seed)
-    if data.max_ratings_per_user is None:
-        return store
-    return limit_per_user(store, data.max_ratings_per_user, seed=loaded.scenario.seed)
 
 
 def _split(loaded: LoadedScenario, store: RatingStore) -> Split:

@@ -36,6 +36,7 @@ class Verb(NamedTuple):
 
 VERBS: Final[Mapping[str, Verb]] = {
     "run": Verb("coordinator.cli.run:run", "Run a scenario and say whether its thresholds held."),
+    "data": Verb("coordinator.cli.data:data", "Show what a file of ratings holds, and the YAML to read it."),
     "validate": Verb("coordinator.cli.scenarios:validate", "Check scenario files and show every error."),
     "show": Verb("coordinator.cli.scenarios:show", "Print a scenario with all of its defaults, as YAML."),
     "upgrade": Verb("coordinator.cli.upgrade:upgrade", "Rewrite scenario files in the newest format."),

@@ -52,7 +52,7 @@ def dump_resolved(scenario: Scenario) -> str:
 
     Relative file names stay as they were written.
     """
-    return "\n".join(_lines(resolved(scenario), "")) + "\n"
+    return "\n".join(yaml_lines(resolved(scenario))) + "\n"
 
 
 def scenario_hash(scenario: Scenario) -> str:
@@ -103,7 +103,8 @@ def _written(value: Any, shape: Shape) -> Node:
     return value if isinstance(value, str) else _Word(repr(value))
 
 
-def _lines(node: dict[str, Node], indent: str) -> Iterator[str]:
+def yaml_lines(node: dict[str, Node], indent: str = "") -> Iterator[str]:
+    """Yield the lines of a mapping as YAML."""
     for key, value in node.items():
         yield from _entry(f"{indent}{_scalar(key)}:", value, indent)
 
@@ -112,12 +113,12 @@ def _entry(head: str, value: Node, indent: str) -> Iterator[str]:
     """Yield the lines of one mapping entry or, where ``head`` ends in a dash, of one list item."""
     if isinstance(value, dict) and value:
         if head.endswith("-"):
-            first, *rest = _lines(value, indent + "  ")
+            first, *rest = yaml_lines(value, indent + "  ")
             yield f"{head} {first.lstrip(' ')}"
             yield from rest
         else:
             yield head
-            yield from _lines(value, indent + "  ")
+            yield from yaml_lines(value, indent + "  ")
     elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         yield head
         for item in value:

@@ -142,9 +142,12 @@ def read_ratings(
     return reader.file(reader.columns())
 
 
-def check_ratings(path: str | Path, format: str, options: TableOptions) -> None:  # noqa: A002
-    """Open every file, choose its columns and read its first block (16 MB); errors as :func:`read_ratings`."""
-    _Reader(Path(path), format, options).take_all(first_blocks=True)
+def check_ratings(path: str | Path, format: str, options: TableOptions) -> Chosen:  # noqa: A002
+    """Open every file and read its first block (16 MB); return the columns. Errors as :func:`read_ratings`."""
+    reader = _Reader(Path(path), format, options)
+    reader.take_all(first_blocks=True)
+    assert reader.chosen is not None
+    return reader.chosen
 
 
 def read_in_order(path: Path, format: str) -> tuple[RatingsFile, npt.NDArray[np.int32]]:  # noqa: A002

@@ -400,7 +400,7 @@ def _dated(array: Any, missing: Bools) -> Times:
         values = np.asarray(array.cast(pa.int64()).fill_null(0), dtype=np.int64) // per_s
     else:
         days = array.cast(pa.date32()).cast(pa.int32())
-        values = np.asarray(days.fill_null(0), dtype=np.int64) * _DAY_S
+        values = np.array(days.fill_null(0), dtype=np.int64) * _DAY_S
     return Times(values, False, missing, np.zeros(values.size, dtype=np.bool_))
 
 
@@ -415,7 +415,7 @@ def _raw_times(array: Any, missing: Bools) -> Times:
         bad = numbers > LARGEST_TIME
         if numbers.dtype.kind == "i":
             bad |= numbers < -LARGEST_TIME
-    return Times(numbers.astype(np.int64, copy=False), True, missing, bad)
+    return Times(numbers.astype(np.int64), True, missing, bad)
 
 
 def _parsed(texts: Any, form: str) -> tuple[Ints, Bools]:
