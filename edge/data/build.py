@@ -130,16 +130,16 @@ def compact_ratings(
     for step in _CODED_STEPS:
         if (highest - offset) / step > _MAX_CODE:
             break
-        if all(_steps_fit(part, step, offset) for part in parts):
-            codes = [((part - offset) / step).astype(np.uint8) for part in parts]
+        codes = []
+        for part in parts:
+            exact = (part - np.float32(offset)) / np.float32(step)
+            codes.append(exact.astype(np.uint8))
+            if not np.array_equal(codes[-1], exact):
+                break
+        else:
             parts.clear()
             return _joined(codes, np.dtype(np.uint8)), step, offset
     return _joined(parts, np.dtype(np.float32)), 1.0, 0.0
-
-
-def _steps_fit(part: npt.NDArray[np.float32], step: float, offset: float) -> bool:
-    codes = (part - offset) / step
-    return bool(np.array_equal(codes, np.rint(codes)))
 
 
 def _joined(parts: list[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
