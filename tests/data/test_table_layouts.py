@@ -27,7 +27,12 @@ from edge.errors import DataError
 Row = tuple[int, int, float, int]
 
 ROWS: list[Row] = [
-    (user, 100 + item, float(1 + (user * 7 + item * 3) % 5), 1_206_914_169 + 86_400 * ((user * 13 + item * 5) % 97))
+    (
+        user,
+        100 + item,
+        float(1 + (user * 7 + item * 3) % 5),
+        1_206_914_169 + 86_400 * ((user * 13 + item * 5) % 97),
+    )
     for user in range(1, 13)
     for item in range(20)
     if (user * 5 + item * 11) % 7 < 3

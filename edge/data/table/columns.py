@@ -86,6 +86,11 @@ class Chosen:
     by_position: bool
 
 
+def shown(text: str) -> str:
+    """Return text as it may stand in a message: printable and short."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:80]
+
+
 def known_role(name: str) -> tuple[str, int] | None:
     """Return the role that a column's name stands for, and its rank; None for other names.
 
@@ -154,7 +159,7 @@ def choose(
     """
     width = len(names) if names is not None else max(map(len, sample))
     called = tuple(
-        (names[at] or "an unnamed index column") if names is not None else f"column {at + 1}"
+        (shown(names[at]) or "an unnamed index column") if names is not None else f"column {at + 1}"
         for at in range(width)
     )
     index = {
@@ -187,9 +192,9 @@ def choose(
 
 
 def _there_are(called: Sequence[str]) -> str:
-    shown = [name[:60] for name in called[:20]]
+    first = [shown(name) for name in called[:20]]
     more = f" and {len(called) - 20} more" if len(called) > 20 else ""
-    return f"there are: {', '.join(shown)}{more}"
+    return f"there are: {', '.join(first)}{more}"
 
 
 def _suggested(called: Sequence[str], names: Sequence[str] | None) -> list[str]:
@@ -226,9 +231,9 @@ def _by_names(where: str, names: Sequence[str], wanted: Sequence[str], taken: se
         best = min(ranked)[0]
         alike = [at for rank, at in ranked if rank == best]
         if len(alike) > 1 and role != "time":
-            listed = ", ".join(names[at] for at in alike)
+            listed = ", ".join(shown(names[at]) for at in alike)
             raise DataError(
-                f"{where}: columns {listed} could all be the {role}; name one, data.columns: {{{role}: {names[alike[0]]}}}"
+                f"{where}: columns {listed} could all be the {role}; name one, data.columns: {{{role}: {shown(names[alike[0]])}}}"
             )
         found[role] = alike[0]
     return found

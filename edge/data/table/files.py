@@ -20,7 +20,7 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from edge.data.table.columns import is_header, names_known
+from edge.data.table.columns import is_header, names_known, shown
 from edge.data.table.options import TableOptions
 from edge.errors import DataError
 
@@ -190,6 +190,13 @@ class _Lines:
         """Yield the blocks; with ``quotes`` none ends inside a quoted field, unless quotes do not pair."""
         rest, number = b"", 0
         for chunk in _chunks(self.path, self.encoding, BLOCK_BYTES):
+            cut = chunk.rfind(self.newline) + 1
+            if cut and not (self.quotes and (b'"' in chunk or b'"' in rest)):
+                # The usual case with one copy.
+                yield self._checked(b"".join((rest, memoryview(chunk)[:cut])), number)
+                number += 1
+                rest = chunk[cut:]
+                continue
             text = rest + chunk
             cut = _whole_lines(text, self.quotes, self.newline)
             if cut == 0 and len(text) > LONGEST_LINE_BYTES:
@@ -215,6 +222,14 @@ class _Lines:
         return text
 
 
+def is_utf8(text: bytes) -> bool:
+    """Return whether bytes are UTF-8."""
+    try:
+        return text.isascii() or text.decode("utf-8") is not None
+    except UnicodeDecodeError:
+        return False
+
+
 def refuse_nul(path: Path, text: bytes, line: int, newline: bytes) -> None:
     """Refuse text with a NUL byte; it begins with ``line``."""
     nul = text.find(b"\0")
@@ -226,7 +241,7 @@ def refuse_nul(path: Path, text: bytes, line: int, newline: bytes) -> None:
 def _whole_lines(text: bytes, quotes: bool, newline: bytes) -> int:
     """Return where the last whole line ends."""
     last = text.rfind(newline) + 1
-    if not quotes or b'"' not in text:
+    if not quotes:
         return last
     cut, odd = last, text.count(b'"', 0, last) % 2
     while cut and odd:
@@ -392,7 +407,7 @@ class DelimitedFile:
                 text = re.sub(rb"(?m)^" + self._comment + rb"[^\r\n]*", b"", text)
             if self._netflix:
                 text, movie = _netflix(text, movie)
-            if not text.strip():
+            if not text or text.isspace():
                 continue
             table = self._parse(text, line, index)
             columns = {role: table[str(at)] for role, at in index.items()}
@@ -414,6 +429,8 @@ class DelimitedFile:
     def _parse(self, text: bytes, line: Callable[[], int], index: Mapping[str, int]) -> Any:
         inside, delimiter = self._inside(text)
         wrong: list[str] = []
+        # The handler is given text; without one such a row is an error, which names the byte.
+        decodable = is_utf8(text)
 
         def odd_row(row: Any) -> str:
             if row.text.strip(f' \t\r\n{delimiter}"'):
@@ -434,7 +451,7 @@ class DelimitedFile:
                         quote_char='"' if self._quotes else False,
                         escape_char="\\" if self._quotes and b'\\"' in text else False,
                         newlines_in_values=self._quotes and b'"' in text,
-                        invalid_row_handler=odd_row,
+                        invalid_row_handler=odd_row if decodable else None,
                     ),
                     convert_options=self._conversion(index),
                 )
@@ -623,9 +640,9 @@ class JsonFile:
         line = 1
         for text in _Lines(self.path, self._options.encoding, False, self._newline).blocks():
             first, line = line, line + text.count(self._newline)
-            if not text.strip():
+            if not text or text.isspace():
                 continue
-            table = self._parse(text, names)
+            table = self._parse(text, names) if is_utf8(text) else None
             if table is not None:
                 columns = {role: table[name] for role, name in names.items()}
                 yield Batch(columns, table.num_rows, self._places(text, first))
@@ -725,7 +742,7 @@ class ParquetFile:
                 self.names: tuple[str, ...] | None = tuple(schema.names)
                 batch = next(opened.iter_batches(batch_size=SAMPLE_ROWS), None)
             rows = [] if batch is None else [batch.column(at) for at in range(batch.num_columns)]
-            texts = [[_sampled(value) for value in column] for column in rows]
+            texts = [[str(plain_value(value)) for value in column] for column in rows]
         if not texts or not texts[0]:
             raise DataError(f"{path}: no ratings in the table")
         self.sample = [list(row) for row in zip(*texts, strict=True)]
@@ -751,16 +768,21 @@ class ParquetFile:
 def _parquet(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        message = " ".join(shown(line) for line in str(error).splitlines())
+        raise DataError(f"{path}: cannot be read as Parquet: {message}") from error
 
 
-def _sampled(value: Any) -> str:
+def plain_value(scalar: Any) -> Any:
+    """Return an Arrow scalar as a Python value for messages, "" for none."""
     try:
-        found = value.as_py()
-    except (ValueError, OverflowError, UnicodeDecodeError):
-        return str(value)
-    return "" if found is None else str(found)
+        found = scalar.as_py()
+    except ValueError:
+        # Text that is not UTF-8, or nanoseconds, which Python's times have not.
+        if not pa.types.is_timestamp(scalar.type):
+            return "?"
+        found = scalar.cast(pa.timestamp("us", scalar.type.tz), safe=False).as_py()
+    return "" if found is None else found
 
 
 def read_bytes(path: Path) -> bytes:

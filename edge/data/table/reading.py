@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from edge.data.build import Columns, build_store
 from edge.data.store import RatingStore
 from edge.data.table.columns import Chosen, choose
-from edge.data.table.files import Batch, DelimitedFile, TableFile, open_table
+from edge.data.table.files import Batch, DelimitedFile, TableFile, open_table, plain_value
 from edge.data.table.formats import FORMATS, TABLE, Format, find
 from edge.data.table.options import TableOptions
 from edge.data.table.values import (
@@ -280,8 +281,9 @@ class _Reader:
         """Take the rows of a batch that are good."""
         assert self.chosen is not None
         names, found = self.chosen.names, batch.columns
-        users, user_codes = encode_ids(found["user"], names["user"])
-        items, item_codes = encode_ids(found["item"], names["item"])
+        with _named(file.path):
+            users, user_codes = encode_ids(found["user"], names["user"])
+            items, item_codes = encode_ids(found["item"], names["item"])
         problems = {"user is empty": user_codes < 0, "item is empty": item_codes < 0}
         blank = problems["user is empty"] & problems["item is empty"]
         if self.options.whole_ids:
@@ -290,7 +292,7 @@ class _Reader:
         ratings = self._ratings_of(found, names, file, problems)
         if ratings is not None:
             blank &= ratings.missing
-        times = self._times_of(found, problems, batch.rows)
+        times = self._times_of(found, file, problems, batch.rows)
         bad = np.logical_or.reduce(list(problems.values()))
         wrong = bad & ~blank
         if wrong.any():
@@ -298,9 +300,11 @@ class _Reader:
                 self._refuse(batch, problems, int(np.argmax(wrong)))
             self.skipped += int(np.count_nonzero(wrong))
         keep = None if not bad.any() else ~bad
+        kept = batch.rows if keep is None else int(np.count_nonzero(keep))
+        if kept == 0:
+            return
         self.users.add(users, user_codes if keep is None else user_codes[keep])
         self.items.add(items, item_codes if keep is None else item_codes[keep])
-        kept = batch.rows if keep is None else int(np.count_nonzero(keep))
         if ratings is None:
             self.ratings.append(np.ones(kept, dtype=np.float32))
         else:
@@ -320,7 +324,8 @@ class _Reader:
     ) -> Numbers | None:
         if "rating" not in found:
             return None
-        ratings = read_ratings_column(found["rating"], names["rating"], file.decimal)
+        with _named(file.path):
+            ratings = read_ratings_column(found["rating"], names["rating"], file.decimal)
         problems["rating is missing"] = ratings.missing
         problems["rating {} is not a number"] = ratings.bad
         if self.options.scale is not None:
@@ -329,14 +334,17 @@ class _Reader:
             problems[f"rating {{}} is outside data.scale, {low:g} to {high:g}"] = outside
         return ratings
 
-    def _times_of(self, found: Mapping[str, Any], problems: dict[str, Bools], rows: int) -> Times | None:
+    def _times_of(
+        self, found: Mapping[str, Any], file: TableFile, problems: dict[str, Bools], rows: int
+    ) -> Times | None:
         if "time" not in found or self.without_time is not None:
             return None
         assert self.chosen is not None
         asked_for = "time" in self.options.columns
         first = not self.times
         try:
-            times = self.time_reader.read(found["time"], self.chosen.names["time"])
+            with _named(file.path):
+                times = self.time_reader.read(found["time"], self.chosen.names["time"])
         except DataError:
             if asked_for or not first:
                 raise
@@ -364,7 +372,7 @@ class _Reader:
     def _refuse(self, batch: Batch, problems: Mapping[str, Bools], row: int) -> NoReturn:
         problem = next(text for text, bad in problems.items() if bad[row])
         role = problem.split(" ", 1)[0]
-        value = _cell(batch.columns[role], row)
+        value = plain_value(batch.columns[role][row])
         text = problem.format(repr(value)) if "{}" in problem else problem
         hint = _SKIP
         if role == "rating" and "not a number" in problem:
@@ -405,6 +413,15 @@ class _Reader:
         return f"row {batch.first_row + row + 1}{where}", float(self.ratings[at][kept])
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Put the file in front of what is wrong with a column."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
 def _ids_not_whole(role: str, distinct: Any, codes: npt.NDArray[np.int32]) -> dict[str, Bools]:
     """Return problems of a format whose ids are whole numbers from 0."""
     texts = distinct.to_pylist()
@@ -425,11 +442,6 @@ def _ids_not_whole(role: str, distinct: Any, codes: npt.NDArray[np.int32]) -> di
         f"{role} {{}} is not a whole number": no_number[codes] & there,
         f"{role} {{}} is negative or too large": beyond[codes] & there,
     }
-
-
-def _cell(column: Any, row: int) -> Any:
-    value = column[row].as_py()
-    return "" if value is None else value
 
 
 def _beyond(value: Any) -> bool:

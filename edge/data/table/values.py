@@ -153,11 +153,21 @@ def _plain_ids(distinct: Any, name: str) -> Any:
         return distinct.cast(pa.string())
     elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_view(kind)):
         raise DataError(f"column {name!r} is {kind}; ids are whole numbers or text")
-    texts = pc.utf8_trim_whitespace(distinct.cast(pa.string()))
+    texts = pc.utf8_trim_whitespace(_text(distinct))
     quoted = pc.match_substring_regex(texts, r'^".*"$')
     if pc.any(quoted).as_py():
         texts = pc.if_else(quoted, pc.utf8_trim_whitespace(pc.utf8_slice_codeunits(texts, 1, -1)), texts)
     return pc.if_else(pc.is_in(texts, pa.array(MISSING)), pa.scalar(None, pa.string()), texts)
+
+
+def _text(array: Any) -> Any:
+    """Return text as an Arrow array of strings that are UTF-8; pyarrow's readers need not have checked that."""
+    array = array.cast(pa.string())
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"text that is not UTF-8: {error}") from error
+    return array
 
 
 def _is_view(kind: Any) -> bool:
@@ -296,7 +306,7 @@ def _distinct_texts(array: Any) -> tuple[Any, Codes]:
     """Return the distinct texts, stripped, and each row's place in them; -1 where there is no value."""
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
-    texts = pc.utf8_trim_whitespace(array.dictionary.cast(pa.string()))
+    texts = pc.utf8_trim_whitespace(_text(array.dictionary))
     texts = pc.replace_substring_regex(texts, r'^"\s*(.*?)\s*"$', r"\1")
     codes = _codes(array)
     none = np.asarray(pc.is_in(texts, pa.array(NO_RATING)))
