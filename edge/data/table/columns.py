@@ -25,7 +25,7 @@ KNOWN_NAMES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         (
             "username", "customer", "visitor", "reviewer", "member", "profile", "profilename", "account",
             "person", "player", "viewer", "reader", "rater", "author", "reviewername", "nickname", "nutzer",
-            "benutzer", "utilisateur", "usuario", "u",
+            "benutzer", "utilisateur", "usuario",
         ),
     ),
     "item": (
@@ -43,7 +43,7 @@ KNOWN_NAMES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
             "movie", "book", "business", "product", "artist", "song", "track", "game", "app", "recipe",
             "anime", "article", "video", "place", "venue", "poi", "restaurant", "hotel", "beer", "wine",
             "joke", "course", "film", "gamename", "itemname", "artikel", "produkt", "produit", "objet",
-            "producto", "i",
+            "producto",
         ),
     ),
     "rating": (
@@ -51,7 +51,7 @@ KNOWN_NAMES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         (
             "stars", "star", "starrating", "score", "overall", "bookrating", "myrating", "reviewscore",
             "reviewoverall", "reviewrating", "overallrating", "movierating", "ratingscore", "userscore",
-            "vote", "mark", "points", "grade", "preference", "pref", "r", "bewertung", "note", "puntuacion", "cijfer",
+            "vote", "mark", "points", "grade", "preference", "pref", "bewertung", "note", "puntuacion", "cijfer",
         ),
     ),
     "time": (
@@ -61,7 +61,7 @@ KNOWN_NAMES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
             "ratingdate", "createdat", "created", "createdtime", "creationdate", "createtime",
         ),
         ("date", "reviewdate", "dateadded", "dateupdated", "updatedat", "updated", "submitted", "day", "zeit",
-         "datum", "fecha", "t"),
+         "datum", "fecha"),
     ),
 }  # fmt: skip
 """Names by role in ranks, in lower case without separators. Of two ranks the first is taken, two names of a rank
@@ -115,14 +115,13 @@ def names_known(names: Sequence[str]) -> int:
 def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row of a table names its columns.
 
-    It does when two roles are known by it, or when nothing in it is a number or a date and some column below
-    is all numbers or dates.
+    It does when it has known names of user, item and a third, or when nothing in it is a number or a date, and
+    two names are known or some column below is all numbers or dates.
     """
-    if {"user", "item"} <= {found[0] for found in map(known_role, first) if found is not None}:
-        return True
+    known = names_known(first)
     if any(map(_is_value, first)):
-        return False
-    if names_known(first) >= 2:
+        return known >= 3
+    if known >= 2:
         return True
     columns = zip(*(row for row in rows if len(row) == len(first)), strict=True)
     return any(all(map(_is_value, column)) for column in columns)
