@@ -105,8 +105,10 @@ def main() -> None:
             store = found["recfleet"][0]["kept"]
             print(
                 f"{kind}: {arguments.rows:,} rows, {path.stat().st_size / 1e6:,.0f} MB: "
-                f"{best['recfleet']:.2f} s, pyarrow {best['pyarrow']:.2f} s, ratio {best['recfleet'] / best['pyarrow']:.2f}; "
-                f"peak {peak['recfleet'] / 1e6:,.0f} MB, pyarrow {peak['pyarrow'] / 1e6:,.0f} MB, store {store / 1e6:,.0f} MB, "
+                f"{best['recfleet']:.2f} s, pyarrow {best['pyarrow']:.2f} s, ratio "
+                f"{best['recfleet'] / best['pyarrow']:.2f}; "
+                f"peak {peak['recfleet'] / 1e6:,.0f} MB, pyarrow {peak['pyarrow'] / 1e6:,.0f} MB, store "
+                f"{store / 1e6:,.0f} MB, "
                 f"peak / store {peak['recfleet'] / store:.2f}"
             )
             path.unlink()

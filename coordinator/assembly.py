@@ -150,7 +150,8 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         facts: dict[str, Any] = {
             "clients": store.n_clients,
             "data_hash": store.content_hash(),
-            "read": f"{data.clients:,} clients of {data.samples_per_client:,} samples each, made up from the seed",
+            "read": f"{data.clients:,} clients of {data.samples_per_client:,} samples each, made up "
+            "from the seed",
         }
         fleet = build_fleet(loaded, store.n_clients)
         return Assembly(regression, fleet, RegressionEvaluator(regression, seed), facts)

@@ -16,6 +16,7 @@ from edge.data.table.reading import RatingsFile, check_ratings, read_ratings
 
 
 def file_facts(read: RatingsFile) -> dict[str, Any]:
+    """Return what the manifest of a run says of the file that was read."""
     return {
         "format": read.format,
         "rows": read.rows,
@@ -35,7 +36,13 @@ def said(data: SyntheticRatings | FileRatings, ratings: RatingStore, read: Ratin
 
 
 def read_data(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
-    """Return the ratings, and the file that they are from, if any."""
+    """Return the ratings that a scenario asks for, and the file that they are from, if any.
+
+    Raises
+    ------
+    DataError : ratings that cannot be read, or of which none is left.
+    ScenarioError : there is no rating, and the scenario does not say what to make of that.
+    """
     data = loaded.scenario.data
     if isinstance(data, SyntheticRatings):
         return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), None
@@ -52,7 +59,8 @@ def _implicit_error(loaded: LoadedScenario, name: str, left_out: tuple[str, ...]
     others = f" (left out: {', '.join(left_out)})" if left_out else ""
     message = f"{name} has no rating column{others}: implicit feedback"
     hint = (
-        "write 'data.positive: 1' for methods that learn from ones, 'data.negatives: 4' for methods of ratings, or "
+        "write 'data.positive: 1' for methods that learn from ones, 'data.negatives: 4' for methods of "
+        "ratings, or "
         "name the rating in data.columns"
     )
     return ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])

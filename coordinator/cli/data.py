@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -92,7 +93,7 @@ def _histogram(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Ite
     labels = [f"{value:g}" for value in distinct]
     if distinct.size > _MOST_VALUES:
         counts, edges = np.histogram(values, bins=_MOST_VALUES - 2)
-        labels = [f"{low:.4g} to {high:.4g}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
+        labels = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
     width = max(map(len, labels))
     for label, count in zip(labels, counts.tolist(), strict=True):
         bar = "█" * round(_BAR_WIDTH * count / int(counts.max()))
@@ -124,6 +125,6 @@ def _yaml(written: Node, read: RatingsFile) -> Iterator[str]:
     if read.format == TABLE and read.by_position:
         section["columns"] = {role: name.removeprefix("column ") for role, name in read.columns.items()}
     if read.implicit:
-        yield "# There is no rating column: write 'negatives: 4' in place of 'positive' for methods of ratings."
+        yield "# No rating column: for methods of ratings, write 'negatives: 4' in place of 'positive'."
         section.setdefault("positive", "1")
     yield from yaml_lines({"data": section})

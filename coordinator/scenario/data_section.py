@@ -292,7 +292,8 @@ class _File(_Ratings):
     )
     duplicates: Literal["last", "first", "mean", "error"] = Field(
         default="last",
-        description="which of a user's ratings of one item counts: the last or the first by time, then by row;"
+        description="which of a user's ratings of one item counts: the last or the first by time, then "
+        "by row;"
         " their mean; or none, an error",
     )
     min_user: PositiveInt | None = Field(
@@ -427,13 +428,13 @@ class PlainRatings(_File):
 
 
 class TableRatings(_Table):
-    """Ratings in any table: CSV and other delimited text, JSON lines, Parquet, compressed or a folder of parts."""
+    """Any table: CSV and other delimited text, JSON lines, Parquet; compressed, or a folder of parts."""
 
     source: Literal["table"]
 
 
 class AutoRatings(_Table):
-    """A file or folder whose format is recognised from its content; `table` where it is none of the others."""
+    """A file or folder whose format is recognised from its content; `table` where it is no other."""
 
     source: Literal["auto"]
 

@@ -12,7 +12,7 @@ from edge.data.store import Items, Labels, RatingStore, empty_items
 from edge.errors import DataError
 
 DUPLICATES: Final = ("last", "first", "mean", "error")
-"""What may become of a user's ratings of one item: the last or the first by time, then by row, or their mean."""
+"""Rules for a user's ratings of one item: the last or first by time, then by row; their mean; none."""
 _CODED_STEPS = (1.0, 0.5, 0.25)
 _MAX_CODE = 255
 _CHUNK_ROWS = 1 << 20
@@ -111,8 +111,10 @@ def _refuse_duplicates(
     first = int(np.argmax(repeated))
     user, item = divmod(int(pairs[first]), columns.item_ids.size)
     raise DataError(
-        f"{where}: rows {order[first] + 1} and {order[first + 1] + 1} are both of user {columns.user_ids[user]} and "
-        f"item {columns.item_ids[item]}, and {np.count_nonzero(repeated)} rows repeat a pair; keep one of each, or "
+        f"{where}: rows {order[first] + 1} and {order[first + 1] + 1} are both of user "
+        f"{columns.user_ids[user]} and "
+        f"item {columns.item_ids[item]}, and {np.count_nonzero(repeated)} rows repeat a pair; keep one "
+        "of each, or "
         "write data.duplicates: last, first or mean"
     )
 
@@ -157,7 +159,7 @@ def _joined(parts: list[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 def _sorted_pairs(
     columns: Columns, n_users: int, n_items: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.unsignedinteger[Any]]]:
-    """Return ``user * n_items + item`` of each row, ascending, and the rows in that order; equal ones by row."""
+    """Return ``user * n_items + item`` of each row, ascending, and the rows in that order."""
     n_rows = sum(part.size for part in columns.users)
     pairs = np.empty(n_rows, dtype=np.uint64)
     start = 0

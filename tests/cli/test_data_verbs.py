@@ -43,7 +43,8 @@ def test_data_shows_what_there_is_and_the_yaml_that_reads_it(
     shown = capsys.readouterr().out
     lines, _, section = shown.partition("\n\n")
     assert lines.splitlines()[0] == (
-        "ratings.csv (table): 360 ratings of 30 users and 12 items; columns user = user_id, item = item_id, rating, "
+        "ratings.csv (table): 360 ratings of 30 users and 12 items; columns user = user_id, item = "
+        "item_id, rating, "
         "time = timestamp; left out an unnamed index column; 1 bad row skipped; 1 duplicate, the last kept"
     )
     for row in (
@@ -100,7 +101,8 @@ def test_validate_reads_the_first_rows_or_all(
 
 def test_a_run_says_what_it_read(ratings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenario = _scenario(
-        "data: {source: table, path: ratings.csv, on_bad_row: skip, duplicates: mean, min_item: 2, sample_users: 20}\n"
+        "data: {source: table, path: ratings.csv, on_bad_row: skip, duplicates: mean, min_item: 2, "
+        "sample_users: 20}\n"
     )
     assert execute(["run", scenario, "--out", "out"]) == 0
     first = capsys.readouterr().out.splitlines()[0]

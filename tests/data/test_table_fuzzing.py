@@ -15,9 +15,12 @@ from edge.data.table.reading import read_ratings
 from edge.errors import DataError
 
 _PIECES = (
-    b"\n", b"\r\n", b"\r", b",", b";", b"\t", b'"', b'\\"', b"\\", b"'", b"\0", b"#", b"%", b" ", b"\xff", b"\xfe\xff",
-    b"\xef\xbb\xbf", b"\xe2\x82", b"nan", b"inf", b"1e400", b"-", b"1,5", b"99999999999999999999", b"{", b"}", b"[",
-    b"]", b"null", b'{"user": 1}', b"::", b"|", b"\x01", b"\x1f", b"2008-13-45", b"9999-12-31", b"0000-00-00", b"sep=;\n",
+    b"\n", b"\r\n", b"\r", b",", b";", b"\t", b'"', b'\\"', b"\\", b"'", b"\0", b"#", b"%", b" ",
+     b"\xff", b"\xfe\xff",
+    b"\xef\xbb\xbf", b"\xe2\x82", b"nan", b"inf", b"1e400", b"-", b"1,5", b"99999999999999999999",
+     b"{", b"}", b"[",
+    b"]", b"null", b'{"user": 1}', b"::", b"|", b"\x01", b"\x1f", b"2008-13-45", b"9999-12-31",
+     b"0000-00-00", b"sep=;\n",
     b"17:\n", b"user,item,rating\n", b"\xed\xa0\x80", "Ünïcode\u2028".encode(),
 )  # fmt: skip
 
@@ -80,16 +83,21 @@ def _try(folder: Path, seed: int) -> bool:
     path = write(folder, layout, ROWS)
     path.write_bytes(_damaged(path.read_bytes(), rng))
     options = {**layout.options, **_options(rng)}
+    how = "auto" if rng.random() < 0.8 else layout.format
+    read, refusal = None, None
     try:
-        read = read_ratings(path, "auto" if rng.random() < 0.8 else layout.format, TableOptions(**options))
+        read = read_ratings(path, how, TableOptions(**options))
     except DataError as error:
-        assert str(error).startswith(str(path)), f"seed {seed}: {error}"
-        assert str(error).isprintable(), f"seed {seed}: {error!r}"
-        return False
+        refusal = str(error)
     except Exception as error:
         raise AssertionError(f"seed {seed}, {layout.name}, {options}: {error!r}") from error
     finally:
         path.unlink()
+    if read is None:
+        assert refusal is not None
+        assert refusal.startswith(str(path)), f"seed {seed}: {refusal}"
+        assert refusal.isprintable(), f"seed {seed}: {refusal!r}"
+        return False
     read.store.validate()
     assert read.store.n_ratings == read.rows - read.duplicates
     assert np.isfinite(read.store.decoded()).all()

@@ -46,7 +46,8 @@ def test_no_name_is_known_for_two_roles() -> None:
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        ("user_id", "user"), ("USER-ID", "user"), ("uid", "user"), ("reviewerID", "user"), ("User Id", "user"),
+        ("user_id", "user"), ("USER-ID", "user"), ("uid", "user"), ("reviewerID", "user"), ("User Id",
+         "user"),
         ("item_id", "item"), ("asin", "item"), ("movieId", "item"), ("business_id", "item"), ("ISBN", "item"),
         ("Book-Rating", "rating"), ("overall", "rating"), ("stars", "rating"),
         ("unixReviewTime", "time"), ("timestamp:float", "time"), ("t.created_at", "time"),
@@ -79,7 +80,8 @@ def test_the_rule_for_duplicates_is_said_and_followed(tmp_path: Path, rule: str,
         ("1,10,978300760,5\n1,11,978302109,3\n", {},
          "r.csv: column 3, taken for the rating, looks like times; write data.columns, such as "
          "{user: 1, item: 2, time: 3, rating: 4}"),
-        ("user,item,rating\n1,2,2008-01-02\n3,4,2008-01-02\n", {}, "rating, taken for the rating, looks like times"),
+        ("user,item,rating\n1,2,2008-01-02\n3,4,2008-01-02\n", {},
+         "rating, taken for the rating, looks like times"),
         ("u,i,5\nu,j,\n", {}, "r.csv:2: rating is missing; leave such rows out with data.on_bad_row: skip"),
         ("u,i,5\nu,j,NA\n", {}, "r.csv:2: rating is missing"),
         ("u,i,5\nu,j,good\n", {}, "r.csv:2: rating 'good' is not a number"),
@@ -89,17 +91,22 @@ def test_the_rule_for_duplicates_is_said_and_followed(tmp_path: Path, rule: str,
         ("user,item,rating\nu,i,5\nu,j\n", {}, "r.csv:3: 2 fields instead of 3; expected lines like 'u,i,5'"),
         ("u,i,5\n,j,4\n", {}, "r.csv:2: user is empty"),
         ("u,i,5,100\nu,j,4,later\nu,k,4,300\n", {}, "r.csv:2: time 'later' is not a time"),
-        ("user,item,rating\nu,i,5\nu,j,7\n", {"scale": (1.0, 5.0)}, "r.csv:3: rating 7.0 is outside data.scale, 1 to 5"),
-        ("a,b,c\nu,i,5\n", {}, "no column is known as the user; there are: a, b, c; write data.columns, such as "
+        ("user,item,rating\nu,i,5\nu,j,7\n", {"scale": (1.0, 5.0)},
+         "r.csv:3: rating 7.0 is outside data.scale, 1 to 5"),
+        ("a,b,c\nu,i,5\n", {},
+         "no column is known as the user; there are: a, b, c; write data.columns, such as "
          "{user: a, item: b, rating: c}"),
         ("user,uid,item,rating\nu,v,i,5\n", {}, "columns user, uid could all be the user; name one"),
         ("user,item,rating\nu,i,5\n", {"columns": {"user": "who"}},
          "data.columns.user: there is no column 'who'; there are: user, item, rating"),
-        ("u,i,5\nu,j,4\n", {"columns": {"user": "4", "item": "1"}}, "they are numbered 1 to 3, without a header"),
-        ("user,item,rating\nu,i,5\n", {"columns": {"rating": "user", "user": "1"}}, "data.columns names one column twice"),
+        ("u,i,5\nu,j,4\n", {"columns": {"user": "4", "item": "1"}},
+         "they are numbered 1 to 3, without a header"),
+        ("user,item,rating\nu,i,5\n", {"columns": {"rating": "user", "user": "1"}},
+         "data.columns names one column twice"),
         ("1,2,3,4,5\n2,3,4,5,1\n", {}, "5 columns and no header with known names; write which is which"),
         ("".join(f"{n},{n % 3},{n % 5},{n % 4}\n" for n in range(20)), {}, "column 1 counts the rows"),
-        (b"user,item,rating\nu,i,5\nu,j\xe9,4\n", {}, "r.csv:3: byte 4 is not UTF-8; write data.encoding, such as latin-1"),
+        (b"user,item,rating\nu,i,5\nu,j\xe9,4\n", {},
+         "r.csv:3: byte 4 is not UTF-8; write data.encoding, such as latin-1"),
         ("user,item,rating\n", {}, "a header and no ratings"),
         ("user,item,rating\nu,i,\n", {"skip_bad_rows": True}, "no ratings; 1 rows were left out as bad ones"),
         ("u,i,5\nu,i,4\n", {"duplicates": "error"}, "rows 1 and 2 are both of user u and item i"),
@@ -110,7 +117,8 @@ def test_the_rule_for_duplicates_is_said_and_followed(tmp_path: Path, rule: str,
         ('{"user": 1, "item": 2, "rating": 3}\n{"user": \n', {}, "r.csv:2: '{\"user\": ' is no JSON object"),
         ('{\n"user": 1}\n', {}, "one object a line (pandas: orient='records', lines=True)"),
         ('[{"user": 1}, 2]', {}, "element 2 is '2'; expected an object"),
-        ("u,i,5,01/02/2008\nu,j,4,03/04/2008\n", {"columns": {"user": "1", "item": "2", "rating": "3", "time": "4"}},
+        ("u,i,5,01/02/2008\nu,j,4,03/04/2008\n", {"columns": {"user": "1", "item": "2", "rating": "3",
+         "time": "4"}},
          "fit both %m/%d/%Y and %d/%m/%Y"),
     ],
 )  # fmt: skip
@@ -265,7 +273,7 @@ def test_a_check_reads_the_first_block_only(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_message_of_the_most_particular_reader_is_shown(tmp_path: Path) -> None:
     path = _file(tmp_path, "1\t1\t5\t100\n1\tx\t5\t100\n", "u.data")
-    with pytest.raises(DataError, match="u.data:2: item 'x' is not a whole number"):
+    with pytest.raises(DataError, match=r"u\.data:2: item 'x' is not a whole number"):
         read_ratings(tmp_path)
     with pytest.raises(
         DataError, match=r"expected 'userId,movieId,rating,timestamp'; for another, source: table"

@@ -171,7 +171,8 @@ TABLES = [
     case("no encoding", with_table("encoding: hex"),
          "s.yaml:6:13: data.encoding: 'hex' is no encoding of text; write one such as latin-1"),
     case("delimiter with a quote", with_table("delimiter: \'x\"\'"),
-         "s.yaml:6:14: data.delimiter: \'x\"\' is no delimiter; write \'tab\', \'space\' or up to 8 characters"),
+         "s.yaml:6:14: data.delimiter: \'x\"\' is no delimiter; write \'tab\', \'space\' or up to 8 "
+         "characters"),
     case("columns of another role", with_table("columns: {usr: a}"),
          "s.yaml:6:13: data.columns.usr: unknown key", hint="did you mean 'user'?"),
     case("columns of another format", with_table("columns: {user: a}", "lastfm"),

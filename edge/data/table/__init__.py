@@ -1,1 +1,1 @@
-"""Tables of ratings: files of any common layout, which column is what, and the ids, ratings and times in them."""
+"""Tables of ratings: files of any layout, which column is what, and their ids, ratings and times."""

@@ -51,11 +51,13 @@ KNOWN_NAMES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         (
             "stars", "star", "starrating", "score", "overall", "bookrating", "myrating", "reviewscore",
             "reviewoverall", "reviewrating", "overallrating", "movierating", "ratingscore", "userscore",
-            "vote", "mark", "points", "grade", "preference", "pref", "bewertung", "note", "puntuacion", "cijfer",
+            "vote", "mark", "points", "grade", "preference", "pref", "bewertung", "note", "puntuacion",
+            "cijfer",
         ),
     ),
     "time": (
-        ("timestamp", "unixtimestamp", "unixreviewtime", "unixtime", "ratingtimestamp", "timestampms", "epoch"),
+        ("timestamp", "unixtimestamp", "unixreviewtime", "unixtime", "ratingtimestamp", "timestampms",
+         "epoch"),
         (
             "time", "ts", "reviewtime", "ratingtime", "datetime", "eventtime", "eventtimestamp", "ratedat",
             "ratingdate", "createdat", "created", "createdtime", "creationdate", "createtime",
@@ -64,8 +66,8 @@ KNOWN_NAMES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
          "datum", "fecha"),
     ),
 }  # fmt: skip
-"""Names by role in ranks, in lower case without separators. Of two ranks the first is taken, two names of a rank
-are ambiguous."""
+"""Names by role in ranks, in lower case without separators. Of two ranks the first is taken; two names of a
+rank are ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,8 @@ def names_known(names: Sequence[str]) -> int:
 def is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row of a table names its columns.
 
-    It does when it has known names of user, item and a third, or when nothing in it is a number or a date, and
-    two names are known or some column below is all numbers or dates.
+    It does when it has known names of three roles, or when nothing in it is a number or a date, and two names
+    are known or some column below is all numbers or dates.
     """
     known = names_known(first)
     if any(map(_is_value, first)):
@@ -232,7 +234,8 @@ def _by_names(where: str, names: Sequence[str], wanted: Sequence[str], taken: se
         if len(alike) > 1 and role != "time":
             listed = ", ".join(shown(names[at]) for at in alike)
             raise DataError(
-                f"{where}: columns {listed} could all be the {role}; name one, data.columns: {{{role}: {shown(names[alike[0]])}}}"
+                f"{where}: columns {listed} could all be the {role}; name one, data.columns: "
+                f"{{{role}: {shown(names[alike[0]])}}}"
             )
         found[role] = alike[0]
     return found
@@ -248,7 +251,8 @@ def _by_position(where: str, sample: Sequence[Sequence[str]], width: int) -> dic
     first = [row[filled[0]].strip() for row in sample if len(row) > filled[0]]
     if len(first) > 9 and any(first == [str(start + at) for at in range(len(first))] for start in (0, 1)):
         raise DataError(
-            f"{where}: column {filled[0] + 1} counts the rows, and there is no header; write which columns are "
+            f"{where}: column {filled[0] + 1} counts the rows, and there is no header; write which "
+            "columns are "
             f"which, such as data.columns: {{user: {filled[1] + 1}, item: {filled[-1] + 1}}}"
         )
     return dict(zip(ROLES, filled, strict=False))
@@ -273,5 +277,6 @@ def _refuse_times(
         swapped["rating"] = texts["time"]
     written = ", ".join(f"{role}: {text}" for role, text in swapped.items())
     raise DataError(
-        f"{where}: {called[at]}, taken for the rating, looks like times; write data.columns, such as {{{written}}}"
+        f"{where}: {called[at]}, taken for the rating, looks like times; write data.columns, such as "
+        f"{{{written}}}"
     )

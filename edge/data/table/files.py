@@ -288,8 +288,10 @@ class DelimitedFile:
             self._delimiter = _find_delimiter(texts)
         if self._delimiter is None:
             raise DataError(
-                f"{path}:{start.lines + 1}: {texts[0][:80]!r} is no row of a table; expected user, item and rating "
-                "between commas, tabs, semicolons or spaces, like 'u7,i42,3.5'; write data.delimiter for another"
+                f"{path}:{start.lines + 1}: {texts[0][:80]!r} is no row of a table; expected user, item "
+                "and rating "
+                "between commas, tabs, semicolons or spaces, like 'u7,i42,3.5'; write data.delimiter "
+                "for another"
             )
         self._squeezed = self._delimiter == " " and any(re.search(r"^ |[ \t]{2}|\t", text) for text in texts)
         self._quotes = self._find_quotes(texts)
@@ -488,18 +490,20 @@ class DelimitedFile:
         )
 
     def _refuse(self, text: bytes, line: int, otherwise: str) -> None:
-        """Raise DataError for the first line that cannot be read, or with ``otherwise`` where none is found."""
+        """Raise DataError for the first line that cannot be read, or with ``otherwise`` without one."""
         for number, raw in enumerate(text.split(self._newline), start=line):
             try:
                 raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{self.path}:{number}: byte {error.start + 1} is not UTF-8; write data.encoding, such as latin-1"
+                    f"{self.path}:{number}: byte {error.start + 1} is not UTF-8; write data.encoding, "
+                    "such as latin-1"
                 ) from error
         for number, fields in self._rows(text, line):
             if len(fields) != self._width and any(field.strip() for field in fields):
                 raise DataError(
-                    f"{self.path}:{number}: {len(fields)} fields instead of {self._width}; expected lines like "
+                    f"{self.path}:{number}: {len(fields)} fields instead of {self._width}; expected "
+                    "lines like "
                     f"{self._example()!r}; leave such rows out with data.on_bad_row: skip"
                 )
         raise DataError(
@@ -519,7 +523,7 @@ class _Preamble(NamedTuple):
 
 
 def _find_delimiter(texts: Sequence[str]) -> str | None:
-    """Return what cuts the lines into equally many fields: by known names first, else three or more, else two."""
+    """Return what cuts the lines into equally many fields: with known names, else three or more, else two."""
     best: list[tuple[int, str]] = []
     for delimiter in _DELIMITERS:
         inside = delimiter if len(delimiter) == 1 else _INSIDE
@@ -559,7 +563,7 @@ def _netflix(text: bytes, movie: bytes) -> tuple[bytes, bytes]:
 
 
 def is_json(head: bytes) -> bool:
-    """Return whether text begins like JSON lines, an array of JSON objects, or objects as Python writes them."""
+    """Return whether text begins like JSON lines, an array of JSON objects, or Python's dictionaries."""
     start = head.lstrip()
     if start.startswith(b"["):
         return start[1:].lstrip().startswith(b"{")
@@ -615,7 +619,7 @@ class JsonFile:
         return list(enumerate(rows, start=1))
 
     def _objects(self, text: bytes, line: int) -> Iterator[tuple[int, dict[str, Any] | None]]:
-        """Yield line and object of each line that is not blank; None for one that is no object, if such are skipped."""
+        """Yield line and object of each line that is not blank; None for no object."""
         for number, raw in enumerate(text.split(self._newline), start=line):
             if not raw.strip():
                 continue
@@ -625,7 +629,8 @@ class JsonFile:
                 if raw.strip() in (b"{", b"{}"):
                     hint = ": one object a line (pandas: orient='records', lines=True)"
                 raise DataError(
-                    f"{self.path}:{number}: {raw[:60].decode('utf-8', 'replace')!r} is no JSON object; write one{hint}"
+                    f"{self.path}:{number}: {raw[:60].decode('utf-8', 'replace')!r} is no JSON object; "
+                    f"write one{hint}"
                 )
             yield number, row
 

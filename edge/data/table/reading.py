@@ -144,7 +144,7 @@ def read_ratings(
 
 
 def check_ratings(path: str | Path, format: str, options: TableOptions) -> Chosen:  # noqa: A002
-    """Open every file and read its first block (16 MB); return the columns. Errors as :func:`read_ratings`."""
+    """Read the first block (16 MB) of every file; return the columns. Errors as :func:`read_ratings`."""
     reader = _Reader(Path(path), format, options)
     reader.take_all(first_blocks=True)
     assert reader.chosen is not None
@@ -267,7 +267,8 @@ class _Reader:
         if self.chosen is not None and chosen.index != self.chosen.index:
             there = ", ".join(chosen.names.values())
             raise DataError(
-                f"{file.path}: its columns are {there}, others than {', '.join(self.chosen.names.values())} in "
+                f"{file.path}: its columns are {there}, others than "
+                f"{', '.join(self.chosen.names.values())} in "
                 f"{self.files[0].name}; write the path of the file meant, or data.columns"
             )
         self.chosen = chosen if self.chosen is None else self.chosen
@@ -354,7 +355,8 @@ class _Reader:
         if first and ambiguous is not None:
             if asked_for:
                 raise DataError(
-                    f"{self.path}: the dates of column {self.chosen.names['time']!r} fit both {ambiguous[0]} and "
+                    f"{self.path}: the dates of column {self.chosen.names['time']!r} fit both "
+                    f"{ambiguous[0]} and "
                     f"{ambiguous[1]}; write them as 2008-03-30, or data.columns: {{time: none}}"
                 )
             self.without_time = f"its dates fit both {ambiguous[0]} and {ambiguous[1]}"
@@ -399,7 +401,8 @@ class _Reader:
                 return (
                     f"{few} outside {scale[0]:g} to {scale[1]:g}, where all others are: {value:g} in {place}"
                     + (" first" if count > 1 else "")
-                    + f"; if it is wrong, write data.scale: [{scale[0]:g}, {scale[1]:g}] and on_bad_row: skip",
+                    + f"; if it is wrong, write data.scale: [{scale[0]:g}, {scale[1]:g}] and "
+                    "on_bad_row: skip",
                 )
         return ()
 
@@ -479,7 +482,8 @@ def _decimal_mark(where: str, values: Sequence[str]) -> str:
         return "."
     if all(len(fraction) == 3 for fraction in fractions):
         raise DataError(
-            f"{where}: ratings such as {with_comma[0]!r}: the comma is a decimal mark or stands between thousands; "
+            f"{where}: ratings such as {with_comma[0]!r}: the comma is a decimal mark or stands between "
+            "thousands; "
             "write data.decimal: ',' or data.decimal: '.'"
         )
     return ","

@@ -30,7 +30,10 @@ _PLAIN_NUMBER: Final = r"^(0|-?[1-9][0-9]{0,18})$"
 _WHOLE_FLOAT: Final = r"^(0|-?[1-9][0-9]{0,17})(\.0+)?$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_ISO: Final = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}(:[0-9]{2})?)([.,][0-9]+)? ?(Z|UTC|[+-][0-9:]{2,5})?$"
+_ISO: Final = (
+    r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}(:[0-9]{2})?)([.,][0-9]+)?"
+    r" ?(Z|UTC|[+-][0-9:]{2,5})?$"
+)
 _DAY_S: Final = 86_400
 _EARLIEST_EPOCH_S: Final = 100_000_000
 _FORMATS: Final = (
@@ -71,7 +74,7 @@ Codes = npt.NDArray[np.int32]
 
 
 def flat(column: Any) -> Any:
-    """Return a column as one Arrow array, without the wrappers of MongoDB (``{"$oid": …}``) and extensions."""
+    """Return a column as one Arrow array, without MongoDB's wrappers (``{"$oid": …}``)."""
     if isinstance(column, pa.ChunkedArray):
         if pa.types.is_dictionary(column.type):
             column = column.unify_dictionaries()
@@ -161,7 +164,7 @@ def _plain_ids(distinct: Any, name: str) -> Any:
 
 
 def _text(array: Any) -> Any:
-    """Return text as an Arrow array of strings that are UTF-8; pyarrow's readers need not have checked that."""
+    """Return text as strings that are UTF-8; pyarrow's readers need not have checked that."""
     array = array.cast(pa.string())
     try:
         array.validate(full=True)
@@ -251,7 +254,7 @@ def _labels(known: Any) -> Labels:
 
 
 def text_labels(names: Sequence[str]) -> Labels:
-    """Return distinct ids as :meth:`Ids.finish` does, in the order given: int64 where all are plain numbers."""
+    """Return distinct ids as :meth:`Ids.finish` does, in their order: int64 where all are plain numbers."""
     return _labels(pa.array(names, pa.string()))
 
 
