@@ -269,6 +269,8 @@ TAILS = {
     "weight in the tail": Nonsense(_tail(-2, -11, -8, -5, 1, 7, 2**31), named=False),
     "count in the tail": Nonsense(_tail(-1, 1, 2), named=False),
 }
+KEYS = {**SHAPES, "arrays: random bytes": Nonsense(_arrays(_random_bytes), named=False)}
+"""Under a key whose secret nobody has masks do not cancel, which the sum shows and no share."""
 SEALED = {**SHAPES, "arrays: random bytes": Nonsense(_arrays(_random_bytes), named=False)}
 """What does not open for a holder may have been spoilt by either end: few such shares are done without."""
 RELEASED = {field: Nonsense(nonsense.change, named=False) for field, nonsense in RANDOM.items()}
@@ -277,7 +279,7 @@ INPUTS = {**RANDOM, **TAILS, "arrays: random bytes": Nonsense(_arrays(_random_by
 """Of a masked input nobody can say whether it is random: who spoils the sum so has no name."""
 KINDS: dict[str, list[tuple[type[Any], dict[str, Nonsense]]]] = {
     "secagg": [
-        (AdvertiseKeys, RANDOM),
+        (AdvertiseKeys, KEYS),
         (SealedShares, SEALED),
         (MaskedInput, INPUTS),
         (UnmaskShares, RELEASED),
@@ -293,7 +295,7 @@ def cases() -> Iterator[Case]:
     for mode, how in MODES.items():
         kinds = [(Report, REPORTS)] if how.clear else KINDS[mode.split(",")[0]]
         for kind, fields in [(Accept, {}), *kinds]:
-            inputs = kind in (MaskedInput, EncryptedInput)
+            inputs = kind in (MaskedInput, EncryptedInput) or (kind is Report and how.buffered)
             for field, nonsense in {**ADDRESSED, **OTHER_KINDS, **fields}.items():
                 # The simulator takes a device whose message counted for one that has sent its input.
                 if not (inputs and field.startswith(("a refusal", "a failure", "an abort"))):
@@ -458,10 +460,7 @@ def _look_at_rounds(case: Case, tables: RunTables, hostile: set[int], row: Row) 
     if [one["round"] for one in rounds] != list(range(1, len(rounds) + 1)):
         row.broken.add("a round has no ending")
     if len(rounds) < ROUNDS_OF_RUN:
-        row.abandoned[f"run, {tables.manifest['stopped_by']}"] += 1
-        # A buffer that is as large as the fleet is not filled any more without those that are suspended.
-        if not MODES[case.mode].buffered or tables.manifest["stopped_by"] != "nobody available":
-            row.broken.add("a run ended before its last round")
+        row.broken.add(f"a run ended after round {len(rounds)}: {tables.manifest['stopped_by']}")
     reports = collections.Counter(
         one["round"]
         for one in tables.read("device_rounds").to_pylist()

@@ -88,7 +88,7 @@ WORSE: Mapping[str, Mapping[str, Settings]] = {
         "a stricter limit": ("rounds.pacing.staleness_limit=15",),
         "steps of ten reports": ("rounds.cohort=10",),
         "twice the dropouts": dropouts("16%"),
-        "all vanish": vanish("100%"),
+        "all vanish": (*vanish("100%"), "rounds.count=3"),
     },
     "bank_branches": {
         "in the clear": IN_THE_CLEAR,
@@ -301,7 +301,11 @@ WORSE: Mapping[str, Mapping[str, Settings]] = {
         ),
         "steps of five reports": ("rounds.cohort=5",),
         "a tenth vanish": vanish("10%"),
-        "all vanish": vanish("100%"),
+        "all vanish": (
+            *vanish("100%"),
+            "data.users=100",
+            "phases=[{name: weekday, rounds: 2}, {name: sale, rounds: 2}]",
+        ),
     },
     "smart_home_iot": {
         "all steps": ("rounds.pacing=null",),

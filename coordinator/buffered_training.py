@@ -119,10 +119,10 @@ class BufferedTraining(Training):
             search = self._search
             if search.step != step:
                 search = self._search = _Search(step, now_s)
-            everybody_asked = bool(self._asked.all())
+            everybody_asked = self._everybody_asked
             if not everybody_asked and now_s >= search.look_s:
                 self._look_for_devices(search, now_s)
-                everybody_asked = bool(self._asked.all())
+                everybody_asked = self._everybody_asked
             waits = search.look_s > now_s and not everybody_asked
             if not self._at_work:
                 if everybody_asked and not self._in_flight:
@@ -150,6 +150,11 @@ class BufferedTraining(Training):
             # Too few for now.
             search.look_s = now_s + self.invitations.wait_s(now_s, search.step, search.vain)
             search.vain += 1
+
+    @property
+    def _everybody_asked(self) -> bool:
+        """Whether no device is left to be invited in this step; those that are suspended never are."""
+        return bool((self._asked | self._fleet.suspended).all())
 
     @property
     def _at_work(self) -> int:

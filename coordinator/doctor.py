@@ -29,17 +29,31 @@ from edge import clock
 from edge.errors import UnsupportedPythonError
 
 DISTRIBUTION: Final = "recfleet"
-PACKAGES: Final = ("edge", "coordinator", "device_profiles")
+PACKAGES: Final = ("edge", "coordinator", "device_profiles", "recfleet")
 
 _LEAST_PYTHON: Final = (3, 11)
 _LITTLE_MEMORY_BYTES: Final = 1 << 30
 _LITTLE_DISK_BYTES: Final = 1 << 30
 _COARSE_CLOCK_S: Final = 1e-3
 _FIRST_RELEASE_YEAR: Final = 2025
-_IMPORTED_AS: Final = {"ruamel-yaml": "ruamel.yaml"}
+_IMPORTED_AS: Final = {
+    "ruamel-yaml": "ruamel.yaml",
+    "dp-accounting": "dp_accounting",
+    "prometheus-client": "prometheus_client",
+}
 """Modules that are not called like their distribution (as metadata normalises its name)."""
 
+_NOT_INSTALLED: Final = "is not installed"
 _REQUIREMENT_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA: Final = re.compile(r"""extra\s*==\s*['"]([A-Za-z0-9._-]+)['"]""")
+
+EXTRAS: Final[Mapping[str, str]] = {
+    "dp": "epsilon of differential privacy",
+    "export": "model files in ONNX, and models that devices run themselves",
+    "he": "sums under homomorphic encryption (secure_aggregation: {mode: ckks})",
+    "service": "figures of a service for Prometheus",
+}
+"""What each extra gives to those who run scenarios."""
 
 
 class Severity(enum.Enum):
@@ -70,11 +84,12 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything: Python, dependencies, packages, processors, numerics, clocks, memory, disk."""
+    """Look at everything, from Python and the packages to memory, disk and clocks."""
     found = numerics()
     return [
         python_finding(sys.version_info[:3]),
         *dependency_findings(),
+        *extra_findings(),
         *package_findings(located_packages(), installed_at(), metadata.packages_distributions()),
         processor_finding(found["cpu"]),
         blas_finding(found),
@@ -112,13 +127,39 @@ def dependency_findings(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
         yield dependency_finding(name)
 
 
+def extra_findings(distribution: str = DISTRIBUTION) -> Iterator[Finding]:
+    """Report of each extra what it gives, and the versions of its packages or how to install them."""
+    try:
+        lines = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:
+        return
+    for extra, gives in EXTRAS.items():
+        wanted = [line for line in lines if (match := _EXTRA.search(line)) and match.group(1) == extra]
+        names = [match.group() for line in wanted if (match := _REQUIREMENT_NAME.match(line))]
+        yield extra_finding(extra, gives, [dependency_finding(name) for name in names])
+
+
+def extra_finding(extra: str, gives: str, packages: Sequence[Finding]) -> Finding:
+    """Judge an extra by its packages: none of them must be there, and those that are must work."""
+    subject = f"extra {extra}"
+    broken = [one for one in packages if one.severity is Severity.WRONG and one.fact != _NOT_INSTALLED]
+    if broken:
+        return Finding(Severity.WRONG, subject, f"{broken[0].subject} {broken[0].fact}", broken[0].advice)
+    missing = [one.subject for one in packages if one.fact == _NOT_INSTALLED]
+    if missing:
+        fact = f"{gives}: without {', '.join(missing)}"
+        return Finding(Severity.NOTE, subject, fact, f"to have it: pip install 'recfleet[{extra}]'")
+    versions = ", ".join(f"{one.subject} {one.fact}" for one in packages)
+    return Finding(Severity.FINE, subject, f"{gives}: {versions}")
+
+
 def dependency_finding(name: str, load: Callable[[str], object] = importlib.import_module) -> Finding:
     """Report the version of a dependency after importing it with ``load``."""
     advice = f"install it again: pip install --force-reinstall {name}"
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Finding(Severity.WRONG, name, "is not installed", advice)
+        return Finding(Severity.WRONG, name, _NOT_INSTALLED, advice)
     try:
         load(_IMPORTED_AS.get(name, name))
     except Exception as error:  # whatever a broken installation raises is the finding

@@ -144,7 +144,7 @@ class RunPrivacy:
         return isinstance(self.section, LocalGaussian | PersonalGaussian)
 
     def own_epsilon(self, device: int, reports: int) -> float | None:
-        """Return the ε, replace-one, of a device to whoever has seen so many of its reports.
+        """Return the replace-one ε of a device of which so many reports have been seen.
 
         None where noise is not on devices, so that no device can count for itself.
         """

@@ -181,7 +181,7 @@ def _notices(
 
 
 def _in_vain(run: RunTables, dropouts: Sequence[Mapping[str, Any]], invitations: int) -> list[str]:
-    """Return the notice that most invitations found nobody, if they did."""
+    """Return the notice that most invitations found no available device, where they did."""
     alone = (label(Outcome.UNREACHABLE), label(Reason.UNAVAILABLE))
     in_vain = sum(row["count"] for row in dropouts if (row["outcome"], row["reason"]) == alone)
     if 2 * in_vain <= invitations:

@@ -18,6 +18,9 @@ def privacy_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     Nothing without ε.
     """
     facts = summary["privacy"]
+    if facts is not None and "counted_for" not in facts:
+        yield "epsilon is not shown: the version that wrote this run counted it by another rule; run it again"
+        return
     if summary["epsilon"] is None or facts is None:
         return
     whose = facts["counted_for"]

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-LAYERS = ("device_profiles", "edge", "coordinator")
+LAYERS = ("device_profiles", "edge", "coordinator", "recfleet")
 """Lowest first; a package may import itself and those before it."""
 
 EDGE_LAYERS = (

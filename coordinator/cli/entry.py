@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from coordinator.cli.failures import report_failure
 from coordinator.exit_codes import ExitCode
@@ -36,7 +37,11 @@ class Verb(NamedTuple):
 
 VERBS: Final[Mapping[str, Verb]] = {
     "run": Verb("coordinator.cli.run:run", "Run a scenario and say whether its thresholds held."),
+    "scenarios": Verb(
+        "coordinator.cli.shipped:scenarios", "List the shipped scenarios, or copy one to change it."
+    ),
     "data": Verb("coordinator.cli.data:data", "Show what a file of ratings holds, and the YAML to read it."),
+    "init": Verb("coordinator.cli.init:init", "Write a scenario to begin with, for your ratings or without."),
     "validate": Verb("coordinator.cli.scenarios:validate", "Check scenario files and show every error."),
     "show": Verb("coordinator.cli.scenarios:show", "Print a scenario with all of its defaults, as YAML."),
     "upgrade": Verb("coordinator.cli.upgrade:upgrade", "Rewrite scenario files in the newest format."),
@@ -97,11 +102,20 @@ class LazyGroup(click.Group):
         with formatter.section("Verbs"):
             formatter.write_dl([(name, verb.summary) for name, verb in VERBS.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer verbs from the table, without importing them, and options."""
+        verbs = [
+            CompletionItem(name, help=verb.summary)
+            for name, verb in VERBS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the verb that was written, and name the nearest one if there is none."""
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
+        if args and args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
             close = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(VERBS)}"
             raise click.UsageError(f"unknown verb {args[0]!r}; {hint}", ctx)
@@ -123,7 +137,9 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
     cls=LazyGroup,
     subcommand_metavar="VERB [OPTIONS] …",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 it worked and every threshold held; 1 internal error; 2 invalid scenario or usage; "
+    epilog="To begin: recfleet run quickstart; recfleet scenarios lists what else is shipped, recfleet init "
+    "writes a scenario of your own.\n\n"
+    "Exit codes: 0 it worked and every threshold held; 1 internal error; 2 invalid scenario or usage; "
     "3 a threshold was missed, or two runs differ; 4 interrupted.",
 )
 @click.option("--debug", is_flag=True, help="Print the traceback of an internal error instead of filing it.")

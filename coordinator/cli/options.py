@@ -3,11 +3,92 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
+from click.shell_completion import CompletionItem
 
+from coordinator.scenario.errors import did_you_mean
 from coordinator.scenario.rounds_section import MAX_WORKERS
+from coordinator.scenario.shipped import is_name, shipped_files
+
+if TYPE_CHECKING:
+    _PathType = click.ParamType[Path]
+    _TextType = click.ParamType[str]
+else:
+    # Generic to type checkers alone in the oldest click that is supported.
+    _PathType = _TextType = click.ParamType
+
+
+class ScenarioFile(_PathType):
+    """A scenario: the path of a file, or the name of a shipped one, which has neither folder nor suffix.
+
+    The value is the path. A file without a suffix is taken where no shipped scenario has its name; whether it
+    exists is seen when it is read.
+    """
+
+    name = "scenario"
+
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path of the file that is meant, and say so where it is a shipped one."""
+        text = os.fspath(value)
+        shipped = shipped_files().get(text) if is_name(text) else None
+        if shipped is None:
+            return Path(text)
+        passed_over = next((here for here in (f"{text}.yaml", text) if os.path.isfile(here)), None)
+        other = "" if passed_over is None else f"; for the file in this folder write ./{passed_over}"
+        click.echo(f"scenario: {text}, shipped with recfleet: {shipped}{other}", err=True)
+        return shipped
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer the shipped scenarios that begin so and YAML files here; where there are none, any file."""
+        names = [name for name in shipped_files() if name.startswith(incomplete)]
+        if not names:
+            return [CompletionItem(incomplete, type="file")]
+        # By name: beside an item that has the shell complete files, bash drops all others.
+        here = sorted(file.name for file in Path().glob("*.y*ml") if file.name.startswith(incomplete))
+        return [CompletionItem(name) for name in (*names, *here)]
+
+
+class KnownName(_TextType):
+    """One of the names that a function returns; another is answered with the nearest.
+
+    Parameters
+    ----------
+    kind : what is named, in a word or two.
+    known : returns the names.
+    """
+
+    name = "name"
+
+    def __init__(self, kind: str, known: Callable[[], Iterable[str]]) -> None:
+        self.kind = kind
+        self.known = known
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name; refuse one that is not known."""
+        known = list(self.known())
+        if value not in known:
+            advice = did_you_mean(value, known, listed="there are")
+            self.fail(f"there is no {self.kind} {value!r}; {advice or 'there are none at all'}", param, ctx)
+        return value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer the names that begin so."""
+        return [CompletionItem(name) for name in self.known() if name.startswith(incomplete)]
+
+
+scenario_file: Final = ScenarioFile()
+"""Type of an argument that says which scenario."""
+
+scenario_name: Final = KnownName("shipped scenario", shipped_files)
+"""Type of an option that says which shipped scenario."""
 
 worker_count = click.IntRange(1, MAX_WORKERS)
 """Type of an option that says how many processes or threads."""

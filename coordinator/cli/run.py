@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.consoles import console
-from coordinator.cli.options import json_option, junit_option, setting_option
+from coordinator.cli.options import json_option, junit_option, scenario_file, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
@@ -44,7 +44,7 @@ overwrite_option = click.option(
 
 
 @click.command
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=scenario_file)
 @setting_option
 @seed_option
 @out_option
@@ -92,9 +92,10 @@ def run(
 ) -> int:
     """Run a scenario and say whether its thresholds held.
 
-    Progress goes to standard error; the summary, the verdicts and the path of the run directory go to
-    standard output. Ctrl-C ends the run in order: what was finished by then stays readable. A section 'sweep'
-    is left alone: the scenario is run as it is written.
+    SCENARIO is a file, or the name of a shipped scenario: 'recfleet scenarios' lists them. Progress goes to
+    standard error; the summary, the verdicts and the path of the run directory go to standard output. Ctrl-C
+    ends the run in order: what was finished by then stays readable. A section 'sweep' is left alone: the
+    scenario is run as it is written.
 
     With --watch a browser on this host can look on, at the address that is printed first. When the run has
     ended the page stays until Ctrl-C; the exit code is that of the run. --watch-exit ends it with the run.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.options import setting_option
+from coordinator.cli.options import scenario_file, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
@@ -18,11 +18,9 @@ from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.secure_plan import plan_lines
 from edge.errors import DataError
 
-_FILE = click.Path(path_type=Path)
-
 
 @click.command
-@click.argument("files", nargs=-1, required=True, metavar="FILE…", type=_FILE)
+@click.argument("files", nargs=-1, required=True, metavar="SCENARIO…", type=scenario_file)
 @click.option(
     "--data",
     type=click.Choice(["first", "full"]),
@@ -58,7 +56,7 @@ def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> i
 
 
 @click.command
-@click.argument("file", type=_FILE)
+@click.argument("file", metavar="SCENARIO", type=scenario_file)
 @setting_option
 @refusals()
 def show(file: Path, settings: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from coordinator.cli.admission_options import open_gate, serve_options
-from coordinator.cli.options import json_option, junit_option, setting_option
+from coordinator.cli.options import json_option, junit_option, scenario_file, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.run import deliver, out_option, overwrite_option, progress, seed_option, target_of
 from coordinator.cli.termination import termination_interrupts
@@ -31,7 +31,7 @@ _HOLDS_DATA: Final = (
 
 
 @click.command
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=scenario_file)
 @setting_option
 @seed_option
 @out_option

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from coordinator.cli.consoles import console
-from coordinator.cli.options import junit_option, worker_count
+from coordinator.cli.options import junit_option, scenario_file, worker_count
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
@@ -39,9 +39,7 @@ _MOST_KEPT: Final = 5
     metavar="I",
     help="Run scenario I of the swarm alone; may be repeated.",
 )
-@click.option(
-    "--replay", type=click.Path(path_type=Path), metavar="FILE", help="Run and check a scenario file."
-)
+@click.option("--replay", type=scenario_file, metavar="SCENARIO", help="Run and check one scenario.")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Begin no scenario after that.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="The same, in seconds.")
 @click.option("--workers", type=worker_count, help="Processes; by default one a processor.")

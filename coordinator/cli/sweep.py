@@ -9,7 +9,7 @@ import click
 
 from coordinator.cli.consoles import console
 from coordinator.cli.entry import limit_blas_threads
-from coordinator.cli.options import json_option, junit_option, setting_option, worker_count
+from coordinator.cli.options import json_option, junit_option, scenario_file, setting_option, worker_count
 from coordinator.cli.refusals import Refusal, refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
@@ -29,7 +29,7 @@ def _processors() -> int:
 
 
 @click.command
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=scenario_file)
 @setting_option
 @click.option("--jobs", type=worker_count, metavar="N", help="Runs at a time; by default one a processor.")
 @click.option(

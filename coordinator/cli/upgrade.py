@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from coordinator.cli.options import scenario_file
 from coordinator.cli.refusals import refusals
 from coordinator.exit_codes import ExitCode
 from coordinator.run_directory import write_atomically
@@ -42,7 +43,7 @@ def load_with_notes(path: Path, settings: Sequence[str] = (), *, references: boo
 
 
 @click.command
-@click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, metavar="SCENARIO…", type=scenario_file)
 @click.option(
     "--check", is_flag=True, help="Write nothing; exit with 3 if a file is not in the newest format."
 )

@@ -33,8 +33,9 @@ def watched(port: int) -> Iterator[LiveState]:
 
 def stay() -> None:
     """Wait until Ctrl-C."""
-    click.echo("the dashboard stays until Ctrl-C", err=True)
     try:
+        # Inside, for Ctrl-C may come as soon as this is read.
+        click.echo("the dashboard stays until Ctrl-C", err=True)
         threading.Event().wait()
     except KeyboardInterrupt:
         return

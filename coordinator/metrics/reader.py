@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coordinator.metrics.schemas import OLDEST_VERSION, SCHEMA_VERSION, SCHEMAS, VERSION_KEY
+from coordinator.metrics.schemas import NEW_COLUMNS, OLDEST_VERSION, SCHEMA_VERSION, SCHEMAS, VERSION_KEY
 from coordinator.metrics.writer import parquet_path, stream_and_pieces
 from edge.errors import RecfleetError
 
@@ -150,10 +150,11 @@ class RunTables:
             )  # its run has just ended
         path, pieces = found
         schema = pa.schema([SCHEMAS[table].field(name) for name in columns])
-        batches = [batch.select(columns) for batch in _stream_prefix(path)]
         tables = [_read_parquet(piece, table, columns) for piece in pieces]
-        if batches:
-            tables.append(pa.Table.from_batches(batches))
+        for batch in _stream_prefix(path):
+            rows = pa.Table.from_batches([batch])
+            known = _known_columns(batch.schema, table, columns)
+            tables.append(_with_newer(rows.select(known), table, columns))
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
     def _check_rounds(self, table: str, numbers: Any) -> None:
@@ -171,12 +172,13 @@ def _read_parquet(path: Path, table: str, columns: list[str]) -> Any:
     try:
         with pq.ParquetFile(str(path)) as file:
             _check_version(path, file.schema_arrow)
-            lacking = [name for name in columns if name not in file.schema_arrow.names]
+            known = _known_columns(file.schema_arrow, table, columns)
+            lacking = [name for name in known if name not in file.schema_arrow.names]
             if lacking:
                 _damaged(path, f"it has no column {lacking[0]!r}")
-            rows = file.read(columns=columns).select(columns)
+            rows = _with_newer(file.read(columns=known), table, columns)
             rows.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise RunFormatError(f"{path}: not a readable Parquet file: {error}") from error
     for name in columns:
         wanted, column = SCHEMAS[table].field(name), rows.column(name)
@@ -185,6 +187,22 @@ def _read_parquet(path: Path, table: str, columns: list[str]) -> Any:
         if column.null_count and not wanted.nullable:
             _damaged(path, f"values are missing in its column {name!r}")
     return rows
+
+
+def _known_columns(schema: Any, table: str, columns: list[str]) -> list[str]:
+    """Return those of ``columns`` that the version of a table has, with the meaning of today."""
+    version = int(schema.metadata[VERSION_KEY])
+    newer = {column for since, of_it in NEW_COLUMNS.items() if since > version for column in of_it}
+    return [name for name in columns if (table, name) not in newer]
+
+
+def _with_newer(rows: Any, table: str, columns: list[str]) -> Any:
+    """Return ``columns`` of a table; those that it lacks, for its version did, hold nulls."""
+    for name in columns:
+        if name not in rows.column_names:
+            field = SCHEMAS[table].field(name)
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(columns)
 
 
 def _damaged(path: Path, what: str) -> NoReturn:

@@ -18,7 +18,10 @@ SCHEMA_VERSION: Final = 4
 """Raised whenever a column is added, removed or changes its meaning."""
 
 OLDEST_VERSION: Final = 3
-"""The oldest that is read: it has the same columns, none of which is kept back."""
+"""The oldest that is read: none of its columns is kept back, and it lacks :data:`NEW_COLUMNS`."""
+
+NEW_COLUMNS: Final = {4: frozenset({("rounds", "epsilon"), ("rounds", "epsilon_replace_one")})}
+"""By version, the tables and columns that are new in it, or changed their meaning: null in older tables."""
 
 VERSION_KEY: Final = b"recfleet.schema_version"
 TABLE_KEY: Final = b"recfleet.table"

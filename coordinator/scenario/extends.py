@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from coordinator.scenario.errors import did_you_mean
 from coordinator.scenario.formats import FORMAT, Gap, gaps, written_format
 from coordinator.scenario.merge import merged, without_nulls
+from coordinator.scenario.shipped import hint
 from device_profiles.documents import Document, DocumentError, Position, read_document
 from device_profiles.quantities import quoted
 
@@ -97,7 +98,12 @@ def _identity(path: FilePath) -> str:
 def _read(path: FilePath, children: list[Document], problems: list[DocumentError]) -> Document:
     # Not Path.exists(): that raises for a name that no file can have, such as a very long one.
     if not children or os.path.isfile(path):
-        return read_document(path, problems=problems)
+        try:
+            return read_document(path, problems=problems)
+        except DocumentError as error:
+            if os.path.exists(path):
+                raise
+            raise DocumentError(error.position, error.path, error.message, hint(str(path))) from None
     child = children[-1]
     if os.path.exists(path):
         raise _wrong(child.position(("extends",)), f"{quoted(path)} is no file; name the scenario in it")

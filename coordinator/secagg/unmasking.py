@@ -50,7 +50,8 @@ class Unmasking:
 
     Attributes
     ----------
-    wrong : by id, who was found to have released a wrong share, or sealed garbage, each with the error.
+    wrong : by id, who was found to have released a wrong share, sealed garbage, or shared another secret than
+        it advertised, each with the error.
 
     Raises ``TooFewSurvivorsError`` if those who were asked cannot rebuild some secret.
     """
@@ -149,19 +150,25 @@ class Unmasking:
         afterwards: then more shares are needed.
 
         Raises ``CommitmentMismatchError``, ``KeyMismatchError`` and ``InconsistentSharesError``, with the
-        owner as ``culprit``, where every share is what the owner committed to and the secret is not.
+        owner as ``culprit``, where every share is what the owner committed to and the secret is not; all such
+        owners are then in :attr:`wrong`.
         """
         again = True
         while again:
             again = False
+            guilty: dict[int, SecAggError] = {}
             for position, secret in self._combined():
                 error = self._accept(position, secret)
                 if error is None:
                     continue
-                if not self._drop_wrong(position):
-                    error.culprit = int(self._cohort.devices[position])
-                    raise error
-                again = again or bool(self._count[position] >= self._cohort.t)
+                if self._drop_wrong(position):
+                    again = again or bool(self._count[position] >= self._cohort.t)
+                else:
+                    error.culprit = owner = int(self._cohort.devices[position])
+                    guilty[owner] = error
+            if guilty:
+                self.wrong |= guilty
+                raise next(iter(guilty.values()))
 
     def shortage(self) -> SecAggError:
         """Return why not all secrets can be rebuilt, when no more shares will come.

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from coordinator.cli.entry import execute
 from coordinator.doctor import Finding, Severity
 from coordinator.host import numerics
 
+ROOT = Path(__file__).resolve().parents[2]
 HOME = Path("/venv/site-packages")
 
 
@@ -94,6 +96,32 @@ def test_an_installation_from_a_folder_is_not_editable(
 def test_requirements_leave_extras_out() -> None:
     lines = ["numpy<3,>=1.26", "ruamel.yaml>=0.18.6", "pytest>=8; extra == 'test'", 'mypy; extra == "dev"']
     assert doctor.requirements(lines) == ["numpy", "ruamel.yaml"]
+
+
+def test_every_extra_for_users_is_explained() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(doctor.EXTRAS) == set(declared["optional-dependencies"]) - {"test", "dev"}
+
+
+def test_extras_are_reported_with_what_they_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "recfleet-sample")
+    with (tmp_path / "recfleet_sample-1.0.dist-info" / "METADATA").open("a", encoding="utf-8") as file:
+        for line in ("click>=8; extra == 'dp'", 'recfleet-missing<2; extra == "export"', "numpy"):
+            file.write(f"Requires-Dist: {line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = {finding.subject: finding for finding in doctor.extra_findings("recfleet-sample")}
+    assert found["extra dp"].severity is Severity.FINE
+    assert found["extra dp"].fact.startswith("epsilon of differential privacy: click 8")
+    assert found["extra export"].severity is Severity.NOTE
+    assert found["extra export"].fact.endswith(": without recfleet-missing")
+    assert found["extra export"].advice == "to have it: pip install 'recfleet[export]'"
+
+
+def test_an_extra_that_does_not_load_is_wrong() -> None:
+    broken = Finding(Severity.WRONG, "tenseal", "1.0, but it cannot be imported: OSError: no", "again")
+    fine = Finding(Severity.FINE, "phe", "1.5")
+    found = doctor.extra_finding("he", "sums", [fine, broken])
+    assert found == Finding(Severity.WRONG, "extra he", f"tenseal {broken.fact}", "again")
 
 
 def test_a_distribution_that_is_not_installed_is_wrong() -> None:

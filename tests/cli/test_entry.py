@@ -44,6 +44,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     for name, verb in VERBS.items():
         assert f"{name} " in listed
         assert verb.summary.split()[0] in listed
+    assert "To begin: recfleet run quickstart" in listed
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -99,7 +100,7 @@ def test_an_unknown_verb_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
 
 def test_an_unknown_verb_far_from_any_is_answered_with_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["xyzzy"]) == 2
-    assert "there are: run, validate," in capsys.readouterr().err
+    assert "there are: run, scenarios," in capsys.readouterr().err
 
 
 def test_an_unknown_option_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ def test_validate_shows_every_error_of_every_file(scenario: Path, capsys: pytest
 
 def test_validate_without_a_file_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["validate"]) == 2
-    assert "FILE" in capsys.readouterr().err
+    assert "SCENARIO" in capsys.readouterr().err
 
 
 def test_settings_apply_before_the_check(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -276,6 +276,25 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         open_run(tmp_path).read("rounds")
 
 
+def test_columns_that_an_older_version_lacked_or_understood_otherwise_are_null(tmp_path: Path) -> None:
+    write_run(tmp_path, rounds=2)
+    path = tmp_path / "rounds.parquet"
+    table = pq.read_table(path)
+    ones = pa.array([1.0, 2.0])
+    older = table.set_column(table.column_names.index("epsilon"), "epsilon", ones).drop("epsilon_replace_one")
+    pq.write_table(older.replace_schema_metadata({VERSION_KEY: str(OLDEST_VERSION).encode()}), path)
+    rounds = open_run(tmp_path).read("rounds")
+    assert rounds.column_names == table.column_names
+    new = ["epsilon", "epsilon_replace_one"]
+    assert [rounds[name].null_count for name in new] == [2, 2]
+    assert rounds.drop(new).equals(table.drop(new))
+    assert open_run(tmp_path).read("rounds", ["round", "epsilon"])["round"].to_pylist() == [1, 2]
+    # Of the newest version it would be damage.
+    pq.write_table(older.replace_schema_metadata({VERSION_KEY: str(SCHEMA_VERSION).encode()}), path)
+    with pytest.raises(RunFormatError, match="is damaged, it has no column 'epsilon_replace_one'"):
+        open_run(tmp_path).read("rounds")
+
+
 def test_another_schema_version_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path, rounds=1)
     path = tmp_path / "rounds.parquet"
@@ -283,8 +302,6 @@ def test_another_schema_version_is_refused(tmp_path: Path) -> None:
     pq.write_table(table.replace_schema_metadata({VERSION_KEY: b"99"}), path)
     with pytest.raises(RunFormatError, match="schema version 99"):
         open_run(tmp_path).read("rounds")
-    pq.write_table(table.replace_schema_metadata({VERSION_KEY: str(OLDEST_VERSION).encode()}), path)
-    assert open_run(tmp_path).read("rounds").equals(table)
     pq.write_table(table.replace_schema_metadata(None), path)
     with pytest.raises(RunFormatError, match="no schema version"):
         open_run(tmp_path).read("rounds")

@@ -1,7 +1,6 @@
 """Runs shipped scenarios in a process of its own: ``shipped_runs.py FOLDER SEED_STEP SETTING... -- NAME...``.
 
-FOLDER gets one run directory a scenario. SEED_STEP is added to the seed that the scenario names. A scenario
-is cut short unless its name ends with ``!``.
+FOLDER gets one run directory a scenario, which is cut short. SEED_STEP is added to the seed that it names.
 """
 
 from __future__ import annotations
@@ -181,12 +180,11 @@ def main() -> None:
     folder, seed_step, *rest = sys.argv[1:]
     split = rest.index("--")
     for name in rest[split + 1 :]:
-        plain = name.removesuffix("!")
-        file = SCENARIOS / f"{plain}.yaml"
-        settings = [*rest[:split], *(() if plain != name else SHORTENED[plain])]
+        file = SCENARIOS / f"{name}.yaml"
+        settings = [*rest[:split], *SHORTENED[name]]
         seed = load(file, settings).scenario.seed + int(seed_step)
         loaded = load(file, [*settings, f"seed={seed}"])
-        outcome = run_scenario(loaded, target=Path(folder) / plain, observer=Silent())
+        outcome = run_scenario(loaded, target=Path(folder) / name, observer=Silent())
         assert outcome.status == "finished", f"{name}: {outcome.status}"
 
 

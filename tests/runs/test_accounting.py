@@ -178,7 +178,6 @@ def test_a_run_without_events_has_the_same_other_tables(
     assert unlike == []
 
 
-@pytest.mark.slow
 def test_a_report_counts_though_its_device_has_left_before_the_receipt(tmp_path: Path) -> None:
     short = "{distribution: exponential, mean: 1 s}"
     settings = [

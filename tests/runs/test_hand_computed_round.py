@@ -33,7 +33,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, An
     return {table: rows_of(outcome, table) for table in ("rounds", "device_rounds", "events")}
 
 
-@pytest.mark.slow
 def test_every_stage_takes_what_the_formulas_say(run: dict[str, list[dict[str, Any]]]) -> None:
     device = run["device_rounds"][0]
     frames = {

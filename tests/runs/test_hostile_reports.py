@@ -182,6 +182,20 @@ def test_a_hostile_minority_is_struck_and_its_run_has_not_diverged(
     assert open_run(outcome.directory).manifest["suspended_devices"] == [0, 1, 2, 3, 4]
 
 
+def test_a_buffer_as_large_as_the_fleet_is_emptied_without_those_that_are_suspended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def spoil(report: Report) -> Report:
+        return report._replace(weight=-8.0) if report.device in (4, 7) else report
+
+    settings = [*ALL, "rounds.cohort=12", BUFFERED.replace("30", "12")]
+    outcome = run_where(monkeypatch, tmp_path, settings, spoil)
+    manifest = json.loads((outcome.directory / "manifest.json").read_text())
+    assert manifest["suspended_devices"] == [4, 7]
+    assert (outcome.status, outcome.reason) == ("finished", None)
+    assert [(row["outcome"], row["completed"]) for row in rows(outcome, "rounds")] == [("completed", 10)] * 8
+
+
 def test_honest_devices_are_never_suspended(tmp_path: Path) -> None:
     outcome = run_text(tmp_path, SMALL, [*ALL, "fleet.availability=diurnal_charging"])
     manifest = json.loads((outcome.directory / "manifest.json").read_text())

@@ -352,6 +352,20 @@ def test_the_round_waits_for_shares_in_place_of_wrong_ones_until_the_deadline() 
     assert set(fleet.server.culprits) == {3}
 
 
+def test_all_owners_whose_right_shares_rebuild_other_secrets_are_named() -> None:
+    fleet = Fleet(9, corrupt=0.0)
+    fleet.advertise()
+    for liar in (1, 4, 7):
+        secrets = fleet.clients[liar]._secrets
+        assert isinstance(secrets, DeviceSecrets)
+        secrets._seed = bytes(32)
+    for _ in range(3):
+        fleet.deliver()
+    assert isinstance(fleet.server.failure, errors.CommitmentMismatchError)
+    assert set(fleet.server.culprits) == {1, 4, 7}
+    fleet.check()
+
+
 @pytest.mark.parametrize(
     ("dead", "error"), [((), errors.CommitmentMismatchError), ((LIAR,), errors.KeyMismatchError)]
 )

@@ -224,3 +224,15 @@ def test_a_loss_that_is_no_probability_is_refused(loss: float) -> None:
 def test_an_unknown_congestion_control_is_refused() -> None:
     with pytest.raises(ValueError, match="write 'cubic' or 'reno'"):
         lossy_transfer(1_000, RATE_BPS, RTT_S, 0.5, Script(0.5, [0]), "bbr")  # type: ignore[arg-type]
+
+
+def test_the_window_grows_to_what_the_link_and_its_queue_hold() -> None:
+    def end_window(queue_round_trips: float) -> float:
+        gaps = iter([math.exp(-4000 * 1e-3), math.exp(-5e5 * 1e-3)])
+        loss = -math.expm1(-1e-3)  # so that a uniform of exp(-n/1000) is a gap of n packets
+        found = lossy_transfer(
+            5_800_000, 8e6, 0.1, loss, lambda: next(gaps), queue_round_trips=queue_round_trips
+        )
+        return found.end_window_bytes
+
+    assert end_window(1.0) > 1.5 * end_window(0.0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from coordinator.clock_words import on_real_clock
 from coordinator.metrics.schemas import DIRECTIONS, SPLITS, STAGE_ORDER
 from coordinator.report.axes import show
@@ -101,7 +99,7 @@ def traffic(view: RunView) -> Section | None:
 def _waste(view: RunView) -> Table:
     rows = []
     found = view.summary["waste_by_outcome"]
-    peak = max(float(np.max([row["wasted_bytes"] for row in found.values()])), 1.0)
+    peak = max([1.0, *(float(row["wasted_bytes"]) for row in found.values())])
     for name, row in found.items():
         rows.append(
             (

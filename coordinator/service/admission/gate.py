@@ -88,7 +88,7 @@ class Gate:
     def proved(self, device: int, remote: str, now_s: float) -> Iterator[None]:
         """Count a connection, in the context, for the device that has proved who it is.
 
-        Without tokens nobody can prove anything, and connections stay with their addresses.
+        Without tokens no identity can be proved, and connections count for their addresses.
         """
         counted = self._enrolments is not None and self._arrivals.proved(remote, device, now_s)
         try:

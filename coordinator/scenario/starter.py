@@ -1,0 +1,118 @@
+"""The text of a scenario to begin with: commented, and of a size that suits its data."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+__all__ = ["DEFAULT_FLEET", "starter_text"]
+
+DEFAULT_FLEET: Final = "global_android_2024"
+
+_USERS: Final = 200
+_LARGEST_COHORT: Final = 50
+_SCORED_USERS: Final = 1000
+
+_SYNTHETIC: Final = f"""\
+# Ratings are made up from the seed. For your own write {{source: auto, path: ratings.csv}}, a file of user,
+# item, rating and perhaps a time; or begin with: recfleet init --data ratings.csv
+data:
+  source: synthetic-ratings
+  users: {_USERS}
+  items: 300
+  ratings_per_user: 30
+"""
+
+_FILE: Final = """\
+# {users} users, {items} items, {ratings} ratings. The format is recognised from the content; the path starts
+# at the folder of this file. By default a fifth of the ratings of each user is kept back for testing.
+data:
+  source: auto
+  path: {path}
+"""
+
+_IMPLICIT: Final = """\
+  negatives: 4                       # there is no rating: what is there is a 1, and devices draw four 0 for each
+"""
+
+_TEXT: Final = """\
+format: 2
+title: {title}
+description: >
+  Written by recfleet init. `recfleet show` prints the keys that are not here, too, with their defaults.
+seed: 1
+
+{data}
+# One user is one device. What the devices and their networks are: recfleet profiles show {fleet}
+# Another mix of them: recfleet profiles list fleets
+fleet:
+  mix: {fleet}
+  availability: bernoulli_google     # 8% of those that take part vanish; without this line, the mix's own
+
+# Devices rebuild the factors of their user from their own ratings in each round, and send what they have
+# learnt about items. Other algorithms: fedmf, fedavg-mf, fedmmf, fedncf, pfedme, ...
+learning:
+  algorithm: fedrecon
+  factors: 8
+  learning_rate: 0.05
+
+rounds:
+  count: 20
+  cohort: {cohort:<16} # reports wanted in a round
+  over_select: {over_select:<11} # invited for them, as some do not come or are slow
+  quorum: {quorum:<16} # with fewer reports the round is abandoned
+  deadline: 5 min          # simulated time from the invitation to the last report
+
+evaluation:
+  every: 5{users_scored}{ranking}
+
+# Promises: the exit code is 3 if one is missed. Others to begin with, once you know what to expect:
+#   round.duration: [p95 < 1 min]
+#   model.rmse: [last < 0.95 * first]
+thresholds:
+  round.completed: [rate >= 90%]
+
+# What a storm of dropouts costs; a coordinator that sees sums alone; settings side by side (recfleet sweep):
+# faults: [{{name: storm, at_stage: report, on: {{fraction: 20%}}, vanish: {{}}}}]
+# secure_aggregation: {{mode: secagg-plus}}      # and, under learning, upload: dense
+# sweep: {{rounds.cohort: [{few}, {cohort}], repeat: 3}}
+"""
+
+
+def starter_text(
+    fleet: str,
+    *,
+    path: str | None = None,
+    users: int = _USERS,
+    items: int = 0,
+    ratings: int = 0,
+    implicit: bool = False,
+) -> str:
+    """Return the YAML of a scenario that runs as it is.
+
+    Parameters
+    ----------
+    fleet : the name of a fleet of the catalogue.
+    path : the file or folder of the ratings, as the scenario names it; None for ratings that are made up.
+    users, items, ratings : how many of each the data has; only with ``path``.
+    implicit : the data has no ratings, only who took to what.
+    """
+    cohort = max(1, min(_LARGEST_COHORT, users * 3 // 5))
+    data = _SYNTHETIC
+    if path is not None:
+        # A JSON string is a YAML string, whatever is in it.
+        shown = json.dumps(path, ensure_ascii=False)
+        data = _FILE.format(users=f"{users:,}", items=f"{items:,}", ratings=f"{ratings:,}", path=shown)
+        data += _IMPLICIT if implicit else ""
+    of = "made-up ratings" if path is None else "ratings of a file"
+    return _TEXT.format(
+        title=f"A first run on {of}",
+        data=data,
+        fleet=fleet,
+        cohort=cohort,
+        few=max(1, cohort // 2),
+        over_select="130%" if users * 10 >= cohort * 13 else "100%",
+        quorum=max(1, cohort // 2),
+        users_scored=f"\n  users: {_SCORED_USERS}" if users > _SCORED_USERS else "",
+        ranking="\n  ranking: {k: [10]}" if implicit else "",
+    )

@@ -1,0 +1,61 @@
+"""Every command of the README and the guide runs as printed, in order, in a folder that was empty."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from documents import REASONS, Line, lines_of
+from installed import Installation
+
+from coordinator.cli.entry import execute
+
+PAGES = ("README.md", "docs/guide.md")
+LINES = [line for page in PAGES for line in lines_of(page)]
+
+
+def test_the_pages_have_commands_and_few_are_not_run() -> None:
+    assert len(LINES) > 60
+    assert {line.reason for line in LINES} == {None, *REASONS}
+    assert sum(line.reason is None for line in LINES) > 5 * sum(line.reason is not None for line in LINES)
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.reason], ids=lambda line: line.place)
+def test_what_is_not_run_says_so_to_people(line: Line) -> None:
+    assert line.reason is not None
+    assert re.search(REASONS[line.reason], line.said), line.said
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_verbs_options_and_names_exist(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(click.Command, "invoke", lambda self, context: None)
+    for name in ("ratings.csv", "fleet.token"):
+        Path(name).touch()
+    for line in (line for line in LINES if line.place.startswith(page)):
+        for arguments in line.commands:
+            assert execute(arguments) == 0, f"{line.place}: {line.text}\n{capsys.readouterr().err}"
+
+
+def test_an_option_that_does_not_exist_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(click.Command, "invoke", lambda self, context: None)
+    (arguments,) = Line("page:1", "recfleet run quickstart --sed 8 > out", None, "").commands
+    assert arguments == ["run", "quickstart", "--sed", "8"]
+    assert execute(arguments) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_run_in_order(page: str, tmp_path: Path, installation: Installation) -> None:
+    for line in lines_of(page):
+        if line.reason is not None:
+            continue
+        run = installation.run_until_interrupted if line.goes_on else installation.run
+        done = run(line.text, tmp_path)
+        assert done.returncode == line.code, (
+            f"{line.place}: {line.text}\nexits with {done.returncode}\n{done.stdout}{done.stderr}"
+        )
