@@ -32,7 +32,7 @@ data:
 """
 
 _IMPLICIT: Final = """\
-  negatives: 4                       # there is no rating: what is there is a 1, and devices draw four 0 for each
+  negatives: 4                       # no rating column: rows are ones, and devices draw four zeros for each
 """
 
 _TEXT: Final = """\
