@@ -20,7 +20,7 @@ from coordinator.fleet_assembly import build_fleet
 from coordinator.host import memory_bytes
 from coordinator.inference import DeviceInference
 from coordinator.privacy import RunPrivacy
-from coordinator.ratings import file_facts, read_data, said
+from coordinator.ratings import file_facts, read_data
 from coordinator.scenario.data_section import (
     FileRatings,
     LeaveOneOutSplit,
@@ -147,12 +147,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         algorithm = create(scenario.learning, Problem(n_features=store.n_features))
         _check_model_memory(loaded, algorithm, store.n_features)
         regression = RegressionWorkload(algorithm, store, seed)
-        facts: dict[str, Any] = {
-            "clients": store.n_clients,
-            "data_hash": store.content_hash(),
-            "read": f"{data.clients:,} clients of {data.samples_per_client:,} samples each, made up "
-            "from the seed",
-        }
+        facts: dict[str, Any] = {"clients": store.n_clients, "data_hash": store.content_hash()}
         fleet = build_fleet(loaded, store.n_clients)
         return Assembly(regression, fleet, RegressionEvaluator(regression, seed), facts)
     published = _published(loaded)
@@ -163,7 +158,7 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     else:
         read, split = published.file, published.split
         ratings = read.store
-    facts = {} if read is None else file_facts(read)
+    facts = {} if read is None else file_facts(read, ratings)
     if published is not None:
         facts |= {"rated_negatives": published.rated_negatives}
     clients = _clients(scenario.data, split, seed)
@@ -179,7 +174,6 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
         "training_ratings": split.train.n_ratings,
         "split": split.kind,
         "split_hash": split.hash,
-        "read": said(scenario.data, ratings, read),
     }
     features = item_features(loaded, ratings)
     if features is not None:

@@ -15,24 +15,25 @@ from edge.data.synthetic import generate_ratings
 from edge.data.table.reading import RatingsFile, check_ratings, read_ratings
 
 
-def file_facts(read: RatingsFile) -> dict[str, Any]:
-    """Return what the manifest of a run says of the file that was read."""
+def file_facts(read: RatingsFile, kept: RatingStore) -> dict[str, Any]:
+    """Return what the manifest of a run says of the file that was read, and of what is kept of it."""
     return {
         "format": read.format,
         "rows": read.rows,
         "duplicates": read.duplicates,
         "skipped": read.skipped,
         "columns": dict(read.columns),
+        "read": _said(read, kept),
         "warnings": list(read.warnings),
     }
 
 
-def said(data: SyntheticRatings | FileRatings, ratings: RatingStore, read: RatingsFile | None) -> str:
-    """Return what the ratings of a run are, in one line."""
-    there = f"{ratings.n_ratings:,} ratings of {ratings.n_users:,} users and {ratings.n_items:,} items"
-    if read is None:
-        return f"{there}, made up from the seed"
-    return read.line() if ratings is read.store else f"{read.line()}; kept of them {there}"
+def _said(read: RatingsFile, kept: RatingStore) -> str:
+    """Return what was read and kept, in one line."""
+    if kept is read.store:
+        return read.line()
+    there = f"{kept.n_ratings:,} ratings of {kept.n_users:,} users and {kept.n_items:,} items"
+    return f"{read.line()}; kept of them {there}"
 
 
 def read_data(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
@@ -95,8 +96,9 @@ def check_data(loaded: LoadedScenario, *, full: bool) -> str | None:
     if not isinstance(data, FileRatings):
         return None
     if full:
-        ratings, read = read_data(loaded)
-        return said(data, ratings, read)
+        kept, read = read_data(loaded)
+        assert read is not None
+        return _said(read, kept)
     path = loaded.resolve(("data", "path"))
     chosen = check_ratings(path, data.source, data.options())
     if "rating" not in chosen.index and data.positive is None and data.negatives is None:

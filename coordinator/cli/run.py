@@ -183,7 +183,8 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
     output = console()
     summary = of_json(json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8")))
     data = json.loads((outcome.directory / MANIFEST).read_text(encoding="utf-8"))["data"]
-    output.print(f"data: {data['read']}", soft_wrap=True, markup=False, highlight=False)
+    if "read" in data:
+        output.print(f"data: {data['read']}", soft_wrap=True, markup=False, highlight=False)
     for warning in data.get("warnings", ()):
         output.print(f"warning: {warning}", soft_wrap=True, markup=False, highlight=False)
     output.print(render(summary))

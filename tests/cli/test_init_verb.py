@@ -63,7 +63,8 @@ def test_it_reads_ratings_and_fits_the_rounds_to_their_users(
     assert execute(["init", "--data", "ratings.csv", "-o", "my.yaml"]) == 0
     assert capsys.readouterr().out == (
         "ratings.csv (plain): 720 ratings of 60 users and 40 items; columns user = column 1, "
-        "item = column 2, rating = column 3, guessed by position\nwrote my.yaml; run it: recfleet run my.yaml\n"
+        "item = column 2, rating = column 3, guessed by position\n"
+        "wrote my.yaml; run it: recfleet run my.yaml\n"
     )
     scenario = load("my.yaml").scenario
     assert scenario.data.source == "auto"
