@@ -97,6 +97,13 @@ def test_the_rule_for_duplicates_is_said_and_followed(tmp_path: Path, rule: str,
          "no column is known as the user; there are: a, b, c; write data.columns, such as "
          "{user: a, item: b, rating: c}"),
         ("user,uid,item,rating\nu,v,i,5\n", {}, "columns user, uid could all be the user; name one"),
+        ("user,item,rating,user\nu,i,5,v\n", {}, "columns user, user could all be the user; name one, "
+         "data.columns: {user: 1}"),
+        ('{"user": {"0": 1}, "item": {"0": 2}, "rating": {"0": 3}}', {},
+         "'user' holds objects or lists; expected a text or a number, and one object a line (pandas:"),
+        ("1,2,3\n".encode("utf-16-be"), {},
+         "r.csv:1: a NUL byte; expected lines of text; if it is UTF-16, write"),
+        ("user,item,rating\nu,i,5\nTotal: 1\n", {}, "r.csv:3: 1 field instead of 3"),
         ("user,item,rating\nu,i,5\n", {"columns": {"user": "who"}},
          "data.columns.user: there is no column 'who'; there are: user, item, rating"),
         ("u,i,5\nu,j,4\n", {"columns": {"user": "4", "item": "1"}},
@@ -238,6 +245,19 @@ def test_ids_of_any_type_stay_apart(tmp_path: Path) -> None:
         DataError, match=r"r\.parquet: column 'user' is double; ids are whole numbers or text"
     ):
         read_ratings(path)
+
+
+def test_ids_of_many_parts_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    pq.write_table(pa.table({"user": [{"a": 1, "b": 2}], "item": [1], "rating": [5]}), path)
+    with pytest.raises(DataError, match=r"column 'user' is struct<.*>; ids are whole numbers or text"):
+        read_ratings(path)
+
+
+@pytest.mark.parametrize("header", ["user,item,rating,", "user,item,rating"])
+def test_a_delimiter_at_the_end_of_lines_is_no_column(tmp_path: Path, header: str) -> None:
+    read = _read(tmp_path, f"{header}\nu,i,5,\nv,i,4,\n")
+    assert (_ids(read), read.store.decoded().tolist()) == (["u", "v"], [5.0, 4.0])
 
 
 def test_binary_ids_that_are_no_text_are_hexadecimal(tmp_path: Path) -> None:

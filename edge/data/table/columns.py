@@ -233,9 +233,11 @@ def _by_names(where: str, names: Sequence[str], wanted: Sequence[str], taken: se
         alike = [at for rank, at in ranked if rank == best]
         if len(alike) > 1 and role != "time":
             listed = ", ".join(shown(names[at]) for at in alike)
+            first = names[alike[0]]
+            written = shown(first) if names.count(first) == 1 else alike[0] + 1
             raise DataError(
                 f"{where}: columns {listed} could all be the {role}; name one, data.columns: "
-                f"{{{role}: {shown(names[alike[0]])}}}"
+                f"{{{role}: {written}}}"
             )
         found[role] = alike[0]
     return found

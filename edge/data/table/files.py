@@ -52,6 +52,7 @@ _OTHERS: Final = {
     b"7z\xbc\xaf": "a 7z archive; unpack it",
     b"%PDF": "a PDF; export the table as CSV",
 }
+_FIELDS: Final = ("fields", "field")
 _NETFLIX_HEAD: Final = re.compile(rb"^[0-9]+:\r?$", re.MULTILINE)
 _NETFLIX_NAMES: Final = ("movie", "user", "rating", "date")
 _JSON_TYPES: Final = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
@@ -235,7 +236,8 @@ def refuse_nul(path: Path, text: bytes, line: int, newline: bytes) -> None:
     nul = text.find(b"\0")
     if nul >= 0:
         at = line + text.count(newline, 0, nul)
-        raise DataError(f"{path}:{at}: a NUL byte; expected lines of text, not a binary file")
+        message = "a NUL byte; expected lines of text; if it is UTF-16, write data.encoding"
+        raise DataError(f"{path}:{at}: {message}")
 
 
 def _whole_lines(text: bytes, quotes: bool, newline: bytes) -> int:
@@ -352,8 +354,9 @@ class DelimitedFile:
         widths = Counter(map(len, rows))
         usual = widths.most_common(1)[0][0]
         if self.names is not None and len(self.names) + 1 == usual and len(rows[0]) == usual:
-            # As R writes it: the names of the rows have none themselves.
-            self.names = ("", *self.names)
+            # A delimiter at the end of every row; or as R writes it, names of rows that have none themselves.
+            ended = not any(row[-1].strip() for row in rows if len(row) == usual)
+            self.names = (*self.names, "") if ended else ("", *self.names)
         self._width = self._options.width or (len(self.names) if self.names is not None else usual)
         self.sample = [row for row in rows if len(row) == self._width][:SAMPLE_ROWS] or [
             (row + [""] * self._width)[: self._width] for row in rows[:SAMPLE_ROWS]
@@ -502,7 +505,8 @@ class DelimitedFile:
         for number, fields in self._rows(text, line):
             if len(fields) != self._width and any(field.strip() for field in fields):
                 raise DataError(
-                    f"{self.path}:{number}: {len(fields)} fields instead of {self._width}; expected "
+                    f"{self.path}:{number}: {len(fields)} {_FIELDS[len(fields) == 1]} instead of "
+                    f"{self._width}; expected "
                     "lines like "
                     f"{self._example()!r}; leave such rows out with data.on_bad_row: skip"
                 )
@@ -640,7 +644,8 @@ class JsonFile:
         names = {role: self.names[at] for role, at in index.items()}
         if self._is_array:
             rows = [row for _, row in self._array]
-            yield Batch(_columns(rows, names), len(rows), lambda row: f"{self.path}: element {row + 1}")
+            columns = self._columns(rows, names)
+            yield Batch(columns, len(rows), lambda row: f"{self.path}: element {row + 1}")
             return
         line = 1
         for text in _Lines(self.path, self._options.encoding, False, self._newline).blocks():
@@ -656,7 +661,20 @@ class JsonFile:
             good = [(number, row) for number, row in objects if row is not None]
             self.skipped += len(objects) - len(good)
             rows, lines = [row for _, row in good], [number for number, _ in good]
-            yield Batch(_columns(rows, names), len(rows), lambda row, at=lines: f"{self.path}:{at[row]}")  # type: ignore[misc]
+            yield Batch(self._columns(rows, names), len(rows), lambda row, at=lines: f"{self.path}:{at[row]}")  # type: ignore[misc]
+
+    def _columns(self, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, Any]:
+        columns = {}
+        for role, name in names.items():
+            values = [_unwrapped(row.get(name)) for row in rows]
+            if any(isinstance(value, dict | list) for value in values):
+                raise DataError(
+                    f"{self.path}: {shown(name)!r} holds objects or lists; expected a text or a number, "
+                    "and one "
+                    "object a line (pandas: orient='records', lines=True)"
+                )
+            columns[role] = _array(values)
+        return columns
 
     def _parse(self, text: bytes, names: Mapping[str, str]) -> Any:
         """Return the columns as an Arrow table, or None where types are mixed or a line is no JSON."""
@@ -699,10 +717,6 @@ def _object(raw: bytes) -> dict[str, Any] | None:
         except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
             return None
     return row if isinstance(row, dict) and all(isinstance(name, str) for name in row) else None
-
-
-def _columns(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, Any]:
-    return {role: _array([_unwrapped(row.get(name)) for row in rows]) for role, name in names.items()}
 
 
 def _unwrapped(value: Any) -> Any:

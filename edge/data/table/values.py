@@ -111,6 +111,8 @@ def encode_ids(column: Any, name: str) -> tuple[Any, Codes]:
         if uuid:
             encoded = array.dictionary_encode()
             return _uuids(encoded.dictionary), _codes(encoded)
+    if pa.types.is_nested(array.type):
+        raise DataError(f"column {name!r} is {array.type}; ids are whole numbers or text")
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     distinct = _plain_ids(array.dictionary, name)
