@@ -86,7 +86,7 @@ def test_byte_order_mark_and_blank_lines_are_skipped(tmp_path: Path) -> None:
     [
         ("movielens-100k", "1\t1\t5\t9\n1\t2\t5\n", 2, "3 fields instead of 4"),
         ("movielens-100k", "1\t1\t5\t9\n\n1\tx\t5\t9\n", 3, "item 'x' is not a whole number"),
-        ("movielens-100k", "1\t1\t5\t9\n1\t-2\t5\t9\n", 2, "item '-2' is negative"),
+        ("movielens-100k", "1\t1\t5\t9\n1\t-2\t5\t9\n", 2, "item -2 is negative"),
         ("movielens-100k", "1\t1\t5\t9\n1\t2\tnan\t9\n", 2, "rating is missing"),
         ("movielens-100k", "1\t1\t5\t9\n1\t2\tinf\t9\n", 2, "rating inf is not a finite number"),
         ("movielens-100k", "1\t1\t5\t9\n1\t2\tfive\t9\n", 2, "rating 'five' is not a number"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
@@ -52,6 +53,10 @@ _OTHERS: Final = {
     b"7z\xbc\xaf": "a 7z archive; unpack it",
     b"%PDF": "a PDF; export the table as CSV",
 }
+_NUMBERS: Final = {"user": pa.int64(), "item": pa.int64(), "rating": pa.float64(), "time": pa.int64()}
+"""Types that columns of delimited text are tried as, before they are read as text."""
+_FAILED_CONVERSION: Final = re.compile(r"In CSV column #([0-9]+): CSV conversion error to (?:int64|double)")
+_CACHED_BYTES: Final = 1 << 18
 _FIELDS: Final = ("fields", "field")
 _NETFLIX_HEAD: Final = re.compile(rb"^[0-9]+:\r?$", re.MULTILINE)
 _NETFLIX_NAMES: Final = ("movie", "user", "rating", "date")
@@ -414,13 +419,21 @@ class DelimitedFile:
                 text, movie = _netflix(text, movie)
             if not text or text.isspace():
                 continue
+            if not self._as_text.issuperset(("user", "item")) and _has_leading_zeros(
+                text, self._delimiter or "\n"
+            ):
+                # Numbers would lose them, and 007 is another user than 7.
+                self._as_text |= {"user", "item"}
             table = self._parse(text, line, index)
-            columns = {role: table[str(at)] for role, at in index.items()}
-            yield Batch(columns, table.num_rows, self._places(text, line))
+            first = 0
+            for part in table.to_batches():
+                columns = {role: part.column(str(at)) for role, at in index.items()}
+                yield Batch(columns, part.num_rows, self._places(text, line, first))
+                first += part.num_rows
 
-    def _places(self, text: bytes, line: Callable[[], int]) -> Callable[[int], str]:
+    def _places(self, text: bytes, line: Callable[[], int], rows_before: int) -> Callable[[int], str]:
         def place(row: int) -> str:
-            at, first = 0, line()
+            at, first = -rows_before, line()
             for number, fields in self._rows(text, first):
                 if len(fields) != self._width:
                     continue
@@ -462,8 +475,9 @@ class DelimitedFile:
                 )
             except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
                 message = str(error)
-                failed = {"time" if "int64" in message else "rating"} - self._as_text
-                if "conversion error to" in message and "string" not in message and failed & set(index):
+                found = _FAILED_CONVERSION.search(message)
+                failed = {role for role, at in index.items() if found and at == int(found[1])}
+                if failed - self._as_text:
                     self._as_text |= failed
                 elif "straddl" in message and block_bytes <= len(inside):
                     block_bytes = len(inside) + 1
@@ -480,9 +494,9 @@ class DelimitedFile:
         return table
 
     def _conversion(self, index: Mapping[str, int]) -> Any:
-        kinds = {role: pa.dictionary(pa.int32(), pa.string()) for role in ("user", "item")}
-        kinds["rating"] = pa.string() if "rating" in self._as_text else pa.float64()
-        kinds["time"] = pa.string() if "time" in self._as_text else pa.int64()
+        text = pa.dictionary(pa.int32(), pa.string())
+        as_text = {"user": text, "item": text, "rating": text, "time": pa.string()}
+        kinds = {role: as_text[role] if role in self._as_text else _NUMBERS[role] for role in index}
         return pacsv.ConvertOptions(
             column_types={str(at): kinds[role] for role, at in index.items()},
             include_columns=[str(at) for at in index.values()],
@@ -517,6 +531,25 @@ class DelimitedFile:
     def _example(self) -> str:
         assert self._delimiter is not None
         return self._delimiter.join(self.sample[0])[:100]
+
+
+def _has_leading_zeros(text: bytes, delimiter: str) -> bool:
+    """Return whether some number of a block begins with a zero and another digit."""
+    letters = np.frombuffer(text, dtype=np.uint8)
+    last = ord(delimiter[-1])
+    if text[:1] == b"0" and text[1:2].isdigit():
+        return True
+    # By parts that stay in the processor's cache.
+    for first in range(0, letters.size - 2, _CACHED_BYTES):
+        part = letters[first : first + _CACHED_BYTES + 2]
+        before = part[:-2]
+        found = part[1:-1] == ord("0")
+        found &= (part[2:] - np.uint8(ord("0"))) < 10
+        # Line ends, spaces, quotes, commas and signs are all before the dot.
+        found &= (before < ord(".")) | (before == last)
+        if found.any():
+            return True
+    return False
 
 
 class _Preamble(NamedTuple):

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from edge.data.build import Columns, build_store
 from edge.data.store import RatingStore
@@ -427,17 +429,14 @@ def _named(path: Path) -> Iterator[None]:
 
 def _ids_not_whole(role: str, distinct: Any, codes: npt.NDArray[np.int32]) -> dict[str, Bools]:
     """Return problems of a format whose ids are whole numbers from 0."""
-    texts = distinct.to_pylist()
-    no_number = np.array(
-        [text is not None and not str(text).lstrip("+-").isdigit() for text in texts], dtype=np.bool_
-    )
-    beyond = np.array(
-        [
-            not no and text is not None and not 0 <= int(text) < 2**63
-            for no, text in zip(no_number, texts, strict=True)
-        ],
-        dtype=np.bool_,
-    )
+    texts = distinct.to_pylist() if pa.types.is_string(distinct.type) else []
+    no_number = np.array([text is not None and not text.lstrip("+-").isdigit() for text in texts], dtype=bool)
+    if texts:
+        numbers = [0 if no or text is None else int(text) for no, text in zip(no_number, texts, strict=True)]
+        beyond = np.array([not 0 <= number < 2**63 for number in numbers], dtype=np.bool_)
+    else:
+        beyond = np.asarray(pc.less(distinct, 0).fill_null(fill_value=False))
+        no_number = np.zeros(beyond.size, dtype=np.bool_)
     if not (no_number.any() or beyond.any()):
         return {}
     there = codes >= 0

@@ -158,11 +158,30 @@ def _plain_ids(distinct: Any, name: str) -> Any:
         return distinct.cast(pa.string())
     elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_view(kind)):
         raise DataError(f"column {name!r} is {kind}; ids are whole numbers or text")
-    texts = pc.utf8_trim_whitespace(_text(distinct))
-    quoted = pc.match_substring_regex(texts, r'^".*"$')
-    if pc.any(quoted).as_py():
-        texts = pc.if_else(quoted, pc.utf8_trim_whitespace(pc.utf8_slice_codeunits(texts, 1, -1)), texts)
-    return pc.if_else(pc.is_in(texts, pa.array(MISSING)), pa.scalar(None, pa.string()), texts)
+    texts = _text(distinct)
+    if _has_edges(texts):
+        texts = pc.utf8_trim_whitespace(texts)
+        quoted = pc.match_substring_regex(texts, r'^".*"$')
+        if pc.any(quoted).as_py():
+            texts = pc.if_else(quoted, pc.utf8_trim_whitespace(pc.utf8_slice_codeunits(texts, 1, -1)), texts)
+    missing = pc.is_in(texts, pa.array(MISSING))
+    if not pc.any(missing).as_py():
+        return texts
+    return pc.if_else(missing, pa.scalar(None, pa.string()), texts)
+
+
+def _has_edges(texts: Any) -> bool:
+    """Return whether some text may begin or end with a space or a quote; quicker than to strip them all."""
+    _, offsets, data = texts.buffers()
+    if len(texts) == 0 or data is None:
+        return False
+    places = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    starts, ends = places[:-1], places[1:]
+    filled = ends > starts
+    letters = np.frombuffer(data, dtype=np.uint8)
+    edges = np.concatenate([letters[starts[filled]], letters[ends[filled] - 1]])
+    # ASCII's spaces and quotes are below "#"; other spaces are not ASCII.
+    return bool(((edges < ord("#")) | (edges > ord("~"))).any())
 
 
 def _text(array: Any) -> Any:
