@@ -15,41 +15,43 @@ DUPLICATES: Final = ("last", "first", "mean", "error")
 """Rules for a user's ratings of one item: the last or first by time, then by row; their mean; none."""
 _CODED_STEPS = (1.0, 0.5, 0.25)
 _MAX_CODE = 255
-_CHUNK_ROWS = 1 << 20
+_CHUNK_ROWS = 1 << 18
+_NONE = np.empty(0, dtype=np.float32)
+_NO_CODES = np.empty(0, dtype=np.int32)
 
 
 @dataclass(slots=True, eq=False)
 class Columns:
-    """The rows of a table in its own order, in parts of any size.
+    """The rows of a table in its own order; at least one.
 
     Attributes
     ----------
     user_ids, item_ids : distinct ids, ascending; each has a row.
-    users, items : int32[n] each, indices of them.
-    ratings : float32[n] each.
-    times : int64[n] each, seconds, or None.
+    users, items : int32[n], indices of them.
+    ratings : float32[n].
+    times : int64[n], seconds, or None.
     """
 
     user_ids: Labels
     item_ids: Labels
-    users: list[npt.NDArray[np.int32]]
-    items: list[npt.NDArray[np.int32]]
-    ratings: list[npt.NDArray[np.float32]]
-    times: list[npt.NDArray[np.int64]] | None
+    users: npt.NDArray[np.int32]
+    items: npt.NDArray[np.int32]
+    ratings: npt.NDArray[np.float32]
+    times: npt.NDArray[np.int64] | None
 
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return sum(part.size for part in self.ratings)
+        return self.ratings.size
 
 
 def build_store(
     columns: Columns, duplicates: str = "last", where: str = "ratings"
 ) -> tuple[RatingStore, int]:
-    """Return a store of the rows, at least one, and the number of duplicates dropped.
+    """Return a store of the rows and the number of duplicates dropped.
 
-    Whole, half and quarter stars are stored as one byte each. The parts of ``columns`` are used up, so that
-    little is held beside them: about 25 bytes a row, of which the store keeps 11 to 13.
+    Whole, half and quarter stars are stored as one byte each. The arrays of ``columns`` are released as they
+    are used, so that at most 28 bytes a row are held, of which the store keeps 11 to 13 with times.
 
     Parameters
     ----------
@@ -64,8 +66,11 @@ def build_store(
     """
     n_users, n_items = columns.user_ids.size, columns.item_ids.size
     values, scale, offset = compact_ratings(columns.ratings)
-    pairs, order = _sorted_pairs(columns, n_users, n_items)
-    times = None if columns.times is None else _joined(columns.times, np.dtype(np.int64))
+    columns.ratings = _NONE
+    pairs = _pairs(columns.users, columns.items, n_items)
+    columns.users = columns.items = _NO_CODES
+    order = _sort(pairs, n_users * n_items)
+    times = columns.times
     repeated = pairs[1:] == pairs[:-1]
     dropped = int(np.count_nonzero(repeated))
     means = None
@@ -86,7 +91,7 @@ def build_store(
     if means is None:
         values = values[order]
     else:
-        values, scale, offset = compact_ratings([means])
+        values, scale, offset = compact_ratings(means)
     store = RatingStore(
         indptr=indptr,
         items=items,
@@ -120,61 +125,47 @@ def _refuse_duplicates(
 
 
 def compact_ratings(
-    parts: list[npt.NDArray[np.float32]],
+    ratings: npt.NDArray[np.float32],
 ) -> tuple[npt.NDArray[np.uint8] | npt.NDArray[np.float32], float, float]:
     """Return ``(stored, scale, offset)``: uint8 codes when whole, half or quarter steps fit, else float32.
 
     The codes are exact: ``offset + scale * code`` is the rating. The offset is 0 unless a rating is negative.
-    ``parts`` (float32[n] each, at least one rating) is emptied.
+    ``ratings`` are float32[n], n from 1.
     """
-    offset = min(0.0, float(np.floor(min(part.min() for part in parts))))
-    highest = float(max(part.max() for part in parts))
+    offset = min(0.0, float(np.floor(ratings.min())))
+    highest = float(ratings.max())
+    codes = np.empty(ratings.size, dtype=np.uint8)
     for step in _CODED_STEPS:
         if (highest - offset) / step > _MAX_CODE:
             break
-        codes = []
-        for part in parts:
-            exact = (part - np.float32(offset)) / np.float32(step)
-            codes.append(exact.astype(np.uint8))
-            if not np.array_equal(codes[-1], exact):
+        for first in range(0, ratings.size, _CHUNK_ROWS):
+            part = slice(first, first + _CHUNK_ROWS)
+            exact = (ratings[part] - np.float32(offset)) / np.float32(step)
+            codes[part] = exact
+            if not np.array_equal(codes[part], exact):
                 break
         else:
-            parts.clear()
-            return _joined(codes, np.dtype(np.uint8)), step, offset
-    return _joined(parts, np.dtype(np.float32)), 1.0, 0.0
+            return codes, step, offset
+    return ratings, 1.0, 0.0
 
 
-def _joined(parts: list[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the parts as one array, and empty the list meanwhile."""
-    whole = np.empty(sum(part.size for part in parts), dtype=dtype)
-    start = 0
-    parts.reverse()
-    while parts:
-        part = parts.pop()
-        whole[start : start + part.size] = part
-        start += part.size
-    return whole
+def _pairs(
+    users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], n_items: int
+) -> npt.NDArray[np.uint64]:
+    """Return ``user * n_items + item`` of each row."""
+    pairs = np.empty(users.size, dtype=np.uint64)
+    np.multiply(users, np.uint64(n_items), out=pairs, casting="unsafe", dtype=np.uint64)
+    return np.add(pairs, items, out=pairs, casting="unsafe", dtype=np.uint64)
 
 
-def _sorted_pairs(
-    columns: Columns, n_users: int, n_items: int
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.unsignedinteger[Any]]]:
-    """Return ``user * n_items + item`` of each row, ascending, and the rows in that order."""
-    n_rows = sum(part.size for part in columns.users)
-    pairs = np.empty(n_rows, dtype=np.uint64)
-    start = 0
-    columns.users.reverse()
-    columns.items.reverse()
-    while columns.users:
-        users, items = columns.users.pop(), columns.items.pop()
-        part = pairs[start : start + users.size]
-        np.multiply(users, np.uint64(n_items), out=part, casting="unsafe", dtype=np.uint64)
-        np.add(part, items, out=part, casting="unsafe", dtype=np.uint64)
-        start += users.size
+def _sort(pairs: npt.NDArray[np.uint64], n_pairs: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """Sort pairs below ``n_pairs`` in place; return the rows in their order, equal ones by row."""
+    n_rows = pairs.size
     bits = max(n_rows - 1, 1).bit_length()
-    if (n_users * n_items - 1).bit_length() + bits > 64:
+    if (n_pairs - 1).bit_length() + bits > 64:
         order = np.argsort(pairs, kind="stable")
-        return pairs[order], order.astype(np.uint64)
+        pairs[:] = pairs[order]
+        return order.astype(np.uint64)
     # The row in the low bits: numpy sorts plain numbers several times quicker than it finds their order.
     for first in range(0, n_rows, _CHUNK_ROWS):
         part = pairs[first : first + _CHUNK_ROWS]
@@ -185,7 +176,7 @@ def _sorted_pairs(
     rows = np.empty(n_rows, dtype=np.uint32 if n_rows <= 2**32 else np.uint64)
     np.bitwise_and(pairs, np.uint64(2**bits - 1), out=rows, casting="unsafe")
     np.right_shift(pairs, np.uint64(bits), out=pairs)
-    return pairs, rows
+    return rows
 
 
 def _sort_by_time(

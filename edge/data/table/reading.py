@@ -22,6 +22,7 @@ from edge.data.table.formats import FORMATS, TABLE, Format, find
 from edge.data.table.options import TableOptions
 from edge.data.table.values import (
     LARGEST_RATING,
+    Growing,
     Ids,
     Numbers,
     TimeReader,
@@ -161,7 +162,7 @@ def read_in_order(path: Path, format: str) -> tuple[RatingsFile, npt.NDArray[np.
     reader = _Reader(path, format, TableOptions())
     reader.take_all()
     columns = reader.columns()
-    items = np.concatenate(columns.items)
+    items = columns.items
     return reader.file(columns), items
 
 
@@ -181,9 +182,9 @@ class _Reader:
     options: TableOptions
     users: Ids = field(default_factory=Ids)
     items: Ids = field(default_factory=Ids)
-    ratings: list[npt.NDArray[np.float32]] = field(default_factory=list)
-    times: list[npt.NDArray[np.int64]] = field(default_factory=list)
-    raw_times: list[bool] = field(default_factory=list)
+    ratings: Growing = field(default_factory=lambda: Growing(np.float32))
+    times: Growing = field(default_factory=lambda: Growing(np.int64))
+    raw_times: list[tuple[int, int]] = field(default_factory=list)
     chosen: Chosen | None = None
     skipped: int = 0
     unknown_times: int = 0
@@ -206,7 +207,7 @@ class _Reader:
         """Return the ratings as a store, with what is to be said of them; uses up ``columns``."""
         assert self.chosen is not None
         rows = columns.rows
-        warnings = self._outliers()
+        warnings = self._outliers(columns.ratings)
         names = dict(self.chosen.names)
         left_out = self.chosen.left_out
         if self.without_time is not None:
@@ -243,7 +244,7 @@ class _Reader:
                 if first_blocks:
                     break
             self.skipped += file.skipped
-        if not sum(part.size for part in self.ratings):
+        if not self.ratings.size:
             rest = f"; {self.skipped:,} rows were left out as bad ones" if self.skipped else ""
             raise DataError(f"{self.path}: no ratings{rest}")
 
@@ -252,17 +253,18 @@ class _Reader:
         user_ids, users = self.users.finish()
         item_ids, items = self.items.finish()
         timed = self.chosen is not None and "time" in self.chosen.index and self.without_time is None
-        if timed:
-            unit = in_seconds(self.times, self.raw_times)
+        times = self.times.finish() if timed else None
+        if times is not None:
+            unit = in_seconds(times, self.raw_times)
             if unit != "s":
                 self.notes.append(f"times are {unit}" if unit == "dates" else f"times in {unit}")
-        ratings = self.ratings
+        ratings = self.ratings.finish()
         if self.row.binned:
-            counts = np.concatenate([part.astype(np.float64) for part in ratings])
+            counts = ratings.astype(np.float64)
             if counts.min() < 0:
                 raise DataError(f"{self.path}: a listening count is negative ({counts.min():g})")
-            ratings = [quantile_bins(counts, _BINS).astype(np.float32)]
-        return Columns(user_ids, item_ids, users, items, ratings, self.times if timed else None)
+            ratings = quantile_bins(counts, _BINS).astype(np.float32)
+        return Columns(user_ids, item_ids, users, items, ratings, times)
 
     def _choose(self, file: TableFile) -> None:
         chosen = choose(str(file.path), file.names, file.sample, self.options.columns)
@@ -311,15 +313,16 @@ class _Reader:
         if ratings is None:
             self.ratings.append(np.ones(kept, dtype=np.float32))
         else:
-            self.ratings.append((ratings.values if keep is None else ratings.values[keep]).astype(np.float32))
+            self.ratings.append(ratings.values if keep is None else ratings.values[keep])
         if times is not None:
             missing = times.missing if keep is None else times.missing[keep]
             values = times.values if keep is None else times.values[keep]
             if missing.any():
                 values[missing] = 0
                 self.unknown_times += int(np.count_nonzero(missing))
+            if times.raw:
+                self.raw_times.append((self.times.size, self.times.size + values.size))
             self.times.append(values)
-            self.raw_times.append(times.raw)
         self.batches.append(_Dropped(file.path, first_row, kept, np.flatnonzero(bad)))
 
     def _ratings_of(
@@ -344,7 +347,7 @@ class _Reader:
             return None
         assert self.chosen is not None
         asked_for = "time" in self.options.columns
-        first = not self.times
+        first = self.times.size == 0
         try:
             with _named(file.path):
                 times = self.time_reader.read(found["time"], self.chosen.names["time"])
@@ -385,37 +388,38 @@ class _Reader:
             text = f"time {value} is out of range"
         raise DataError(f"{batch.place(row)}: {text}; {hint}")
 
-    def _outliers(self) -> tuple[str, ...]:
-        """Return a warning for each file's ratings outside a scale that nearly all of them fit."""
+    def _outliers(self, ratings: npt.NDArray[np.float32]) -> tuple[str, ...]:
+        """Return a warning of ratings outside a scale that nearly all of them fit."""
         assert self.chosen is not None
         if "rating" not in self.chosen.index or self.options.scale is not None or self.row.binned:
             return ()
-        total = sum(part.size for part in self.ratings)
-        low, high = min(part.min() for part in self.ratings), max(part.max() for part in self.ratings)
+        low, high = ratings.min(), ratings.max()
         for scale in _SCALES:
             if scale[0] <= low and high <= scale[1]:
                 return ()
-            outside = [(part < scale[0]) | (part > scale[1]) for part in self.ratings]
-            count = sum(int(np.count_nonzero(part)) for part in outside)
-            if count <= _OUTLIER_SHARE * total:
-                place, value = self._first_place(outside)
+            outside = (ratings < scale[0]) | (ratings > scale[1])
+            count = int(np.count_nonzero(outside))
+            if count <= _OUTLIER_SHARE * ratings.size:
+                first = int(np.argmax(outside))
                 few = "1 rating is" if count == 1 else f"{count:,} ratings are"
                 return (
-                    f"{few} outside {scale[0]:g} to {scale[1]:g}, where all others are: {value:g} in {place}"
+                    f"{few} outside {scale[0]:g} to {scale[1]:g}, where all others are: {ratings[first]:g} "
+                    f"in {self._place(first)}"
                     + (" first" if count > 1 else "")
                     + f"; if it is wrong, write data.scale: [{scale[0]:g}, {scale[1]:g}] and "
                     "on_bad_row: skip",
                 )
         return ()
 
-    def _first_place(self, flags: Sequence[Bools]) -> tuple[str, float]:
-        """Return where the first flagged rating stands, and the rating."""
-        at = next(at for at, part in enumerate(flags) if part.any())
-        kept = int(np.argmax(flags[at]))
-        batch = self.batches[at]
+    def _place(self, kept: int) -> str:
+        """Return where the rating stands that is the ``kept``-th of those that were kept."""
+        for batch in self.batches:
+            if kept < batch.rows:
+                break
+            kept -= batch.rows
         row = kept + int(np.searchsorted(batch.places - np.arange(batch.places.size), kept, side="right"))
         where = "" if len(self.files) == 1 else f" of {batch.file.name}"
-        return f"row {batch.first_row + row + 1}{where}", float(self.ratings[at][kept])
+        return f"row {batch.first_row + row + 1}{where}"
 
 
 @contextmanager

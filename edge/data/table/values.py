@@ -26,6 +26,7 @@ NO_RATING: Final = (*MISSING, "NA", "N/A", "n/a", "#N/A", "-", "?", "None", "NAN
 """Text that stands for no rating and no time; as an id, some of it may be somebody's name."""
 
 _MERGED_IDS: Final = 1 << 20
+_FIRST_ROWS: Final = 1 << 10
 _PLAIN_NUMBER: Final = r"^(0|-?[1-9][0-9]{0,18})$"
 _WHOLE_FLOAT: Final = r"^(0|-?[1-9][0-9]{0,17})(\.0+)?$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
@@ -198,6 +199,37 @@ def _is_view(kind: Any) -> bool:
     return hasattr(pa.types, "is_string_view") and bool(pa.types.is_string_view(kind))
 
 
+class Growing:
+    """An array that grows at its end.
+
+    One large array can be enlarged where it is, while many small ones would leave holes between what is
+    released beside them. A view from :meth:`part` must not outlive the next :meth:`append`.
+    """
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._whole: npt.NDArray[Any] = np.empty(_FIRST_ROWS, dtype=dtype)
+        self.size = 0
+
+    def append(self, part: npt.NDArray[Any]) -> None:
+        """Add elements."""
+        size = self.size + part.size
+        if size > self._whole.size:
+            self._whole.resize(max(size, self._whole.size * 3 // 2), refcheck=False)
+        self._whole[self.size : size] = part
+        self.size = size
+
+    def part(self, first: int, last: int) -> npt.NDArray[Any]:
+        """Return a view of some elements."""
+        return self._whole[first:last]
+
+    def finish(self) -> npt.NDArray[Any]:
+        """Return the array; afterwards nothing is left here."""
+        whole, self._whole = self._whole, np.empty(0, dtype=self._whole.dtype)
+        whole.resize(self.size, refcheck=False)
+        self.size = 0
+        return whole
+
+
 @dataclass(eq=False)
 class Ids:
     """Ids of all batches of a table, numbered as they come.
@@ -206,21 +238,23 @@ class Ids:
     are known, so that memory follows the number of distinct ids, not of rows.
     """
 
-    _codes: list[Codes] = field(default_factory=list)
+    _codes: Growing = field(default_factory=lambda: Growing(np.int32))
     _known: Any = None
     _pending: list[tuple[Any, int]] = field(default_factory=list)
+    """Dictionaries, and where the codes of each end."""
+    _merged_rows: int = 0
     _size: int = 0
 
     def add(self, distinct: Any, codes: Codes) -> None:
         """Take a batch: its distinct ids and the place of each row's in them, none below 0."""
-        self._pending.append((distinct, len(self._codes)))
         self._codes.append(codes)
+        self._pending.append((distinct, self._codes.size))
         self._size += len(distinct)
         if self._size > max(_MERGED_IDS, 2 * (0 if self._known is None else len(self._known))):
             self._merge()
 
-    def finish(self) -> tuple[Labels, list[Codes]]:
-        """Return the ids, ascending, and each batch's codes into them; afterwards nothing is left here.
+    def finish(self) -> tuple[Labels, Codes]:
+        """Return the ids, ascending, and each row's place in them, int32[rows]; nothing is left here.
 
         Ids are int64 where every one is a whole number that writes itself back to the same text ("7", not
         "007"), or such a number with a fraction of zeros; otherwise text. Numbers ascend numerically, text by
@@ -228,17 +262,16 @@ class Ids:
         """
         self._merge()
         labels = _labels(self._known)
+        codes = self._codes.finish()
         used = np.zeros(labels.size, dtype=np.bool_)
-        for codes in self._codes:
-            used[codes] = True
+        used[codes] = True
         distinct: Labels
         distinct, place = np.unique(labels[used], return_inverse=True)  # type: ignore[assignment]
         mapping = np.zeros(labels.size, dtype=np.int32)
         mapping[used] = place
-        for codes in self._codes:
-            np.take(mapping, codes, out=codes, mode="clip")
-        batches, self._codes, self._known = self._codes, [], None
-        return distinct, batches
+        np.take(mapping, codes, out=codes, mode="clip")
+        self._known = None
+        return distinct, codes
 
     def _merge(self) -> None:
         parts = [part for part, _ in self._pending]
@@ -251,10 +284,12 @@ class Ids:
         merged = (merged.chunk(0) if isinstance(merged, pa.ChunkedArray) else merged).dictionary_encode()
         mapping = _codes(merged)
         start = 0 if self._known is None else len(self._known)
-        for part, index in self._pending:
+        for part, end in self._pending:
             own = mapping[start : start + len(part)]
-            np.take(own, self._codes[index], out=self._codes[index], mode="clip")
+            codes = self._codes.part(self._merged_rows, end)
+            np.take(own, codes, out=codes, mode="clip")
             start += len(part)
+            self._merged_rows = end
         self._known, self._pending, self._size = merged.dictionary, [], 0
 
 
@@ -512,7 +547,7 @@ def _parsed_iso(texts: Any) -> tuple[Ints, Bools]:
     return np.array(moments.cast(pa.int64()), dtype=np.int64), bad
 
 
-def in_seconds(batches: list[Ints], raw: Sequence[bool]) -> str:
+def in_seconds(times: Ints, raw: Sequence[tuple[int, int]]) -> str:
     """Bring numbers of an open unit to seconds, in place; return the unit they had.
 
     The unit follows from the largest: seconds below 10¹¹ (the year 5138), then milli-, micro- and
@@ -520,17 +555,17 @@ def in_seconds(batches: list[Ints], raw: Sequence[bool]) -> str:
 
     Parameters
     ----------
-    batches : int64[n] each.
-    raw : by batch, whether its unit is open.
+    times : int64[n].
+    raw : where the unit is open: first and last row, exclusive.
     """
-    open_batches = [batch for batch, is_raw in zip(batches, raw, strict=True) if is_raw and batch.size]
-    if not open_batches:
+    parts = [times[first:last] for first, last in raw if last > first]
+    if not parts:
         return "s"
-    largest = max(max(int(batch.max()), -int(batch.min())) for batch in open_batches)
+    largest = max(max(int(part.max()), -int(part.min())) for part in parts)
     if largest < 10**11:
-        if _EARLIEST_EPOCH_S > largest >= 19_000_101 and all(_are_dates(batch) for batch in open_batches):
-            for batch in open_batches:
-                batch[:] = _days_of_dates(batch)
+        if _EARLIEST_EPOCH_S > largest >= 19_000_101 and all(map(_are_dates, parts)):
+            for part in parts:
+                part[:] = _days_of_dates(part)
             return "dates"
         return "s"
     unit, divisor = "ms", 10**3
@@ -538,8 +573,8 @@ def in_seconds(batches: list[Ints], raw: Sequence[bool]) -> str:
         unit, divisor = "ns", 10**9
     elif largest >= 10**14:
         unit, divisor = "us", 10**6
-    for batch in open_batches:
-        np.floor_divide(batch, divisor, out=batch)
+    for part in parts:
+        np.floor_divide(part, divisor, out=part)
     return unit
 
 
