@@ -178,10 +178,18 @@ def _read_parquet(path: Path, table: str, columns: list[str]) -> Any:
                 _damaged(path, f"it has no column {lacking[0]!r}")
             rows = _with_newer(file.read(columns=known), table, columns)
             rows.validate(full=True)
+            return _typed(path, rows, table)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise RunFormatError(f"{path}: not a readable Parquet file: {error}") from error
-    for name in columns:
+
+
+def _typed(path: Path, rows: Any, table: str) -> Any:
+    """Return rows with the types that a run writes; versions of pyarrow differ in the width of indices."""
+    for place, name in enumerate(rows.column_names):
         wanted, column = SCHEMAS[table].field(name), rows.column(name)
+        if pa.types.is_dictionary(wanted.type) and pa.types.is_dictionary(column.type):
+            column = column.cast(wanted.type)
+            rows = rows.set_column(place, wanted, column)
         if column.type != wanted.type:
             _damaged(path, f"its column {name!r} holds {column.type}, not {wanted.type}")
         if column.null_count and not wanted.nullable:

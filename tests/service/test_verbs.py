@@ -124,6 +124,20 @@ def test_a_run_brings_its_devices_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_model_that_diverges_fails_a_run_and_a_service(tmp_path: Path) -> None:
+    fast = ("--set", "learning.learning_rate=1e4")
+    (tmp_path / "scenario.yaml").write_text(SMALL)
+    done = recfleet(tmp_path, "run", "scenario.yaml", "--clock", "real", "--out", "here", *fast)
+    with serving(tmp_path, "--wait-for", "12", *fast) as (process, url):
+        fleet = recfleet(tmp_path, "device", url, "--count", "12", "--no-shape")
+        printed, _ = process.communicate(timeout=HANG_S)
+    assert (done.returncode, process.returncode, fleet.returncode) == (3, 3, 0)
+    for said, folder in ((done.stdout, "here"), (printed, "served")):
+        assert "run diverged" in said
+        assert json.loads((tmp_path / folder / "manifest.json").read_text())["status"] == "diverged"
+
+
+@pytest.mark.slow
 def test_what_only_a_simulation_has_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(SMALL)
     modelled = "secure_aggregation={mode: secagg, clip: 1, crypto: modelled}"
