@@ -147,9 +147,9 @@ def read_ratings(
 
 
 def check_ratings(path: str | Path, format: str, options: TableOptions) -> Chosen:  # noqa: A002
-    """Read the first block (16 MB) of every file; return the columns. Errors as :func:`read_ratings`."""
+    """Read the first rows of every file; return the columns. Errors as for :func:`read_ratings`."""
     reader = _Reader(Path(path), format, options)
-    reader.take_all(first_blocks=True)
+    reader.take_all(first_rows=True)
     assert reader.chosen is not None
     return reader.chosen
 
@@ -166,17 +166,19 @@ def read_in_order(path: Path, format: str) -> tuple[RatingsFile, npt.NDArray[np.
     return reader.file(columns), items
 
 
-class _Dropped(NamedTuple):
-    """Where a batch stands in its file, and the rows of it that were left out."""
+class _Taken(NamedTuple):
+    """A batch: where it stands in its file, how many rows were kept, and which were left out."""
 
     file: Path
     first_row: int
-    rows: int
-    places: npt.NDArray[np.int64]
+    kept: int
+    left_out: npt.NDArray[np.int64]
 
 
 @dataclass(eq=False)
 class _Reader:
+    """Reading of one table: what was taken so far, and what is to be said of it."""
+
     path: Path
     format: str
     options: TableOptions
@@ -191,7 +193,7 @@ class _Reader:
     time_reader: TimeReader = field(default_factory=TimeReader)
     without_time: str | None = None
     notes: list[str] = field(default_factory=list)
-    batches: list[_Dropped] = field(default_factory=list)
+    batches: list[_Taken] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.name, self.files = find(self.path, self.format, self.options)
@@ -231,8 +233,8 @@ class _Reader:
             duplicates_rule=self.options.duplicates,
         )
 
-    def take_all(self, *, first_blocks: bool = False) -> None:
-        """Read the files, or the first block of each."""
+    def take_all(self, *, first_rows: bool = False) -> None:
+        """Read the files, or the first rows of each."""
         for path in self.files:
             file = open_table(path, self.options)
             self._choose(file)
@@ -241,7 +243,7 @@ class _Reader:
             for batch in file.batches(self.chosen.index):
                 self._take(file, batch, first_row)
                 first_row += batch.rows
-                if first_blocks:
+                if first_rows:
                     break
             self.skipped += file.skipped
         if not self.ratings.size:
@@ -323,7 +325,7 @@ class _Reader:
             if times.raw:
                 self.raw_times.append((self.times.size, self.times.size + values.size))
             self.times.append(values)
-        self.batches.append(_Dropped(file.path, first_row, kept, np.flatnonzero(bad)))
+        self.batches.append(_Taken(file.path, first_row, kept, np.flatnonzero(bad)))
 
     def _ratings_of(
         self, found: Mapping[str, Any], names: Mapping[str, str], file: TableFile, problems: dict[str, Bools]
@@ -414,10 +416,12 @@ class _Reader:
     def _place(self, kept: int) -> str:
         """Return where the rating stands that is the ``kept``-th of those that were kept."""
         for batch in self.batches:
-            if kept < batch.rows:
+            if kept < batch.kept:
                 break
-            kept -= batch.rows
-        row = kept + int(np.searchsorted(batch.places - np.arange(batch.places.size), kept, side="right"))
+            kept -= batch.kept
+        # Those left out before it: the n-th of them has left_out[n] - n kept rows before it.
+        before = batch.left_out - np.arange(batch.left_out.size)
+        row = kept + int(np.searchsorted(before, kept, side="right"))
         where = "" if len(self.files) == 1 else f" of {batch.file.name}"
         return f"row {batch.first_row + row + 1}{where}"
 
