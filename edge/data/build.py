@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ DUPLICATES: Final = ("last", "first", "mean", "error")
 _CODED_STEPS = (1.0, 0.5, 0.25)
 _MAX_CODE = 255
 _CHUNK_ROWS = 1 << 18
+_Kind = TypeVar("_Kind", bound=np.generic)
 _NONE = np.empty(0, dtype=np.float32)
 _NO_CODES = np.empty(0, dtype=np.int32)
 
@@ -84,7 +85,7 @@ def build_store(
         if duplicates == "mean":
             means = _means(values[order], np.flatnonzero(last), scale, offset)
         kept = np.append(True, ~repeated) if duplicates == "first" else last
-        order, pairs = order[kept], pairs[kept]
+        order, pairs = _compress(order, kept), _compress(pairs, kept)
     del repeated
     indptr, items = _rows_of_users(pairs, n_users, n_items)
     del pairs
@@ -177,6 +178,16 @@ def _sort(pairs: npt.NDArray[np.uint64], n_pairs: int) -> npt.NDArray[np.unsigne
     np.bitwise_and(pairs, np.uint64(2**bits - 1), out=rows, casting="unsafe")
     np.right_shift(pairs, np.uint64(bits), out=pairs)
     return rows
+
+
+def _compress(array: npt.NDArray[_Kind], keep: npt.NDArray[np.bool_]) -> npt.NDArray[_Kind]:
+    """Return the elements where ``keep`` holds, moved to the front of the array itself."""
+    size = 0
+    for first in range(0, array.size, _CHUNK_ROWS):
+        part = array[first : first + _CHUNK_ROWS][keep[first : first + _CHUNK_ROWS]]
+        array[size : size + part.size] = part
+        size += part.size
+    return array[:size]
 
 
 def _sort_by_time(

@@ -26,7 +26,7 @@ NO_RATING: Final = (*MISSING, "NA", "N/A", "n/a", "#N/A", "-", "?", "None", "NAN
 """Text that stands for no rating and no time; as an id, some of it may be somebody's name."""
 
 _MERGED_IDS: Final = 1 << 20
-_FIRST_ROWS: Final = 1 << 10
+_FIRST_ROWS: Final = 1 << 16
 _PLAIN_NUMBER: Final = r"^(0|-?[1-9][0-9]{0,18})$"
 _WHOLE_FLOAT: Final = r"^(0|-?[1-9][0-9]{0,17})(\.0+)?$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
@@ -202,8 +202,9 @@ def _is_view(kind: Any) -> bool:
 class Growing:
     """An array that grows at its end.
 
-    One large array can be enlarged where it is, while many small ones would leave holes between what is
-    released beside them. A view from :meth:`part` must not outlive the next :meth:`append`.
+    It has room for twice as much when it is full; what was never written takes no memory. Many small arrays
+    would leave holes between what is released beside them. A view from :meth:`part` must not outlive the
+    next :meth:`append`.
     """
 
     def __init__(self, dtype: type[np.generic]) -> None:
@@ -214,7 +215,9 @@ class Growing:
         """Add elements."""
         size = self.size + part.size
         if size > self._whole.size:
-            self._whole.resize(max(size, self._whole.size * 3 // 2), refcheck=False)
+            grown = np.empty(max(size, 2 * self._whole.size), dtype=self._whole.dtype)
+            grown[: self.size] = self._whole[: self.size]
+            self._whole = grown
         self._whole[self.size : size] = part
         self.size = size
 
@@ -223,10 +226,9 @@ class Growing:
         return self._whole[first:last]
 
     def finish(self) -> npt.NDArray[Any]:
-        """Return the array; afterwards nothing is left here."""
-        whole, self._whole = self._whole, np.empty(0, dtype=self._whole.dtype)
-        whole.resize(self.size, refcheck=False)
-        self.size = 0
+        """Return the elements; afterwards nothing is left here."""
+        whole = self._whole[: self.size]
+        self._whole, self.size = self._whole[:0].copy(), 0
         return whole
 
 
