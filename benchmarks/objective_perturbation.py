@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from accuracy import spread
 
-from edge.data.readers.detect import read_ratings
 from edge.data.split import Split, split_ratio
+from edge.data.table.reading import read_ratings
 from edge.learning.least_squares import segment_grams
 from edge.privacy.objective_perturbation import perturbed_item_factors
 from edge.rng import stream, stream_bytes

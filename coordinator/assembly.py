@@ -20,6 +20,7 @@ from coordinator.fleet_assembly import build_fleet
 from coordinator.host import memory_bytes
 from coordinator.inference import DeviceInference
 from coordinator.privacy import RunPrivacy
+from coordinator.ratings import file_facts, read_data
 from coordinator.scenario.data_section import (
     FileRatings,
     LeaveOneOutSplit,
@@ -50,23 +51,19 @@ from coordinator.sums.masked import MaskedSums
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
 from device_profiles.documents import DocumentError, Path
 from device_profiles.units import format_bytes
-from edge.data.build import RatingsFile
 from edge.data.clients import Clients, group_users, one_user_per_client
-from edge.data.positives import keep_positives
 from edge.data.published import PublishedRatings, read_published_ml_1m
-from edge.data.readers.detect import read_ratings
 from edge.data.readers.titles import read_item_titles
 from edge.data.regression import generate_regression
 from edge.data.split import (
     Split,
-    limit_per_user,
     split_leave_one_out,
     split_none,
     split_ratio,
     split_users,
 )
 from edge.data.store import RatingStore
-from edge.data.synthetic import generate_ratings
+from edge.data.table.reading import RatingsFile
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.learning.base import Algorithm, Problem, Recommender
@@ -156,12 +153,12 @@ def _assemble(loaded: LoadedScenario) -> Assembly:
     published = _published(loaded)
     read: RatingsFile | None
     if published is None:
-        ratings, read = _ratings(loaded)
+        ratings, read = read_data(loaded)
         split = _split(loaded, ratings)
     else:
         read, split = published.file, published.split
         ratings = read.store
-    facts = {} if read is None else _facts(read)
+    facts = {} if read is None else file_facts(read, ratings)
     if published is not None:
         facts |= {"rated_negatives": published.rated_negatives}
     clients = _clients(scenario.data, split, seed)
@@ -216,28 +213,6 @@ def _published(loaded: LoadedScenario) -> PublishedRatings | None:
     path = loaded.resolve(("data", "path"))
     folder = path.parent if path.is_file() else path
     return read_published_ml_1m(folder, validation=data.split.validation)
-
-
-def _facts(read: RatingsFile) -> dict[str, Any]:
-    return {"format": read.format, "rows": read.rows, "duplicates": read.duplicates}
-
-
-def _ratings(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
-    """Return the ratings, and the file that they are from, if any."""
-    data = loaded.scenario.data
-    if isinstance(data, SyntheticRatings):
-        return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), None
-    assert isinstance(data, FileRatings)
-    read = read_ratings(loaded.resolve(("data", "path")), data.source)
-    return _limited(read.store, data, loaded), read
-
-
-def _limited(store: RatingStore, data: SyntheticRatings | FileRatings, loaded: LoadedScenario) -> RatingStore:
-    if data.positive is not None:
-        store = keep_positives(store, data.positive)
-    if data.max_ratings_per_user is None:
-        return store
-    return limit_per_user(store, data.max_ratings_per_user, seed=loaded.scenario.seed)
 
 
 def _split(loaded: LoadedScenario, store: RatingStore) -> Split:

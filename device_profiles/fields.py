@@ -292,6 +292,7 @@ PositiveFloat = Annotated[
 NonNegativeFloat = Annotated[
     float, BeforeValidator(_real(lowest=0.0)), _number_schema("number", _REAL_TEXT, minimum=0), _NUMBER_FORM
 ]
+Number = Annotated[float, BeforeValidator(_real()), _number_schema("number", _REAL_TEXT), _NUMBER_FORM]
 StrictBool = Annotated[
     bool,
     BeforeValidator(_truth),

@@ -40,6 +40,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "scenarios": Verb(
         "coordinator.cli.shipped:scenarios", "List the shipped scenarios, or copy one to change it."
     ),
+    "data": Verb("coordinator.cli.data:data", "Show what a file of ratings holds, and the YAML to read it."),
     "init": Verb("coordinator.cli.init:init", "Write a scenario to begin with, for your ratings or without."),
     "validate": Verb("coordinator.cli.scenarios:validate", "Check scenario files and show every error."),
     "show": Verb("coordinator.cli.scenarios:show", "Print a scenario with all of its defaults, as YAML."),

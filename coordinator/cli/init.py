@@ -15,7 +15,7 @@ from coordinator.run_directory import write_atomically
 from coordinator.scenario.load import load_text
 from coordinator.scenario.starter import DEFAULT_FLEET, starter_text
 from device_profiles import catalogue
-from edge.data.readers.detect import read_ratings
+from edge.data.table.reading import read_ratings
 
 _OUTPUT: Final = Path("scenario.yaml")
 
@@ -25,7 +25,7 @@ _OUTPUT: Final = Path("scenario.yaml")
     "--data",
     type=click.Path(path_type=Path, exists=True),
     metavar="PATH",
-    help="The ratings: a file of user, item, rating and perhaps a time, or a folder; made up by default.",
+    help="The ratings: a file or folder that 'recfleet data' can read; made up by default.",
 )
 @click.option(
     "--fleet",
@@ -59,16 +59,20 @@ def init(*, data: Path | None, fleet: str, output: Path) -> None:
         text = starter_text(fleet)
         load_text(text, str(output))
     else:
-        store = read_ratings(data).store
+        read = read_ratings(data)
+        store = read.store
         text = starter_text(
             fleet,
             path=_as_named_in(output, data),
             users=store.n_users,
             items=store.n_items,
             ratings=store.n_ratings,
+            implicit=read.implicit,
         )
         load_text(text, str(output), {("data", "path"): data})
-        click.echo(f"{data}: {store.n_users:,} users, {store.n_items:,} items, {store.n_ratings:,} ratings")
+        click.echo(read.line())
+        for warning in read.warnings:
+            click.echo(f"warning: {warning}")
     write_atomically(output, text.encode())
     click.echo(f"wrote {output}; run it: recfleet run {shlex.quote(_argument(output))}")
 

@@ -20,7 +20,7 @@ from coordinator.clock_words import REAL, SIMULATED
 from coordinator.figures import of_json
 from coordinator.junit import write_junit
 from coordinator.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
-from coordinator.run_directory import REPORT, SUMMARY, require_no_finished_run, run_name, write_json
+from coordinator.run_directory import MANIFEST, REPORT, SUMMARY, require_no_finished_run, run_name, write_json
 from coordinator.run_records import outcome_record, suites_of_run
 from coordinator.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import LoadedScenario
@@ -182,6 +182,11 @@ def progress(*, quiet: bool, plain: bool, time_is: str = SIMULATED) -> Iterator[
 def _report(outcome: RunOutcome, *, details: bool) -> None:
     output = console()
     summary = of_json(json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8")))
+    data = json.loads((outcome.directory / MANIFEST).read_text(encoding="utf-8"))["data"]
+    if "read" in data:
+        output.print(f"data: {data['read']}", soft_wrap=True, markup=False, highlight=False)
+    for warning in data.get("warnings", ()):
+        output.print(f"warning: {warning}", soft_wrap=True, markup=False, highlight=False)
     output.print(render(summary))
     for notice in summary["notices"]:
         output.print(f"note: {notice}", soft_wrap=True)

@@ -16,27 +16,42 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.json_schema import json_schema
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.secure_plan import plan_lines
+from edge.errors import DataError
 
 
 @click.command
 @click.argument("files", nargs=-1, required=True, metavar="SCENARIO…", type=scenario_file)
+@click.option(
+    "--data",
+    type=click.Choice(["first", "full"]),
+    default="first",
+    show_default=True,
+    help="How much of the ratings to read: the first rows of every file, or all.",
+)
 @setting_option
-def validate(files: tuple[Path, ...], settings: tuple[str, ...]) -> int:
+def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> int:
     """Check scenario files and show every error.
 
     Each error is shown as file:line:column, the path of the key, and what to write instead. Profiles and
-    files that a scenario names are looked up, too, and every cell of a sweep is checked. Exits with 2 if
-    anything is wrong.
+    files that a scenario names are looked up, too, ratings are opened, and every cell of a sweep is checked.
+    Exits with 2 if anything is wrong.
     """
+    from coordinator.ratings import check_data  # noqa: PLC0415 - pyarrow, which 'show' does without
+
     code = ExitCode.HELD
     for path in files:
         try:
-            load_cells(load_with_notes(path, settings))
+            loaded = load_with_notes(path, settings)
+            load_cells(loaded)
+            read = check_data(loaded, full=data == "full")
         except ScenarioError as error:
             click.echo(str(error), err=True)
             code = ExitCode.INVALID_SCENARIO
+        except DataError as error:
+            click.echo(f"{path}: data: {error}", err=True)
+            code = ExitCode.INVALID_SCENARIO
         else:
-            click.echo(f"{path}: ok")
+            click.echo(f"{path}: ok" if read is None else f"{path}: ok; data: {read}")
     return int(code)
 
 

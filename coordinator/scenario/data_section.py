@@ -14,6 +14,7 @@ from coordinator.scenario.model import Section, require
 from device_profiles.fields import (
     Fraction,
     NonNegativeFloat,
+    Number,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
@@ -21,8 +22,11 @@ from device_profiles.fields import (
     Text,
 )
 from edge.data import synthetic
+from edge.data.table.options import LONGEST_DELIMITER, TableOptions, is_text_encoding
 
 DEFAULT_ALPHA: Final = 0.5
+_DELIMITERS: Final = {"tab": "\t", "space": " "}
+"""Delimiters that are written by name: as text they would be blank."""
 
 
 class RatioSplit(Section):
@@ -170,9 +174,10 @@ class _Ratings(Section):
             if source != "movielens-1m":
                 message = f"the published split is one of 'movielens-1m', not of {source!r}"
                 yield Problem(("split", "kind"), f"{message}; write 'leave-one-out'")
-            if self.max_ratings_per_user is not None:
-                message = "the published split has all ratings; leave it out"
-                yield Problem(("max_ratings_per_user",), message, None, of_key=True)
+            for key in ("max_ratings_per_user", "min_user", "min_item", "sample_users"):
+                if getattr(self, key, None) is not None:
+                    message = "the published split has all ratings; leave it out"
+                    yield Problem((key,), message, None, of_key=True)
             if self.positive is not None:
                 message = "the published split counts every rating as a positive; leave it out"
                 yield Problem(("positive",), message, None, of_key=True)
@@ -280,6 +285,104 @@ class SyntheticRegression(Section):
 
 class _File(_Ratings):
     path: Text = Field(description="the file or folder, relative to the file that names it")
+    on_bad_row: Literal["error", "skip"] = Field(
+        default="error",
+        description="what becomes of a row that cannot be read, such as one without a rating: an error that"
+        " names it, or it is left out and counted",
+    )
+    duplicates: Literal["last", "first", "mean", "error"] = Field(
+        default="last",
+        description="which of a user's ratings of one item counts: the last or the first by time, then "
+        "by row;"
+        " their mean; or none, an error",
+    )
+    min_user: PositiveInt | None = Field(
+        default=None,
+        description="keep users with at least this many ratings; with `min_item`, until both hold (k-core);"
+        " all by default",
+    )
+    min_item: PositiveInt | None = Field(
+        default=None, description="keep items with at least this many ratings; all by default"
+    )
+    sample_users: PositiveInt | None = Field(
+        default=None,
+        description="keep this many users, drawn by the seed, and the items that they rated; all by default",
+    )
+
+    def options(self) -> TableOptions:
+        """Return how the file is read."""
+        return TableOptions(skip_bad_rows=self.on_bad_row == "skip", duplicates=self.duplicates)
+
+
+class TableColumns(Section):
+    """Which column is what: its name in the header, or its number from 1."""
+
+    user: Text | None = Field(default=None, description="who rates; found by its name or place by default")
+    item: Text | None = Field(default=None, description="what is rated")
+    rating: Text | None = Field(
+        default=None, description="the rating; `none` where there is none, or it is not to be used"
+    )
+    time: Text | None = Field(
+        default=None,
+        description="when: seconds, milli-, micro- or nanoseconds since 1970, ISO 8601 or dates; `none`",
+    )
+
+
+class _Table(_File):
+    columns: TableColumns | None = Field(
+        default=None, description="which column is what, where names and order do not say so"
+    )
+    delimiter: Text | None = Field(
+        default=None, description="between fields: `tab`, `space`, or the characters; found by default"
+    )
+    header: StrictBool | None = Field(
+        default=None, description="whether the first line names the columns; found by default"
+    )
+    quotes: StrictBool | None = Field(
+        default=None, description="whether fields may be in double quotes; found by default"
+    )
+    encoding: Text | None = Field(
+        default=None, description="of text, such as `latin-1`; UTF-8, or UTF-16 with its mark, by default"
+    )
+    decimal: Literal[".", ","] | None = Field(
+        default=None, description="decimal mark of ratings; a comma is found where it is certain"
+    )
+    scale: tuple[Number, Number] | None = Field(
+        default=None,
+        description="lowest and highest rating, such as `[1, 5]`; others are bad rows; no limit by default",
+    )
+
+    @model_validator(mode="after")
+    def _readable(self) -> _Table:
+        require(self._layout_problems())
+        return self
+
+    def _layout_problems(self) -> Iterator[Problem]:
+        if self.scale is not None and self.scale[0] >= self.scale[1]:
+            yield Problem(("scale",), "the lowest rating is not below the highest; write it first")
+        if self.delimiter is not None and ('"' in self.delimiter or len(self.delimiter) > LONGEST_DELIMITER):
+            message = f"{self.delimiter!r} is no delimiter"
+            yield Problem(
+                ("delimiter",), f"{message}; write 'tab', 'space' or up to {LONGEST_DELIMITER} characters"
+            )
+        if self.encoding is not None and not is_text_encoding(self.encoding):
+            yield Problem(
+                ("encoding",), f"{self.encoding!r} is no encoding of text; write one such as latin-1"
+            )
+
+    def options(self) -> TableOptions:
+        """Return how the file is read."""
+        written = {} if self.columns is None else dict(self.columns)
+        return dataclasses.replace(
+            super().options(),
+            columns={role: column for role, column in written.items() if column is not None},
+            delimiter=None if self.delimiter is None else _DELIMITERS.get(self.delimiter, self.delimiter),
+            header=self.header,
+            quotes=self.quotes,
+            encoding=self.encoding,
+            decimal=self.decimal,
+            scale=self.scale,
+        )
 
 
 class MovieLens100K(_File):
@@ -324,8 +427,14 @@ class PlainRatings(_File):
     source: Literal["plain"]
 
 
-class AutoRatings(_File):
-    """A file or folder whose format is recognised from its content."""
+class TableRatings(_Table):
+    """Any table: CSV and other delimited text, JSON lines, Parquet; compressed, or a folder of parts."""
+
+    source: Literal["table"]
+
+
+class AutoRatings(_Table):
+    """A file or folder whose format is recognised from its content; `table` where it is no other."""
 
     source: Literal["auto"]
 
@@ -338,6 +447,7 @@ FileRatings = (
     | LastFm
     | ParquetRatings
     | PlainRatings
+    | TableRatings
     | AutoRatings
 )
 

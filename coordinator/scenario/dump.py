@@ -21,6 +21,9 @@ _WORDS: Final = frozenset({"null", "yes", "no", "on", "off", "y", "n", "true", "
 _NOT_HASHED: Final = ("title", "description", "compute", "sweep")
 """What a scenario says that cannot change a result."""
 
+_UNSAID_BEFORE: Final = {"on_bad_row": "error", "duplicates": "last"}
+"""Settings of ``data`` by the value that stands for how it was before there were any."""
+
 
 class _Word(str):
     """Text that is written without quotes although a word of YAML: a number or a truth value."""
@@ -49,7 +52,7 @@ def dump_resolved(scenario: Scenario) -> str:
 
     Relative file names stay as they were written.
     """
-    return "\n".join(_lines(resolved(scenario), "")) + "\n"
+    return "\n".join(yaml_lines(resolved(scenario))) + "\n"
 
 
 def scenario_hash(scenario: Scenario) -> str:
@@ -62,6 +65,10 @@ def scenario_hash(scenario: Scenario) -> str:
     # As format 1 wrote it: a run keeps its name, and can be gone on with, when its file is upgraded.
     content["format"] = "1"
     data = content["data"]
+    if isinstance(data, dict):
+        # As runs of before were named.
+        data = {key: value for key, value in data.items() if _UNSAID_BEFORE.get(key) != value}
+        content["data"] = data
     if isinstance(data, dict) and "held_out_negatives" in data and not scenario.draws_items:
         content["data"] = {**data, "held_out_negatives": "spared"}
     connection = content.get("connection")
@@ -96,7 +103,8 @@ def _written(value: Any, shape: Shape) -> Node:
     return value if isinstance(value, str) else _Word(repr(value))
 
 
-def _lines(node: dict[str, Node], indent: str) -> Iterator[str]:
+def yaml_lines(node: dict[str, Node], indent: str = "") -> Iterator[str]:
+    """Yield the lines of a mapping as YAML."""
     for key, value in node.items():
         yield from _entry(f"{indent}{_scalar(key)}:", value, indent)
 
@@ -105,12 +113,12 @@ def _entry(head: str, value: Node, indent: str) -> Iterator[str]:
     """Yield the lines of one mapping entry or, where ``head`` ends in a dash, of one list item."""
     if isinstance(value, dict) and value:
         if head.endswith("-"):
-            first, *rest = _lines(value, indent + "  ")
+            first, *rest = yaml_lines(value, indent + "  ")
             yield f"{head} {first.lstrip(' ')}"
             yield from rest
         else:
             yield head
-            yield from _lines(value, indent + "  ")
+            yield from yaml_lines(value, indent + "  ")
     elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         yield head
         for item in value:

@@ -110,18 +110,28 @@ def load(
         chain = read_chain(FilePath(path), problems)
     except DocumentError as error:
         raise ScenarioError(_in_order([*problems, error], {})) from None
-    for number, text in enumerate(overrides, start=1):
-        try:
-            chain = chain._replace(document=with_override(chain.document, number, text))
-        except DocumentError as error:
-            problems.append(error)
+    chain = _overridden(chain, overrides, problems)
     position = chain.document.position(("format",))
     if position.file == COMMAND_LINE:
         problems.append(DocumentError(position, ("format",), "a file has one format; write it in the file"))
     return checked(chain, FilePath(path).stem, problems, references=references)
 
 
-def load_text(text: str, name: str, stand_ins: Mapping[Path, FilePath] | None = None) -> LoadedScenario:
+def _overridden(chain: Chain, overrides: Sequence[str], problems: list[DocumentError]) -> Chain:
+    for number, text in enumerate(overrides, start=1):
+        try:
+            chain = chain._replace(document=with_override(chain.document, number, text))
+        except DocumentError as error:
+            problems.append(error)
+    return chain
+
+
+def load_text(
+    text: str,
+    name: str,
+    stand_ins: Mapping[Path, FilePath] | None = None,
+    overrides: Sequence[str] = (),
+) -> LoadedScenario:
     """Load a scenario from its text, which extends no other, and check all of it.
 
     Parameters
@@ -129,6 +139,7 @@ def load_text(text: str, name: str, stand_ins: Mapping[Path, FilePath] | None = 
     text : YAML.
     name : how to call it; files that it names are looked for in the current folder.
     stand_ins : files to be read in place of those that the texts at some paths name.
+    overrides : as for :func:`load`.
 
     Raises
     ------
@@ -139,7 +150,8 @@ def load_text(text: str, name: str, stand_ins: Mapping[Path, FilePath] | None = 
         document = parse_document(text, name, problems=problems)
     except DocumentError as error:
         raise ScenarioError(_in_order([*problems, error], {})) from None
-    return checked(chain_of([document], {}), name, problems, references=True, stand_ins=stand_ins)
+    chain = _overridden(chain_of([document], {}), overrides, problems)
+    return checked(chain, name, problems, references=True, stand_ins=stand_ins)
 
 
 def checked(

@@ -31,6 +31,10 @@ data:
   path: {path}
 """
 
+_IMPLICIT: Final = """\
+  negatives: 4                       # no rating column: rows are ones, and devices draw four zeros for each
+"""
+
 _TEXT: Final = """\
 format: 2
 title: {title}
@@ -60,7 +64,7 @@ rounds:
   deadline: 5 min          # simulated time from the invitation to the last report
 
 evaluation:
-  every: 5{users_scored}
+  every: 5{users_scored}{ranking}
 
 # Promises: the exit code is 3 if one is missed. Others to begin with, once you know what to expect:
 #   round.duration: [p95 < 1 min]
@@ -76,7 +80,13 @@ thresholds:
 
 
 def starter_text(
-    fleet: str, *, path: str | None = None, users: int = _USERS, items: int = 0, ratings: int = 0
+    fleet: str,
+    *,
+    path: str | None = None,
+    users: int = _USERS,
+    items: int = 0,
+    ratings: int = 0,
+    implicit: bool = False,
 ) -> str:
     """Return the YAML of a scenario that runs as it is.
 
@@ -85,6 +95,7 @@ def starter_text(
     fleet : the name of a fleet of the catalogue.
     path : the file or folder of the ratings, as the scenario names it; None for ratings that are made up.
     users, items, ratings : how many of each the data has; only with ``path``.
+    implicit : the data has no ratings, only who took to what.
     """
     cohort = max(1, min(_LARGEST_COHORT, users * 3 // 5))
     data = _SYNTHETIC
@@ -92,6 +103,7 @@ def starter_text(
         # A JSON string is a YAML string, whatever is in it.
         shown = json.dumps(path, ensure_ascii=False)
         data = _FILE.format(users=f"{users:,}", items=f"{items:,}", ratings=f"{ratings:,}", path=shown)
+        data += _IMPLICIT if implicit else ""
     of = "made-up ratings" if path is None else "ratings of a file"
     return _TEXT.format(
         title=f"A first run on {of}",
@@ -102,4 +114,5 @@ def starter_text(
         over_select="130%" if users * 10 >= cohort * 13 else "100%",
         quorum=max(1, cohort // 2),
         users_scored=f"\n  users: {_SCORED_USERS}" if users > _SCORED_USERS else "",
+        ranking="\n  ranking: {k: [10]}" if implicit else "",
     )

@@ -1,117 +1,229 @@
-"""From columns of users, items and ratings, as a file holds them, to a store."""
+"""From columns of users, items and ratings, as a table holds them, to a store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.data.store import Labels, RatingStore, as_items
+from edge.data.store import Items, Labels, RatingStore, empty_items
+from edge.errors import DataError
 
-LARGEST_RATING = 1e9
-"""Ratings beyond it, up or down, are refused: sums of their squares would leave float32."""
+DUPLICATES: Final = ("last", "first", "mean", "error")
+"""Rules for a user's ratings of one item: the last or first by time, then by row; their mean; none."""
 _CODED_STEPS = (1.0, 0.5, 0.25)
 _MAX_CODE = 255
+_CHUNK_ROWS = 1 << 18
+_Kind = TypeVar("_Kind", bound=np.generic)
+_NONE = np.empty(0, dtype=np.float32)
+_NO_CODES = np.empty(0, dtype=np.int32)
 
 
-@dataclass(frozen=True, slots=True)
-class RatingsFile:
-    """What a reader made of a file.
+@dataclass(slots=True, eq=False)
+class Columns:
+    """The rows of a table in its own order; at least one.
 
     Attributes
     ----------
-    store : the ratings; users and items are indexed in ascending order of their original ids (numerically
-        when every id is a whole number, otherwise by code point).
-    path : the file read.
-    format : name of the format, as accepted by ``read_ratings``.
-    rows : ratings in the file.
-    duplicates : rows dropped because the same user rated the same item again; the latest by time is kept, the
-        last in the file when times are equal or absent.
+    user_ids, item_ids : distinct ids, ascending; each has a row.
+    users, items : int32[n], indices of them.
+    ratings : float32[n].
+    times : int64[n], seconds, or None.
     """
 
-    store: RatingStore
-    path: Path
-    format: str
-    rows: int
-    duplicates: int
+    user_ids: Labels
+    item_ids: Labels
+    users: npt.NDArray[np.int32]
+    items: npt.NDArray[np.int32]
+    ratings: npt.NDArray[np.float32]
+    times: npt.NDArray[np.int64] | None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.ratings.size
 
 
 def build_store(
-    user_labels: Labels,
-    item_labels: Labels,
-    ratings: npt.NDArray[np.float64],
-    timestamps: npt.NDArray[np.int64] | None,
+    columns: Columns, duplicates: str = "last", where: str = "ratings"
 ) -> tuple[RatingStore, int]:
     """Return a store of the rows and the number of duplicates dropped.
 
+    Whole, half and quarter stars are stored as one byte each. The arrays of ``columns`` are released as they
+    are used, so that at most 28 bytes a row are held, of which the store keeps 11 to 13 with times.
+
     Parameters
     ----------
-    user_labels, item_labels : int64[N] or text [N], original ids, one per rating; at least one rating.
-    ratings : float64[N], up to ``LARGEST_RATING``. Whole, half and quarter stars are stored as one byte each.
-    timestamps : int64[N] seconds, or None.
+    columns : the rows.
+    duplicates : one of :data:`DUPLICATES`; with a mean the last time stands.
+    where : the table, for the message.
+
+    Raises
+    ------
+    DataError
+        where a user rated an item twice and ``duplicates`` is ``error``.
     """
-    user_ids, users = _index(user_labels)
-    item_ids, items = _index(item_labels)
-    n_items = item_ids.size
-    keys = users * n_items + items
-    order = np.argsort(keys, kind="stable")
-    repeated = np.zeros(order.size, dtype=np.bool_)
-    np.equal(keys[order[1:]], keys[order[:-1]], out=repeated[1:])
-    duplicates = int(np.count_nonzero(repeated))
-    if duplicates:
-        if timestamps is not None:
-            order = np.lexsort((timestamps, keys))
-        # The last row of every run of equal keys survives.
-        order = order[np.append(keys[order[1:]] != keys[order[:-1]], True)]
-    indptr = np.zeros(user_ids.size + 1, dtype=np.int64)
-    np.cumsum(np.bincount(users[order], minlength=user_ids.size), out=indptr[1:])
-    values, scale, offset = compact_ratings(ratings[order])
+    n_users, n_items = columns.user_ids.size, columns.item_ids.size
+    values, scale, offset = compact_ratings(columns.ratings)
+    columns.ratings = _NONE
+    pairs = _pairs(columns.users, columns.items, n_items)
+    columns.users = columns.items = _NO_CODES
+    order = _sort(pairs, n_users * n_items)
+    times = columns.times
+    repeated = pairs[1:] == pairs[:-1]
+    dropped = int(np.count_nonzero(repeated))
+    means = None
+    if dropped:
+        if duplicates == "error":
+            _refuse_duplicates(columns, pairs, order, repeated, where)
+        if times is not None:
+            _sort_by_time(order, pairs, repeated, times)
+        # Of every run of equal pairs one row survives.
+        last = np.append(~repeated, True)
+        if duplicates == "mean":
+            means = _means(values[order], np.flatnonzero(last), scale, offset)
+        kept = np.append(True, ~repeated) if duplicates == "first" else last
+        order, pairs = _compress(order, kept), _compress(pairs, kept)
+    del repeated
+    indptr, items = _rows_of_users(pairs, n_users, n_items)
+    del pairs
+    if means is None:
+        values = values[order]
+    else:
+        values, scale, offset = compact_ratings(means)
     store = RatingStore(
         indptr=indptr,
-        items=as_items(items[order], n_items),
+        items=items,
         ratings=values,
         n_items=n_items,
         scale=scale,
         offset=offset,
-        timestamps=None if timestamps is None else timestamps[order],
-        user_ids=user_ids,
-        item_ids=item_ids,
+        timestamps=None if times is None else times[order],
+        user_ids=columns.user_ids,
+        item_ids=columns.item_ids,
     )
-    return store, duplicates
+    return store, dropped
+
+
+def _refuse_duplicates(
+    columns: Columns,
+    pairs: npt.NDArray[np.uint64],
+    order: npt.NDArray[np.unsignedinteger[Any]],
+    repeated: npt.NDArray[np.bool_],
+    where: str,
+) -> NoReturn:
+    first = int(np.argmax(repeated))
+    user, item = divmod(int(pairs[first]), columns.item_ids.size)
+    raise DataError(
+        f"{where}: rows {order[first] + 1} and {order[first + 1] + 1} are both of user "
+        f"{columns.user_ids[user]} and "
+        f"item {columns.item_ids[item]}, and {np.count_nonzero(repeated)} rows repeat a pair; keep one "
+        "of each, or "
+        "write data.duplicates: last, first or mean"
+    )
 
 
 def compact_ratings(
-    ratings: npt.NDArray[np.float64],
+    ratings: npt.NDArray[np.float32],
 ) -> tuple[npt.NDArray[np.uint8] | npt.NDArray[np.float32], float, float]:
     """Return ``(stored, scale, offset)``: uint8 codes when whole, half or quarter steps fit, else float32.
 
     The codes are exact: ``offset + scale * code`` is the rating. The offset is 0 unless a rating is negative.
+    ``ratings`` are float32[n], n from 1.
     """
     offset = min(0.0, float(np.floor(ratings.min())))
     highest = float(ratings.max())
+    codes = np.empty(ratings.size, dtype=np.uint8)
     for step in _CODED_STEPS:
         if (highest - offset) / step > _MAX_CODE:
             break
-        codes = (ratings - offset) / step
-        if np.array_equal(codes, np.rint(codes)):
-            return codes.astype(np.uint8), step, offset
-    return ratings.astype(np.float32), 1.0, 0.0
+        for first in range(0, ratings.size, _CHUNK_ROWS):
+            part = slice(first, first + _CHUNK_ROWS)
+            exact = (ratings[part] - np.float32(offset)) / np.float32(step)
+            codes[part] = exact
+            if not np.array_equal(codes[part], exact):
+                break
+        else:
+            return codes, step, offset
+    return ratings, 1.0, 0.0
 
 
-def _index(labels: Labels) -> tuple[Labels, npt.NDArray[np.int64]]:
-    """Return the distinct labels, ascending, and the index of every row's label."""
-    if labels.dtype.kind == "U":
-        texts, positions = np.unique(labels.astype(np.str_, copy=False), return_inverse=True)
-        return texts, positions.astype(np.int64)
-    numbers = labels.astype(np.int64, copy=False)
-    lowest, highest = int(numbers.min()), int(numbers.max())
-    if highest - lowest < 4 * numbers.size + 1024:
-        # Ids are dense enough for a table; several times quicker than sorting.
-        present = np.zeros(highest - lowest + 1, dtype=np.bool_)
-        present[numbers - lowest] = True
-        place = np.cumsum(present) - 1
-        return np.flatnonzero(present) + lowest, place[numbers - lowest]
-    distinct, inverse = np.unique(numbers, return_inverse=True)
-    return distinct, inverse.astype(np.int64)
+def _pairs(
+    users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], n_items: int
+) -> npt.NDArray[np.uint64]:
+    """Return ``user * n_items + item`` of each row."""
+    pairs = np.empty(users.size, dtype=np.uint64)
+    np.multiply(users, np.uint64(n_items), out=pairs, casting="unsafe", dtype=np.uint64)
+    return np.add(pairs, items, out=pairs, casting="unsafe", dtype=np.uint64)
+
+
+def _sort(pairs: npt.NDArray[np.uint64], n_pairs: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """Sort pairs below ``n_pairs`` in place; return the rows in their order, equal ones by row."""
+    n_rows = pairs.size
+    bits = max(n_rows - 1, 1).bit_length()
+    if (n_pairs - 1).bit_length() + bits > 64:
+        order = np.argsort(pairs, kind="stable")
+        pairs[:] = pairs[order]
+        return order.astype(np.uint64)
+    # The row in the low bits: numpy sorts plain numbers several times quicker than it finds their order.
+    for first in range(0, n_rows, _CHUNK_ROWS):
+        part = pairs[first : first + _CHUNK_ROWS]
+        np.left_shift(part, np.uint64(bits), out=part)
+        np.bitwise_or(part, np.arange(first, first + part.size, dtype=np.uint64), out=part)
+    pairs.sort()
+    rows: npt.NDArray[np.unsignedinteger[Any]]
+    rows = np.empty(n_rows, dtype=np.uint32 if n_rows <= 2**32 else np.uint64)
+    np.bitwise_and(pairs, np.uint64(2**bits - 1), out=rows, casting="unsafe")
+    np.right_shift(pairs, np.uint64(bits), out=pairs)
+    return rows
+
+
+def _compress(array: npt.NDArray[_Kind], keep: npt.NDArray[np.bool_]) -> npt.NDArray[_Kind]:
+    """Return the elements where ``keep`` holds, moved to the front of the array itself."""
+    size = 0
+    for first in range(0, array.size, _CHUNK_ROWS):
+        part = array[first : first + _CHUNK_ROWS][keep[first : first + _CHUNK_ROWS]]
+        array[size : size + part.size] = part
+        size += part.size
+    return array[:size]
+
+
+def _sort_by_time(
+    order: npt.NDArray[np.unsignedinteger[Any]],
+    pairs: npt.NDArray[np.uint64],
+    repeated: npt.NDArray[np.bool_],
+    times: npt.NDArray[np.int64],
+) -> None:
+    """Bring the rows of one pair into the order of their times, in place; equal times stay as they are."""
+    places = np.flatnonzero(np.append(repeated, False) | np.append(False, repeated))
+    rows = order[places]
+    order[places] = rows[np.lexsort((times[rows], pairs[places]))]
+
+
+def _means(
+    values: npt.NDArray[np.uint8] | npt.NDArray[np.float32],
+    last: npt.NDArray[np.int64],
+    scale: float,
+    offset: float,
+) -> npt.NDArray[np.float32]:
+    """Return the mean rating of every run of rows; ``last`` is where each ends."""
+    starts = np.append(0, last[:-1] + 1)
+    sums = np.add.reduceat(offset + scale * values.astype(np.float64), starts)
+    means: npt.NDArray[np.float32] = (sums / (last - starts + 1)).astype(np.float32)
+    return means
+
+
+def _rows_of_users(
+    pairs: npt.NDArray[np.uint64], n_users: int, n_items: int
+) -> tuple[npt.NDArray[np.int64], Items]:
+    """Return row pointers of the users and the items, from ascending pairs."""
+    items = empty_items(pairs.size, n_items)
+    counts = np.zeros(n_users, dtype=np.int64)
+    for first in range(0, pairs.size, _CHUNK_ROWS):
+        part = pairs[first : first + _CHUNK_ROWS]
+        users = (part // np.uint64(n_items)).astype(np.int64)
+        items[first : first + part.size] = part - users.astype(np.uint64) * np.uint64(n_items)
+        counts[users[0] : users[-1] + 1] += np.bincount(users - users[0])
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)]), items

@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge.data.build import RatingsFile, build_store
-from edge.data.readers.movielens import LAYOUT_1M, columns_1m
 from edge.data.split import Split, split_leave_one_out
 from edge.data.store import RatingStore
+from edge.data.table.reading import RatingsFile, read_in_order
 from edge.errors import DataError
 
 PUBLISHED_NEGATIVES = 99
@@ -55,15 +54,13 @@ def read_published_ml_1m(folder: str | Path, *, validation: bool = False) -> Pub
         when a file is missing or malformed, or a held-out rating is not in ``ratings.dat``.
     """
     root = Path(folder)
-    columns = columns_1m(root / "ratings.dat")
-    store, duplicates = build_store(columns.users, columns.items, columns.ratings, columns.timestamps)
+    file, items = read_in_order(root / "ratings.dat", "movielens-1m")
+    store = file.store
     assert store.user_ids is not None
-    assert store.item_ids is not None
     if not np.array_equal(store.user_ids, np.arange(1, store.n_users + 1)):
         raise DataError(f"{root / 'ratings.dat'}: user ids are not 1 … n, as they are in MovieLens 1M")
-    distinct, first_row = np.unique(columns.items, return_index=True)
-    by_appearance = distinct[np.argsort(first_row)]
-    to_index = np.searchsorted(np.asarray(store.item_ids), by_appearance)
+    _, first_row = np.unique(items, return_index=True)
+    to_index = np.argsort(first_row)
     held_out, times = _read_positives(root / "ml-1m.test.rating", store.n_users, store.n_items)
     negatives = _read_negatives(root / "ml-1m.test.negative", held_out, store.n_items)
     positives = to_index[held_out]
@@ -75,7 +72,7 @@ def read_published_ml_1m(folder: str | Path, *, validation: bool = False) -> Pub
         again = split_leave_one_out(train, seed=0, validation=False)
         train, last = again.train, again.test
     return PublishedRatings(
-        file=RatingsFile(store, root / "ratings.dat", LAYOUT_1M.format, columns.ratings.size, duplicates),
+        file=file,
         split=Split(
             kind="published-leave-one-out",
             train=train,

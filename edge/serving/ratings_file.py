@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge.data.build import LARGEST_RATING
+from edge.data.table.values import LARGEST_RATING
 from edge.errors import DataError
 from edge.serving.csv_lines import csv_pairs
 from edge.serving.metadata import ModelInfo

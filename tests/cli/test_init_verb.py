@@ -62,12 +62,22 @@ def test_it_reads_ratings_and_fits_the_rounds_to_their_users(
     write_ratings(in_folder / "ratings.csv", 60)
     assert execute(["init", "--data", "ratings.csv", "-o", "my.yaml"]) == 0
     assert capsys.readouterr().out == (
-        "ratings.csv: 60 users, 40 items, 720 ratings\nwrote my.yaml; run it: recfleet run my.yaml\n"
+        "ratings.csv (plain): 720 ratings of 60 users and 40 items; columns user = column 1, "
+        "item = column 2, rating = column 3, guessed by position\n"
+        "wrote my.yaml; run it: recfleet run my.yaml\n"
     )
     scenario = load("my.yaml").scenario
     assert scenario.data.source == "auto"
     assert (scenario.rounds.cohort, scenario.rounds.quorum) == (36, 18)
     assert execute(["run", "my.yaml", "--quiet"]) == 0
+
+
+def test_it_runs_on_pairs_without_a_rating(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"u{user},i{(user * 7 + 3 * n) % 40}" for user in range(30) for n in range(8)]
+    Path("pairs.csv").write_text("\n".join([*rows, ""]), encoding="utf-8")
+    assert execute(["init", "--data", "pairs.csv"]) == 0
+    assert "no rating column: implicit feedback" in capsys.readouterr().out
+    assert execute(["run", "scenario.yaml", "--quiet"]) == 0
 
 
 @pytest.mark.parametrize("users", [2, 3, 5, 10])
@@ -108,7 +118,7 @@ def test_nothing_is_replaced(in_folder: Path, capsys: pytest.CaptureFixture[str]
 def test_what_cannot_be_done_writes_nothing(
     arguments: list[str], said: str, in_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("wrong.csv").write_text("not,a\n", encoding="utf-8")
+    Path("wrong.csv").write_text("not a table\n", encoding="utf-8")
     assert execute(["init", *arguments]) == 2
     printed = capsys.readouterr().err
     assert said in printed

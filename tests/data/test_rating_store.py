@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.data.build import build_store, compact_ratings
+from edge.data.build import Columns, build_store, compact_ratings
 from edge.data.hashing import hash_arrays
 from edge.data.store import RatingStore
 from edge.data.synthetic import SyntheticRatings, generate_ratings
@@ -162,13 +162,24 @@ def test_hash_of_an_array_larger_than_a_leaf_sees_its_last_byte() -> None:
     assert hash_arrays([("a", array)]) != before
 
 
-def test_build_sorts_by_id_and_keeps_the_latest_duplicate() -> None:
-    store, duplicates = build_store(
-        np.array([9, 5, 9, 9, 5]),
-        np.array([30, 10, 20, 30, 10]),
-        np.array([1.0, 2.0, 3.0, 4.0, 5.0]),
-        np.array([200, 100, 100, 100, 100]),
+def _columns(users: list[int], items: list[int], ratings: list[float], times: list[int] | None) -> Columns:
+    user_ids, user_codes = np.unique(users, return_inverse=True)
+    item_ids, item_codes = np.unique(items, return_inverse=True)
+    return Columns(
+        user_ids,
+        item_ids,
+        user_codes.astype(np.int32),
+        item_codes.astype(np.int32),
+        np.array(ratings, dtype=np.float32),
+        None if times is None else np.array(times, dtype=np.int64),
     )
+
+
+def test_build_sorts_by_id_and_keeps_the_latest_duplicate() -> None:
+    columns = _columns(
+        [9, 5, 9, 9, 5], [30, 10, 20, 30, 10], [1.0, 2.0, 3.0, 4.0, 5.0], [200, 100, 100, 100, 100]
+    )
+    store, duplicates = build_store(columns)
     assert duplicates == 2
     assert store.user_ids is not None
     assert store.user_ids.tolist() == [5, 9]
@@ -177,16 +188,48 @@ def test_build_sorts_by_id_and_keeps_the_latest_duplicate() -> None:
     assert store.items.tolist() == [0, 1, 2]
 
 
-def test_build_handles_sparse_and_text_ids_alike() -> None:
-    numbers = np.array([5, 10**15, 7])
-    ratings = np.array([1.0, 2.0, 3.0])
-    sparse, _ = build_store(numbers, numbers, ratings, None)
-    assert sparse.user_ids is not None
-    assert sparse.user_ids.tolist() == [5, 7, 10**15]
-    texts, _ = build_store(np.array(["b", "c", "a"]), np.array(["x", "x", "y"]), ratings, None)
-    assert texts.user_ids is not None
-    assert texts.user_ids.tolist() == ["a", "b", "c"]
-    assert texts.decoded().tolist() == [3.0, 1.0, 2.0]
+def test_duplicates_can_be_an_error_that_names_the_rows() -> None:
+    columns = _columns([9, 5, 9], [30, 10, 30], [1.0, 2.0, 3.0], None)
+    with pytest.raises(DataError, match=r"r\.csv: rows 1 and 3 are both of user 9 and item 30"):
+        build_store(columns, "error", "r.csv")
+
+
+_ROWS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(1, 10), st.integers(0, 3)), min_size=1
+)
+
+
+@settings(max_examples=100)
+@given(_ROWS, st.sampled_from(["last", "first", "mean"]), st.booleans())
+def test_build_equals_a_dictionary(rows: list[tuple[int, int, int, int]], rule: str, timed: bool) -> None:
+    users, items, ratings, times = (list(column) for column in zip(*rows, strict=True))
+    store, duplicates = build_store(
+        _columns(users, items, [float(rating) for rating in ratings], times if timed else None), rule
+    )
+    store.validate()
+    by_pair: dict[tuple[int, int], list[tuple[int, int, float]]] = {}
+    for row, (user, item, rating, time) in enumerate(rows):
+        by_pair.setdefault((user, item), []).append((time if timed else 0, row, float(rating)))
+    expected = []
+    for pair in sorted(by_pair):
+        found = sorted(by_pair[pair])
+        rating = {
+            "last": found[-1][2],
+            "first": found[0][2],
+            "mean": sum(one[2] for one in found) / len(found),
+        }[rule]
+        expected.append((*pair, rating, found[0 if rule == "first" else -1][0]))
+    assert duplicates == len(rows) - len(by_pair)
+    assert store.user_ids is not None
+    assert store.item_ids is not None
+    assert [
+        (store.user_ids[user], store.item_ids[item])
+        for user, item in zip(store.owners(), store.items, strict=True)
+    ] == [row[:2] for row in expected]
+    assert store.decoded() == pytest.approx([row[2] for row in expected], rel=1e-6)
+    assert (store.timestamps is not None) == timed
+    if store.timestamps is not None:
+        assert store.timestamps.tolist() == [row[3] for row in expected]
 
 
 @pytest.mark.parametrize(
@@ -204,14 +247,13 @@ def test_build_handles_sparse_and_text_ids_alike() -> None:
 def test_ratings_on_a_grid_become_bytes_exactly(
     values: list[float], dtype: type[np.generic], scale: float, offset: float
 ) -> None:
-    stored, got_scale, got_offset = compact_ratings(np.array(values))
+    stored, got_scale, got_offset = compact_ratings(np.array(values, np.float32))
     assert stored.dtype == dtype
     assert (got_scale, got_offset) == (scale, offset)
     assert np.allclose(got_offset + got_scale * stored.astype(np.float64), values, atol=1e-7, rtol=0)
 
 
 def test_a_catalogue_of_65536_items_needs_int32() -> None:
-    ids = np.arange(65_536)
-    store, _ = build_store(np.zeros(65_536, dtype=np.int64), ids, np.ones(65_536), None)
+    store, _ = build_store(_columns([0] * 65_536, list(range(65_536)), [1.0] * 65_536, None))
     assert store.items.dtype == np.int32
     store.validate()

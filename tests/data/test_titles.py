@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.data.readers.detect import read_ratings
 from edge.data.readers.titles import read_item_titles
+from edge.data.table.reading import read_ratings
 from edge.errors import DataError
 
 RATINGS = {

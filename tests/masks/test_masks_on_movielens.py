@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge.data.readers.detect import read_ratings
 from edge.data.readers.movielens_features import read_100k_features
 from edge.data.split import split_ratio
+from edge.data.table.reading import read_ratings
 from edge.masks.high_order import HighOrderSettings
 from edge.masks.one_order import OneOrderSettings
 from edge.masks.registry import create

@@ -127,6 +127,19 @@ VALUES = [
          "s.yaml:2:21: evaluation.users: 'some' is neither 'all' nor a positive whole number"),
 ]  # fmt: skip
 
+
+def with_table(setting: str, source: str = "table") -> str:
+    """Return the scenario with ratings from a file that is there, and a setting in line 6."""
+    lines = [
+        *BASE.splitlines()[:3],
+        f"  source: {source}",
+        "  path: .",
+        f"  {setting}",
+        *BASE.splitlines()[7:],
+    ]
+    return "\n".join(lines) + "\n"
+
+
 KEYS = [
     case("unknown key", with_line(16, "  deadlin: 45 s"), "s.yaml:16:3: rounds.deadlin: unknown key",
          hint="did you mean 'deadline'?"),
@@ -150,6 +163,23 @@ KEYS = [
     case("length missing", with_line(14), "s.yaml:13:1: rounds.count: missing; write the number of rounds"),
     case("fleet without networks", with_line(9, "  devices: {sbc_pi4: 100%}"),
          "s.yaml:8:1: fleet.networks: missing; write it, or name a fleet with 'mix'"),
+]  # fmt: skip
+
+TABLES = [
+    case("scale upside down", with_table("scale: [5, 1]"),
+         "s.yaml:6:10: data.scale: the lowest rating is not below the highest; write it first"),
+    case("no encoding", with_table("encoding: hex"),
+         "s.yaml:6:13: data.encoding: 'hex' is no encoding of text; write one such as latin-1"),
+    case("delimiter with a quote", with_table("delimiter: \'x\"\'"),
+         "s.yaml:6:14: data.delimiter: \'x\"\' is no delimiter; write \'tab\', \'space\' or up to 8 "
+         "characters"),
+    case("columns of another role", with_table("columns: {usr: a}"),
+         "s.yaml:6:13: data.columns.usr: unknown key", hint="did you mean 'user'?"),
+    case("columns of another format", with_table("columns: {user: a}", "lastfm"),
+         "s.yaml:6:3: data.columns: unknown key"),
+    case("published split of a core", with_table(
+        "min_user: 5\n  split: {kind: published-leave-one-out}", "movielens-1m"),
+        "s.yaml:6:3: data.min_user: the published split has all ratings; leave it out"),
 ]  # fmt: skip
 
 CONSISTENCY = [
@@ -332,7 +362,7 @@ OVERRIDES = [
     ),
 ]  # fmt: skip
 
-CASES = [*UNREADABLE, *VALUES, *KEYS, *CONSISTENCY, *REFERENCES, *EXTENDS, *THRESHOLDS, *OVERRIDES]
+CASES = [*UNREADABLE, *VALUES, *KEYS, *TABLES, *CONSISTENCY, *REFERENCES, *EXTENDS, *THRESHOLDS, *OVERRIDES]
 
 
 @pytest.mark.parametrize("malformed", CASES, ids=lambda malformed: malformed.name)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from serving_models import info_for, item_model
 
-from edge.data.readers.detect import read_ratings
+from edge.data.table.reading import read_ratings
 from edge.learning.base import Problem
 from edge.learning.fedrecon import FedRecon
 from edge.learning.fedrecon_kernels import Ratings

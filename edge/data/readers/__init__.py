@@ -1,1 +1,1 @@
-"""Readers of rating files, one module a family of formats."""
+"""Readers of what lies beside ratings: features of items, and their titles."""

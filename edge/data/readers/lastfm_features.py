@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.data.features import FeatureTable, ItemFeatures, align
-from edge.data.readers.delimited import read_bytes
 from edge.data.sparse_svd import SparseMatrix, truncated_svd
 from edge.data.store import Labels
+from edge.data.table.files import read_bytes
 from edge.errors import DataError
 from edge.rng import stream
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from edge.data.features import FeatureTable, ItemFeatures, align
-from edge.data.readers.delimited import read_bytes
 from edge.data.store import Labels
+from edge.data.table.files import read_bytes
 from edge.errors import DataError
 
 YEAR = "year"

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from edge.data.features import FeatureTable, ItemFeatures, align
-from edge.data.readers.delimited import read_bytes, text_labels
 from edge.data.store import Labels
+from edge.data.table.files import read_bytes
+from edge.data.table.values import text_labels
 from edge.errors import DataError
 
 _LARGEST = 1e150
@@ -179,4 +180,4 @@ def _item_ids(table: _Table, name: str) -> Labels:
                 f"{where}: item {str(cell)!r} stands already at {seen[str(cell)]}; keep one of them"
             )
         seen[str(cell)] = where
-    return text_labels(list(seen), np.arange(len(seen)))
+    return text_labels(list(seen))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from edge.data.build import RatingsFile
-from edge.data.readers.delimited import read_bytes
+from edge.data.table.files import read_bytes
+from edge.data.table.reading import RatingsFile
 from edge.errors import DataError
 
 

@@ -1,0 +1,106 @@
+"""The ratings of a run: read from files or made up, checked, and described."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.scenario.data_section import FileRatings, SyntheticRatings
+from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.load import LoadedScenario
+from device_profiles.documents import DocumentError
+from edge.data.filters import keep_core, keep_positives, sample_users
+from edge.data.split import limit_per_user
+from edge.data.store import RatingStore
+from edge.data.synthetic import generate_ratings
+from edge.data.table.reading import RatingsFile, check_ratings, read_ratings
+
+
+def file_facts(read: RatingsFile, kept: RatingStore) -> dict[str, Any]:
+    """Return what the manifest of a run says of the file that was read, and of what is kept of it."""
+    return {
+        "format": read.format,
+        "rows": read.rows,
+        "duplicates": read.duplicates,
+        "skipped": read.skipped,
+        "columns": dict(read.columns),
+        "read": _said(read, kept),
+        "warnings": list(read.warnings),
+    }
+
+
+def _said(read: RatingsFile, kept: RatingStore) -> str:
+    """Return what was read and kept, in one line."""
+    if kept is read.store:
+        return read.line()
+    there = f"{kept.n_ratings:,} ratings of {kept.n_users:,} users and {kept.n_items:,} items"
+    return f"{read.line()}; kept of them {there}"
+
+
+def read_data(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
+    """Return the ratings that a scenario asks for, and the file that they are from, if any.
+
+    Raises
+    ------
+    DataError : ratings that cannot be read, or of which none is left.
+    ScenarioError : there is no rating, and the scenario does not say what to make of that.
+    """
+    data = loaded.scenario.data
+    if isinstance(data, SyntheticRatings):
+        return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), None
+    assert isinstance(data, FileRatings)
+    read = read_ratings(loaded.resolve(("data", "path")), data.source, data.options())
+    if read.implicit and data.positive is None and data.negatives is None:
+        raise _implicit_error(loaded, read.path.name, read.left_out)
+    return _limited(read.store, data, loaded), read
+
+
+def _implicit_error(loaded: LoadedScenario, name: str, left_out: tuple[str, ...]) -> ScenarioError:
+    """Return the error of a scenario that does not say how ratings are made of pairs."""
+    path = ("data", "path")
+    others = f" (left out: {', '.join(left_out)})" if left_out else ""
+    message = f"{name} has no rating column{others}: implicit feedback"
+    hint = (
+        "write 'data.positive: 1' for methods that learn from ones, 'data.negatives: 4' for methods of "
+        "ratings, or "
+        "name the rating in data.columns"
+    )
+    return ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
+
+
+def _limited(store: RatingStore, data: SyntheticRatings | FileRatings, loaded: LoadedScenario) -> RatingStore:
+    if data.positive is not None:
+        store = keep_positives(store, data.positive)
+    if isinstance(data, FileRatings):
+        if data.min_user is not None or data.min_item is not None:
+            store = keep_core(store, min_user=data.min_user or 1, min_item=data.min_item or 1)
+        if data.sample_users is not None:
+            store = sample_users(store, data.sample_users, seed=loaded.scenario.seed)
+    if data.max_ratings_per_user is None:
+        return store
+    return limit_per_user(store, data.max_ratings_per_user, seed=loaded.scenario.seed)
+
+
+def check_data(loaded: LoadedScenario, *, full: bool) -> str | None:
+    """Open the files of a scenario's ratings and read their first rows, or all of them.
+
+    Returns
+    -------
+    What was read, in one line, if all of it was; None otherwise, and for data that is made up.
+
+    Raises
+    ------
+    DataError : ratings that cannot be read.
+    ScenarioError : they do not suit the scenario.
+    """
+    data = loaded.scenario.data
+    if not isinstance(data, FileRatings):
+        return None
+    if full:
+        kept, read = read_data(loaded)
+        assert read is not None
+        return _said(read, kept)
+    path = loaded.resolve(("data", "path"))
+    chosen = check_ratings(path, data.source, data.options())
+    if "rating" not in chosen.index and data.positive is None and data.negatives is None:
+        raise _implicit_error(loaded, path.name, chosen.left_out)
+    return None
