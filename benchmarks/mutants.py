@@ -105,6 +105,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "coordinator/learnt.py": ("runs/test_nothing_learnt.py", "runs/test_hostile_reports.py"),
     "coordinator/analysis/*.py": (
+        "report/test_swept.py",
         *(
             "analysis/test_critical_path.py",
             "analysis/test_fairness_and_waste.py",
