@@ -1,5 +1,6 @@
 """A real ``recfleet serve`` in a process of its own, and what its /metrics say."""
 
+import atexit
 import contextlib
 import os
 import re
@@ -14,6 +15,7 @@ import aiohttp
 
 ROOT = Path(__file__).parents[1]
 _STATE = tempfile.TemporaryDirectory(prefix="recfleet-state-")
+atexit.register(_STATE.cleanup)
 ENVIRONMENT = {
     **os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "XDG_STATE_HOME": _STATE.name,
 }  # fmt: skip

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import tempfile
@@ -14,15 +15,11 @@ hypothesis.settings.load_profile("recfleet")
 # Devices that tests start, also in processes of their own, remember nothing in the home of who runs them.
 _STATE = tempfile.TemporaryDirectory(prefix="recfleet-state-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
+atexit.register(_STATE.cleanup)
 
 # A shell that runs tests in the background has them ignore SIGINT, and all processes that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_unconfigure() -> None:
-    """Remove what devices remembered."""
-    _STATE.cleanup()
 
 
 @pytest.fixture(autouse=True)
