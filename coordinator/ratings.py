@@ -61,8 +61,7 @@ def _implicit_error(loaded: LoadedScenario, name: str, left_out: tuple[str, ...]
     message = f"{name} has no rating column{others}: implicit feedback"
     hint = (
         "write 'data.positive: 1' for methods that learn from ones, 'data.negatives: 4' for methods of "
-        "ratings, or "
-        "name the rating in data.columns"
+        "ratings, or name the rating in data.columns"
     )
     return ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
 

@@ -86,7 +86,8 @@ class _Shown(Shape):
     margin: str
 
 
-_Figure: TypeAlias = float | Literal["infinite", "-infinite"] | None
+JsonNumber: TypeAlias = float | Literal["infinite", "-infinite"] | None
+"""A figure as :func:`json_number` writes it."""
 
 
 class _Record(Shape):
@@ -102,10 +103,10 @@ class _Record(Shape):
     measured: bool
     implicit: bool = False  # those of an earlier version have none
     held: bool
-    value: _Figure
-    limit: _Figure
-    baseline: _Figure
-    margin: _Figure
+    value: JsonNumber
+    limit: JsonNumber
+    baseline: JsonNumber
+    margin: JsonNumber
     observations: int
     reason: str | None
     shown: _Shown

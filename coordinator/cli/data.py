@@ -19,7 +19,7 @@ from coordinator.scenario.load import load_text
 from device_profiles.documents import Node
 from edge.data.store import RatingStore
 from edge.data.table.formats import TABLE
-from edge.data.table.reading import RatingsFile, read_ratings
+from edge.data.table.reading import DUPLICATES_KEPT, RatingsFile, read_ratings
 
 _LABEL_WIDTH = 12
 _BAR_WIDTH = 40
@@ -58,8 +58,8 @@ def _lines(read: RatingsFile) -> Iterator[str]:
     for warning in read.warnings:
         yield f"warning: {warning}"
     cells = store.n_users * store.n_items
-    rules = {"last": "the last kept", "first": "the first kept", "mean": "their mean taken"}
-    repeated = f", {read.duplicates:,} duplicates ({rules[read.duplicates_rule]})" if read.duplicates else ""
+    kept = DUPLICATES_KEPT.get(read.duplicates_rule)
+    repeated = f", {read.duplicates:,} duplicates ({kept})" if read.duplicates else ""
     yield _row(
         "rows", f"{read.rows:,}{repeated}" + (f", {read.skipped:,} bad ones skipped" if read.skipped else "")
     )

@@ -293,8 +293,7 @@ class _File(_Ratings):
     duplicates: Literal["last", "first", "mean", "error"] = Field(
         default="last",
         description="which of a user's ratings of one item counts: the last or the first by time, then "
-        "by row;"
-        " their mean; or none, an error",
+        "by row; their mean; or none, an error",
     )
     min_user: PositiveInt | None = Field(
         default=None,

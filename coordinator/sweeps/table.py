@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from coordinator.metrics.reader import Shape, read_json
 from coordinator.run_directory import SWEEP_TABLE
-
-Number: TypeAlias = float | Literal["infinite", "-infinite"] | None
+from coordinator.verdicts import JsonNumber
 
 
 class _Run(Shape):
@@ -18,10 +17,10 @@ class _Run(Shape):
 
 class _Figure(Shape):
     unit: str
-    mean: Number
-    half_width: Number
+    mean: JsonNumber
+    half_width: JsonNumber
     n: int
-    values: dict[str, Number]
+    values: dict[str, JsonNumber]
 
 
 class _Cell(Shape):

@@ -118,10 +118,9 @@ def _refuse_duplicates(
     user, item = divmod(int(pairs[first]), columns.item_ids.size)
     raise DataError(
         f"{where}: rows {order[first] + 1} and {order[first + 1] + 1} are both of user "
-        f"{columns.user_ids[user]} and "
-        f"item {columns.item_ids[item]}, and {np.count_nonzero(repeated)} rows repeat a pair; keep one "
-        "of each, or "
-        "write data.duplicates: last, first or mean"
+        f"{columns.user_ids[user]} and item {columns.item_ids[item]}, and "
+        f"{np.count_nonzero(repeated)} rows repeat a pair; keep one of each, or write "
+        "data.duplicates: last, first or mean"
     )
 
 

@@ -254,8 +254,7 @@ def _by_position(where: str, sample: Sequence[Sequence[str]], width: int) -> dic
     if len(first) > 9 and any(first == [str(start + at) for at in range(len(first))] for start in (0, 1)):
         raise DataError(
             f"{where}: column {filled[0] + 1} counts the rows, and there is no header; write which "
-            "columns are "
-            f"which, such as data.columns: {{user: {filled[1] + 1}, item: {filled[-1] + 1}}}"
+            f"columns are which, such as data.columns: {{user: {filled[1] + 1}, item: {filled[-1] + 1}}}"
         )
     return dict(zip(ROLES, filled, strict=False))
 

@@ -207,8 +207,8 @@ class _Lines:
             cut = _whole_lines(text, self.quotes, self.newline)
             if cut == 0 and len(text) > LONGEST_LINE_BYTES:
                 raise DataError(
-                    f"{self.path}:{self.line_of(number)}: a line of more than {LONGEST_LINE_BYTES >> 20} MB;"
-                    " expected a table"
+                    f"{self.path}:{self.line_of(number)}: a line of more than {LONGEST_LINE_BYTES >> 20} MB; "
+                    "expected a table"
                 )
             if cut:
                 yield self._checked(text[:cut], number)
@@ -296,9 +296,8 @@ class DelimitedFile:
         if self._delimiter is None:
             raise DataError(
                 f"{path}:{start.lines + 1}: {texts[0][:80]!r} is no row of a table; expected user, item "
-                "and rating "
-                "between commas, tabs, semicolons or spaces, like 'u7,i42,3.5'; write data.delimiter "
-                "for another"
+                "and rating between commas, tabs, semicolons or spaces, like 'u7,i42,3.5'; "
+                "write data.delimiter for another"
             )
         self._squeezed = self._delimiter == " " and any(re.search(r"^ |[ \t]{2}|\t", text) for text in texts)
         self._quotes = self._find_quotes(texts)
@@ -520,9 +519,8 @@ class DelimitedFile:
             if len(fields) != self._width and any(field.strip() for field in fields):
                 raise DataError(
                     f"{self.path}:{number}: {len(fields)} {_FIELDS[len(fields) == 1]} instead of "
-                    f"{self._width}; expected "
-                    "lines like "
-                    f"{self._example()!r}; leave such rows out with data.on_bad_row: skip"
+                    f"{self._width}; expected lines like {self._example()!r}; "
+                    "leave such rows out with data.on_bad_row: skip"
                 )
         raise DataError(
             f"{self.path}: from line {line} on: {otherwise}; expected lines like {self._example()!r}"
@@ -703,8 +701,7 @@ class JsonFile:
             if any(isinstance(value, dict | list) for value in values):
                 raise DataError(
                     f"{self.path}: {shown(name)!r} holds objects or lists; expected a text or a number, "
-                    "and one "
-                    "object a line (pandas: orient='records', lines=True)"
+                    "and one object a line (pandas: orient='records', lines=True)"
                 )
             columns[role] = _array(values)
         return columns

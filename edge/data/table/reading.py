@@ -44,6 +44,9 @@ _SCALES: Final = (
     (1.0, 100.0),
     (0.0, 100.0),
 )
+DUPLICATES_KEPT: Final = {"last": "the last kept", "first": "the first kept", "mean": "their mean taken"}
+"""What became of duplicates, in words, by the rule."""
+
 _OUTLIER_SHARE: Final = 0.01
 _BINS: Final = 5
 _SKIP: Final = "leave such rows out with data.on_bad_row: skip"
@@ -115,9 +118,8 @@ class RatingsFile:
         if self.skipped:
             said.append(f"{self.skipped:,} bad {'row' if self.skipped == 1 else 'rows'} skipped")
         if self.duplicates:
-            kept = {"last": "the last kept", "first": "the first kept", "mean": "their mean taken"}
             many = "duplicate" if self.duplicates == 1 else "duplicates"
-            said.append(f"{self.duplicates:,} {many}, {kept[self.duplicates_rule]}")
+            said.append(f"{self.duplicates:,} {many}, {DUPLICATES_KEPT[self.duplicates_rule]}")
         if self.implicit:
             said.append("no rating column: implicit feedback")
         return "; ".join((*said, *self.notes))
@@ -363,8 +365,8 @@ class _Reader:
             if asked_for:
                 raise DataError(
                     f"{self.path}: the dates of column {self.chosen.names['time']!r} fit both "
-                    f"{ambiguous[0]} and "
-                    f"{ambiguous[1]}; write them as 2008-03-30, or data.columns: {{time: none}}"
+                    f"{ambiguous[0]} and {ambiguous[1]}; write them as 2008-03-30, or "
+                    "data.columns: {time: none}"
                 )
             self.without_time = f"its dates fit both {ambiguous[0]} and {ambiguous[1]}"
             return None
@@ -490,8 +492,7 @@ def _decimal_mark(where: str, values: Sequence[str]) -> str:
     if all(len(fraction) == 3 for fraction in fractions):
         raise DataError(
             f"{where}: ratings such as {with_comma[0]!r}: the comma is a decimal mark or stands between "
-            "thousands; "
-            "write data.decimal: ',' or data.decimal: '.'"
+            "thousands; write data.decimal: ',' or data.decimal: '.'"
         )
     return ","
 
