@@ -142,7 +142,7 @@ def test_bytes_are_conserved(block: int, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(16))
+@pytest.mark.parametrize("block", range(6))
 def test_bytes_are_conserved_over_a_swarm(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

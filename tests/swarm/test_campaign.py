@@ -30,15 +30,6 @@ def test_a_short_swarm() -> None:
 
 
 @pytest.mark.slow
-def test_a_longer_swarm() -> None:
-    plan = Plan(seed=SEED + 1, indices=range(1000), workers=2, keep_going=True)
-    found = run_campaign(plan, lambda _: None)
-    assert found.failures == {}, f"recfleet swarm --seed {SEED + 1} --only {min(found.failures)}"
-    assert found.scenarios == 1000
-    assert found.repeated > 50
-
-
-@pytest.mark.slow
 def test_a_swarm_of_several_processes() -> None:
     lines = []
     plan = Plan(seed=1, indices=range(8), workers=1, thorough=True)
