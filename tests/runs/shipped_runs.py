@@ -141,6 +141,20 @@ SHORTENED: dict[str, tuple[str, ...]] = {
 """What makes every scenario that needs no download quick."""
 
 
+def data_folder(name: str) -> Path | None:
+    """Return where the data of a scenario in ``NEEDS_DATA`` lies on this host; None where it is not there."""
+    root = os.environ.get("RECFLEET_DATA")
+    folder = Path(root, NEEDS_DATA[name]) if root else None
+    return folder if folder is not None and folder.is_dir() else None
+
+
+def settings_of(name: str) -> tuple[str, ...]:
+    """Return what makes a scenario quick, and where its data is."""
+    if name in SHORTENED:
+        return SHORTENED[name]
+    return ("rounds.count=2", f"data.path={data_folder(name)}")
+
+
 @dataclass(frozen=True)
 class Variant:
     """How a process of its own shall run scenarios."""
@@ -182,7 +196,7 @@ def main() -> None:
     split = rest.index("--")
     for name in rest[split + 1 :]:
         file = SCENARIOS / f"{name}.yaml"
-        settings = [*rest[:split], *SHORTENED[name], "thresholds=null"]
+        settings = [*rest[:split], *settings_of(name), "thresholds=null"]
         seed = load(file, settings).scenario.seed + int(seed_step)
         loaded = load(file, [*settings, f"seed={seed}"])
         outcome = run_scenario(loaded, target=Path(folder) / name, observer=Silent())
