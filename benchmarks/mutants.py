@@ -5,8 +5,8 @@
 A mutant is the product with one small change in a module of sums, bytes, links, clock, privacy or thresholds:
 a comparison or an operator is another one, a number is off by one, a term is left out, a condition is negated
 or a statement is gone. ``TESTS`` says which test files matter for a module; a mutant that they pass has
-survived and is printed with its diff. One whose tests fail is killed, and so is one that runs three times as
-long as the tests do (it hangs). Everything happens in a copy of the repository; the draw follows the seed.
+survived and is printed with its diff. One whose tests fail is killed, and so is one that takes three times the
+processor time of its tests, or ten times their wall time (it hangs). Everything happens in a copy of the repository; the draw follows the seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import difflib
 import fnmatch
 import os
 import random
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -124,7 +126,9 @@ _OPERATORS: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
 _SLOWEST: Final = 3.0
-"""Times as long as the tests take, after which a mutant is said to hang."""
+"""Times the processor time that the tests take, after which a mutant is said to hang."""
+_LONGEST: Final = 10
+"""Times the wall time that the tests take, after which it is; the host may have other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +264,7 @@ class Bench:
     def __init__(self, folder: Path, *, slow: bool) -> None:
         self.folder = folder
         self._marks = "slow or not slow" if slow else "not slow"
-        self._limits_s: dict[tuple[str, ...], float] = {}
+        self._limits_s: dict[tuple[str, ...], tuple[int, float]] = {}
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
@@ -268,40 +272,44 @@ class Bench:
             else:
                 shutil.copy(source, folder / name)
 
-    def _passes(self, tests: tuple[str, ...], limit_s: float | None) -> bool:
+    def _exit_code(self, tests: tuple[str, ...], cpu_s: int | None, wall_s: float | None) -> int:
         files = [f"tests/{name}" for name in tests]
         pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-        command = [*pytest, "-m", self._marks, *files]
+        limited = ["prlimit", f"--cpu={cpu_s}"] if cpu_s is not None else []
+        command = [*limited, *pytest, "-m", self._marks, *files]
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        return (
-            subprocess.run(
-                command, cwd=self.folder, env=environment, timeout=limit_s, capture_output=True, check=False
-            ).returncode
-            == 0
-        )
+        return subprocess.run(
+            command, cwd=self.folder, env=environment, timeout=wall_s, capture_output=True, check=False
+        ).returncode
 
-    def limit_s(self, tests: tuple[str, ...]) -> float:
-        """Return how long the tests of a mutant may take; measured once, on the product as it is.
+    def _limits(self, tests: tuple[str, ...]) -> tuple[int, float]:
+        """Return the processor and wall time that a mutant may take, s; from the product as it is.
 
         Raises
         ------
-        RuntimeError : they fail without a mutant.
+        RuntimeError : its tests fail.
         """
         if tests not in self._limits_s:
-            began_s = time.perf_counter()
-            if not self._passes(tests, None):
+            began_s, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+            if self._exit_code(tests, None, None) != 0:
                 raise RuntimeError(f"without any mutant tests fail: {', '.join(tests)}")
-            self._limits_s[tests] = 30.0 + _SLOWEST * (time.perf_counter() - began_s)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            wall_s = time.perf_counter() - began_s
+            self._limits_s[tests] = 30 + int(_SLOWEST * cpu_s), 60.0 + _LONGEST * wall_s
         return self._limits_s[tests]
 
     def outcome(self, mutant: Mutant) -> str:
         """Return what became of a mutant: ``killed``, ``hangs`` or ``survived``."""
         path, tests = self.folder / mutant.module, tests_of(mutant.module)
-        limit_s = self.limit_s(tests)
+        limits = self._limits(tests)
         source = path.read_text(encoding="utf-8")
         try:
             path.write_text(mutant.apply(source), encoding="utf-8")
-            return "survived" if self._passes(tests, limit_s) else "killed"
+            code = self._exit_code(tests, *limits)
+            if code in (-signal.SIGXCPU, -signal.SIGKILL):
+                return "hangs"
+            return "survived" if code == 0 else "killed"
         except subprocess.TimeoutExpired:
             return "hangs"
         finally:
@@ -339,6 +347,7 @@ def main() -> int:
             counts[outcome] += 1
             if outcome == "survived":
                 print(f"\n#{number} survived", *diff_of(bench.folder, mutant), sep="\n", flush=True)
+            print(f"\r{number} of {len(drawn)}", end="", file=sys.stderr, flush=True)
     print("\n" + ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))
     return 1 if counts["survived"] else 0
 
