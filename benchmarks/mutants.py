@@ -5,8 +5,9 @@
 A mutant is the product with one small change in a module of sums, bytes, links, clock, privacy or thresholds:
 a comparison or an operator is another one, a number is off by one, a term is left out, a condition is negated
 or a statement is gone. ``TESTS`` says which test files matter for a module; a mutant that they pass has
-survived and is printed with its diff. One whose tests fail is killed, and so is one that takes three times the
-processor time of its tests, or ten times their wall time (it hangs). Everything happens in a copy of the repository; the draw follows the seed.
+survived and is printed with its diff. One whose tests fail is killed, as is one that takes three times the
+processor time of its tests, or ten times their wall time (it hangs). Everything happens in a copy of the
+repository; the draw follows the seed.
 """
 
 from __future__ import annotations
