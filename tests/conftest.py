@@ -8,7 +8,8 @@ import tempfile
 import hypothesis
 import pytest
 
-# How long an example takes says something of the machine, not of the code: no deadline. The same cases everywhere and every time; RECFLEET_EXPLORE=1 has new ones drawn, to look for what they miss.
+# How long an example takes says something of the machine, not of the code: no deadline. The cases are the
+# same everywhere and every time; RECFLEET_EXPLORE=1 has new ones drawn, to look for what they miss.
 hypothesis.settings.register_profile(
     "recfleet", deadline=None, derandomize="RECFLEET_EXPLORE" not in os.environ
 )
