@@ -18,7 +18,7 @@ from coordinator.sums.base import SecureSums, SumFacts, aggregate_of, arrays_of,
 from coordinator.sums.encrypted import EncryptedSums
 from coordinator.sums.masked import MaskedSums
 from coordinator.sums.roster import SeededRoster
-from edge.ckks_messages import EncryptedInput
+from edge.ckks_messages import DecryptedSum, EncryptedInput
 from edge.codec import encode
 from edge.errors import LocalProtocolError
 from edge.homomorphic.config import CkksConfig
@@ -116,6 +116,16 @@ def test_what_there_is_to_tell_of_an_encrypted_sum() -> None:
     round_.go()
     assert facts(round_, protocol) == SumFacts(None, None, None, None, None, 3 / 25)
     round_.check_completed(0, 1, 2, 3, 5)
+
+
+def test_of_an_encrypted_sum_that_nobody_decrypts() -> None:
+    round_, protocol = begun(encrypted(), 6)
+    round_.devices[1].result = ClientUpdate({"factors": np.full(4, 9.0, np.float32)}, 1.0, 12, 99.0)
+    round_.reach(DecryptedSum, slow=0)
+    for _ in range(6):
+        round_.deadline()
+    # What was clipped is not told of a sum that was never made.
+    assert facts(round_, protocol) == SumFacts("too-few-survivors", None, None, None, None, None)
 
 
 def test_of_a_round_without_a_graph() -> None:
@@ -303,6 +313,7 @@ def test_what_stays_on_the_devices_is_unknown() -> None:
     assert aggregate.examples == 0
     assert math.isnan(aggregate.loss)
     assert aggregate_of(Sums(REALS, {"examples": np.array([4])}, 1, 2), SPECS).loss == 1.5
+    assert aggregate_of(Sums(REALS, {"examples": np.array([1])}, 1, 2), SPECS).loss == 6.0
     weightless = aggregate_of(Sums(REALS, {"examples": np.array([0])}, 0, 2), SPECS)
     assert (weightless.weight, math.isnan(weightless.loss)) == (0.0, True)
 
