@@ -164,8 +164,8 @@ def test_cubic_is_no_slower_than_reno_on_short_round_trips() -> None:
 
 
 def test_cubic_aims_lower_after_a_loss_below_its_old_window() -> None:
-    # RFC 9438, 4.7: a loss at 70 segments while the window was 100 before leaves (1 + 0.7)/2 * 70 = 59.5 to aim
-    # at, reached K = ((59.5 - 49)/0.4)**(1/3) = 2.97 s later: after five flights of half a second.
+    # RFC 9438, 4.7: a loss at 70 segments, with 100 before, leaves (1 + 0.7)/2 * 70 = 59.5 to aim at, which
+    # is reached K = ((59.5 - 49)/0.4)**(1/3) = 2.97 s later: after five flights of half a second.
     flights = (100 - 1, 70 - 1, 49, 56, 58, 59, 59)
     draw = Script(0.001, [0, 100])
     result = lossy_transfer((sum(flights) + 10) * 1448, 1e8, 0.5, 0.001, draw, window_bytes=100 * 1448)
