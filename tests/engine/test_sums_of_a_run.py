@@ -27,10 +27,11 @@ from edge.homomorphic.vectors import decode_sum as decode_encrypted
 from edge.homomorphic.vectors import encode_input as encode_encrypted
 from edge.learning.updates import ArraySpec, ClientUpdate
 from edge.messages import Model
+from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.contribution import part_values
 from edge.secagg.cryptography import MODELLED, REAL, Cryptography
-from edge.secagg.entropy import SeededEntropy
+from edge.secagg.entropy import SeededEntropy, SystemEntropy
 from edge.secagg.inputs import Sums, decode_sum, encode_input
 from edge.secagg.keys import Identity
 from edge.secagg.participant import Participant
@@ -278,6 +279,26 @@ def test_rounding_moves_an_update_by_no_more_than_its_norm() -> None:
     assert 0.3 * of_ciphertexts.rounding_norm < moved < of_ciphertexts.rounding_norm
     by_hand = math.sqrt(300 * (2.0 / ckks.levels / 2) ** 2 + 50 * (0.5 / ckks.levels / 2) ** 2)
     assert of_ciphertexts.rounding_norm == pytest.approx(by_hand, rel=1e-12)
+
+
+@pytest.mark.parametrize("noise_sd", [0.0, 1e-3, 2.0])
+def test_noise_of_a_device_by_itself_is_no_keystream_of_the_seed(
+    noise_sd: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "coordinator.sums.masked.SecAggClient",
+        lambda config, **given: made.append(given) or SecAggClient(config, **given),
+    )
+    parts = tuple(
+        dataclasses.replace(part, noise_sd=noise_sd) if isinstance(part, RealPart) else part for part in PARTS
+    )
+    sums = MaskedSums(config(parts=parts), DEADLINES, REAL, seed=5, devices=20)
+    entropy = SystemEntropy()
+    sums.part_of(3, MODEL, entropy)
+    (given,) = made
+    assert given["entropy"] is entropy
+    assert (given["rounding"] is entropy) == (noise_sd > 0)
 
 
 # -- updates and aggregates ------------------------------------------------------------------------------
