@@ -18,7 +18,7 @@ from coordinator.sums.base import SecureSums, SumFacts, aggregate_of, arrays_of,
 from coordinator.sums.encrypted import EncryptedSums
 from coordinator.sums.masked import MaskedSums
 from coordinator.sums.roster import SeededRoster
-from edge.ckks_messages import EncryptedInput
+from edge.ckks_messages import DecryptedSum, EncryptedInput
 from edge.codec import encode
 from edge.errors import LocalProtocolError
 from edge.homomorphic.config import CkksConfig
@@ -27,10 +27,11 @@ from edge.homomorphic.vectors import decode_sum as decode_encrypted
 from edge.homomorphic.vectors import encode_input as encode_encrypted
 from edge.learning.updates import ArraySpec, ClientUpdate
 from edge.messages import Model
+from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.contribution import part_values
 from edge.secagg.cryptography import MODELLED, REAL, Cryptography
-from edge.secagg.entropy import SeededEntropy
+from edge.secagg.entropy import SeededEntropy, SystemEntropy
 from edge.secagg.inputs import Sums, decode_sum, encode_input
 from edge.secagg.keys import Identity
 from edge.secagg.participant import Participant
@@ -116,6 +117,16 @@ def test_what_there_is_to_tell_of_an_encrypted_sum() -> None:
     round_.go()
     assert facts(round_, protocol) == SumFacts(None, None, None, None, None, 3 / 25)
     round_.check_completed(0, 1, 2, 3, 5)
+
+
+def test_of_an_encrypted_sum_that_nobody_decrypts() -> None:
+    round_, protocol = begun(encrypted(), 6)
+    round_.devices[1].result = ClientUpdate({"factors": np.full(4, 9.0, np.float32)}, 1.0, 12, 99.0)
+    round_.reach(DecryptedSum, slow=0)
+    for _ in range(6):
+        round_.deadline()
+    # What was clipped is not told of a sum that was never made.
+    assert facts(round_, protocol) == SumFacts("too-few-survivors", None, None, None, None, None)
 
 
 def test_of_a_round_without_a_graph() -> None:
@@ -270,6 +281,26 @@ def test_rounding_moves_an_update_by_no_more_than_its_norm() -> None:
     assert of_ciphertexts.rounding_norm == pytest.approx(by_hand, rel=1e-12)
 
 
+@pytest.mark.parametrize("noise_sd", [0.0, 1e-3, 2.0])
+def test_noise_of_a_device_by_itself_is_no_keystream_of_the_seed(
+    noise_sd: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "coordinator.sums.masked.SecAggClient",
+        lambda config, **given: made.append(given) or SecAggClient(config, **given),
+    )
+    parts = tuple(
+        dataclasses.replace(part, noise_sd=noise_sd) if isinstance(part, RealPart) else part for part in PARTS
+    )
+    sums = MaskedSums(config(parts=parts), DEADLINES, REAL, seed=5, devices=20)
+    entropy = SystemEntropy()
+    sums.part_of(3, MODEL, entropy)
+    (given,) = made
+    assert given["entropy"] is entropy
+    assert (given["rounding"] is entropy) == (noise_sd > 0)
+
+
 # -- updates and aggregates ------------------------------------------------------------------------------
 
 SPECS = (
@@ -303,6 +334,7 @@ def test_what_stays_on_the_devices_is_unknown() -> None:
     assert aggregate.examples == 0
     assert math.isnan(aggregate.loss)
     assert aggregate_of(Sums(REALS, {"examples": np.array([4])}, 1, 2), SPECS).loss == 1.5
+    assert aggregate_of(Sums(REALS, {"examples": np.array([1])}, 1, 2), SPECS).loss == 6.0
     weightless = aggregate_of(Sums(REALS, {"examples": np.array([0])}, 0, 2), SPECS)
     assert (weightless.weight, math.isnan(weightless.loss)) == (0.0, True)
 

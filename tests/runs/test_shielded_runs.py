@@ -257,6 +257,22 @@ def test_faults_strike_each_way_at_its_own_stages(tmp_path: Path) -> None:
         assert (row["stage"] == "report") == (row["device"] in shielded)
 
 
+def test_uploads_break_off_at_the_stage_of_their_own_way(tmp_path: Path) -> None:
+    file = tmp_path / "uploads.yaml"
+    file.write_text(
+        "availability:\n  breaking_off: {kind: bernoulli, drop_probability: 30%,"
+        " before_download: 0%, during_compute: 0%, during_upload: 100%, sources: assumption}\n"
+    )
+    fleet = PHONES.replace("always_on", f"breaking_off, profiles: [{file}]")
+    outcome = run_of(tmp_path, SOME, fleet=fleet, rounds=ROUNDS.replace("quorum: 12", "quorum: 2"))
+    shielded = {row["device"] for row in rows_of(run_of(tmp_path, SOME, name="calm"), "device_rounds")
+                if row["way"] == "clear"}  # fmt: skip
+    broken = [row for row in rows_of(outcome, "device_rounds") if row["outcome"] == "dropped"]
+    assert {row["stage"] for row in broken} == {"report", "masked-input"}
+    for row in broken:
+        assert (row["stage"] == "report") == (row["device"] in shielded)
+
+
 def test_garbage_in_the_clear_is_refused_and_costs_its_sender_its_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,24 @@ def test_cubic_is_back_at_its_old_window_after_its_period() -> None:
     assert quick.end_window_bytes > 70 * 1448
 
 
+def test_cubic_is_no_slower_than_reno_on_short_round_trips() -> None:
+    # RFC 9438, 4.3: from 28 segments on by 3*(1 - 0.7)/(1 + 0.7) = 0.529 a flight, long before cubic's own K.
+    flights = (40 - 1, *(int(28 + 9 / 17 * n) for n in range(20)))
+    draw = Script(0.001, [0])
+    result = lossy_transfer((sum(flights) + 10) * 1448, 1e8, 0.02, 0.001, draw, window_bytes=40 * 1448)
+    assert result.end_window_bytes == pytest.approx((28 + 9 / 17 * 20) * 1448, rel=1e-9)
+
+
+def test_cubic_aims_lower_after_a_loss_below_its_old_window() -> None:
+    # RFC 9438, 4.7: a loss at 70 segments, with 100 before, leaves (1 + 0.7)/2 * 70 = 59.5 to aim at, which
+    # is reached K = ((59.5 - 49)/0.4)**(1/3) = 2.97 s later: after five flights of half a second.
+    flights = (100 - 1, 70 - 1, 49, 56, 58, 59, 59)
+    draw = Script(0.001, [0, 100])
+    result = lossy_transfer((sum(flights) + 10) * 1448, 1e8, 0.5, 0.001, draw, window_bytes=100 * 1448)
+    assert result.retransmitted_segments == 2
+    assert result.end_window_bytes == pytest.approx(59.5 * 1448, rel=1e-4)
+
+
 @settings(deadline=None)
 @given(seed=st.integers(0, 10**6), loss=st.floats(0.001, 0.3), payload=st.integers(1, 300_000))
 def test_losses_never_save_time_and_resend_at_least_themselves(seed: int, loss: float, payload: int) -> None:
