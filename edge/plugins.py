@@ -19,7 +19,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -248,6 +247,20 @@ def names(kind: str) -> tuple[str, ...]:
     return (*BUILT_IN[kind], *_from_entry_points(kind), *_state.named.get(kind, {}))
 
 
+def used(names_by_kind: Iterable[tuple[str, str]]) -> tuple[Entry, ...]:
+    """Return the entries of those of some kinds and names that are not built in, each once, sorted."""
+    wanted = {(kind, name) for kind, name in names_by_kind if name not in BUILT_IN[kind]}
+    return tuple(entries(kind)[name] for kind, name in sorted(wanted))
+
+
+def editions(facts: Iterable[Mapping[str, str | None]]) -> dict[str, str]:
+    """Return version and hash of the plug-ins that a manifest lists, in words, by kind and name."""
+    return {
+        f"plugins.{one['kind']}.{one['name']}": f"{one['version'] or 'no version'}, {str(one['hash'])[:12]}"
+        for one in facts
+    }
+
+
 def get(kind: str, name: str) -> Any:
     """Return what a name stands for; imported when it is first asked for.
 
@@ -347,6 +360,8 @@ def _from_entry_points(kind: str) -> dict[str, Entry]:
     """Return the installed plug-ins of a kind by name, sorted."""
     if kind in _installed:
         return _installed[kind]
+    from importlib import metadata  # noqa: PLC0415 - 30 ms, once a scenario is read
+
     found: dict[str, Entry] = {}
     for point in sorted(metadata.entry_points(group=f"recfleet.{kind}"), key=lambda one: one.name):
         origin, version = (None, None) if point.dist is None else (point.dist.name, point.dist.version)

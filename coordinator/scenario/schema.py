@@ -34,6 +34,7 @@ from device_profiles.quantities import UnitError, quoted
 from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
+from edge.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry, used
 from edge.vocabulary import Way, labels
 
 FORMAT: Final = 2
@@ -287,6 +288,13 @@ class Scenario(Section):
             return self
         default = type(self.data).model_fields["held_out_negatives"].default
         return self.model_copy(update={"data": self.data.model_copy(update={"held_out_negatives": default})})
+
+    @property
+    def plugins(self) -> tuple[Entry, ...]:
+        """The plug-ins that it uses, without what is built in."""
+        faults = ((FAULTS, key) for fault in self.faults for key in fault.keys)
+        method, selector = (ALGORITHMS, method_name(self.learning)), (SELECTORS, self.rounds.selection.name)
+        return used((method, selector, *faults))
 
     def secure_in(self, phase: str) -> SecureAggregation:
         """Return how updates are summed in a phase, by its name; ``""`` where there are no phases."""
