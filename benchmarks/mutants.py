@@ -74,7 +74,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "edge/learning/server_optimizers.py": ("learning/test_server_optimizers.py", "runs/test_schedules.py"),
     "edge/learning/linear_regression.py": ("learning/test_linear_regression.py", "runs/test_schedules.py"),
-    "edge/learning/fedrecon.py": ("learning/test_fedrecon.py", "runs/test_schedules.py"),
+    "edge/learning/fedrecon.py": (
+        *("learning/test_fedrecon.py", "runs/test_schedules.py", "runs/test_rows_on_devices.py"),
+    ),
     "edge/privacy/accounting.py": ("privacy/test_epsilon.py",),
     "edge/privacy/analytic_gaussian.py": ("privacy/test_analytic_gaussian.py",),
     "edge/privacy/clipping.py": ("privacy/test_clipping.py", "privacy/test_protection.py"),
