@@ -52,7 +52,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
             "transport/test_link_outages.py",
             "transport/test_link_sharing.py",
         ),
-        *("transport/test_disturbances.py", "runs/test_byte_conservation.py", *_RUNS),
+        *(
+            "transport/test_disturbances.py",
+            "runs/test_byte_conservation.py",
+            "runs/test_connections.py",
+            *_RUNS,
+        ),
     ),
     "edge/transport/disturbances.py": ("transport/test_disturbances.py", "runs/test_fault_effects.py"),
     "edge/transport/sharing.py": ("transport/test_link_sharing.py",),
