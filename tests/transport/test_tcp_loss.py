@@ -16,6 +16,7 @@ from edge.transport.loss import (
     TransferFailedError,
     handshake_time,
     lossy_transfer,
+    silence_limit,
 )
 from edge.transport.tcp_model import (
     ack_clock_period,
@@ -219,6 +220,10 @@ def test_an_open_connection_needs_no_handshake() -> None:
 def test_negative_handshakes_are_refused() -> None:
     with pytest.raises(ValueError, match="0 for an open connection"):
         handshake_time(RTT_S, RATE_BPS, -1, 0.5, Script(0.5, []))
+
+
+def test_a_dead_link_is_borne_for_all_doublings_of_the_timeout() -> None:
+    assert silence_limit(RTT_S) == pytest.approx(sum(0.26 * 2**sent for sent in range(16)))
 
 
 def test_a_link_that_loses_everything_is_given_up() -> None:
