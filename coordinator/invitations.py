@@ -16,10 +16,9 @@ from coordinator.scenario.pacing_section import PartialWork as PartialWorkSectio
 from coordinator.scenario.pacing_section import Tiers
 from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.schema import Scenario
-from coordinator.selection.base import Knowledge
+from coordinator.selection.base import Knowledge, make_selector
 from coordinator.selection.experience import Experience
 from coordinator.selection.pool import Accept
-from coordinator.selection.registry import make_selector
 from coordinator.workload import Workload
 from edge.secagg.entropy import SecretSource, SystemEntropy
 

@@ -275,7 +275,7 @@ def _rates(scenario: Scenario) -> str:
     document = resolved(scenario)
     rates = [path for path in _paths(document.get("learning"), "learning") if path.endswith("learning_rate")]
     causes = []
-    if any(fault.poisoned_updates is not None for fault in scenario.faults):
+    if any(fault.kind.of_updates for fault in scenario.faults):
         causes.append("the poisoned updates of faults (see aggregation)")
     if rates:
         rates.sort(key=lambda path: -float(str(_value(document, path))))

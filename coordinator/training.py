@@ -91,7 +91,7 @@ class Training:
         self._memory = CoordinatorMemory(assembly.fleet, self.invitations, assembly.privacy)
         self._optimizer_state = algorithm.initial_optimizer_state(self.state)
         self._applied = 0
-        crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
+        crashing = any(fault.kind.crashes for fault in scenario.faults)
         self._checkpoint = Checkpoint(directory / CHECKPOINT) if crashing else None
         """What is left after a crash; kept only where there may be one."""
         self._save()

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pydantic import Field
 
 from coordinator.faults.base import LinkFault, Strike
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.faults_section import Fault
 from device_profiles.fields import BitsPerSecond, PositiveFraction
+from edge.draws import Draws
 from edge.transport.disturbances import LinkEffect
 from edge.vocabulary import Direction
-
-if TYPE_CHECKING:
-    from coordinator.scenario.faults_section import Fault
 
 
 class Bandwidth(LinkFault):
     """The link is no faster than `up` and `down` say, or carries a share of what it did."""
+
+    key = "bandwidth"
+    summary = "links carry less"
 
     up: BitsPerSecond | None = Field(default=None, description="highest rate from the device")
     down: BitsPerSecond | None = Field(default=None, description="highest rate towards the device")
@@ -33,6 +35,22 @@ class Bandwidth(LinkFault):
         if fault.direction is not None and self.scale is None:
             message = "'up' and 'down' say which way already; leave it out"
             yield Problem(("direction",), message, None, of_key=True)
+
+    @property
+    def directable(self) -> bool:
+        """Caps have directions of their own."""
+        return self.scale is not None
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        way = draws.whole(0, 3)
+        settings = {}
+        if way & 1:
+            settings["up"] = f"{draws.between(1, 2000):.4g} kbit/s"
+        if way & 2:
+            settings["down"] = f"{draws.between(1, 2000):.4g} kbit/s"
+        return settings or {"scale": draws.percent(0.01, 1.0)}
 
     def strike(self, strike: Strike) -> None:
         """Lay caps and scale on the links."""

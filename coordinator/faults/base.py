@@ -5,47 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.metrics.facts import FleetNames
 from coordinator.metrics.schemas import SUM_STAGES
-from coordinator.scenario.errors import Problem
-from coordinator.scenario.model import Section
+from coordinator.scenario.faults_section import EVERYWHERE, ORDER, STAGE_OF_LABEL, Fault, FaultSettings
 from edge.device.round_faults import Ending, RoundFaults
 from edge.device.round_services import CohortPlan
+from edge.plugins import Kind
 from edge.rng import hashed_bits, hashed_uniform, stream_key
 from edge.transport.disturbances import LinkEffect
-from edge.vocabulary import Direction, Reason, Stage, Way, label
-
-if TYPE_CHECKING:
-    from coordinator.scenario.faults_section import Fault
+from edge.vocabulary import Direction, Reason, Stage, Way
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-ORDER: Final = (
-    Stage.INVITE,
-    Stage.DOWNLOAD,
-    Stage.COMPUTE,
-    Stage.REPORT,
-    Stage.ADVERTISE_KEYS,
-    Stage.SHARE_KEYS,
-    Stage.MASKED_INPUT,
-    Stage.CONSISTENCY,
-    Stage.UNMASK,
-    Stage.ACKNOWLEDGE,
-)
-"""The stages as a device comes to them."""
 RANK: Final = {int(stage): rank for rank, stage in enumerate(ORDER)}
-STAGE_OF_LABEL: Final = {label(stage): stage for stage in Stage}
 
 WAY_OF_STAGE: Final = {Stage.REPORT: Way.CLEAR, **dict.fromkeys(SUM_STAGES, Way.SECURE)}
 """The stages that are those of one way."""
 
-EVERYWHERE: Final = frozenset(ORDER)
 WITH_FRAMES: Final = EVERYWHERE - {Stage.COMPUTE}
 """The stages in which something is sent."""
 COMPUTING: Final = EVERYWHERE - {Stage.INVITE, Stage.DOWNLOAD, Stage.REPORT, Stage.ACKNOWLEDGE}
@@ -197,40 +179,38 @@ class Strike:
             plan.computes[slot] = False
 
 
-class FaultKind(Section):
-    """The settings of a kind of fault, and what it does.
+class FaultKind(FaultSettings):
+    """A kind of fault: its settings, and what it does.
 
-    A section per kind: its docstring says in one sentence what happens; the reference of scenario files shows
-    it.
+    It has a ``key``, a ``summary``, and the method :meth:`strike`; the other attributes of
+    :class:`~coordinator.scenario.faults_section.FaultSettings` have defaults.
     """
-
-    directed: ClassVar[bool] = False
-    """Whether it may strike one direction alone."""
-    stages: ClassVar[frozenset[Stage]] = EVERYWHERE
-    """The stages that it can be pinned to."""
-    of_devices: ClassVar[bool] = True
-    """Whether it strikes devices, and not the coordinator."""
-    of_links: ClassVar[bool] = False
-    """Whether it befalls links, and may do so beside others in one fault."""
-    of_rounds: ClassVar[bool] = False
-    """Whether it strikes the devices of a round together, and means nothing where there are no rounds."""
-    lasting: ClassVar[bool] = False
-    """Whether it can begin with a stage and last for some time."""
-    elsewhere: ClassVar[str] = ""
-    """Why it cannot be pinned to stages other than those."""
-
-    @property
-    def momentary(self) -> bool:
-        """Whether it happens once, at the time that it is given, and strikes no round that begins later."""
-        return False
-
-    def problems(self, fault: Fault) -> Iterator[Problem]:
-        """Yield what contradicts the fault, with paths relative to it."""
-        return iter(())
 
     def strike(self, strike: Strike) -> None:
         """Note what happens in the round that is struck."""
         raise NotImplementedError
+
+
+def _lacks(kind: type[FaultKind]) -> Iterator[str]:
+    key = getattr(kind, "key", None)
+    if not isinstance(key, str) or not key.isidentifier() or not key.islower():
+        yield "has no 'key', text such as 'solar_flare'"
+    elif hasattr(Fault, key) or key in Fault.model_fields:
+        yield f"has the key {key!r}, which every fault has; write another"
+    if not isinstance(getattr(kind, "summary", None), str):
+        yield "has no 'summary', a few words on what happens"
+    if kind.strike is FaultKind.strike:
+        yield "has no method 'strike'"
+    if kind.stages != EVERYWHERE and not kind.elsewhere:
+        yield "has 'stages', but not 'elsewhere': why it cannot be pinned to the other stages"
+
+
+def _name_of(kind: type[FaultKind]) -> str:
+    return kind.key
+
+
+KIND: Final = Kind("fault", FaultKind, _name_of, _lacks)
+"""The extension point."""
 
 
 class LinkFault(FaultKind):

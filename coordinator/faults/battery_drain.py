@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any
 
 from pydantic import Field
 
 from coordinator.faults.base import FaultKind, Strike
 from device_profiles.fields import Fraction
+from edge.draws import Draws
 from edge.vocabulary import Reason, Stage
 
 
@@ -17,10 +18,18 @@ class BatteryDrain(FaultKind):
     Devices on mains power are not struck. Batteries are full again at midnight.
     """
 
-    stages: ClassVar[frozenset[Stage]] = frozenset()
-    elsewhere: ClassVar[str] = "a battery falls before the round begins"
+    key = "battery_drain"
+    summary = "batteries run down"
+    lingers = True
+    stages = frozenset()
+    elsewhere = "a battery falls before the round begins"
 
     level: Fraction = Field(description="share of a full battery that is left, at most")
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return {"level": "0%" if draws.chance(0.5) else draws.percent(0.0001, 0.3)}
 
     def strike(self, strike: Strike) -> None:
         """Drain the batteries, and plan who declines and who leaves."""

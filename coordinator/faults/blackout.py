@@ -12,6 +12,9 @@ class Blackout(LinkFault):
     Connections wait for the link; TCP gives up on it after hours.
     """
 
+    key = "blackout"
+    summary = "links are dead"
+
     def strike(self, strike: Strike) -> None:
         """Take the links down."""
         strike.lay(LinkEffect(scale=0.0))

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any
 
 from pydantic import Field
 
 from coordinator.faults.base import FaultKind, Strike
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.faults_section import Fault
 from device_profiles.fields import PositiveSeconds
-from edge.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from coordinator.scenario.faults_section import Fault
+from edge.draws import Draws
 
 
 class ClockSkew(FaultKind):
     """The device is wrong about the time: it gives up too early, or works on when the round is over."""
 
-    stages: ClassVar[frozenset[Stage]] = frozenset()
-    elsewhere: ClassVar[str] = "a clock is wrong at all stages"
+    key = "clock_skew"
+    summary = "clocks of devices are wrong"
+    stages = frozenset()
+    elsewhere = "a clock is wrong at all stages"
 
     ahead: PositiveSeconds | None = Field(
         default=None, description="by how much its clock is ahead: its deadlines come too early"
@@ -36,6 +36,11 @@ class ClockSkew(FaultKind):
         elif self.ahead is not None and self.behind is not None:
             message = "contradicts ahead; write one of the two"
             yield Problem(("clock_skew", "behind"), message, None, of_key=True)
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return {draws.one(("ahead", "behind")): draws.seconds(0.1, 200)}
 
     def strike(self, strike: Strike) -> None:
         """Note by how much the devices are wrong."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
 
 from coordinator.faults.base import SENDING, FaultKind, Strike
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.faults_section import Fault
 from edge.device.round_faults import Crash
-from edge.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from coordinator.scenario.faults_section import Fault
 
 
 class CoordinatorCrash(FaultKind):
@@ -21,11 +17,16 @@ class CoordinatorCrash(FaultKind):
     The checkpoint is the model after the last round that was applied; the next round has the next number.
     """
 
-    stages: ClassVar[frozenset[Stage]] = SENDING
-    of_devices: ClassVar[bool] = False
-    of_rounds: ClassVar[bool] = True
-    lasting: ClassVar[bool] = True
-    elsewhere: ClassVar[str] = "no frame of it comes to the coordinator"
+    key = "coordinator_crash"
+    summary = "the coordinator crashes, and comes back"
+    crashes = True
+    must_begin = True
+    must_end = True
+    stages = SENDING
+    of_devices = False
+    of_rounds = True
+    lasting = True
+    elsewhere = "no frame of it comes to the coordinator"
 
     def problems(self, fault: Fault) -> Iterator[Problem]:
         """Yield what contradicts the fault."""

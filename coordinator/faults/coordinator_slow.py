@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any
 
 from pydantic import Field
 
 from coordinator.faults.base import FaultKind, Strike
 from device_profiles.fields import PositiveSeconds
 from edge.device.round_faults import Handling
-from edge.vocabulary import Stage
+from edge.draws import Draws
 
 
 class CoordinatorSlow(FaultKind):
     """The coordinator takes some time for every frame that arrives, one after the other."""
 
-    stages: ClassVar[frozenset[Stage]] = frozenset()
-    of_devices: ClassVar[bool] = False
-    of_rounds: ClassVar[bool] = True
-    elsewhere: ClassVar[str] = "it is slow with every frame"
+    key = "coordinator_slow"
+    summary = "the coordinator cannot keep up"
+    stages = frozenset()
+    of_devices = False
+    of_rounds = True
+    elsewhere = "it is slow with every frame"
 
     handling: PositiveSeconds = Field(description="how long it takes for a frame")
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return {"handling": draws.seconds(0.001, 5)}
 
     def strike(self, strike: Strike) -> None:
         """Slow the coordinator down."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from coordinator.faults.base import Strike
-from coordinator.faults.frames import FrameKind
+from coordinator.faults.frames import FrameKind, sometimes
 from device_profiles.fields import PositiveFraction
 from edge.device.round_faults import FrameFault
+from edge.draws import Draws
 
 
 class Corrupt(FrameKind):
@@ -17,7 +20,15 @@ class Corrupt(FrameKind):
     the connection down.
     """
 
+    key = "corrupt"
+    summary = "frames arrive as garbage"
+
     probability: PositiveFraction = Field(default=1.0, description="of each frame to be struck")
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return sometimes(draws)
 
     def strike(self, strike: Strike) -> None:
         """Mark the frames."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pydantic import Field
 
 from coordinator.faults.base import LinkFault, Strike
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.faults_section import Fault
 from device_profiles.fields import PositiveFraction, PositiveSeconds
+from edge.draws import Draws
 from edge.transport.disturbances import LinkEffect
-
-if TYPE_CHECKING:
-    from coordinator.scenario.faults_section import Fault
 
 
 class Flapping(LinkFault):
     """The link goes on and off, each device at moments of its own."""
 
+    key = "flapping"
+    summary = "links go on and off"
     stages = frozenset()
     elsewhere = "a link goes on and off whatever is sent"
 
@@ -29,6 +30,11 @@ class Flapping(LinkFault):
         """Yield what contradicts the fault."""
         if self.up >= 1:
             yield Problem(("flapping", "up"), "never goes off; write less than 100%")
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return {"period": draws.seconds(0.5, 60), "up": draws.percent(0.1, 0.95)}
 
     def strike(self, strike: Strike) -> None:
         """Let the links go on and off; where in its period a device is has nothing to do with rounds."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any
 
 from pydantic import Field
 
-from coordinator.faults.base import SENDING, STAGE_OF_LABEL, FaultKind, Strike
+from coordinator.faults.base import SENDING, FaultKind, Strike
+from coordinator.scenario.faults_section import STAGE_OF_LABEL
 from device_profiles.fields import PositiveSeconds
 from edge.device.round_faults import Gathering
+from edge.draws import Draws
 from edge.vocabulary import Stage
 
 
@@ -19,11 +21,18 @@ class FlashCrowd(FaultKind):
     coordinator's own link.
     """
 
-    stages: ClassVar[frozenset[Stage]] = SENDING
-    of_rounds: ClassVar[bool] = True
-    elsewhere: ClassVar[str] = "devices send nothing at it"
+    key = "flash_crowd"
+    summary = "devices all come at once"
+    stages = SENDING
+    of_rounds = True
+    elsewhere = "devices send nothing at it"
 
     after: PositiveSeconds = Field(description="the instant, counted from the beginning of the round")
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return {"after": draws.seconds(0.1, 60)}
 
     def strike(self, strike: Strike) -> None:
         """Let the devices wait for each other."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from coordinator.faults.base import WITH_FRAMES, FaultKind, Strike
 from edge.device.round_faults import FrameEffect, FrameFault
+from edge.draws import Draws
 
 
 class FrameKind(FaultKind):
@@ -30,3 +33,8 @@ class FrameKind(FaultKind):
                     key=key,
                 )
             )
+
+
+def sometimes(draws: Draws) -> dict[str, Any]:
+    """Return a random probability of a frame to be struck, or the default."""
+    return {"probability": draws.percent(0.02, 1.0)} if draws.chance(0.7) else {}

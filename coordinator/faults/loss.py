@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pydantic import Field
 
 from coordinator.faults.base import LinkFault, Strike
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.faults_section import Fault
 from device_profiles.fields import PositiveFraction
+from edge.draws import Draws
 from edge.transport.disturbances import LinkEffect
-
-if TYPE_CHECKING:
-    from coordinator.scenario.faults_section import Fault
 
 
 class Loss(LinkFault):
     """Packets are lost beside those that the link loses anyway; TCP sends them again, and slows down."""
+
+    key = "loss"
+    summary = "packets are lost"
 
     probability: PositiveFraction = Field(description="of each packet to be lost")
 
@@ -26,6 +28,11 @@ class Loss(LinkFault):
         if self.probability >= 1:
             message = "loses everything; write 'blackout: {}' for a dead link"
             yield Problem(("loss", "probability"), message)
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return {"probability": draws.percent(0.01, 0.9)}
 
     def strike(self, strike: Strike) -> None:
         """Lay the loss on the links."""

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from coordinator.faults.base import FaultKind, Strike
 from device_profiles.fields import PositiveFraction
-from edge.vocabulary import Reason, Stage
+from edge.draws import Draws
+from edge.vocabulary import Reason
 
 
 class MemoryPressure(FaultKind):
     """Other programs leave the task less memory; a device on which it does not fit fails."""
 
-    stages: ClassVar[frozenset[Stage]] = frozenset()
-    elsewhere: ClassVar[str] = "memory is short when the device computes"
+    key = "memory_pressure"
+    summary = "other programs use the memory"
+    stages = frozenset()
+    elsewhere = "memory is short when the device computes"
 
     factor: PositiveFraction = Field(description="share of its memory that the device keeps")
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return {"factor": draws.percent(1e-8, 0.1)}
 
     def strike(self, strike: Strike) -> None:
         """Plan whose computation fails."""

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from coordinator.faults.base import FaultKind, Strike
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.faults_section import Fault
 from device_profiles.fields import PositiveFloat, StrictBool
 from edge.device.round_faults import Poison
-from edge.vocabulary import Stage
-
-if TYPE_CHECKING:
-    from coordinator.scenario.faults_section import Fault
+from edge.draws import Draws
 
 
 class PoisonedUpdates(FaultKind):
     """The device spoils its update before it is masked or sent, and before it is clipped, if at all."""
 
-    stages: ClassVar[frozenset[Stage]] = frozenset()
-    elsewhere: ClassVar[str] = "an update is spoilt when it is computed"
+    key = "poisoned_updates"
+    summary = "updates do harm"
+    of_updates = True
+    stages = frozenset()
+    elsewhere = "an update is spoilt when it is computed"
 
     kind: Literal["nan", "huge-norm", "sign-flip"] = Field(
         description="it is not a number, much too large, or points the wrong way"
@@ -44,6 +45,11 @@ class PoisonedUpdates(FaultKind):
             yield Problem(("poisoned_updates", "scale"), message, None, of_key=True)
 
     @property
+    def exceeds_bound(self) -> bool:
+        """Whether it spoils the update after it was clipped."""
+        return self.ignores_bound
+
+    @property
     def factor(self) -> float:
         """What the update is multiplied by."""
         if self.kind == "nan":
@@ -51,6 +57,15 @@ class PoisonedUpdates(FaultKind):
         if self.kind == "sign-flip":
             return -(self.scale or 1.0)
         return self.scale or 1e6
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        kind = draws.one(("nan", "huge-norm", "sign-flip"))
+        made = {"kind": kind}
+        if kind != "nan" and draws.chance(0.3):
+            made["scale"] = f"{draws.between(1, 1e9):.4g}"
+        return {**made, "ignores_bound": "true"} if draws.chance(0.4) else made
 
     def strike(self, strike: Strike) -> None:
         """Spoil the updates."""

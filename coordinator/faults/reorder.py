@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from coordinator.faults.base import Strike
-from coordinator.faults.frames import FrameKind
+from coordinator.faults.frames import FrameKind, sometimes
 from device_profiles.fields import PositiveFraction, PositiveSeconds
 from edge.device.round_faults import FrameFault
+from edge.draws import Draws
 
 
 class Reorder(FrameKind):
     """A frame waits until the next one of its device and direction has overtaken it."""
 
+    key = "reorder"
+    summary = "frames are overtaken"
+
     wait: PositiveSeconds = Field(default=2.0, description="longest wait for the frame that overtakes it")
     probability: PositiveFraction = Field(default=1.0, description="of each frame to be struck")
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return {"wait": draws.seconds(0.05, 20), **sometimes(draws)}
 
     def strike(self, strike: Strike) -> None:
         """Mark the frames."""

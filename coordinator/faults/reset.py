@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pydantic import Field
 
-from coordinator.faults.base import EVERYWHERE, Strike
+from coordinator.faults.base import WITH_FRAMES, Strike
 from coordinator.faults.frames import FrameKind
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.faults_section import EVERYWHERE, Fault
 from device_profiles.fields import PositiveFraction
 from edge.device.round_faults import FrameFault
+from edge.draws import Draws
 from edge.vocabulary import Reason, Stage, label
-
-if TYPE_CHECKING:
-    from coordinator.scenario.faults_section import Fault
 
 
 class Reset(FrameKind):
@@ -24,6 +23,8 @@ class Reset(FrameKind):
     What is under way is lost. It happens at a stage, ``at`` a time, or with a probability for each frame.
     """
 
+    key = "reset"
+    summary = "connections are torn down"
     stages = EVERYWHERE
 
     probability: PositiveFraction | None = Field(
@@ -46,6 +47,22 @@ class Reset(FrameKind):
     def momentary(self) -> bool:
         """Whether there is one reset."""
         return self.probability is None
+
+    @property
+    def pinnable(self) -> frozenset[Stage]:
+        """No frame is sent while a device computes."""
+        return self.stages if self.probability is None else WITH_FRAMES
+
+    @property
+    def directable(self) -> bool:
+        """A single reset has no direction."""
+        return self.probability is not None
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        made = {"probability": draws.percent(0.02, 0.5)}
+        return {} if draws.chance(0.5) else made
 
     def strike(self, strike: Strike) -> None:
         """Let the devices lose their connections."""

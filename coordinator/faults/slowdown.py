@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pydantic import Field
 
 from coordinator.faults.base import COMPUTING, FaultKind, Strike
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.faults_section import Fault
 from device_profiles.fields import PositiveFloat
 from edge.device.round_faults import Slowdown as SlowdownOfDevice
-
-if TYPE_CHECKING:
-    from coordinator.scenario.faults_section import Fault
+from edge.draws import Draws
 
 
 class Slowdown(FaultKind):
     """Computing takes `factor` times as long: the update, and the cryptography of a secure sum."""
 
+    key = "slowdown"
+    summary = "computing takes longer"
     stages = COMPUTING
     elsewhere = "devices compute nothing at it"
 
@@ -29,6 +30,11 @@ class Slowdown(FaultKind):
         if self.factor < 1:
             message = f"{self.factor:g} would be faster; write 1 or more"
             yield Problem(("slowdown", "factor"), message)
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return {"factor": f"{draws.between(1, 1000):.4g}"}
 
     def strike(self, strike: Strike) -> None:
         """Slow the devices down."""

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.faults.base import FleetView, Ids, Setting, Strike
+from coordinator.faults.base import FaultKind, FleetView, Ids, Setting, Strike
 from coordinator.metrics.facts import FaultStrike
 from coordinator.scenario.faults_section import Fault, Victims, stages_of
 from coordinator.scenario.pacing_section import Buffered
@@ -34,10 +34,10 @@ class FaultsOfRun:
         self.crashes = tuple(
             (number, fault.at, fault.lasts_s)
             for number, fault in enumerate(scenario.faults)
-            if fault.coordinator_crash is not None and fault.at is not None and fault.lasts_s is not None
+            if fault.kind.crashes and fault.at is not None and fault.lasts_s is not None
         )
         """Crashes of the coordinator that have a time of their own: number of the fault, when, how long."""
-        self.crashing = any(fault.coordinator_crash is not None for fault in scenario.faults)
+        self.crashing = any(fault.kind.crashes for fault in scenario.faults)
         """Whether the coordinator ever crashes."""
         self._exact = not isinstance(scenario.rounds.pacing, Buffered)
         """Whether a fault strikes an exact share of a round; else each device with that probability."""
@@ -60,7 +60,7 @@ class FaultsOfRun:
         found: RoundFaults | None = None
         for number in self._of_phase[phase]:
             fault = self.faults[number]
-            timed_crash = fault.coordinator_crash is not None and fault.at is not None
+            timed_crash = fault.kind.crashes and fault.at is not None
             if timed_crash or fault.window_s[1] < setting.now_s:
                 continue
             if found is None:
@@ -69,6 +69,7 @@ class FaultsOfRun:
             if len(slots) or not fault.kind.of_devices:
                 strike = Strike(fault, number, setting, slots, found)
                 for kind in fault.kinds:
+                    assert isinstance(kind, FaultKind)
                     kind.strike(strike)
         return found
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from coordinator.faults.base import FaultKind, Strike
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.faults_section import Fault
 from edge.vocabulary import Reason
-
-if TYPE_CHECKING:
-    from coordinator.scenario.faults_section import Fault
 
 
 class Vanish(FaultKind):
@@ -18,6 +15,10 @@ class Vanish(FaultKind):
 
     At a stage it does so while it downloads, computes, or sends what the stage asks for.
     """
+
+    key = "vanish"
+    summary = "devices disappear without a word"
+    must_begin = True
 
     def problems(self, fault: Fault) -> Iterator[Problem]:
         """Yield what contradicts the fault."""

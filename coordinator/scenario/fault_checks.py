@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from coordinator.faults.base import ORDER, STAGE_OF_LABEL
 from coordinator.scenario.data_section import SyntheticRatings, SyntheticRegression
 from coordinator.scenario.errors import Problem, did_you_mean
-from coordinator.scenario.faults_section import Fault, stages_of
+from coordinator.scenario.faults_section import ORDER, STAGE_OF_LABEL, Fault, stages_of
 from device_profiles.quantities import quoted
 from edge.vocabulary import label
 

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, create_model, model_validator
 
-from coordinator.faults.bandwidth import Bandwidth
-from coordinator.faults.base import FaultKind
-from coordinator.faults.battery_drain import BatteryDrain
-from coordinator.faults.blackout import Blackout
-from coordinator.faults.clock_skew import ClockSkew
-from coordinator.faults.coordinator_crash import CoordinatorCrash
-from coordinator.faults.coordinator_slow import CoordinatorSlow
-from coordinator.faults.corrupt import Corrupt
-from coordinator.faults.duplicate import Duplicate
-from coordinator.faults.flapping import Flapping
-from coordinator.faults.flash_crowd import FlashCrowd
-from coordinator.faults.late import Late
-from coordinator.faults.latency import Latency
-from coordinator.faults.loss import Loss
-from coordinator.faults.memory_pressure import MemoryPressure
-from coordinator.faults.poisoned_updates import PoisonedUpdates
-from coordinator.faults.reorder import Reorder
-from coordinator.faults.reset import Reset
-from coordinator.faults.slowdown import Slowdown
-from coordinator.faults.vanish import Vanish
 from coordinator.scenario.errors import Problem
-from coordinator.scenario.model import Section, require
+from coordinator.scenario.model import MadeWhenAsked, Section, require
+from coordinator.scenario.random_settings import random_settings
 from coordinator.scenario.secure_section import Masking, SecureAggregation
 from device_profiles.fields import (
     Form,
@@ -42,7 +25,25 @@ from device_profiles.fields import (
     describe_value,
 )
 from device_profiles.quantities import UnitError
+from edge.draws import Draws
+from edge.plugins import FAULTS, View, generation
 from edge.vocabulary import Stage, label
+
+ORDER: Final = (
+    Stage.INVITE,
+    Stage.DOWNLOAD,
+    Stage.COMPUTE,
+    Stage.REPORT,
+    Stage.ADVERTISE_KEYS,
+    Stage.SHARE_KEYS,
+    Stage.MASKED_INPUT,
+    Stage.CONSISTENCY,
+    Stage.UNMASK,
+    Stage.ACKNOWLEDGE,
+)
+"""The stages as a device comes to them."""
+STAGE_OF_LABEL: Final = {label(stage): stage for stage in Stage}
+EVERYWHERE: Final = frozenset(ORDER)
 
 _EVERY_MODE: Final = (Stage.INVITE, Stage.DOWNLOAD, Stage.COMPUTE)
 _MASKING: Final = (*_EVERY_MODE, Stage.ADVERTISE_KEYS, Stage.SHARE_KEYS, Stage.MASKED_INPUT)
@@ -157,6 +158,72 @@ class Victims(_ByClass):
             seen.add(device)
 
 
+class FaultSettings(Section):
+    """The settings of a kind of fault, and what a scenario may ask of it.
+
+    A section per kind: its docstring says in one sentence what happens; the reference of scenario files shows
+    it.
+    """
+
+    key: ClassVar[str]
+    """The key of a fault that says that this happens."""
+    summary: ClassVar[str]
+    """What happens, in a few words."""
+    directed: ClassVar[bool] = False
+    """Whether it may strike one direction alone."""
+    stages: ClassVar[frozenset[Stage]] = EVERYWHERE
+    """The stages that it can be pinned to."""
+    elsewhere: ClassVar[str] = ""
+    """Why it cannot be pinned to stages other than those."""
+    of_devices: ClassVar[bool] = True
+    """Whether it strikes devices, and not the coordinator."""
+    of_links: ClassVar[bool] = False
+    """Whether it befalls links, and may do so beside others in one fault."""
+    of_rounds: ClassVar[bool] = False
+    """Whether it strikes the devices of a round together, and means nothing where there are no rounds."""
+    of_updates: ClassVar[bool] = False
+    """Whether it spoils updates."""
+    crashes: ClassVar[bool] = False
+    """Whether it takes the coordinator down for some time."""
+    lingers: ClassVar[bool] = False
+    """Whether what it has done outlasts it."""
+    lasting: ClassVar[bool] = False
+    """Whether it can begin with a stage and last for some time."""
+    must_begin: ClassVar[bool] = False
+    """Whether a fault has to say when it begins, by a stage or a time."""
+    must_end: ClassVar[bool] = False
+    """Whether a fault has to say how long it lasts."""
+
+    @property
+    def momentary(self) -> bool:
+        """Whether it happens once, at the time that it is given, and strikes no round that begins later."""
+        return False
+
+    @property
+    def exceeds_bound(self) -> bool:
+        """Whether updates may be larger than the bound on their norms."""
+        return False
+
+    @property
+    def pinnable(self) -> frozenset[Stage]:
+        """The stages that it can be pinned to with these settings."""
+        return self.stages
+
+    @property
+    def directable(self) -> bool:
+        """Whether it may strike one direction alone with these settings."""
+        return self.directed
+
+    def problems(self, fault: Fault) -> Iterator[Problem]:
+        """Yield what contradicts the fault, with paths relative to it."""
+        return iter(())
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings as a scenario writes them, for the swarm."""
+        return random_settings(cls, draws)
+
+
 class Fault(_Lasting):
     """Something that goes wrong. One of the keys from `vanish` on says what; those of links go together.
 
@@ -175,29 +242,10 @@ class Fault(_Lasting):
     direction: Literal["up", "down", "both"] | None = Field(
         default=None, description="way that is struck, of faults of links and frames; by default both"
     )
-    vanish: Vanish | None = Field(default=None, description="devices disappear without a word")
-    slowdown: Slowdown | None = Field(default=None, description="computing takes longer")
-    bandwidth: Bandwidth | None = Field(default=None, description="links carry less")
-    latency: Latency | None = Field(default=None, description="packets take longer")
-    loss: Loss | None = Field(default=None, description="packets are lost")
-    blackout: Blackout | None = Field(default=None, description="links are dead")
-    flapping: Flapping | None = Field(default=None, description="links go on and off")
-    reset: Reset | None = Field(default=None, description="connections are torn down")
-    late: Late | None = Field(default=None, description="frames come later")
-    duplicate: Duplicate | None = Field(default=None, description="frames come twice")
-    reorder: Reorder | None = Field(default=None, description="frames are overtaken")
-    corrupt: Corrupt | None = Field(default=None, description="frames arrive as garbage")
-    battery_drain: BatteryDrain | None = Field(default=None, description="batteries run down")
-    memory_pressure: MemoryPressure | None = Field(default=None, description="other programs use the memory")
-    clock_skew: ClockSkew | None = Field(default=None, description="clocks of devices are wrong")
-    flash_crowd: FlashCrowd | None = Field(default=None, description="devices all come at once")
-    poisoned_updates: PoisonedUpdates | None = Field(default=None, description="updates do harm")
-    coordinator_slow: CoordinatorSlow | None = Field(
-        default=None, description="the coordinator cannot keep up"
-    )
-    coordinator_crash: CoordinatorCrash | None = Field(
-        default=None, description="the coordinator crashes, and comes back"
-    )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Its class is made from the registry, anew in every process.
+        return _blank, (), self.__getstate__()
 
     @property
     def lasts_s(self) -> float | None:
@@ -222,15 +270,15 @@ class Fault(_Lasting):
     @property
     def keys(self) -> tuple[str, ...]:
         """All keys that say what happens."""
-        return tuple(name for name in KINDS if getattr(self, name) is not None)
+        return tuple(name for name in KINDS if getattr(self, name, None) is not None)
 
     @property
-    def kind(self) -> FaultKind:
+    def kind(self) -> FaultSettings:
         """What happens; the first of several things that befall links."""
         return self.kinds[0]
 
     @property
-    def kinds(self) -> tuple[FaultKind, ...]:
+    def kinds(self) -> tuple[FaultSettings, ...]:
         """All that happens: one thing, or several that befall the same links."""
         return tuple(getattr(self, name) for name in self.keys)
 
@@ -264,10 +312,30 @@ class Fault(_Lasting):
             yield from kind.problems(self)
 
 
-KINDS: Final[dict[str, type[FaultKind]]] = {
-    name: kind
-    for name, info in Fault.model_fields.items()
-    for kind in (*getattr(info.annotation, "__args__", ()),)
-    if isinstance(kind, type) and issubclass(kind, FaultKind)
-}
+KINDS: Final[Mapping[str, type[FaultSettings]]] = View(FAULTS)
 """Every kind of fault by its key, in the order of the reference."""
+
+
+def fault_section() -> type[Fault]:
+    """Return the section of a fault, with a key for every kind that is registered."""
+    return _with_kinds(generation())
+
+
+@cache
+def _with_kinds(number: int) -> type[Fault]:
+    kinds: dict[str, Any] = {
+        name: (kind | None, Field(default=None, description=kind.summary)) for name, kind in KINDS.items()
+    }
+    made = create_model("Fault", __base__=Fault, __module__=__name__, __doc__=Fault.__doc__, **kinds)
+    # In the reference the keys that are common to all faults come first.
+    made.__annotations__ = inspect.get_annotations(Fault) | inspect.get_annotations(made)
+    return made
+
+
+def _blank() -> Fault:
+    """Return a fault without values, to be unpickled into."""
+    section = fault_section()
+    return section.__new__(section)
+
+
+Faults = tuple[Annotated[Fault, MadeWhenAsked(fault_section)], ...]

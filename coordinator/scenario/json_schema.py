@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
 
 from coordinator.scenario.dump import written_default
-from coordinator.scenario.model import sections_of
 from coordinator.scenario.schema import Scenario
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -28,10 +29,8 @@ def json_schema() -> dict[str, Any]:
     It takes text with units, and plain numbers where no unit is needed. A file that extends another may leave
     anything out. What needs more than one key to judge is left to ``recfleet validate``.
     """
-    whole = Scenario.model_json_schema()
+    whole = Scenario.model_json_schema(schema_generator=_Written)
     definitions: dict[str, Any] = whole.pop("$defs")
-    for section in sections_of(Scenario):
-        _write_defaults(whole if section is Scenario else definitions[section.__name__], section)
     whole["properties"] = {"extends": _EXTENDS, **whole["properties"]}
     partial = _changed(copy.deepcopy(whole), _loosen)
     definitions |= {
@@ -48,9 +47,18 @@ def json_schema() -> dict[str, Any]:
     }
 
 
+class _Written(GenerateJsonSchema):
+    """A schema whose defaults are as they are written, with units."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> dict[str, Any]:
+        body = super().model_schema(schema)
+        _write_defaults(body, schema["cls"])
+        return body
+
+
 def _write_defaults(body: dict[str, Any], section: type[BaseModel]) -> None:
     """Put defaults as they are written, with units, in place of those in base units."""
-    for name, field in body["properties"].items():
+    for name, field in body.get("properties", {}).items():
         if "default" in field:
             written = written_default(section, name)
             if written is None:

@@ -1,21 +1,18 @@
-"""The ``learning`` section: whatever settings the registered methods declare."""
+"""The ``learning`` section: the settings of one of the registered methods."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from edge.learning.registry import METHODS
+from coordinator.scenario.model import Registered
+from edge.plugins import ALGORITHMS, View
 
-if TYPE_CHECKING:
-    Learning = BaseModel
-else:
-    # The registry decides what there is, so the union cannot be spelled out here.
-    Learning = Annotated[
-        Union[tuple(entry.settings for entry in METHODS.values())],  # noqa: UP007
-        Field(discriminator="algorithm"),
-    ]
+Learning = Annotated[
+    BaseModel,
+    Registered("algorithm", View(ALGORITHMS, lambda method: method.settings), kind=ALGORITHMS),
+]
 
 
 def method_name(settings: Any) -> str:

@@ -6,14 +6,32 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    GetJsonSchemaHandler,
+    Tag,
+    ValidationError,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import (
+    CoreSchema,
+    ErrorDetails,
+    InitErrorDetails,
+    PydanticCustomError,
+    PydanticKnownError,
+    core_schema,
+)
 
-from coordinator.scenario.errors import FieldProblemsError, Problem
+from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
+from device_profiles.quantities import quoted
+from edge.plugins import ADVICE
 from edge.privacy.clipping import SMALLEST_BOUND
 
+_KNOWN_ERRORS: Final = frozenset(get_args(core_schema.ErrorType))
 TEXT_TAG = "text"
 """Names, inside pydantic, the alternative of a choice that is plain text; never shown."""
 
@@ -57,6 +75,83 @@ class Choice:
     key: str
     sections: Mapping[str, type[BaseModel]]
     text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Registered(Choice):
+    """A section of those in the registry, looked up when a value is read; annotates its base class.
+
+    Attributes
+    ----------
+    kind : of :mod:`edge.plugins`; ``sections`` is a view of it.
+    """
+
+    kind: str = ""
+
+    def __get_pydantic_core_schema__(self, source: type[BaseModel], handler: object) -> CoreSchema:
+        def read(value: object) -> BaseModel:
+            return value if isinstance(value, source) else self._read(value)
+
+        return core_schema.no_info_plain_validator_function(read)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        every = {name: section.__pydantic_core_schema__ for name, section in self.sections.items()}
+        chosen = handler(core_schema.tagged_union_schema(every, discriminator=self.key))
+        return chosen if self.text is None else {"anyOf": [{"enum": list(every)}, chosen]}
+
+    def _read(self, value: object) -> BaseModel:
+        if isinstance(value, str) and self.text is not None:
+            word = value.strip()
+            if word not in self.sections:
+                message = f"{quoted(value)} is none of: {', '.join(self.sections)}"
+                raise FieldProblemsError((Problem((), message, self.hint(word)),))
+            value = {self.key: word}
+        tag = value.get(self.key) if isinstance(value, dict) else None
+        if not isinstance(tag, str) or tag not in self.sections:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": self.key})
+        section = self.sections[tag]
+        try:
+            return section.model_validate(value)
+        except ValidationError as error:
+            details = [_within(tag, detail) for detail in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(section.__name__, details) from None
+
+    def hint(self, name: str) -> str:
+        """Return what to do about a name that is not registered."""
+        close = did_you_mean(name, self.sections)
+        return ADVICE if close is None else f"{close} or {ADVICE}"
+
+
+def _within(tag: str, detail: ErrorDetails) -> InitErrorDetails:
+    """Return an error of an alternative as one of the choice, whose location names the alternative."""
+    kind: str | PydanticCustomError = detail["type"]
+    if kind not in _KNOWN_ERRORS:
+        kind = PydanticCustomError("value_error", detail["msg"])
+    return InitErrorDetails(
+        type=kind, loc=(tag, *detail["loc"]), input=detail["input"], ctx=detail.get("ctx", {})
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MadeWhenAsked:
+    """A section whose keys depend on what is registered when a value is read; annotates its base class.
+
+    Attributes
+    ----------
+    make : returns the section.
+    """
+
+    make: Callable[[], type[BaseModel]]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda value: self.make().model_validate(value))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return handler(self.make().__pydantic_core_schema__)
 
 
 def text_or_section(text: Any, meaning: str, key: str, sections: Mapping[str, type[BaseModel]]) -> Any:
@@ -111,7 +206,12 @@ class Shape:
     @property
     def section(self) -> type[BaseModel] | None:
         """The section that stands here, where there is exactly one."""
-        return self.type if isinstance(self.type, type) and issubclass(self.type, BaseModel) else None
+        made = self.extra(MadeWhenAsked)
+        if made is not None:
+            section: type[BaseModel] = made.make()
+            return section
+        is_one = isinstance(self.type, type) and issubclass(self.type, BaseModel) and self.choice is None
+        return self.type if is_one else None
 
 
 def shape_of(annotation: Any, extras: tuple[object, ...] = ()) -> Shape:
@@ -121,7 +221,7 @@ def shape_of(annotation: Any, extras: tuple[object, ...] = ()) -> Shape:
         inner, *more = get_args(annotation)
         return shape_of(inner, (*extras, *more))
     if origin not in (Union, UnionType):
-        return Shape(annotation, extras)
+        return Shape(annotation, extras, next((one for one in extras if isinstance(one, Registered)), None))
     members = [member for member in get_args(annotation) if member is not NoneType]
     if len(members) == 1:
         return shape_of(members[0], extras)

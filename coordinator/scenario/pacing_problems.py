@@ -11,6 +11,7 @@ from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.pacing_section import Buffered, PartialWork, Tiers
 from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.protection import secure_sections
+from coordinator.scenario.selection_section import fitting_policies
 from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.registry import METHODS
 
@@ -41,17 +42,22 @@ def _selection_problems(scenario: Scenario) -> Iterator[Problem]:
     selection = scenario.rounds.selection
     place = ("rounds", "selection")
     if selection.by_reports and _noise_on_sums(scenario):
-        message = f"{selection.policy!r} looks at {_UNNOISED}"
-        yield Problem(place, message, "write 'selection: random', 'availability-aware' or 'round-robin'")
+        message = f"{selection.name!r} looks at {_UNNOISED}"
+        yield Problem(place, message, _advice("by_reports"))
         return
     if not selection.needs_losses:
         return
-    hint = "write 'selection: random', 'availability-aware', 'round-robin' or 'deadline-aware'"
-    message = f"{selection.policy!r} looks at the losses of single devices, which nobody sees"
+    hint = _advice("needs_losses")
+    message = f"{selection.name!r} looks at the losses of single devices, which nobody sees"
     if _sums_securely(scenario):
         yield Problem(place, f"{message} under secure aggregation", hint)
     elif scenario.privacy is not None and not isinstance(scenario.privacy, CentralGaussian):
         yield Problem(place, f"{message} where noise is added on the device", hint)
+
+
+def _advice(unfit: str) -> str:
+    first, rest = fitting_policies(unfit).split("'", 2)[1:]
+    return f"write 'selection: {first}'{rest}"
 
 
 def _noise_on_sums(scenario: Scenario) -> bool:

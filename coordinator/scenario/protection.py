@@ -14,7 +14,6 @@ from coordinator.scenario.privacy_section import (
     PersonalGaussian,
 )
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
-from coordinator.scenario.selection_section import RandomSelection
 from device_profiles.documents import Path
 from edge.homomorphic.config import CkksConfig
 from edge.learning.fedavg_mf import SharedFactorizationSettings
@@ -151,7 +150,7 @@ def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
         if not method.dense(scenario.learning):
             message = "a sparse update names the items that a user rated, past any noise"
             yield _upload_problem(scenario, message)
-    elif privacy.amplification == "sampling" and not isinstance(scenario.rounds.selection, RandomSelection):
+    elif privacy.amplification == "sampling" and not scenario.rounds.selection.even:
         message = "counts on every device being as likely to be invited as any other"
         yield Problem(("privacy", "amplification"), message, "write 'selection: random' in rounds")
     if isinstance(privacy, DistributedDiscreteGaussian):

@@ -14,7 +14,7 @@ from coordinator.scenario.errors import FieldProblemsError, Problem
 from coordinator.scenario.model import Section, require
 from coordinator.scenario.pacing_section import Buffered, Pacing, Synchronous
 from coordinator.scenario.secure_section import SecureAggregation
-from coordinator.scenario.selection_section import AvailabilityAware, SelectionOrWord
+from coordinator.scenario.selection_section import Selection, default_selection
 from coordinator.scenario.thresholds import Threshold, parse_expectation, parse_metric
 from device_profiles.fields import (
     Form,
@@ -190,7 +190,7 @@ class Rounds(Section):
     deadline: PositiveSeconds = Field(
         default=60.0, description="simulated time from invitation to last report"
     )
-    selection: SelectionOrWord = Field(default=AvailabilityAware(), description="who is invited")
+    selection: Selection = Field(default_factory=default_selection, description="who is invited")
     pacing: Pacing = Field(default=Synchronous(), description="how stragglers are dealt with")
     max_wait: Seconds = Field(
         default=86400.0, description="longest wait for devices when nobody is available; then the run stops"

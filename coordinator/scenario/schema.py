@@ -17,7 +17,7 @@ from coordinator.scenario.data_section import Data, SyntheticRatings, SyntheticR
 from coordinator.scenario.errors import Problem, did_you_mean
 from coordinator.scenario.evaluation_problems import evaluation_problems
 from coordinator.scenario.fault_checks import fault_problems
-from coordinator.scenario.faults_section import Fault
+from coordinator.scenario.faults_section import Faults
 from coordinator.scenario.fleet_section import Connection, CoordinatorLink, Fleet
 from coordinator.scenario.inference_section import Inference, inference_problems
 from coordinator.scenario.learning_section import Learning, method_name
@@ -124,7 +124,7 @@ class Scenario(Section):
     privacy: Privacy | None = Field(
         default=None, description="noise that hides a single user, and how much; none by default"
     )
-    faults: tuple[Fault, ...] = Field(default=(), description="what goes wrong on purpose, and when")
+    faults: Faults = Field(default=(), description="what goes wrong on purpose, and when")
     baseline: Literal["same-seed-without-faults"] | None = Field(
         default=None, description="run the scenario without its faults first, for thresholds to compare with"
     )

@@ -8,10 +8,20 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
-from coordinator.scenario.model import TEXT_TAG, Choice, Shape, field_shape, item_shape, words_of
+from coordinator.scenario.model import (
+    TEXT_TAG,
+    Choice,
+    MadeWhenAsked,
+    Registered,
+    Shape,
+    field_shape,
+    item_shape,
+    words_of,
+)
 from coordinator.scenario.schema import FORMAT
 from device_profiles.documents import Path
 from device_profiles.fields import describe_value
+from edge.plugins import ADVICE
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
@@ -53,7 +63,7 @@ def _problems(detail: ErrorDetails, path: Path, shape: Shape, parent: Shape) -> 
     kind = detail["type"]
     value = detail["input"]
     if kind == "extra_forbidden":
-        return [_unknown_key(path, parent)]
+        return [_unknown_key(path, parent, value)]
     if kind == "missing":
         return [Problem(path, _missing(path, shape))]
     if kind in ("union_tag_not_found", "union_tag_invalid") and shape.choice is not None:
@@ -75,12 +85,15 @@ def _problems(detail: ErrorDetails, path: Path, shape: Shape, parent: Shape) -> 
     return [Problem(path, f"{describe_value(value)}: {message[:1].lower()}{message[1:]}")]
 
 
-def _unknown_key(path: Path, parent: Shape) -> Problem:
+def _unknown_key(path: Path, parent: Shape, value: object) -> Problem:
     key = str(path[-1])
     known = list(parent.section.model_fields) if parent.section is not None else []
     if len(path) == 1:
         known.append("extends")
     hint = did_you_mean(key, known, listed="known keys")
+    # A key with settings below it may be meant for a plug-in.
+    if parent.extra(MadeWhenAsked) is not None and isinstance(value, dict):
+        hint = f"{hint}{'' if str(hint).endswith('?') else ';'} or {ADVICE}"
     return Problem(path, "unknown key", hint, of_key=True)
 
 
@@ -108,5 +121,8 @@ def _no_alternative(path: Path, choice: Choice, value: Any) -> Problem:
     if value.get(choice.key) is None:
         return Problem((*path, choice.key), f"missing; write {listed}")
     written = value[choice.key]
-    hint = did_you_mean(str(written), names)
+    if isinstance(choice, Registered):
+        hint: str | None = choice.hint(str(written))
+    else:
+        hint = did_you_mean(str(written), names)
     return Problem((*path, choice.key), f"{describe_value(written)} is not {listed}", hint)

@@ -8,16 +8,23 @@ battery, how long a computation is going to take) is none of its business.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.fleet import Fleet
+from coordinator.scenario.selection_section import AvailableSettings, PolicySettings
 from coordinator.selection.experience import Experience
 from coordinator.selection.pool import Accept, Pool
+from edge.plugins import SELECTORS, Kind, get
+from edge.rng import stream
+
+if TYPE_CHECKING:
+    from coordinator.fleet import Fleet
+
+__all__ = ["KIND", "AvailableSettings", "Knowledge", "Policy", "PolicySettings", "Selector", "make_selector"]
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -52,15 +59,52 @@ class Knowledge:
         return self.experience
 
 
-class Policy(Protocol):
-    """Draws the devices of each round."""
+class Policy:
+    """Draws the devices of each round; one object a run.
+
+    A policy has a class attribute ``Settings``, its section, whose docstring says in one sentence who is
+    drawn, and the method :meth:`draw`.
+
+    Attributes
+    ----------
+    knowledge : what it may draw on.
+    pool : the devices that can be drawn.
+    settings : its section, an instance of ``Settings``.
+    """
+
+    Settings: ClassVar[type[PolicySettings]] = PolicySettings
+
+    def __init__(self, knowledge: Knowledge, pool: Pool, settings: Any) -> None:
+        self.knowledge = knowledge
+        self.pool = pool
+        self.settings = settings
+
+    def generator(self, round_number: int, attempt: int) -> np.random.Generator:
+        """Return the source of all chance of a draw, the stream ``"selection", round_number, attempt``."""
+        return stream(self.knowledge.seed, "selection", round_number, attempt)
 
     def draw(self, wanted: int, round_number: int, attempt: int, now_s: float) -> Ids:
         """Return up to ``wanted`` devices, int64 [n], each once; fewer when there are no more.
 
-        All chance comes from the stream ``"selection", round_number, attempt``; ``attempt`` counts the draws
-        for the round, from 0.
+        ``attempt`` counts the draws for the round, from 0.
         """
+        raise NotImplementedError
+
+
+def _lacks(policy: type[Policy]) -> Iterator[str]:
+    field = policy.Settings.model_fields.get("policy")
+    if field is None or len(get_args(field.annotation)) != 1:
+        yield "has no Settings with a field 'policy: Literal[\"its-name\"]'"
+    if policy.draw is Policy.draw:
+        yield "has no method 'draw'"
+
+
+def _name_of(policy: type[Policy]) -> str:
+    return str(get_args(policy.Settings.model_fields["policy"].annotation)[0])
+
+
+KIND: Final = Kind("selector", Policy, _name_of, _lacks)
+"""The extension point."""
 
 
 class Selector:
@@ -101,3 +145,10 @@ class Selector:
     def next_chance_s(self, now_s: float, round_number: int) -> float:
         """Return when some sampled device is first available from ``now_s`` on, or ``inf``."""
         return self._pool.next_chance_s(now_s, round_number)
+
+
+def make_selector(section: PolicySettings, knowledge: Knowledge) -> Selector:
+    """Return the selector of a scenario's section ``rounds.selection``."""
+    pool = Pool(knowledge.fleet, knowledge.seed, available_only=section.draws_available)
+    policy: Policy = get(SELECTORS, section.name)(knowledge, pool, section)
+    return Selector(pool, policy, knowledge.experience)

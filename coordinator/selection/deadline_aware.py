@@ -10,33 +10,41 @@ for such figures and fill a round with as many as fit; here every device that fi
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
+from pydantic import Field
 
-from coordinator.selection.base import Ids, Knowledge
-from coordinator.selection.pool import Bools, Pool
-from edge.rng import stream
+from coordinator.selection.base import AvailableSettings, Ids, Policy
+from coordinator.selection.pool import Bools
+from device_profiles.fields import Ratio
 
 
-class DeadlineAware:
-    """Draws, of the devices that are expected to make it, each with the same probability.
+class DeadlineAwareSettings(AvailableSettings):
+    """Any device that is expected to make the deadline."""
 
-    Parameters
-    ----------
-    margin : how much of the deadline a device may be expected to need, as a multiple.
-    """
+    learns = True
+    by_reports = True
+    by_examples = True
 
-    def __init__(self, knowledge: Knowledge, pool: Pool, margin: float) -> None:
-        self._knowledge = knowledge
-        self._pool = pool
-        self._limit_s = margin * knowledge.deadline_s
+    policy: Literal["deadline-aware"]
+    margin: Ratio = Field(
+        default=1.0, description="how much of the deadline a device may be expected to need"
+    )
+
+
+class DeadlineAware(Policy):
+    """Draws, of the devices that are expected to make it, each with the same probability."""
+
+    Settings = DeadlineAwareSettings
 
     def draw(self, wanted: int, round_number: int, attempt: int, now_s: float) -> Ids:
         """Return up to ``wanted`` devices; see :class:`~coordinator.selection.base.Policy`."""
-        generator = stream(self._knowledge.seed, "selection", round_number, attempt)
-        return self._pool.sample(wanted, generator, now_s, self._fits)
+        return self.pool.sample(wanted, self.generator(round_number, attempt), now_s, self._fits)
 
     def _fits(self, ids: Ids) -> Bools:
-        expected_s = self._knowledge.seen.duration_s[ids].astype(np.float64)
+        expected_s = self.knowledge.seen.duration_s[ids].astype(np.float64)
         unknown = np.flatnonzero(np.isnan(expected_s))
-        expected_s[unknown] = self._knowledge.predicted_s(ids[unknown])
-        return expected_s <= self._limit_s
+        expected_s[unknown] = self.knowledge.predicted_s(ids[unknown])
+        limit_s: float = self.settings.margin * self.knowledge.deadline_s
+        return expected_s <= limit_s

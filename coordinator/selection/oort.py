@@ -29,42 +29,82 @@ reports, in place of the difference, to be of the same size as the rest.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Iterator
+from typing import Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
-from coordinator.selection.base import Floats, Ids, Knowledge
+from coordinator.scenario.errors import Problem
+from coordinator.scenario.model import require
+from coordinator.selection.base import AvailableSettings, Floats, Ids, Knowledge, Policy
 from coordinator.selection.pool import Bools, Pool, sample_by_weight
-from edge.rng import stream
+from device_profiles.fields import Fraction, NonNegativeFloat, PositiveFraction, PositiveInt
+from device_profiles.units import write_ratio
 
 _NARROWEST = 1e-4
 """Statistical utilities that differ by less are told apart by less than their difference."""
 
 
-class OortSettings(Protocol):
-    """The settings of the policy; :class:`coordinator.scenario.selection_section.Oort` describes them."""
+class OortSettings(AvailableSettings):
+    """Devices whose data teaches much and that are quick (Lai et al. 2021)."""
 
-    exploration: float
-    exploration_decay: float
-    exploration_floor: float
-    penalty: float
-    cutoff: float
-    clip: float
-    fairness: float
-    blacklist_after: int | None
-    preferred: float
-    pacer_step: float
-    pacer_window: int
+    learns = True
+    needs_losses = True
+    by_reports = True
+
+    policy: Literal["oort"]
+    exploration: Fraction = Field(
+        default=0.9, description="share of a round's devices that have never reported, at first"
+    )
+    exploration_decay: PositiveFraction = Field(
+        default=0.98, description="the share is multiplied by this each round"
+    )
+    exploration_floor: Fraction = Field(default=0.2, description="the share never falls below")
+    penalty: NonNegativeFloat = Field(
+        default=2.0, description="exponent α of the penalty on devices slower than preferred; 0 for none"
+    )
+    cutoff: PositiveFraction = Field(
+        default=0.95, description="devices above this share of the cut-off utility are drawn from"
+    )
+    clip: PositiveFraction = Field(
+        default=0.95, description="quantile at which statistical utility is clipped"
+    )
+    fairness: Fraction = Field(default=0.0, description="weight of having been asked rarely, against utility")
+    blacklist_after: PositiveInt | None = Field(
+        default=None,
+        description="a device that reported so often is only invited if nobody else can be; never by default",
+    )
+    preferred: PositiveFraction = Field(
+        default=0.3, description="quantile of the known durations that a device may take, at first"
+    )
+    pacer_step: Fraction = Field(default=0.05, description="how much the pacer widens that quantile")
+    pacer_window: PositiveInt = Field(
+        default=20, description="rounds whose utility the pacer compares with that of as many before"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        require(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[Problem]:
+        if self.exploration_floor > self.exploration:
+            message = (
+                f"{write_ratio(self.exploration_floor)} is above the {write_ratio(self.exploration)} that"
+                " exploration starts with; write less"
+            )
+            yield Problem(("exploration_floor",), message)
 
 
-class Oort:
+class Oort(Policy):
     """Draws devices by utility, and some that nothing is known of."""
 
+    Settings = OortSettings
+
     def __init__(self, knowledge: Knowledge, pool: Pool, settings: OortSettings) -> None:
-        self._seed = knowledge.seed
+        super().__init__(knowledge, pool, settings)
         self._seen = knowledge.seen
-        self._pool = pool
-        self._settings = settings
         self._round = 0
         self.exploration = settings.exploration
         """ε of the round drawn last."""
@@ -73,10 +113,10 @@ class Oort:
 
     def draw(self, wanted: int, round_number: int, attempt: int, now_s: float) -> Ids:
         """Return up to ``wanted`` devices; see :class:`~coordinator.selection.base.Policy`."""
-        generator = stream(self._seed, "selection", round_number, attempt)
+        generator = self.generator(round_number, attempt)
         self._advance(round_number)
-        known = self._pool.eligible(self._seen.known(), now_s)
-        unexplored = self._pool.sample(wanted, generator, now_s, self._never_reported)
+        known = self.pool.eligible(self._seen.known(), now_s)
+        unexplored = self.pool.sample(wanted, generator, now_s, self._never_reported)
         explore = min(round(self.exploration * wanted), len(unexplored))
         # Too few of one kind: the other fills up.
         explore = max(explore, min(wanted - len(known), len(unexplored)))
@@ -96,18 +136,18 @@ class Oort:
         taken = fresh
         if len(fresh) > wanted:
             best = np.partition(of_fresh, len(fresh) - wanted)[len(fresh) - wanted]
-            admitted = of_fresh >= self._settings.cutoff * best
+            admitted = of_fresh >= self.settings.cutoff * best
             taken = sample_by_weight(fresh[admitted], of_fresh[admitted], wanted, generator)
         order = np.argsort(-scores[spent], kind="stable")[: wanted - len(taken)]
         return np.concatenate((taken, known[spent][order]))
 
     def _blacklisted(self, ids: Ids) -> Bools:
-        most = self._settings.blacklist_after
+        most = self.settings.blacklist_after
         return np.zeros(len(ids), np.bool_) if most is None else self._seen.reports[ids] >= most
 
     def _advance(self, round_number: int) -> None:
         """Go on to a round: let exploration decay, and the pacer look back."""
-        s = self._settings
+        s = self.settings
         for number in range(self._round + 1, round_number + 1):
             if number > 1:
                 self.exploration = max(self.exploration * s.exploration_decay, s.exploration_floor)
@@ -130,7 +170,7 @@ class Oort:
 
     def scores(self, ids: Ids, round_number: int) -> Floats:
         """Return the scores of devices that have reported, positive, float64 [n]."""
-        s, seen = self._settings, self._seen
+        s, seen = self.settings, self._seen
         everybody = seen.statistical_utility(seen.known())
         lowest = 0.999 * float(everybody.min())
         span = max(float(everybody.max()) - lowest, _NARROWEST)
@@ -144,4 +184,4 @@ class Oort:
         if s.fairness > 0:
             fair = 1.0 - seen.reports[ids] / float(seen.reports.max())
             score = (1.0 - s.fairness) * score + s.fairness * fair
-        return np.maximum(score, np.finfo(np.float64).tiny)
+        return np.asarray(np.maximum(score, np.finfo(np.float64).tiny), np.float64)

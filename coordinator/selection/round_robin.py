@@ -5,23 +5,35 @@ Invitations are counted, not reports: a device that never answers would else be 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
-from coordinator.selection.base import Ids, Knowledge
+from coordinator.selection.base import AvailableSettings, Ids, Knowledge, Policy
 from coordinator.selection.pool import Pool
 from edge.rng import hashed_bits, stream_key
 
 
-class RoundRobin:
+class RoundRobinSettings(AvailableSettings):
+    """In turn: who was invited least often comes first."""
+
+    learns = True
+
+    policy: Literal["round-robin"]
+
+
+class RoundRobin(Policy):
     """Draws the devices with the fewest invitations.
 
     Those of the lowest count are kept in a queue; only when there are too few of them is the fleet looked
     through for the next count.
     """
 
-    def __init__(self, knowledge: Knowledge, pool: Pool) -> None:
+    Settings = RoundRobinSettings
+
+    def __init__(self, knowledge: Knowledge, pool: Pool, settings: RoundRobinSettings) -> None:
+        super().__init__(knowledge, pool, settings)
         self._invited = knowledge.seen.invited
-        self._pool = pool
         key = stream_key(knowledge.seed, "selection", "turn")
         self._order = np.argsort(hashed_bits(key, np.arange(pool.n)), kind="stable")
         self._level = 0
@@ -30,14 +42,14 @@ class RoundRobin:
     def draw(self, wanted: int, round_number: int, attempt: int, now_s: float) -> Ids:
         """Return up to ``wanted`` devices; see :class:`~coordinator.selection.base.Policy`."""
         self._skip_those_invited()
-        found = [self._pool.first(self._queue, wanted, now_s)]
+        found = [self.pool.first(self._queue, wanted, now_s)]
         level = self._level
         missing = wanted - len(found[0])
         if missing > 0:
             highest = int(self._invited.max())
             while missing > 0 and level < highest:
                 level += 1
-                found.append(self._pool.first(self._of(level), missing, now_s))
+                found.append(self.pool.first(self._of(level), missing, now_s))
                 missing -= len(found[-1])
         return np.concatenate(found)
 

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from coordinator.selection.base import Ids, Knowledge
-from coordinator.selection.pool import Pool
-from edge.rng import stream
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from coordinator.selection.base import Ids, Policy, PolicySettings
 
 
-class Uniform:
-    """Draws without repetition; whether only among the available is the pool's business."""
+class RandomSettings(PolicySettings):
+    """Any device, there or not, each as likely as any other: the coordinator invites blindly."""
 
-    def __init__(self, knowledge: Knowledge, pool: Pool) -> None:
-        self._seed = knowledge.seed
-        self._pool = pool
+    even: ClassVar[bool] = True
+    available_only: ClassVar[bool] = False
+
+    policy: Literal["random"]
+
+
+class Random(Policy):
+    """Draws without repetition, among all devices."""
+
+    Settings = RandomSettings
 
     def draw(self, wanted: int, round_number: int, attempt: int, now_s: float) -> Ids:
         """Return up to ``wanted`` devices; see :class:`~coordinator.selection.base.Policy`."""
-        generator = stream(self._seed, "selection", round_number, attempt)
-        return self._pool.sample(wanted, generator, now_s)
+        return self.pool.sample(wanted, self.generator(round_number, attempt), now_s)
+
+
+class AvailabilityAwareSettings(PolicySettings):
+    """Any device that is available, each as likely as any other: devices check in."""
+
+    policy: Literal["availability-aware"] = Field(
+        default="availability-aware", description="availability-aware: any device that is available"
+    )
+
+
+class AvailabilityAware(Policy):
+    """Draws without repetition, among those that are available."""
+
+    Settings = AvailabilityAwareSettings
+
+    draw = Random.draw

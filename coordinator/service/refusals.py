@@ -9,7 +9,7 @@ from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.pacing_section import Buffered, PartialWork
 from coordinator.scenario.protection import secure_sections, stays_on_devices
 from coordinator.scenario.secure_section import Ckks, Masking
-from coordinator.scenario.selection_section import DeadlineAware
+from coordinator.scenario.selection_section import fitting_policies
 from device_profiles.documents import DocumentError, Path
 
 
@@ -79,9 +79,9 @@ def _problems(loaded: LoadedScenario) -> Iterator[tuple[Path, str, str]]:
     if scenario.phase_time_s is not None:
         yield ("phases", 0, "time"), "devices cannot tell phases that are measured in time", "write 'rounds'"
     kept_back = stays_on_devices(scenario) or any(one.mode != "off" for _, one in secure_sections(scenario))
-    if kept_back and isinstance(scenario.rounds.selection, DeadlineAware):
+    if kept_back and scenario.rounds.selection.by_examples:
         message = "this policy draws by how much data a device has, which is kept back from the coordinator"
-        yield ("rounds", "selection"), message, "write 'random', 'availability-aware' or 'round-robin'"
+        yield ("rounds", "selection"), message, f"write {fitting_policies('by_reports')}"
     if kept_back and scenario.inference is not None:
         message = (
             "devices' own models are run here from their data, which gives away how many ratings each has"

@@ -50,7 +50,7 @@ def coverage_of(trial: Trial) -> Coverage:
         PARTS, "availability", str(fleet.availability or (f"of {fleet.mix}" if fleet.mix else "always"))
     ] += 1
     found[PARTS, "fleet", fleet.mix or "written out"] += 1
-    found[PARTS, "selection", scenario.rounds.selection.policy] += 1
+    found[PARTS, "selection", scenario.rounds.selection.name] += 1
     found[PARTS, "pacing", scenario.rounds.pacing.mode] += 1
     found[PARTS, "privacy", privacy] += 1
     found[PARTS, "phases", "in rounds" if scenario.phases and scenario.phases[0].rounds else "in time"] += 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
-from coordinator.swarm.draws import Draws
 from device_profiles import catalogue
+from edge.draws import Draws
 
 Settings = dict[str, Any]
 

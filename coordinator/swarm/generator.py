@@ -14,8 +14,8 @@ from typing import Any, Final
 from coordinator.scenario.faults_section import STAGES_OF_MODE
 from coordinator.scenario.schema import FORMAT
 from coordinator.swarm import datasets, fleets, methods, protections, waiting
-from coordinator.swarm.draws import Draws
 from coordinator.swarm.storms import STORM, Stormy, fault
+from edge.draws import Draws
 from edge.learning.registry import METHODS
 from edge.vocabulary import Stage, label
 

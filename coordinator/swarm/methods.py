@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from coordinator.swarm.draws import Draws
+from edge.draws import Draws
 from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.registry import METHODS
 

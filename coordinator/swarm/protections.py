@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from coordinator.swarm.draws import Draws
+from edge.draws import Draws
 
 Settings = dict[str, Any]
 

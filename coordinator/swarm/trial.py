@@ -131,7 +131,7 @@ def run_trial(text: str, name: str, *, batch: int | None = None) -> Trial:
 @contextlib.contextmanager
 def _folder(loaded: LoadedScenario) -> Iterator[Path]:
     """Give a coordinator that may crash a folder for its checkpoint; a run leaves nothing else on disk."""
-    if all(fault.coordinator_crash is None for fault in loaded.scenario.faults):
+    if not any(fault.kind.crashes for fault in loaded.scenario.faults):
         yield Path()
         return
     with tempfile.TemporaryDirectory(prefix="recfleet-swarm-") as folder:

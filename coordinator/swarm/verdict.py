@@ -8,11 +8,11 @@ from typing import Final
 
 from coordinator.scenario.errors import ScenarioError
 from coordinator.swarm.coverage import Coverage, coverage_of
-from coordinator.swarm.draws import Draws
 from coordinator.swarm.generator import Document, document, text_of
 from coordinator.swarm.invariants.base import Violation
 from coordinator.swarm.invariants.registry import REPLAYS, violations_of
 from coordinator.swarm.trial import run_trial
+from edge.draws import Draws
 
 VALID: Final = "valid"
 """The name of the invariant that the loader takes what the generator makes."""

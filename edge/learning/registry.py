@@ -1,13 +1,13 @@
 """The methods by name: their settings, and how to make them.
 
-A scenario's ``learning`` section is one of the settings models, told apart by ``algorithm``. To add a method
-is to add a line here; see docs/adding-an-algorithm.md.
+A scenario's ``learning`` section is one of the settings models, told apart by ``algorithm``. The table of the
+built-in ones is in :mod:`edge.plugins`; see docs/adding-an-algorithm.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel
 
@@ -28,6 +28,7 @@ from edge.learning.lipm import LIPM, LIPMSettings
 from edge.learning.local_context import LocalContext, LocalContextSettings
 from edge.learning.local_steps import Gradient
 from edge.learning.pfedme import PFedMe, PFedMeSettings
+from edge.plugins import ALGORITHMS, Kind, View
 
 
 def _always(settings: Any) -> bool:
@@ -78,16 +79,18 @@ class Method(NamedTuple):
     added_examples: Callable[[Any], float] = _none_added
 
 
-METHODS: dict[str, Method] = {
-    "fedrecon": Method(
+class BuiltIn:
+    """The methods that recfleet ships, which the table of :mod:`edge.plugins` refers to."""
+
+    fedrecon = Method(
         FedReconSettings,
         FedRecon,
         "ratings",
         uniform=_weighs_alike,
         dense=_uploads_all,
         stepwise=_always,
-    ),
-    "fedmmf": Method(
+    )
+    fedmmf = Method(
         FedMMFSettings,
         FedMMF,
         "ratings",
@@ -95,8 +98,8 @@ METHODS: dict[str, Method] = {
         dense=_uploads_all,
         stepwise=_always,
         features=True,
-    ),
-    "federated-context": Method(
+    )
+    federated_context = Method(
         FederatedContextSettings,
         FederatedContext,
         "ratings",
@@ -104,8 +107,8 @@ METHODS: dict[str, Method] = {
         dense=_always,
         stepwise=_always,
         features=True,
-    ),
-    "local-context": Method(
+    )
+    local_context = Method(
         LocalContextSettings,
         LocalContext,
         "ratings",
@@ -114,8 +117,8 @@ METHODS: dict[str, Method] = {
         stepwise=_never,
         features=True,
         uploads=False,
-    ),
-    "fedncf": Method(
+    )
+    fedncf = Method(
         FedNCFSettings,
         FedNCF,
         "ratings",
@@ -123,8 +126,8 @@ METHODS: dict[str, Method] = {
         dense=_uploads_all,
         stepwise=_always,
         only_ranks=_always,
-    ),
-    "fedrecgel": Method(
+    )
+    fedrecgel = Method(
         FedRecGELSettings,
         fedrecgel,
         "ratings",
@@ -132,24 +135,24 @@ METHODS: dict[str, Method] = {
         dense=lambda settings: settings.base.upload == "dense",
         stepwise=_always,
         only_ranks=lambda settings: isinstance(settings.base, FedNCFSettings),
-    ),
-    "fedmf": Method(
+    )
+    fedmf = Method(
         FedMFSettings,
         FedMF,
         "ratings",
         uniform=_weighs_alike,
         dense=_uploads_all,
         stepwise=_always,
-    ),
-    "fedavg-mf": Method(
+    )
+    fedavg_mf = Method(
         FedAvgMFSettings,
         FedAvgMF,
         "ratings",
         uniform=_never,
         dense=_never,
         stepwise=_always,
-    ),
-    "fedrec": Method(
+    )
+    fedrec = Method(
         FedRecSettings,
         FedRec,
         "ratings",
@@ -157,24 +160,24 @@ METHODS: dict[str, Method] = {
         dense=_uploads_all,
         stepwise=_always,
         added_examples=lambda settings: float(settings.virtual_share),
-    ),
-    "pfedme": Method(
+    )
+    pfedme = Method(
         PFedMeSettings,
         PFedMe,
         "ratings",
         uniform=_never,
         dense=_never,
         stepwise=_always,
-    ),
-    "blur": Method(
+    )
+    blur = Method(
         BLURSettings,
         BLUR,
         "ratings",
         uniform=_weighs_alike,
         dense=_uploads_all,
         stepwise=_always,
-    ),
-    "lipm": Method(
+    )
+    lipm = Method(
         LIPMSettings,
         LIPM,
         "ratings",
@@ -182,16 +185,32 @@ METHODS: dict[str, Method] = {
         dense=_always,
         stepwise=_always,
         timed=True,
-    ),
-    "linear-regression": Method(
+    )
+    linear_regression = Method(
         LinearRegressionSettings,
         LinearRegression,
         "regression",
         uniform=_never,
         dense=_always,
         stepwise=lambda settings: not isinstance(settings.local, Gradient),
-    ),
-}
+    )
+
+
+def _lacks(method: Method) -> Iterator[str]:
+    """Yield what keeps a method from being found by its name."""
+    algorithm = method.settings.model_fields.get("algorithm")
+    if algorithm is None or len(get_args(algorithm.annotation)) != 1:
+        yield f"has settings, {method.settings.__name__}, without a field 'algorithm: Literal[\"its-name\"]'"
+
+
+def _name_of(method: Method) -> str:
+    return str(get_args(method.settings.model_fields["algorithm"].annotation)[0])
+
+
+KIND: Final = Kind("algorithm", Method, _name_of, _lacks)
+"""The extension point."""
+
+METHODS: Final[Mapping[str, Method]] = View(ALGORITHMS)
 """Every method by the name that ``learning.algorithm`` gives it."""
 
 
@@ -202,9 +221,9 @@ def create(settings: BaseModel, problem: Problem) -> Algorithm[Any]:
     ------
     ValueError : ``settings`` belong to no registered method, or the problem lacks what the method needs.
     """
-    for method in METHODS.values():
-        if type(settings) is method.settings:
-            algorithm: Algorithm[Any] = method.algorithm(settings, problem)
-            return algorithm
-    known = ", ".join(sorted(METHODS))
-    raise ValueError(f"{type(settings).__name__} are settings of no registered method; there are {known}")
+    name: str = getattr(settings, "algorithm", "")
+    if name not in METHODS or type(settings) is not METHODS[name].settings:
+        known = ", ".join(sorted(METHODS))
+        raise ValueError(f"{type(settings).__name__} are settings of no registered method; there are {known}")
+    algorithm: Algorithm[Any] = METHODS[name].algorithm(settings, problem)
+    return algorithm

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.faults.base import Setting, Strike
+from coordinator.faults.base import FaultKind, Setting, Strike
 from coordinator.faults.striking import victims
 from coordinator.metrics.facts import FleetNames
-from coordinator.scenario.faults_section import Fault
+from coordinator.scenario.faults_section import Fault, fault_section
 from edge.device.round_faults import RoundFaults
 from edge.device.round_services import CohortPlan
 from edge.vocabulary import Reason, Stage, label
@@ -68,7 +68,7 @@ def fault(
         written["at_stage"] = label(at)
     if not any(isinstance(value, dict) and key != "on" for key, value in more.items()):
         written["vanish"] = {}
-    return Fault.model_validate({**written, **more})
+    return fault_section().model_validate({**written, **more})
 
 
 def setting_of(
@@ -98,5 +98,7 @@ def strike(faults: Sequence[Fault], plan: CohortPlan, ids: Ids, **more: Any) -> 
     setting = setting_of(plan, ids, **more)
     found = RoundFaults()
     for number, one in enumerate(faults):
-        one.kind.strike(Strike(one, number, setting, victims(one, setting), found))
+        kind = one.kind
+        assert isinstance(kind, FaultKind)
+        kind.strike(Strike(one, number, setting, victims(one, setting), found))
     return found

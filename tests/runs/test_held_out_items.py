@@ -13,10 +13,10 @@ import pytest
 from run_helpers import rows_of, run_text
 
 from coordinator import assembly
-from coordinator.swarm.draws import Draws
 from coordinator.swarm.methods import Asked, method
 from edge.data.split import Split
 from edge.data.store import RatingStore
+from edge.draws import Draws
 from edge.learning.registry import METHODS
 
 OF_RATINGS = sorted(name for name, entry in METHODS.items() if entry.data == "ratings")

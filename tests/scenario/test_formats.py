@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scenario_files import BASE, write_files
@@ -12,7 +11,6 @@ from scenario_files import BASE, write_files
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.formats import FORMAT, OLD_DEFAULTS
 from coordinator.scenario.load import LoadedScenario, load, load_text
-from coordinator.scenario.selection_section import AvailabilityAware, Oort, RandomSelection
 from coordinator.scenario.sweep import load_cells
 from coordinator.scenario.upgrade import upgrade
 
@@ -24,8 +22,11 @@ DRAWING = "  ratings_per_user: 30\n  negatives: 2"
 OLD_DRAWING = OLD.replace("  ratings_per_user: 30", DRAWING) + "evaluation: {ranking: {}}\n"
 
 
-def selection(loaded: LoadedScenario) -> type[Any]:
-    return type(loaded.scenario.rounds.selection)
+RANDOM, AWARE = "random", "availability-aware"
+
+
+def selection(loaded: LoadedScenario) -> str:
+    return loaded.scenario.rounds.selection.name
 
 
 def read(folder: Path, text: str, *settings: str) -> LoadedScenario:
@@ -41,14 +42,14 @@ def asked(loaded: LoadedScenario) -> list[str]:
 
 def test_a_new_file_has_the_new_defaults(tmp_path: Path) -> None:
     loaded = read(tmp_path, OLD_DRAWING.replace("format: 1", "format: 2"))
-    assert selection(loaded) is AvailabilityAware
+    assert selection(loaded) == AWARE
     assert loaded.scenario.data.held_out_negatives == "drawn"  # type: ignore[union-attr]
     assert loaded.old_defaults == {}
 
 
 def test_an_old_file_has_the_old_defaults(tmp_path: Path) -> None:
     loaded = read(tmp_path, OLD_DRAWING)
-    assert selection(loaded) is RandomSelection
+    assert selection(loaded) == RANDOM
     assert loaded.scenario.data.held_out_negatives == "spared"  # type: ignore[union-attr]
     assert loaded.scenario.format == FORMAT
     assert loaded.old_defaults == {str(tmp_path / "s.yaml"): OLD_DEFAULTS}
@@ -59,7 +60,7 @@ def test_what_an_old_file_says_holds(tmp_path: Path) -> None:
     written = OLD_DRAWING.replace("  cohort: 50", "  cohort: 50\n  selection: oort")
     written = written.replace("  negatives: 2", "  negatives: 2\n  held_out_negatives: drawn")
     loaded = read(tmp_path, written)
-    assert selection(loaded) is Oort
+    assert selection(loaded) == "oort"
     assert loaded.scenario.data.held_out_negatives == "drawn"  # type: ignore[union-attr]
     assert loaded.old_defaults == {str(tmp_path / "s.yaml"): ()}
 
@@ -68,7 +69,7 @@ def test_settings_over_an_old_file_meet_its_defaults(tmp_path: Path) -> None:
     drawing = read(tmp_path, OLD, "data.negatives=2", "evaluation.ranking={}")
     assert drawing.scenario.data.held_out_negatives == "spared"  # type: ignore[union-attr]
     said = OLD.replace("  cohort: 50", "  cohort: 50\n  selection: oort")
-    assert selection(read(tmp_path, said, "rounds.selection=null")) is RandomSelection
+    assert selection(read(tmp_path, said, "rounds.selection=null")) == RANDOM
     regression = """
 format: 1
 data: {source: synthetic-regression, clients: 20, samples_per_client: 9, features: 2}
@@ -76,7 +77,7 @@ fleet: {mix: global_android_2024}
 learning: {algorithm: linear-regression}
 rounds: {count: 1, cohort: 5}
 """
-    assert selection(read(tmp_path, regression)) is RandomSelection
+    assert selection(read(tmp_path, regression)) == RANDOM
 
 
 def test_a_default_that_changes_nothing_is_not_mentioned(tmp_path: Path) -> None:
@@ -98,26 +99,26 @@ def test_the_format_stands_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parent", "child", "expected"),
     [
-        (OLD, "format: 2\n", RandomSelection),
-        (BASE, "format: 1\n", AvailabilityAware),
-        (OLD, "", RandomSelection),
-        (OLD, "format: 2\nrounds: {cohort: 40}\n", RandomSelection),
-        (OLD, "format: 2\nrounds: {selection: oort}\n", Oort),
+        (OLD, "format: 2\n", RANDOM),
+        (BASE, "format: 1\n", AWARE),
+        (OLD, "", RANDOM),
+        (OLD, "format: 2\nrounds: {cohort: 40}\n", RANDOM),
+        (OLD, "format: 2\nrounds: {selection: oort}\n", "oort"),
         # Null takes out what was said: by the format of the file that has it.
-        (OLD, "format: 2\nrounds: {selection: null}\n", AvailabilityAware),
-        (BASE, "format: 1\nrounds: {selection: null}\n", RandomSelection),
+        (OLD, "format: 2\nrounds: {selection: null}\n", AWARE),
+        (BASE, "format: 1\nrounds: {selection: null}\n", RANDOM),
         # A section is read by the format of the file that brings it in.
         ("format: 1\n" + BASE.partition("rounds:")[0].partition("\n")[2],
-         "format: 2\n" + "rounds:" + BASE.partition("rounds:")[2], AvailabilityAware),
+         "format: 2\n" + "rounds:" + BASE.partition("rounds:")[2], AWARE),
         ("format: 2\n" + BASE.partition("rounds:")[0].partition("\n")[2],
-         "format: 1\n" + "rounds:" + BASE.partition("rounds:")[2], RandomSelection),
+         "format: 1\n" + "rounds:" + BASE.partition("rounds:")[2], RANDOM),
     ],
 )  # fmt: skip
 def test_each_file_of_a_chain_is_read_by_its_own_format(
-    parent: str, child: str, expected: type[Any], tmp_path: Path
+    parent: str, child: str, expected: str, tmp_path: Path
 ) -> None:
     files = {"parent.yaml": parent, "s.yaml": f"extends: parent.yaml\n{child}"}
-    assert selection(load(write_files(tmp_path, files))) is expected
+    assert selection(load(write_files(tmp_path, files))) == expected
 
 
 def test_an_upgraded_file_of_a_chain_leaves_the_others_as_they_are(tmp_path: Path) -> None:

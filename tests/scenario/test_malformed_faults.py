@@ -32,7 +32,7 @@ WHAT = [
          at(59, ".corrupt", "a second thing that happens beside loss; write a fault for each")),
     case("misspelt kind", fault("vanihs: {}, at_stage: download"),
          at(20, ".vanihs", "unknown key"),
-         hint="did you mean 'vanish'?"),
+         hint="did you mean 'vanish'? or load it by --plugin FILE"),
     case("kind without a mapping", fault("blackout: yes"),
          at(30, ".blackout", "'yes' where a mapping belongs; write 'key: value' lines")),
     case("settings of another kind", fault("blackout: {factor: 2}"),

@@ -125,7 +125,7 @@ PACING = [
 SELECTION = [
     case("policy unknown", rounds("selection: {policy: ort}"),
          at(23, "rounds.selection.policy", "'ort' is not one of: random, availability-aware"),
-         hint="did you mean 'oort'?"),
+         hint="did you mean 'oort'? or load it by --plugin FILE"),
     case("key of another policy", rounds("selection: {policy: round-robin, candidates: 3}"),
          at(36, "rounds.selection.candidates", "unknown key")),
     case("losses under secure aggregation", rounds("selection: oort", sections=(MASKED,)),

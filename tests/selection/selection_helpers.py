@@ -8,9 +8,8 @@ import numpy as np
 
 from coordinator.fleet import Fleet
 from coordinator.scenario.selection_section import SECTIONS
-from coordinator.selection.base import Floats, Ids, Knowledge, Selector
+from coordinator.selection.base import Floats, Ids, Knowledge, Selector, make_selector
 from coordinator.selection.experience import Experience
-from coordinator.selection.registry import make_selector
 from device_profiles import catalogue
 from device_profiles.availability import Always, AvailabilityProfile
 from edge.device.availability.build import build

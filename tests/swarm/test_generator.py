@@ -7,10 +7,10 @@ import pytest
 from coordinator.scenario.faults_section import KINDS
 from coordinator.scenario.load import load_text
 from coordinator.scenario.selection_section import SECTIONS
-from coordinator.swarm.draws import Draws
 from coordinator.swarm.generator import QUIET, document, text_of
 from coordinator.swarm.invariants.recovery import ends_s, is_healthy
 from coordinator.swarm.storms import STORM
+from edge.draws import Draws
 
 SCENARIOS = 300
 

@@ -37,7 +37,7 @@ def bounded_updates(trial: Trial) -> Iterator[str]:
             norm = _norm_of(one.report)
             if not norm <= bound * (1 + _ROUNDING):
                 yield f"round {one.round_number}: the update of device {one.device} has the norm {norm:g}"
-    if any(fault.poisoned_updates and fault.poisoned_updates.ignores_bound for fault in scenario.faults):
+    if any(fault.kind.exceeds_bound for fault in scenario.faults):
         return
     phase_of = {row["round"]: row["phase"] for row in rows(trial.tables, "rounds", "round", "phase")}
     for (number, device), vector in trial.record.vectors.items():

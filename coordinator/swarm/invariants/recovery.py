@@ -52,8 +52,8 @@ def ends_s(fault: Fault) -> float:
     """
     if fault.during is not None:
         return 0.0
-    if fault.at is None or fault.battery_drain is not None:
-        return math.inf  # an empty battery is one until midnight
+    if fault.at is None or fault.kind.lingers:
+        return math.inf
     return fault.window_s[1]
 
 
@@ -68,7 +68,7 @@ def is_healthy(scenario: Scenario) -> bool:
         return False
     if _SLOW_NETWORKS & set(fleet.networks or ()) or _SMALL_DEVICES & set(fleet.devices or ()):
         return False
-    drained = any(fault.battery_drain is not None for fault in scenario.faults)
+    drained = any(fault.kind.lingers for fault in scenario.faults)
     patient = rounds.deadline >= _PATIENT_S and all(
         section.mode == "off" or min(
             section.stage_deadlines.share_keys,

@@ -1,4 +1,4 @@
-"""Draws of one part of a scenario, from a named stream of its own."""
+"""Random settings of one part of a scenario, from a named stream of its own."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ class Draws:
     def between(self, least: float, most: float) -> float:
         """Return a number of three digits, uniform in its logarithm."""
         return float(f"{least * (most / least) ** self._generator.random():.3g}")
+
+    def percent(self, least: float, most: float) -> str:
+        """Return a share between two as a percentage, as :meth:`between` draws it."""
+        return f"{self.between(least, most) * 100:.4g}%"
+
+    def seconds(self, least: float, most: float) -> str:
+        """Return a duration between two numbers of seconds, as :meth:`between` draws it."""
+        return f"{self.between(least, most):.4g} s"
 
     def one(self, options: Sequence[T]) -> T:
         """Return one of ``options``, all as likely."""
