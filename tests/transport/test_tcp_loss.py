@@ -146,6 +146,13 @@ def test_what_arrives_ahead_of_a_loss_in_slow_start_opens_the_window_first() -> 
     assert result.end_window_bytes == pytest.approx(0.7 * 70 * 1448)
 
 
+def test_before_its_first_loss_the_window_doubles() -> None:
+    # Flights of 10, 20 and 40, the first packet of the third lost.
+    draw = Script(0.01, [30])
+    result = lossy_transfer((10 + 20 + 39 + 5) * 1448, 1e8, 0.5, 0.01, draw, window_bytes=10 * 1448)
+    assert result.end_window_bytes == pytest.approx(0.7 * 40 * 1448)
+
+
 def test_cubic_is_back_at_its_old_window_after_its_period() -> None:
     # One loss at a window of 70 segments: K = (70*0.3/0.4)**(1/3) = 3.74 s, and RFC 9438's plateau around it.
     draw = Script(0.001, [0])
