@@ -1,4 +1,4 @@
-"""The tests have the same names in every process: those that share a run must agree on what there is to run."""
+"""Tests have the same names in every process: those that share a run must agree on what there is to run."""
 
 from __future__ import annotations
 
