@@ -275,6 +275,11 @@ def test_longer_fuzzing_finds_nothing() -> None:
     fuzz(float(os.environ.get("RECFLEET_FUZZ_S", "15")), seed=2, at_least=10_000)
 
 
+def test_sizes_of_numbers_are_those_of_msgpack() -> None:
+    values = [edge + step for edge in (1, 1 << 7, 1 << 8, 1 << 16, 1 << 32) for step in (-1, 0, 1)]
+    assert unsigned_sizes(np.array(values)).tolist() == [len(msgpack.packb(value)) for value in values]
+
+
 def test_the_round_of_a_message_is_told_by_its_first_bytes() -> None:
     frame = encode(Model("a run", 70_000, {"a": np.zeros(5_000, np.float32)}))
     assert round_of_head(frame) == 70_000

@@ -14,7 +14,7 @@ from secure_round_harness import MODEL, PARTS, ROUND, Round, update_of, with_arr
 from coordinator.rounds import Verdict
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secagg.aggregation import SecureAggregation
-from coordinator.sums.base import SecureSums, SumFacts, aggregate_of, arrays_of, lengths
+from coordinator.sums.base import SecureSums, SumFacts, aggregate_of, arrays_of, joined, lengths
 from coordinator.sums.encrypted import EncryptedSums
 from coordinator.sums.masked import MaskedSums
 from coordinator.sums.roster import SeededRoster
@@ -25,7 +25,7 @@ from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.vectors import decode_sum as decode_encrypted
 from edge.homomorphic.vectors import encode_input as encode_encrypted
-from edge.learning.updates import ArraySpec, ClientUpdate
+from edge.learning.updates import Aggregate, ArraySpec, ClientUpdate
 from edge.messages import Model
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
@@ -337,6 +337,16 @@ def test_what_stays_on_the_devices_is_unknown() -> None:
     assert aggregate_of(Sums(REALS, {"examples": np.array([1])}, 1, 2), SPECS).loss == 6.0
     weightless = aggregate_of(Sums(REALS, {"examples": np.array([0])}, 0, 2), SPECS)
     assert (weightless.weight, math.isnan(weightless.loss)) == (0.0, True)
+
+
+def test_aggregates_in_the_clear_and_secure_are_joined() -> None:
+    some = Aggregate({"factors": np.array([1.0, 2.0])}, 3.0, 4, 10, 0.5)
+    more = Aggregate({"factors": np.array([10.0, 20.0])}, 5.0, 6, 30, 0.25)
+    both = joined(some, more)
+    assert both.sums["factors"].tolist() == [11.0, 22.0]
+    assert (both.weight, both.clients, both.examples, both.loss) == (8.0, 10, 40, 12.5 / 40)
+    kept_back = joined(dataclasses.replace(some, examples=0), dataclasses.replace(more, examples=0))
+    assert (kept_back.weight, kept_back.examples, math.isnan(kept_back.loss)) == (8.0, 0, True)
 
 
 # -- the roster ------------------------------------------------------------------------------------------

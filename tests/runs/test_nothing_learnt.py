@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from run_helpers import SMALL, Silent, run_text
 
@@ -15,7 +17,7 @@ from coordinator.comparison_report import comparison_record
 from coordinator.exit_codes import ExitCode
 from coordinator.learnt import has_run_away, judge_learning
 from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.reader import open_run
+from coordinator.metrics.reader import RunTables, open_run
 from coordinator.run_directory import run_status
 from coordinator.run_records import outcome_record, suites_of_run
 from coordinator.runner import RunOutcome, run_scenario
@@ -131,6 +133,42 @@ def test_ten_times_worse(metric: str, first: float, last: float, users: int, awa
     assert has_run_away(before, now) is away
 
 
+class OfARanking:
+    """The tables of a run, with the evaluations of a ranking in place of its own."""
+
+    def __init__(self, run: RunTables, values: list[float]) -> None:
+        self._run = run
+        self._rows = [
+            {"round": number, "metric": "hr@10", "split": "test", "population": "seen", "tag": "all",
+             "value": value, "users": 100}
+            for number, value in enumerate(values)
+        ]  # fmt: skip
+
+    def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        if table != "evaluations":
+            return self._run.read(table, columns)
+        return pa.Table.from_pylist(self._rows).select(columns)
+
+
+@pytest.mark.parametrize(
+    ("last", "expect", "threshold", "held"),
+    [
+        (0.019, [], "model.hr@10: last >= 0.1 * first", False),
+        (0.019, ["expect=diverged"], "model.hr@10: last < 0.1 * first", True),
+        (0.021, ["expect=diverged"], "model.hr@10: last < 0.1 * first", False),
+    ],
+)
+def test_of_a_ranking_less_is_worse(
+    last: float, expect: list[str], threshold: str, held: bool, tmp_path: Path
+) -> None:
+    run = OfARanking(open_run(run_text(tmp_path, SMALL).directory), [0.2, 0.3, last])
+    verdict = judge_learning(load(tmp_path / "run.yaml", expect).scenario, run, StopReason.LAST_ROUND).verdict
+    assert verdict is not None
+    assert (str(verdict.threshold), verdict.held, verdict.value) == (threshold, held, last)
+    assert verdict.limit == pytest.approx(0.02)
+    assert verdict.margin == pytest.approx(0.02 - last if expect else last - 0.02)
+
+
 def test_a_run_that_learns_has_no_further_verdict(tmp_path: Path) -> None:
     outcome = run_text(tmp_path, SMALL)
     assert (outcome.status, outcome.verdicts, outcome.ending) == ("finished", (), None)
@@ -138,22 +176,22 @@ def test_a_run_that_learns_has_no_further_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
-    ("settings", "expect", "status", "held"),
+    ("settings", "expect", "status", "threshold", "held"),
     [
-        ([TOO_FAST], "diverged", "diverged", True),
-        ([TOO_SOON], "no-round-completed", "no-round-completed", True),
-        ([], "diverged", "finished", False),
-        ([], "no-round-completed", "finished", False),
-        ([TOO_FAST], "no-round-completed", "diverged", False),
-        ([TOO_SOON], "diverged", "no-round-completed", False),
+        ([TOO_FAST], "diverged", "diverged", "model.rmse: last > 10 * first", True),
+        ([TOO_SOON], "no-round-completed", "no-round-completed", "round.completed: count == 0", True),
+        ([], "diverged", "finished", "model.rmse: last > 10 * first", False),
+        ([], "no-round-completed", "finished", "round.completed: count == 0", False),
+        ([TOO_FAST], "no-round-completed", "diverged", "round.completed: count == 0", False),
+        ([TOO_SOON], "diverged", "no-round-completed", "round.completed: count > 0", False),
     ],
 )
 def test_a_scenario_accepts_the_ending_that_it_expects_and_no_other(
-    settings: list[str], expect: str, status: str, held: bool, tmp_path: Path
+    settings: list[str], expect: str, status: str, threshold: str, held: bool, tmp_path: Path
 ) -> None:
     outcome = run_text(tmp_path, SMALL, [*settings, f"expect={expect}"])
     assert outcome.status == status
-    assert [verdict.held for verdict in outcome.verdicts] == [held]
+    assert [(str(verdict.threshold), verdict.held) for verdict in outcome.verdicts] == [(threshold, held)]
     assert outcome.exit_code is (ExitCode.HELD if held else ExitCode.THRESHOLD_MISSED)
     assert "expects" in str(outcome.verdicts[0].reason) or held
 

@@ -16,6 +16,7 @@ from edge.transport.loss import (
     TransferFailedError,
     handshake_time,
     lossy_transfer,
+    silence_limit,
 )
 from edge.transport.tcp_model import (
     ack_clock_period,
@@ -145,6 +146,13 @@ def test_what_arrives_ahead_of_a_loss_in_slow_start_opens_the_window_first() -> 
     assert result.end_window_bytes == pytest.approx(0.7 * 70 * 1448)
 
 
+def test_before_its_first_loss_the_window_doubles() -> None:
+    # Flights of 10, 20 and 40, the first packet of the third lost.
+    draw = Script(0.01, [30])
+    result = lossy_transfer((10 + 20 + 39 + 5) * 1448, 1e8, 0.5, 0.01, draw, window_bytes=10 * 1448)
+    assert result.end_window_bytes == pytest.approx(0.7 * 40 * 1448)
+
+
 def test_cubic_is_back_at_its_old_window_after_its_period() -> None:
     # One loss at a window of 70 segments: K = (70*0.3/0.4)**(1/3) = 3.74 s, and RFC 9438's plateau around it.
     draw = Script(0.001, [0])
@@ -219,6 +227,10 @@ def test_an_open_connection_needs_no_handshake() -> None:
 def test_negative_handshakes_are_refused() -> None:
     with pytest.raises(ValueError, match="0 for an open connection"):
         handshake_time(RTT_S, RATE_BPS, -1, 0.5, Script(0.5, []))
+
+
+def test_a_dead_link_is_borne_for_all_doublings_of_the_timeout() -> None:
+    assert silence_limit(RTT_S) == pytest.approx(sum(0.26 * 2**sent for sent in range(16)))
 
 
 def test_a_link_that_loses_everything_is_given_up() -> None:
