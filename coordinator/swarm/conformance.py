@@ -32,7 +32,7 @@ from edge.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry
 from edge.rng import stream
 from edge.vocabulary import Reason
 
-_TRIES: Final = 4
+_TRIES: Final = 3
 """Random settings that each plug-in is tried with."""
 _AFTER_THE_RUN: Final = "1000 d"
 _DEVICES: Final = 12
