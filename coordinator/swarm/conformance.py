@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -59,12 +60,26 @@ def conform(entry: Entry) -> Iterator[Finding]:
         FAULTS: _rules_of_fault,
         SELECTORS: _rules_of_selector,
     }
-    rule = "random settings can be drawn"
+    rule = "random settings can be drawn, and run"
     try:
         for rule, problems in rules[entry.kind](entry.name):
-            yield Finding(rule, next(problems, None))
+            yield Finding(rule, _first(problems))
     except Exception as error:
-        yield Finding(rule, f"{type(error).__name__}: {error}")
+        yield Finding(rule, _described(error))
+
+
+def _first(problems: Iterator[str]) -> str | None:
+    try:
+        return next(problems, None)
+    except Exception as error:
+        return _described(error)
+
+
+def _described(error: Exception) -> str:
+    """Return what was raised, and where."""
+    frames = traceback.extract_tb(error.__traceback__)[-2:]
+    where = ", ".join(f"{frame.filename}:{frame.lineno}" for frame in frames)
+    return f"{type(error).__name__}: {error} ({where})"
 
 
 def _base() -> Document:
