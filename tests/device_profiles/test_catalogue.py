@@ -10,7 +10,7 @@ from device_profiles.errors import UnknownProfileError
 
 SHIPPED = catalogue.load()
 EVERY_PROFILE = [(section, name) for section, names in SHIPPED.names().items() for name in names]
-WORDS = {"example", "note", "kind", "thermal", "crypto", "radio", "availability"}
+WORDS = {"example", "note", "kind", "thermal", "crypto", "radio", "availability", "distribution"}
 
 
 def test_the_shipped_catalogue_is_whole() -> None:
