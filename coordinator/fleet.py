@@ -7,7 +7,7 @@ fleet after it has been made: a round costs what its invited devices cost.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,10 +25,11 @@ from edge.device.energy import RadioSpecs
 from edge.device.memory import fits
 from edge.device.round_services import CohortPlan
 from edge.learning.base import Work
-from edge.rng import hashed_uniform, stream, stream_key
+from edge.rng import hashed_uniform, stream_key
 from edge.transport.cohort import LinkSpecs
 from edge.transport.conditions import LinkConditions
 from edge.transport.link import Conditions
+from edge.transport.mixed_conditions import MixedConditions
 from edge.transport.playback import TracePlayback
 from edge.vocabulary import Reason, Stage
 
@@ -80,36 +81,55 @@ class NetworkTable:
             duty_cycle=column([p.duty_cycle for p in profiles]),
         )
 
-    def following(self, trace: RateTrace) -> NetworkTable:
-        """Return the table with the mean rates, round trip and loss of ``trace`` in every row."""
-        n = len(self.down_bps)
-        lengths = np.diff(np.append(trace.times_s, trace.period_s))
+    def following(self, traces: Sequence[RateTrace | None]) -> NetworkTable:
+        """Return the table with the mean rates, round trip and loss of a trace in each row that follows one.
 
-        def mean(values: Floats) -> Floats:
-            return np.full(n, np.average(values, weights=lengths))
+        ``traces`` has one for each row, or None.
+        """
+        rows = np.array([trace is not None for trace in traces])
+        recorded = [trace for trace in traces if trace is not None]
 
+        def mean(trace: RateTrace, values: Floats) -> float:
+            return float(np.average(values, weights=np.diff(np.append(trace.times_s, trace.period_s))))
+
+        def column(before: Floats, values: list[float]) -> Floats:
+            after = before.copy()
+            after[rows] = values
+            return after
+
+        nothing, all_of_it = [0.0] * len(recorded), [1.0] * len(recorded)
         return replace(
             self,
-            down_bps=np.full(n, trace.bits_until(trace.period_s, "down") / trace.period_s),
-            up_bps=np.full(n, trace.bits_until(trace.period_s, "up") / trace.period_s),
-            rtt_s=mean(trace.rtt_s),
-            loss=mean(trace.loss),
-            sigma_log=np.zeros(n),
-            outage_fraction=np.zeros(n),
-            duty_cycle=np.ones(n),
+            down_bps=column(self.down_bps, [t.bits_until(t.period_s, "down") / t.period_s for t in recorded]),
+            up_bps=column(self.up_bps, [t.bits_until(t.period_s, "up") / t.period_s for t in recorded]),
+            rtt_s=column(self.rtt_s, [mean(t, t.rtt_s) for t in recorded]),
+            loss=column(self.loss, [mean(t, t.loss) for t in recorded]),
+            sigma_log=column(self.sigma_log, nothing),
+            outage_fraction=column(self.outage_fraction, nothing),
+            duty_cycle=column(self.duty_cycle, all_of_it),
         )
 
 
-def assign(shares: list[float], n: int, generator: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Return a code for each of ``n`` devices, uint8 [n]: exact counts by largest remainder, shuffled."""
-    exact = np.asarray(shares) * n
-    counts = np.floor(exact).astype(np.int64)
-    remainders = exact - counts
-    short = n - int(counts.sum())
-    counts[np.argsort(-remainders, kind="stable")[:short]] += 1
-    codes = np.repeat(np.arange(len(shares), dtype=np.uint8), counts)
-    generator.shuffle(codes)
-    return codes
+@dataclass(frozen=True, slots=True)
+class Makeup:
+    """What the devices of a fleet are: a code into the profiles for each.
+
+    Attributes
+    ----------
+    devices, networks : the profiles, each once.
+    device_class, network : uint8[n], of each device.
+    traces : the recorded links; those of one stand in for rates, round trip and loss of a network.
+    link : of each kind of link its network, and its trace or -1: indices into ``networks`` and ``traces``.
+    link_kind : uint8[n], the kind of link of each device.
+    """
+
+    devices: tuple[DeviceProfile, ...]
+    networks: tuple[NetworkProfile, ...]
+    device_class: npt.NDArray[np.uint8]
+    network: npt.NDArray[np.uint8]
+    traces: tuple[RateTrace, ...]
+    link: tuple[tuple[int, int], ...]
+    link_kind: npt.NDArray[np.uint8]
 
 
 class Fleet:
@@ -118,38 +138,33 @@ class Fleet:
     Parameters
     ----------
     seed : the run's seed.
-    n : number of devices.
-    devices, networks : profiles with their shares.
+    makeup : what each device is.
     regions : uint8 [n], the region of each device, an index into ``region_names``.
     availability : makes the model of when devices can be reached, given a function that returns each
         device's battery in joules, float64 [n], NaN on mains power.
-    trace : a recorded link whose rates, round trip and loss stand in for those of the networks; each device
-        starts at a moment of its own in it.
     rounds : how many rounds a device answers at most.
     """
 
     def __init__(
         self,
         seed: int,
-        n: int,
-        devices: list[tuple[DeviceProfile, float]],
-        networks: list[tuple[NetworkProfile, float]],
+        makeup: Makeup,
         regions: npt.NDArray[np.uint8],
         region_names: tuple[str, ...],
         availability: Callable[[Callable[[], Floats]], AvailabilityModel],
-        trace: RateTrace | None = None,
         rounds: int = UNLIMITED,
     ) -> None:
-        device_profiles = [profile for profile, _ in devices]
-        network_profiles = [profile for profile, _ in networks]
-        self.n = n
+        device_profiles, network_profiles = list(makeup.devices), list(makeup.networks)
+        self.n = n = len(makeup.device_class)
         self.names = FleetNames(
             classes=tuple(profile.name for profile in device_profiles),
             networks=tuple(profile.name for profile in network_profiles),
             regions=region_names,
         )
-        self.device_class = assign([s for _, s in devices], n, stream(seed, "fleet", "device-class"))
-        self.network = assign([s for _, s in networks], n, stream(seed, "fleet", "network"))
+        self.device_class = makeup.device_class
+        self.network = makeup.network
+        self.link_kind = makeup.link_kind
+        """The kind of link of a device, a row of :attr:`network_table`."""
         self.region = regions
         self.busy = np.zeros(n, dtype=np.bool_)
         """Whether a device takes part in a round now."""
@@ -170,16 +185,17 @@ class Fleet:
         self._spent_on = np.zeros(n, dtype=np.uint16)
         self.compute_specs = ComputeSpecs.of(device_profiles, all_threads=False)
         self.crypto_specs = CryptoSpecs.of(device_profiles)
-        self.network_table = NetworkTable.of(network_profiles)
+        traces = [None if trace < 0 else makeup.traces[trace] for _, trace in makeup.link]
+        of_links = NetworkTable.of([network_profiles[network] for network, _ in makeup.link])
+        self.network_table = of_links.following(traces)
         self.radio_specs = RadioSpecs.of([profile.radio for profile in network_profiles])
         self.active_power_w = np.array([p.active_power_w for p in device_profiles])
         self.battery_j = np.array([math.inf if p.battery_j is None else p.battery_j for p in device_profiles])
         self.availability = availability(self._batteries_j)
         self._ram_bytes = np.array([p.ram_bytes for p in device_profiles], dtype=np.int64)
         self._seed = seed
-        self._trace = trace
-        if trace is not None:
-            self.network_table = self.network_table.following(trace)
+        self._traces = makeup.traces
+        self._trace_of = np.array([trace for _, trace in makeup.link], dtype=np.int64)
         self._noise_key = stream_key(seed, "device", "compute")
         self._connect_key = stream_key(seed, "link", "connect")
 
@@ -189,10 +205,11 @@ class Fleet:
     @property
     def nbytes_per_device(self) -> float:
         """Return the memory that a device's row takes, bytes."""
-        arrays = (
+        arrays: tuple[npt.NDArray[Any], ...] = (
             *(self.device_class, self.network, self.region, self.busy, self.bare, self.connected),
             *(self._spent_j, self._spent_on, self.strikes, self.suspended),
             *(self.answered.last_round, self.answered.rounds),
+            *(() if self.link_kind is self.network else (self.link_kind,)),
         )
         return sum(array.nbytes for array in arrays) / self.n
 
@@ -253,7 +270,7 @@ class Fleet:
 
     def link_specs(self, ids: Ids) -> LinkSpecs:
         """Return what the links of the devices ``ids`` (int64 [n]) are like."""
-        code = self.network[ids]
+        code, radio_code = self.link_kind[ids], self.network[ids]
         table, radio = self.network_table, self.radio_specs
         return LinkSpecs(
             down_bps=table.down_bps[code] * table.duty_cycle[code],
@@ -261,17 +278,25 @@ class Fleet:
             rtt_s=table.rtt_s[code],
             loss=table.loss[code],
             jitter_s=table.jitter_s[code],
-            promotion_s=radio.promotion_s[code],
-            tail_s=(radio.tail_s + radio.tail2_s)[code],
-            flaky=(table.outage_fraction[code] > 0.0) | (self._trace is not None),
+            promotion_s=radio.promotion_s[radio_code],
+            tail_s=(radio.tail_s + radio.tail2_s)[radio_code],
+            flaky=(table.outage_fraction[code] > 0.0) | (self._trace_of[code] >= 0),
         )
 
     def link_conditions(self, ids: Ids) -> Conditions:
         """Return what changes about the links of ``ids`` (int64 [n]) over time, by place in ``ids``."""
-        if self._trace is not None:
+        # The links that follow no trace are the last kind.
+        trace = self._trace_of[self.link_kind[ids]]
+        kinds, kind = np.unique(np.where(trace < 0, len(self._traces), trace), return_inverse=True)
+        parts = [self._conditions_of(int(code), ids[kind == part]) for part, code in enumerate(kinds)]
+        return parts[0] if len(parts) == 1 else MixedConditions(kind, parts)
+
+    def _conditions_of(self, trace: int, ids: Ids) -> Conditions:
+        if trace < len(self._traces):
             uniform = hashed_uniform(stream_key(self._seed, "link", "trace-offset"), ids)
-            return TracePlayback(self._trace, uniform * self._trace.period_s)
-        table, code = self.network_table, self.network[ids]
+            followed = self._traces[trace]
+            return TracePlayback(followed, uniform * followed.period_s)
+        table, code = self.network_table, self.link_kind[ids]
         return LinkConditions(
             self._seed,
             ids,
@@ -355,7 +380,7 @@ class Fleet:
 
     def _failed_connects(self, ids: Ids, round_number: int) -> npt.NDArray[np.int64]:
         """Return how many attempts to connect fail before one succeeds (geometric), int64 [n]."""
-        success = self.network_table.connect_success[self.network[ids]]
+        success = self.network_table.connect_success[self.link_kind[ids]]
         uniform = hashed_uniform(self._connect_key, ids, round_number)
         with np.errstate(divide="ignore"):
             failures = np.log(uniform) / np.log1p(-success)

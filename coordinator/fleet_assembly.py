@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.fleet import Fleet
+from coordinator.fleet import Fleet, Makeup
+from coordinator.scenario.fleet_section import Group
 from coordinator.scenario.load import LoadedScenario
-from coordinator.scenario.references import region_names
-from device_profiles.availability import Always, AvailabilityProfile, BatteryGated, RegionalOutage
+from coordinator.scenario.references import availabilities_of, regions_of_fleet
+from device_profiles.availability import (
+    AvailabilityProfile,
+    BatteryGated,
+    regions_of,
+    simple_parts,
+)
 from device_profiles.catalogue import Catalogue
 from device_profiles.catalogue import load as load_catalogue
-from device_profiles.importers.link_csv import read_link_csv
-from device_profiles.importers.mahimahi import read_mahimahi
-from device_profiles.profile import NetworkProfile, RadioProfile
+from device_profiles.documents import Path
+from device_profiles.link_traces import MahimahiTrace, file_keys, read_link_trace
 from device_profiles.traces import RateTrace
 from edge.device.answered import UNLIMITED
 from edge.device.availability.base import AvailabilityModel
 from edge.device.availability.build import build as build_availability
-from edge.rng import hashed_bits, stream_key
+from edge.device.availability.grouped import Grouped
+from edge.rng import hashed_bits, stream, stream_key
 
 HOUR_S = 3600.0
 Floats = npt.NDArray[np.float64]
-
-_WIRE = NetworkProfile(
-    name="trace",
-    down_bps=1.0,
-    up_bps=1.0,
-    rtt_s=1.0,
-    jitter_s=0.0,
-    loss=0.0,
-    rate_sigma_log=0.0,
-    rate_rho_1s=1.0,
-    radio=RadioProfile("wired", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
-)
-"""The network of a fleet whose links follow a trace and that names no networks: the trace says everything."""
+Codes = npt.NDArray[np.uint8]
 
 
 def build_fleet(loaded: LoadedScenario, n: int) -> Fleet:
@@ -45,51 +39,127 @@ def build_fleet(loaded: LoadedScenario, n: int) -> Fleet:
     scenario, section = loaded.scenario, loaded.scenario.fleet
     extra = [loaded.resolve(("fleet", "profiles", i)) for i in range(len(section.profiles))]
     catalogue = load_catalogue(extra)
-    mix = catalogue.fleet(section.mix) if section.mix is not None else None
-    devices = section.devices if section.devices is not None else (mix.devices if mix else {})
-    networks = section.networks if section.networks is not None else (mix.networks if mix else {})
-    device_profiles = [(catalogue.device(name), share) for name, share in devices.items()]
-    trace = _link_trace(loaded)
-    network_profiles = [(catalogue.network(name), share) for name, share in networks.items()] or [
-        (_WIRE, 1.0)
-    ]
-    profile = _availability(loaded, catalogue, mix.availability if mix is not None else None)
-    names = region_names(profile, section.regions)
+    if section.groups is None:
+        group, makeup = None, _drawn_apart(loaded, catalogue, n)
+    else:
+        shares = [one.share for one in section.groups]
+        group = assign(shares, n, stream(scenario.seed, "fleet", "group"))
+        makeup = _in_groups(loaded, catalogue, section.groups, group)
+    profiles = availabilities_of(section, catalogue, loaded.folder(("fleet", "availability")))
+    names = regions_of_fleet(section, profiles)
     region_key = stream_key(scenario.seed, "fleet", "region")
     ids = np.arange(n, dtype=np.int64)
     regions = (hashed_bits(region_key, ids) % np.uint64(len(names))).astype(np.uint8)
+    utc_offset_s = _utc_offset_s(scenario.seed, section.time_zones, ids)
 
     def availability(batteries_j: Callable[[], Floats]) -> AvailabilityModel:
-        return build_availability(
-            profile,
-            scenario.seed,
-            utc_offset_s=_utc_offset_s(scenario.seed, section.time_zones, ids),
-            region=regions if isinstance(profile, RegionalOutage) else None,
-            battery_j=batteries_j() if isinstance(profile, BatteryGated) else None,
-        )
+        def model(profile: AvailabilityProfile) -> AvailabilityModel:
+            gated = any(isinstance(part, BatteryGated) for part in simple_parts(profile))
+            return build_availability(
+                profile,
+                scenario.seed,
+                utc_offset_s=utc_offset_s,
+                region=None if regions_of(profile) is None else regions,
+                battery_j=batteries_j() if gated else None,
+            )
+
+        models = {profile: model(profile) for profile in dict.fromkeys(profiles)}
+        if group is None:
+            return models[profiles[0]]
+        return Grouped(group, [models[profile] for profile in profiles])
 
     return Fleet(
         scenario.seed,
-        n,
-        device_profiles,
-        network_profiles,
+        makeup,
         regions,
         names,
         availability,
-        trace,
         UNLIMITED if scenario.round_count is None else scenario.round_count,
     )
 
 
-def _link_trace(loaded: LoadedScenario) -> RateTrace | None:
-    section = loaded.scenario.fleet.link_trace
-    if section is None:
+def assign(shares: list[float], n: int, generator: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """Return a code for each of ``n`` devices, uint8 [n]: exact counts by largest remainder, shuffled."""
+    exact = np.asarray(shares) * n
+    counts = np.floor(exact).astype(np.int64)
+    remainders = exact - counts
+    short = n - int(counts.sum())
+    counts[np.argsort(-remainders, kind="stable")[:short]] += 1
+    codes = np.repeat(np.arange(len(shares), dtype=np.uint8), counts)
+    generator.shuffle(codes)
+    return codes
+
+
+def _drawn_apart(loaded: LoadedScenario, catalogue: Catalogue, n: int) -> Makeup:
+    """Return devices and networks that are drawn independently of each other."""
+    seed, section = loaded.scenario.seed, loaded.scenario.fleet
+    mix = catalogue.fleet(section.mix) if section.mix is not None else None
+    devices = section.devices if section.devices is not None else (mix.devices if mix else {})
+    networks = section.networks if section.networks is not None else (mix.networks if mix else {})
+    network = assign(list(networks.values()), n, stream(seed, "fleet", "network"))
+    profiles = tuple(catalogue.network(name) for name in networks)
+    of_fleet = _own_trace(loaded, section.link_trace, ("fleet", "link_trace"))
+    traces, link = _links([(code, profile.trace or of_fleet) for code, profile in enumerate(profiles)])
+    return Makeup(
+        devices=tuple(catalogue.device(name) for name in devices),
+        networks=profiles,
+        device_class=assign(list(devices.values()), n, stream(seed, "fleet", "device-class")),
+        network=network,
+        traces=traces,
+        link=link,
+        link_kind=network,
+    )
+
+
+def _in_groups(loaded: LoadedScenario, catalogue: Catalogue, groups: Sequence[Group], group: Codes) -> Makeup:
+    """Return devices and networks by group; ``group`` (uint8 [n]) is that of each device."""
+    devices = {one.device: catalogue.device(one.device) for one in groups}
+    networks = {one.network: catalogue.network(one.network) for one in groups}
+    of_fleet = _own_trace(loaded, loaded.scenario.fleet.link_trace, ("fleet", "link_trace"))
+    own = [
+        _own_trace(loaded, one.link_trace, ("fleet", "groups", index, "link_trace"))
+        for index, one in enumerate(groups)
+    ]
+    network_code = _codes(networks, [one.network for one in groups])
+    followed = [
+        trace or networks[one.network].trace or of_fleet for one, trace in zip(groups, own, strict=True)
+    ]
+    traces, link = _links(list(zip(network_code.tolist(), followed, strict=True)))
+    return Makeup(
+        devices=tuple(devices.values()),
+        networks=tuple(networks.values()),
+        device_class=_codes(devices, [one.device for one in groups])[group],
+        network=network_code[group],
+        traces=traces,
+        link=link,
+        link_kind=group,
+    )
+
+
+def _codes(known: Mapping[str, object], names: Sequence[str]) -> Codes:
+    """Return the place of each name among the known ones, uint8."""
+    place = {name: index for index, name in enumerate(known)}
+    return np.array([place[name] for name in names], dtype=np.uint8)
+
+
+def _links(
+    kinds: Sequence[tuple[int, RateTrace | None]],
+) -> tuple[tuple[RateTrace, ...], tuple[tuple[int, int], ...]]:
+    """Return the traces of the kinds of links, each once, and each kind's network and trace (or -1)."""
+    traces: list[RateTrace] = []
+    link: list[tuple[int, int]] = []
+    for network, trace in kinds:
+        if trace is not None and trace not in traces:
+            traces.append(trace)
+        link.append((network, -1 if trace is None else traces.index(trace)))
+    return tuple(traces), tuple(link)
+
+
+def _own_trace(loaded: LoadedScenario, written: str | MahimahiTrace | None, place: Path) -> RateTrace | None:
+    """Return the trace that is written at a place of the scenario."""
+    if written is None:
         return None
-    place = ("fleet", "link_trace")
-    if isinstance(section, str):
-        return read_link_csv(loaded.resolve(place))
-    down, up = loaded.resolve((*place, "down")), loaded.resolve((*place, "up"))
-    return read_mahimahi(down, up, rtt_s=section.rtt, loss=section.loss)
+    return read_link_trace(written, [loaded.resolve((*place, *keys)) for keys in file_keys(written)])
 
 
 def _utc_offset_s(seed: int, time_zones: int, ids: npt.NDArray[np.int64]) -> Any:
@@ -98,12 +168,3 @@ def _utc_offset_s(seed: int, time_zones: int, ids: npt.NDArray[np.int64]) -> Any
         return 0.0
     zone = hashed_bits(stream_key(seed, "fleet", "time-zone"), ids) % np.uint64(time_zones)
     return zone.astype(np.float64) * HOUR_S
-
-
-def _availability(loaded: LoadedScenario, catalogue: Catalogue, of_mix: str | None) -> AvailabilityProfile:
-    wanted = loaded.scenario.fleet.availability
-    if wanted is None:
-        return catalogue.availability(of_mix) if of_mix is not None else Always("always")
-    if isinstance(wanted, str):
-        return catalogue.availability(wanted)
-    return wanted.build("scenario", loaded.folder(("fleet", "availability")))

@@ -271,7 +271,7 @@ class TraceAvailability:
         freeze_sources(self, self.sources)
 
 
-AvailabilityProfile = (
+SimpleAvailability = (
     Always
     | Bernoulli
     | Diurnal
@@ -281,7 +281,50 @@ AvailabilityProfile = (
     | HeavyTail
     | TraceAvailability
 )
+"""Any kind of availability that is not put together from others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """Several profiles at once: a device is available when all of them say so, the earliest dropout counts.
+
+    Attributes
+    ----------
+    parts : two or more, each of a name of its own, at most one of them with regional outages.
+    """
+
+    kind: ClassVar[str] = "combined"
+    name: str
+    parts: tuple[SimpleAvailability, ...]
+    sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
+
+    def __post_init__(self) -> None:
+        owner = check_name("availability", self.name)
+        names = [part.name for part in self.parts]
+        if len(names) < 2:
+            raise ProfileError(owner, "of", "name two profiles or more")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ProfileError(
+                owner, "of", f"names {twice!r} twice, which would change nothing; name it once"
+            )
+        if sum(isinstance(part, RegionalOutage) for part in self.parts) > 1:
+            raise ProfileError(owner, "of", "a device is in one region: name one profile of regional outages")
+        freeze_sources(self, self.sources)
+
+
+AvailabilityProfile = SimpleAvailability | Combined
 """Any kind of availability."""
+
+
+def simple_parts(profile: AvailabilityProfile) -> tuple[SimpleAvailability, ...]:
+    """Return what a profile is put together from: itself, unless it is a combined one."""
+    return profile.parts if isinstance(profile, Combined) else (profile,)
+
+
+def regions_of(profile: AvailabilityProfile) -> int | None:
+    """Return the number of regions that a profile has outages in; None if it has no such outages."""
+    return next((part.regions for part in simple_parts(profile) if isinstance(part, RegionalOutage)), None)
 
 
 def hour_of_day(owner: str, field_name: str, value: float) -> None:

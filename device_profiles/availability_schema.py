@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles import availability as kinds
+from device_profiles.errors import ProfileError
 from device_profiles.fields import (
     Fraction,
     Joules,
@@ -23,6 +25,8 @@ from device_profiles.fields import (
 from device_profiles.importers.fedscale import read_fedscale_availability
 from device_profiles.schema import Section
 
+Known = Mapping[str, kinds.AvailabilityProfile]
+
 
 class AvailabilitySection(Section):
     """Common to every kind of availability."""
@@ -30,8 +34,20 @@ class AvailabilitySection(Section):
     words: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     @abc.abstractmethod
-    def build(self, name: str, folder: Path) -> kinds.AvailabilityProfile:
-        """Return the frozen profile; ``folder`` is where relative file names start."""
+    def build(self, name: str, folder: Path, known: Known) -> kinds.AvailabilityProfile:
+        """Return the frozen profile.
+
+        Parameters
+        ----------
+        name : of the profile.
+        folder : where relative file names start.
+        known : the other profiles, by name.
+
+        Raises
+        ------
+        ProfileError : numbers that cannot be.
+        TraceError : a file that cannot be used.
+        """
 
 
 class AlwaysSection(AvailabilitySection):
@@ -39,7 +55,7 @@ class AlwaysSection(AvailabilitySection):
 
     kind: Literal["always"]
 
-    def build(self, name: str, folder: Path) -> kinds.Always:
+    def build(self, name: str, folder: Path, known: Known) -> kinds.Always:
         """Return the frozen profile."""
         return kinds.Always(name, self.field_sources())
 
@@ -53,7 +69,7 @@ class BernoulliSection(AvailabilitySection):
     during_compute: Fraction = Field(description="Share of those that end during the computation.")
     during_upload: Fraction = Field(description="Share of those that end during the upload.")
 
-    def build(self, name: str, folder: Path) -> kinds.Bernoulli:
+    def build(self, name: str, folder: Path, known: Known) -> kinds.Bernoulli:
         """Return the frozen profile."""
         return kinds.Bernoulli(
             name,
@@ -73,7 +89,7 @@ class DiurnalSection(AvailabilitySection):
     peak_to_trough: PositiveFloat = Field(description="Share at the best hour over share at the worst.")
     peak_local_hour: NonNegativeFloat = Field(description="Local hour of the peak, 0 to below 24.")
 
-    def build(self, name: str, folder: Path) -> kinds.Diurnal:
+    def build(self, name: str, folder: Path, known: Known) -> kinds.Diurnal:
         """Return the frozen profile."""
         return kinds.Diurnal(
             name, self.mean_available, self.peak_to_trough, self.peak_local_hour, self.field_sources()
@@ -119,7 +135,7 @@ class OnOffSection(AvailabilitySection):
     session: Length = Field(description="Lengths of the sessions.")
     gap: Length = Field(description="Lengths of the gaps between them.")
 
-    def build(self, name: str, folder: Path) -> kinds.OnOffSessions:
+    def build(self, name: str, folder: Path, known: Known) -> kinds.OnOffSessions:
         """Return the frozen profile."""
         return kinds.OnOffSessions(name, self.session.build(), self.gap.build(), self.field_sources())
 
@@ -144,7 +160,7 @@ class BatteryGatedSection(AvailabilitySection):
     plug_in_local_hour: NonNegativeFloat = Field(description="Local hour of plugging in, 0 to below 24.")
     plugged: PositiveSeconds = Field(description="How long it stays plugged in, a day at most.")
 
-    def build(self, name: str, folder: Path) -> kinds.BatteryGated:
+    def build(self, name: str, folder: Path, known: Known) -> kinds.BatteryGated:
         """Return the frozen profile."""
         return kinds.BatteryGated(
             name=name,
@@ -170,7 +186,7 @@ class RegionalOutageSection(AvailabilitySection):
     mean_between: PositiveSeconds = Field(description="Mean time from a region's outage to its next.")
     mean_outage: PositiveSeconds = Field(description="Mean length of an outage.")
 
-    def build(self, name: str, folder: Path) -> kinds.RegionalOutage:
+    def build(self, name: str, folder: Path, known: Known) -> kinds.RegionalOutage:
         """Return the frozen profile."""
         return kinds.RegionalOutage(
             name, self.regions, self.mean_between, self.mean_outage, self.field_sources()
@@ -185,7 +201,7 @@ class HeavyTailSection(AvailabilitySection):
     top_share: PositiveFraction = Field(description="The most active share of devices.")
     top_participation: PositiveFraction = Field(description="Share of participations that those do.")
 
-    def build(self, name: str, folder: Path) -> kinds.HeavyTail:
+    def build(self, name: str, folder: Path, known: Known) -> kinds.HeavyTail:
         """Return the frozen profile."""
         return kinds.HeavyTail(
             name, self.mean_failure, self.top_share, self.top_participation, self.field_sources()
@@ -196,15 +212,35 @@ class TraceSection(AvailabilitySection):
     """Sessions recorded by FedScale, replayed."""
 
     words: ClassVar[frozenset[str]] = frozenset({"kind", "file"})
-    files: ClassVar[tuple[str, ...]] = ("file",)
+    files: ClassVar[tuple[tuple[str, ...], ...]] = (("file",),)
 
     kind: Literal["trace"]
     file: Text = Field(description="FedScale's client_behave_trace, relative to the file that names it.")
 
-    def build(self, name: str, folder: Path) -> kinds.TraceAvailability:
+    def build(self, name: str, folder: Path, known: Known) -> kinds.TraceAvailability:
         """Return the frozen profile; raises TraceError for a file that cannot be used."""
         trace = read_fedscale_availability(folder / self.file)
         return kinds.TraceAvailability(name, trace, self.field_sources())
+
+
+class CombinedSection(AvailabilitySection):
+    """Several profiles at once: available when all of them say so, broken off by any of them."""
+
+    words: ClassVar[frozenset[str]] = frozenset({"kind", "of"})
+
+    kind: Literal["combined"]
+    of: tuple[Text, ...] = Field(description="Names of two or more other profiles.")
+
+    def build(self, name: str, folder: Path, known: Known) -> kinds.Combined:
+        """Return the frozen profile; raises ProfileError for a part that is a combined one itself."""
+        parts: list[kinds.SimpleAvailability] = []
+        for part in (known[part] for part in self.of):
+            if isinstance(part, kinds.Combined):
+                names = ", ".join(simple.name for simple in part.parts)
+                problem = f"{part.name!r} is a combined profile itself; name its parts: {names}"
+                raise ProfileError(f"availability {name!r}", "of", problem)
+            parts.append(part)
+        return kinds.Combined(name, tuple(parts), self.field_sources())
 
 
 AVAILABILITY_SECTIONS: dict[str, type[AvailabilitySection]] = {
@@ -216,5 +252,6 @@ AVAILABILITY_SECTIONS: dict[str, type[AvailabilitySection]] = {
     "regional-outage": RegionalOutageSection,
     "heavy-tail": HeavyTailSection,
     "trace": TraceSection,
+    "combined": CombinedSection,
 }
 """``kind`` as written in YAML -> the model of its keys."""

@@ -166,13 +166,20 @@ class Catalogue:
                 yield from self._rows(refers_to, value, f"{prefix}{key}.")
 
 
-_WORDS: Final = frozenset({"example", "note", "kind", "file", "thermal", "crypto", "radio", "availability"})
+_WORDS: Final = frozenset(
+    {
+        *("example", "note", "kind", "file", "link_trace", "of"),
+        *("thermal", "crypto", "radio", "availability"),
+    }
+)
 
 
 def _flat(field: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _flat(f"{field}.{key}", inner)
+    elif isinstance(value, list):
+        yield field, ", ".join(map(str, value))
     else:
         # An empty value is how a file says "none", as for the battery of a device on mains power.
         yield field, "none" if value is None else str(value)

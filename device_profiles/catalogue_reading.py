@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from device_profiles.availability import AvailabilityProfile
-from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
+from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection, CombinedSection
 from device_profiles.documents import Document, DocumentError, Path, read_document
 from device_profiles.errors import ProfileError, TraceError
 from device_profiles.likeness import MAX_CHAIN, anchored, derived
@@ -221,7 +221,8 @@ class _Reader:
     def _each(self, section: str, into: dict[str, P], make: Callable[[str, Written], P | None]) -> None:
         here = self._written[section]
         lines = [line for line in map(self._line, here.values()) if line]
-        for line in sorted(lines, key=len):
+        # A combined one is made of others; otherwise those that are like others come after them.
+        for line in sorted(lines, key=lambda line: (line[-1].content.get("kind") == "combined", len(line))):
             # What is wrong with a profile is not reported again for those that are like it.
             if any(here[other.name] is other and other.name not in into for other in line[1:]):
                 continue
@@ -254,7 +255,7 @@ class _Reader:
             else:
                 found = self._written[section].get(wanted)
             if found is None:
-                self._known(last, "like", wanted, section)
+                self._known(last, ("like",), wanted, section)
                 return []
             if found in line:
                 self._circle(line[line.index(found) :])
@@ -288,7 +289,7 @@ class _Reader:
         if section is None:
             return None
         named = [("thermal", section.thermal), ("crypto", section.crypto)]
-        good = [self._known(written, key, profile, key) for key, profile in named]
+        good = [self._known(written, (key,), profile, key) for key, profile in named]
         if not all(good):
             return None
         thermal = self.profiles.thermal.get(section.thermal)
@@ -297,10 +298,16 @@ class _Reader:
 
     def _network(self, name: str, written: Written) -> NetworkProfile | None:
         section = self._validated(written, NetworkSection)
-        if section is None or not self._known(written, "radio", section.radio, "radios"):
+        if section is None or not self._known(written, ("radio",), section.radio, "radios"):
             return None
         radio = self.profiles.radios.get(section.radio)
-        return None if radio is None else section.build(name, radio)
+        if radio is None:
+            return None
+        try:
+            return section.build(name, radio, written.folder)
+        except TraceError as error:
+            self._problem(written.document, (*written.path, "link_trace"), str(error))
+            return None
 
     def _availability(self, name: str, written: Written) -> AvailabilityProfile | None:
         kind = written.content.get("kind")
@@ -315,20 +322,37 @@ class _Reader:
         section: AvailabilitySection | None = self._validated(written, model)
         if section is None:
             return None
+        if isinstance(section, CombinedSection):
+            good = [self._can_be_part(written, index, part) for index, part in enumerate(section.of)]
+            if not all(good):
+                return None
         try:
-            return section.build(name, written.folder)
+            return section.build(name, written.folder, self.profiles.availability)
         except TraceError as error:
             self._problem(written.document, (*written.path, "file"), str(error))
             return None
+
+    def _can_be_part(self, written: Written, index: int, part: str) -> bool:
+        """Check that a profile named in a combined one is there, and no combined one itself."""
+        at = ("of", index)
+        if not self._known(written, at, part, "availability"):
+            return False
+        line = self._line(self._written["availability"][part])
+        if line and line[-1].content.get("kind") == "combined":
+            message = f"{part!r} is a combined profile itself; name its parts"
+            self._problem(written.document, (*written.path, *at), message)
+            return False
+        # One that could not be built has a problem of its own.
+        return part in self.profiles.availability
 
     def _fleet(self, name: str, written: Written) -> FleetMix | None:
         section = self._validated(written, FleetSection)
         if section is None:
             return None
-        named = [("devices", device, "devices") for device in section.devices]
-        named += [("networks", network, "networks") for network in section.networks]
-        good = [self._known(written, key, profile, kind, inside=True) for key, profile, kind in named]
-        good.append(self._known(written, "availability", section.availability, "availability"))
+        named = [("devices", device) for device in section.devices]
+        named += [("networks", network) for network in section.networks]
+        good = [self._known(written, (key, name), name, key, of_key=True) for key, name in named]
+        good.append(self._known(written, ("availability",), section.availability, "availability"))
         return section.build(name) if all(good) else None
 
     # Problems
@@ -382,15 +406,14 @@ class _Reader:
                 break
         return len(self.problems) == before
 
-    def _known(self, written: Written, key: str, name: str, section: str, *, inside: bool = False) -> bool:
+    def _known(self, written: Written, at: Path, name: str, section: str, *, of_key: bool = False) -> bool:
         """Check that ``name`` is written somewhere (whether or not it could be built)."""
         if name in self._written[section]:
             return True
         close = nearest(name, self._written[section])
         hint = f"did you mean {close!r}?" if close else "see them all with: recfleet profiles list"
-        path = (*written.path, key, name) if inside else (*written.path, key)
         message = f"unknown {_SINGULAR[section]} {name!r}"
-        self._problem(written.document, path, message, hint, of_key=inside)
+        self._problem(written.document, (*written.path, *at), message, hint, of_key=of_key)
         return False
 
     def _profile_problem(self, written: Written, error: ProfileError) -> None:

@@ -52,12 +52,17 @@ def derived(parent: Mapping[str, Any], child: Mapping[str, Any], words: frozense
     return result
 
 
-def anchored(content: Mapping[str, Any], folder: FilePath, files: Sequence[str]) -> dict[str, Any]:
-    """Return the keys of a profile with the names of its ``files`` starting at ``folder``."""
+def anchored(
+    content: Mapping[str, Any], folder: FilePath, files: Sequence[tuple[str, ...]]
+) -> dict[str, Any]:
+    """Return the keys of a profile with the names of files, found at ``files``, starting at ``folder``."""
     result = dict(content)
-    for key in files:
-        if isinstance(result.get(key), str):
-            result[key] = str(folder / result[key])
+    for key, *inner in files:
+        value = result.get(key)
+        if inner and isinstance(value, dict):
+            result[key] = anchored(value, folder, [tuple(inner)])
+        elif not inner and isinstance(value, str):
+            result[key] = str(folder / value)
     return result
 
 

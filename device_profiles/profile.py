@@ -20,6 +20,7 @@ from device_profiles.checks import (
 )
 from device_profiles.errors import ProfileError
 from device_profiles.frozen import FrozenMap
+from device_profiles.traces import RateTrace
 
 NO_SOURCES: FrozenMap[str] = FrozenMap({})
 
@@ -249,6 +250,7 @@ class NetworkProfile:
     outage : on/off outages; None if the link never goes away.
     connect_success : probability that an attempt to connect succeeds, in (0, 1].
     duty_cycle : share of time that the device may transmit, in (0, 1]; 1 where no regulation limits it.
+    trace : a recorded link that stands in for rates, round trip, loss, outages and duty cycle; None for none.
     sources : field -> where the number comes from.
     """
 
@@ -264,6 +266,7 @@ class NetworkProfile:
     outage: OutageProfile | None = None
     connect_success: float = 1.0
     duty_cycle: float = 1.0
+    trace: RateTrace | None = None
     sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ goes wrong into errors with a place in the file.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,6 +27,7 @@ from device_profiles.fields import (
     Text,
     Watts,
 )
+from device_profiles.link_traces import WrittenTrace, read_link_trace
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
@@ -40,13 +42,13 @@ from device_profiles.profile import (
 class Section(BaseModel):
     """Common to every profile in YAML.
 
-    ``words`` are the keys that hold no number and so need no source, ``files`` those that name files;
-    ``fields`` names the attribute that a key becomes, where the two differ.
+    ``words`` are the keys that hold no number and so need no source, ``files`` the paths of those
+    that name files; ``fields`` names the attribute that a key becomes, where the two differ.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     words: ClassVar[frozenset[str]] = frozenset()
-    files: ClassVar[tuple[str, ...]] = ()
+    files: ClassVar[tuple[tuple[str, ...], ...]] = ()
     fields: ClassVar[dict[str, str]] = {}
 
     sources: dict[str, Text] = Field(
@@ -222,7 +224,12 @@ class OutageSection(BaseModel):
 class NetworkSection(Section):
     """A network profile."""
 
-    words: ClassVar[frozenset[str]] = frozenset({"radio"})
+    words: ClassVar[frozenset[str]] = frozenset({"radio", "link_trace"})
+    files: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("link_trace",),
+        ("link_trace", "down"),
+        ("link_trace", "up"),
+    )
     fields: ClassVar[dict[str, str]] = {
         "down": "down_bps",
         "up": "up_bps",
@@ -247,9 +254,25 @@ class NetworkSection(Section):
     duty_cycle: PositiveFraction = Field(
         default=1.0, description="Share of time that the device may transmit, by regulation."
     )
+    link_trace: WrittenTrace | None = Field(
+        default=None, description="Recorded link that stands in for rates, round trip, loss and outages."
+    )
 
-    def build(self, name: str, radio: RadioProfile) -> NetworkProfile:
-        """Return the frozen profile."""
+    def build(self, name: str, radio: RadioProfile, folder: Path) -> NetworkProfile:
+        """Return the frozen profile; ``folder`` is where relative file names start.
+
+        Raises
+        ------
+        TraceError : a trace that cannot be used.
+        """
+        trace = None
+        if self.link_trace is not None:
+            names = (
+                (self.link_trace,)
+                if isinstance(self.link_trace, str)
+                else (self.link_trace.down, self.link_trace.up)
+            )
+            trace = read_link_trace(self.link_trace, [folder / name for name in names])
         return NetworkProfile(
             name=name,
             down_bps=self.down,
@@ -263,6 +286,7 @@ class NetworkSection(Section):
             outage=OutageProfile(self.outage.fraction, self.outage.mean) if self.outage else None,
             connect_success=self.connect_success,
             duty_cycle=self.duty_cycle,
+            trace=trace,
             sources=self.field_sources(),
         )
 

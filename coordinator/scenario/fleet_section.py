@@ -12,7 +12,6 @@ from coordinator.scenario.model import Section, require, text_or_section
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
 from device_profiles.fields import (
     BitsPerSecond,
-    Fraction,
     PositiveBytes,
     PositiveFraction,
     PositiveInt,
@@ -21,10 +20,13 @@ from device_profiles.fields import (
     StrictBool,
     Text,
 )
+from device_profiles.link_traces import CSV_MEANING, MahimahiTrace
 
 _SHARE_TOLERANCE = 1e-6
 MAX_REGIONS = 255
 """A device's region is a byte."""
+MAX_GROUPS = 255
+"""So is its group."""
 
 
 if TYPE_CHECKING:
@@ -33,21 +35,24 @@ else:
     Availability = text_or_section(Text, "name of an availability profile", "kind", AVAILABILITY_SECTIONS)
 
 
-class MahimahiTrace(Section):
-    """A pair of Mahimahi traces: the milliseconds at which a 1500-byte packet may pass."""
-
-    kind: Literal["mahimahi"]
-    down: Text = Field(description="trace towards the device, relative to the file that names it")
-    up: Text = Field(description="trace from the device, relative to the file that names it")
-    rtt: PositiveSeconds = Field(description="round trip, which the traces do not hold")
-    loss: Fraction = Field(default=0.0, description="probability that a segment is lost")
-
-
 if TYPE_CHECKING:
     LinkTrace = str | MahimahiTrace
 else:
-    LinkTrace = text_or_section(
-        Text, "CSV file with `t_s,down_mbps,up_mbps,rtt_ms[,loss]`", "kind", {"mahimahi": MahimahiTrace}
+    LinkTrace = text_or_section(Text, CSV_MEANING, "kind", {"mahimahi": MahimahiTrace})
+
+
+class Group(Section):
+    """Devices of one kind on links of one kind."""
+
+    device: Text = Field(description="name of a device profile")
+    network: Text = Field(description="name of a network profile")
+    share: PositiveFraction = Field(description="share of the fleet")
+    availability: Text | None = Field(
+        default=None, description="name of an availability profile; by default that of the fleet"
+    )
+    link_trace: LinkTrace | None = Field(
+        default=None,
+        description="trace that the links of the group follow; by default its network's, else the fleet's",
     )
 
 
@@ -60,6 +65,11 @@ class Fleet(Section):
     )
     networks: dict[str, PositiveFraction] | None = Field(
         default=None, description="share of each network profile, in place of the mix's"
+    )
+    groups: tuple[Group, ...] | None = Field(
+        default=None,
+        description="which devices are on which networks, in place of shares of each that are drawn "
+        "independently",
     )
     availability: Availability | None = Field(
         default=None,
@@ -82,7 +92,8 @@ class Fleet(Section):
     link_trace: LinkTrace | None = Field(
         default=None,
         description="trace that every device's link follows, in place of the rates of its network: a CSV "
-        "file, relative to the file that names it, or a pair of Mahimahi traces",
+        "file, relative to the file that names it, or a pair of Mahimahi traces; a network or a group may "
+        "have its own",
     )
 
     @model_validator(mode="after")
@@ -97,10 +108,21 @@ class Fleet(Section):
         if self.regions > MAX_REGIONS:
             yield Problem(("regions",), f"{self.regions} is too many; write {MAX_REGIONS} or less")
         yield from _shares("networks", self.networks)
-        if self.mix is None:
+        if self.groups is not None:
+            yield from self._group_problems(self.groups)
+        elif self.mix is None:
             for key, given in (("devices", self.devices), ("networks", self.networks)):
                 if given is None:
                     yield Problem((key,), "missing; write it, or name a fleet with 'mix'")
+
+    def _group_problems(self, groups: tuple[Group, ...]) -> Iterator[Problem]:
+        for key in ("mix", "devices", "networks"):
+            if getattr(self, key) is not None:
+                message = f"'groups' says which devices are on which networks; leave out '{key}' or 'groups'"
+                yield Problem((key,), message, of_key=True)
+        if len(groups) > MAX_GROUPS:
+            yield Problem(("groups",), f"{len(groups)} are too many; write {MAX_GROUPS} or fewer")
+        yield from _must_be_whole(sum(group.share for group in groups), "groups")
 
 
 def _shares(key: str, shares: Mapping[str, float] | None) -> Iterator[Problem]:

@@ -8,13 +8,15 @@ from pathlib import Path as FilePath
 
 from coordinator.scenario.errors import Problem, did_you_mean
 from coordinator.scenario.features_section import TableFeatures
-from coordinator.scenario.fleet_section import Fleet, MahimahiTrace
+from coordinator.scenario.fleet_section import Fleet
 from coordinator.scenario.schema import Scenario
 from device_profiles import catalogue
-from device_profiles.availability_schema import AvailabilitySection, TraceSection
+from device_profiles.availability import Always, AvailabilityProfile, regions_of
+from device_profiles.availability_schema import AvailabilitySection, CombinedSection, TraceSection
 from device_profiles.catalogue import Catalogue
 from device_profiles.documents import Path
 from device_profiles.errors import ProfileError, TraceError
+from device_profiles.link_traces import MahimahiTrace, file_keys, read_link_trace
 from device_profiles.quantities import quoted
 
 # Here os.path, and not Path.is_file(): that raises for a name that no file can have, such as a very long one.
@@ -41,9 +43,14 @@ def check_references(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
         yield from missing
         return
     known = catalogue.load(extra)
-    yield from _profiles(scenario.fleet, known)
-    yield from _inline_availability(scenario.fleet, resolve)
-    yield from _tags(scenario, known)
+    unknown = list(_profiles(scenario.fleet, known))
+    yield from unknown
+    availabilities: tuple[AvailabilityProfile, ...] = ()
+    if not any({"mix", "availability"} & set(problem.path) for problem in unknown):
+        availabilities, problems = _availabilities(scenario.fleet, known, resolve)
+        yield from problems
+    regions = regions_of_fleet(scenario.fleet, availabilities) if availabilities else ()
+    yield from _tags(scenario, known, regions)
 
 
 def _files(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
@@ -56,15 +63,26 @@ def _files(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
         path = resolve(("data", "features", "path"))
         if not os.path.isfile(path):
             yield Problem(("data", "features", "path"), f"there is no such file {quoted(path)}")
-    trace = scenario.fleet.link_trace
-    if trace is None:
-        return
-    place: Path = ("fleet", "link_trace")
-    places = [(*place, "down"), (*place, "up")] if isinstance(trace, MahimahiTrace) else [place]
-    for place in places:
-        path = resolve(place)
-        if not os.path.isfile(path):
-            yield Problem(place, f"there is no such file {quoted(path)}")
+    fleet = scenario.fleet
+    traces: list[tuple[Path, str | MahimahiTrace | None]] = [(("fleet", "link_trace"), fleet.link_trace)]
+    for index, group in enumerate(fleet.groups or ()):
+        traces.append((("fleet", "groups", index, "link_trace"), group.link_trace))
+    for place, trace in traces:
+        if trace is not None:
+            yield from _link_trace(place, trace, resolve)
+
+
+def _link_trace(place: Path, trace: str | MahimahiTrace, resolve: Resolve) -> Iterator[Problem]:
+    places = [(*place, *keys) for keys in file_keys(trace)]
+    files = [resolve(at) for at in places]
+    missing = [(at, file) for at, file in zip(places, files, strict=True) if not os.path.isfile(file)]
+    for at, file in missing:
+        yield Problem(at, f"there is no such file {quoted(file)}")
+    if not missing:
+        try:
+            read_link_trace(trace, files)
+        except TraceError as error:
+            yield Problem(place, str(error))
 
 
 def _unknown(path: Path, kind: str, name: str, known: Iterable[str], *, of_key: bool = False) -> Problem:
@@ -80,41 +98,71 @@ def _profiles(fleet: Fleet, known: Catalogue) -> Iterator[Problem]:
         for name in shares or ():
             if name not in names[key]:
                 yield _unknown(("fleet", key, name), kind, name, names[key], of_key=True)
-    if isinstance(fleet.availability, str) and fleet.availability not in names["availability"]:
-        yield _unknown(("fleet", "availability"), "availability", fleet.availability, names["availability"])
+    named: list[tuple[Path, str, str, str | None]] = []
+    if isinstance(fleet.availability, str):
+        named.append((("fleet", "availability"), "availability", "availability", fleet.availability))
+    elif isinstance(fleet.availability, CombinedSection):
+        for index, part in enumerate(fleet.availability.of):
+            named.append((("fleet", "availability", "of", index), "availability", "availability", part))
+    for index, group in enumerate(fleet.groups or ()):
+        place: Path = ("fleet", "groups", index)
+        named += [
+            ((*place, "device"), "devices", "device", group.device),
+            ((*place, "network"), "networks", "network", group.network),
+            ((*place, "availability"), "availability", "availability", group.availability),
+        ]
+    for path, section, kind, written in named:
+        if written is not None and written not in names[section]:
+            yield _unknown(path, kind, written, names[section])
 
 
-def _inline_availability(fleet: Fleet, resolve: Resolve) -> Iterator[Problem]:
+def _availabilities(
+    fleet: Fleet, known: Catalogue, resolve: Resolve
+) -> tuple[tuple[AvailabilityProfile, ...], list[Problem]]:
+    """Return the availability of each group, and what is wrong with one written out or with all together."""
     section = fleet.availability
-    if not isinstance(section, AvailabilitySection):
-        return
-    place = ("fleet", "availability")
+    place: Path = ("fleet", "availability")
     folder = FilePath()
     if isinstance(section, TraceSection):
         file = resolve((*place, "file"))
         if not os.path.isfile(file):
-            yield Problem((*place, "file"), f"there is no such file {quoted(file)}")
-            return
+            return (), [Problem((*place, "file"), f"there is no such file {quoted(file)}")]
         folder = file.parent
-        section = section.model_copy(update={"file": file.name})
+        fleet = fleet.model_copy(update={"availability": section.model_copy(update={"file": file.name})})
     try:
-        section.build("inline", folder)
+        profiles = availabilities_of(fleet, known, folder)
     except ProfileError as error:
+        assert isinstance(section, AvailabilitySection)
         keys = {attribute: key for key, attribute in section.fields.items()}
         key = keys.get(error.field, error.field)
-        yield Problem((*place, key) if key in type(section).model_fields else place, error.problem)
+        return (), [Problem((*place, key) if key in type(section).model_fields else place, error.problem)]
     except TraceError as error:
-        yield Problem((*place, "file"), str(error))
+        return (), [Problem((*place, "file"), str(error))]
+    problems: list[Problem] = []
+    regions: int | None = None
+    for index, profile in enumerate(profiles):
+        found = regions_of(profile)
+        if None not in (found, regions) and found != regions:
+            message = f"{quoted(profile.name)} has {found} regions, another group {regions}; use one number"
+            problems.append(Problem(("fleet", "groups", index, "availability"), message))
+        regions = regions if found is None else found
+    return profiles, problems
 
 
-def _tags(scenario: Scenario, known: Catalogue) -> Iterator[Problem]:
-    """Yield thresholds on device classes or networks that the fleet does not have."""
+def _tags(scenario: Scenario, known: Catalogue, regions: tuple[str, ...]) -> Iterator[Problem]:
+    """Yield faults and thresholds on classes, networks or regions that the fleet does not have.
+
+    ``regions`` are those of the fleet, none where they are not known.
+    """
     fleet = scenario.fleet
     names = known.names()
     mix = known.fleet(fleet.mix) if fleet.mix in names["fleets"] else None
-    devices = fleet.devices or (mix.devices if mix is not None else {})
-    networks = fleet.networks or (mix.networks if mix is not None else {})
-    regions = _regions(fleet, known, None if mix is None else mix.availability)
+    if fleet.groups is not None:
+        devices: Iterable[str] = {group.device for group in fleet.groups}
+        networks: Iterable[str] = {group.network for group in fleet.groups}
+    else:
+        devices = fleet.devices or (mix.devices if mix is not None else ())
+        networks = fleet.networks or (mix.networks if mix is not None else ())
     for index, fault in enumerate(scenario.faults):
         wanted = {"class": fault.on.device_class, "network": fault.on.network, "region": fault.on.region}
         for key, there in (("class", devices), ("network", networks), ("region", regions)):
@@ -132,18 +180,35 @@ def _tags(scenario: Scenario, known: Catalogue) -> Iterator[Problem]:
                 yield Problem(path, f"no device of the fleet has {tag} {quoted(value)}", hint, of_key=True)
 
 
-def _regions(fleet: Fleet, known: Catalogue, of_mix: str | None) -> tuple[str, ...]:
-    """Return the regions of the fleet; none where its availability is not known."""
-    wanted = of_mix if fleet.availability is None else fleet.availability
-    if wanted is None:
-        return region_names(None, fleet.regions)
-    if isinstance(wanted, AvailabilitySection):
-        return region_names(wanted, fleet.regions)
-    if wanted not in known.names()["availability"]:
-        return ()
-    return region_names(known.availability(wanted), fleet.regions)
+def availabilities_of(fleet: Fleet, known: Catalogue, folder: FilePath) -> tuple[AvailabilityProfile, ...]:
+    """Return the availability of each group of a fleet; of a fleet without groups its one.
+
+    Parameters
+    ----------
+    fleet : the section; every name in it exists.
+    known : the catalogue.
+    folder : where the names of files in an availability that is written out start.
+
+    Raises
+    ------
+    ProfileError, TraceError : an availability that is written out and cannot be.
+    """
+    written: str | AvailabilitySection | None = fleet.availability
+    if written is None and fleet.mix is not None:
+        written = known.fleet(fleet.mix).availability
+    of_fleet: AvailabilityProfile
+    if isinstance(written, AvailabilitySection):
+        of_fleet = written.build("scenario", folder, known.availabilities)
+    else:
+        of_fleet = Always("always") if written is None else known.availability(written)
+    if fleet.groups is None:
+        return (of_fleet,)
+    own = [group.availability for group in fleet.groups]
+    return tuple(of_fleet if name is None else known.availability(name) for name in own)
 
 
-def region_names(availability: object, regions: int) -> tuple[str, ...]:
+def regions_of_fleet(fleet: Fleet, availabilities: Iterable[AvailabilityProfile]) -> tuple[str, ...]:
     """Return the names of a fleet's regions: those of its availability where that knows any, else its own."""
-    return tuple(f"region-{number}" for number in range(getattr(availability, "regions", regions)))
+    counts = (regions_of(profile) for profile in availabilities)
+    number = next((count for count in counts if count is not None), fleet.regions)
+    return tuple(f"region-{index}" for index in range(number))

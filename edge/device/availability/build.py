@@ -13,6 +13,7 @@ from device_profiles.availability import (
     AvailabilityProfile,
     BatteryGated,
     Bernoulli,
+    Combined,
     Diurnal,
     Exponential,
     HeavyTail,
@@ -23,6 +24,7 @@ from device_profiles.availability import (
 )
 from edge.device.availability.base import AvailabilityModel, Floats
 from edge.device.availability.battery import BatteryAvailability
+from edge.device.availability.combined import All
 from edge.device.availability.constant import AlwaysAvailable, BernoulliDropout
 from edge.device.availability.diurnal import DiurnalAvailability
 from edge.device.availability.heavy_tail import HeavyTailAvailability
@@ -43,7 +45,8 @@ def build(
     """Return the model of ``profile`` for a fleet.
 
     Its random streams are named after the profile's kind and name: two profiles of a run are independent of
-    each other, and the same one under the same seed is the same model.
+    each other, and the same one under the same seed is the same model. A combined one is its parts, each as
+    it is alone.
 
     Parameters
     ----------
@@ -114,6 +117,14 @@ def build(
             )
         case TraceAvailability():
             return TraceReplay(profile.trace)
+        case Combined():
+            parts = profile.parts
+            return All(
+                [
+                    build(part, seed, utc_offset_s=utc_offset_s, region=region, battery_j=battery_j)
+                    for part in parts
+                ]
+            )
         case _:
             assert_never(profile)
 

@@ -1,0 +1,55 @@
+"""How a link trace is written in YAML: a CSV file, or a pair of Mahimahi traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from device_profiles.fields import Fraction, PositiveSeconds, Text
+from device_profiles.importers.link_csv import read_link_csv
+from device_profiles.importers.mahimahi import read_mahimahi
+from device_profiles.traces import RateTrace
+
+CSV_MEANING: Final = "CSV file with `t_s,down_mbps,up_mbps,rtt_ms[,loss]`"
+
+
+class MahimahiTrace(BaseModel):
+    """A pair of Mahimahi traces: the milliseconds at which a 1500-byte packet may pass."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["mahimahi"]
+    down: Text = Field(description="trace towards the device, relative to the file that names it")
+    up: Text = Field(description="trace from the device, relative to the file that names it")
+    rtt: PositiveSeconds = Field(description="round trip, which the traces do not hold")
+    loss: Fraction = Field(default=0.0, description="probability that a segment is lost")
+
+
+def _tag(value: object) -> str:
+    return "mahimahi" if isinstance(value, dict | MahimahiTrace) else "csv"
+
+
+WrittenTrace = Annotated[
+    Annotated[Text, Tag("csv")] | Annotated[MahimahiTrace, Tag("mahimahi")], Discriminator(_tag)
+]
+
+
+def file_keys(written: str | MahimahiTrace) -> tuple[tuple[str, ...], ...]:
+    """Return where, inside a written trace, the names of its files stand."""
+    return ((),) if isinstance(written, str) else (("down",), ("up",))
+
+
+def read_link_trace(written: str | MahimahiTrace, files: Sequence[Path]) -> RateTrace:
+    """Return the trace in ``files``, one for each of :func:`file_keys`.
+
+    Raises
+    ------
+    TraceError : a file that cannot be used; the message says where in it.
+    """
+    if isinstance(written, str):
+        return read_link_csv(files[0])
+    down, up = files
+    return read_mahimahi(down, up, rtt_s=written.rtt, loss=written.loss)
