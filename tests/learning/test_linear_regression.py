@@ -176,6 +176,8 @@ def test_work_grows_with_samples_and_steps() -> None:
     often = regression(local={"method": "gradient-steps", "steps": 4}).work(examples)
     batches = regression(local={"method": "mini-batches", "batch_size": 5}).work(examples)
     assert once.flops[:, 1].tolist() == [10 * 4 * 6 + 12, 20 * 4 * 6 + 12, 12]
+    # Features and target of each sample, forwards and backwards, float64.
+    assert once.moved_bytes[:, 1].tolist() == [10 * 2 * 7 * 8, 20 * 2 * 7 * 8, 0]
     np.testing.assert_allclose(often.flops, once.flops)
     assert often.steps.tolist() == [4, 4, 4]
     assert batches.steps.tolist() == [2, 4, 1]
