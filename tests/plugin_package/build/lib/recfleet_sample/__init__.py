@@ -1,1 +1,0 @@
-"""A method, a fault and a selector for recfleet."""
