@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["adding-a-fault", "adding-a-selector"])
+@pytest.mark.parametrize("page", ["adding-an-algorithm", "adding-a-fault", "adding-a-selector"])
 def test_the_sample_of_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

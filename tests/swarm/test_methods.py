@@ -31,7 +31,7 @@ def test_methods_have_the_data_that_they_need(made: list[dict[str, Any]]) -> Non
     for one in made:
         method = METHODS[one["learning"]["algorithm"]]
         assert one["data"]["source"] == f"synthetic-{method.data}"
-        assert ("features" in one["data"] and method.data == "ratings") is method.features
+        assert ("features" in one["data"] and method.data == "ratings") is method.needs_features
         assert not method.timed or one["data"]["timestamps"] == "true"
 
 
