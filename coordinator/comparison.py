@@ -26,6 +26,7 @@ from coordinator.sweeps.table import read_cells
 from coordinator.verdicts import read_verdicts
 from device_profiles.documents import DocumentError, Node, format_path, parse_document, read_document
 from edge.errors import RecfleetError
+from edge.plugins import editions
 
 _NOT_SETTINGS = ("seed", "title", "description", "compute", "sweep", "thresholds", "baseline", "expect")
 """Keys of a scenario that do not make a run another method."""
@@ -175,7 +176,7 @@ def read_run(directory: Path) -> ComparedRun:
         directory,
         str(manifest.get("scenario", directory.name)),
         int(manifest.get("seed", 0)),
-        dict(_flat(settings, ())),
+        dict(_flat(settings, ())) | editions(manifest.get("plugins", ())),
         run_figures(run, verdicts),
         learning_curves(run),
         verdicts,

@@ -18,6 +18,7 @@ from coordinator.host import numerical_differences
 from coordinator.metrics.digest import canonical, whole_columns
 from coordinator.metrics.reader import RunTables
 from coordinator.metrics.schemas import deterministic_fields
+from edge.plugins import editions
 
 _ORDER: Final = ("events", "device_rounds", "evaluations", "inferences", "faults", "rounds")
 CONTEXT_ROWS: Final = 3
@@ -98,8 +99,17 @@ def diff_runs(first: RunTables, second: RunTables) -> RunDiff:
             found.append(divergence)
     # Of several tables the earliest round, and in it the events: cause before consequence.
     earliest = min(found, key=lambda one: (one.round_number, _ORDER.index(one.table)), default=None)
+    notes.extend(_plugin_notes(first, second))
     notes.extend(_numerical_notes(first, second, parted=bool(found)))
     return RunDiff(earliest, rows, digests, tuple(notes))
+
+
+def _plugin_notes(first: RunTables, second: RunTables) -> Iterator[str]:
+    sides = [editions(run.manifest.get("plugins", ())) for run in (first, second)]
+    for name in sorted(sides[0] | sides[1]):
+        one, other = (side.get(name, "none") for side in sides)
+        if one != other:
+            yield f"the runs used other plug-ins: {name} is {one} in the first and {other} in the second"
 
 
 def _numerical_notes(first: RunTables, second: RunTables, *, parted: bool) -> Iterator[str]:

@@ -23,7 +23,6 @@ from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import State
 from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.fedmf import FactorizationSettings
-from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.fedrecgel import FedRecGELSettings
 from edge.learning.fedrecon import FACTORS
 from edge.learning.fedrecon_settings import ReconstructionSettings
@@ -91,7 +90,7 @@ class FinishedRun:
     @property
     def masked(self) -> bool:
         """Whether the model is that of what masks leave (FedMMF)."""
-        return isinstance(self.learning, FedMMFSettings)
+        return METHODS[method_name(self.learning)].has_masks
 
     def check_device(self, device: int) -> None:
         """Raise ``ExportError`` unless the run had a device with this id."""

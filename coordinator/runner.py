@@ -121,6 +121,7 @@ def run_assembled(
         "secrets": conduct.secrets.value,
         "data": assembly.data_facts,
         "secure_aggregation": modes(scenario),
+        "plugins": [one.facts() for one in scenario.plugins],
         "selection": selection_facts(scenario.rounds.selection),
         "unscored": assembly.evaluator.unscored,
     }

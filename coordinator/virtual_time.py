@@ -22,7 +22,7 @@ from coordinator.simulation import Simulation
 from coordinator.stop_reason import StopReason
 from coordinator.training import Training
 from coordinator.witness import Witness, WitnessedNetwork
-from edge import clock
+from edge import clock, plugins
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Executor, InlineExecutor, PooledExecutor
 from edge.secagg.entropy import SecretSource
@@ -146,7 +146,8 @@ def _executor(workers: int) -> Iterator[Executor]:
     if workers == 0:
         yield InlineExecutor()
         return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, plugins.load_all, (plugins.loaded(),)) as pool:
         yield PooledExecutor(pool, workers)
 
 

@@ -196,6 +196,7 @@ class TraceSection(AvailabilitySection):
     """Sessions recorded by FedScale, replayed."""
 
     words: ClassVar[frozenset[str]] = frozenset({"kind", "file"})
+    files: ClassVar[tuple[str, ...]] = ("file",)
 
     kind: Literal["trace"]
     file: Text = Field(description="FedScale's client_behave_trace, relative to the file that names it.")

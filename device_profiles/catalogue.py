@@ -6,6 +6,7 @@ The shipped files are in ``device_profiles/catalogue``; files of the same format
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -49,6 +50,10 @@ _SHIPPED: Final = (
 )
 
 
+ASSUMED: Final = frozenset({"assumption", "unverified"})
+"""Keys of the sources that no measurement stands behind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of what a profile says: ``value`` with its unit, as written, and where it comes from.
@@ -60,6 +65,18 @@ class Row:
     value: str
     source: str
     citation: str
+
+    @property
+    def basis(self) -> str:
+        """``measured``, ``assumed`` or ``partly assumed``, by the source; empty for words.
+
+        Measured is what another source than an assumption is named for: a measurement, or a figure that the
+        source publishes. One without a check of its own (``unverified``) counts as assumed.
+        """
+        if not self.source:
+            return ""
+        assumed = [key in ASSUMED for key in source_keys(self.source)]
+        return "assumed" if all(assumed) else "partly assumed" if any(assumed) else "measured"
 
 
 class Catalogue:
@@ -75,6 +92,7 @@ class Catalogue:
         self.cryptos: Mapping[str, CryptoProfile] = FrozenMap(profiles.crypto)
         self.sources: Mapping[str, str] = FrozenMap(profiles.sources)
         self._written = {key: written.content for key, written in profiles.written.items()}
+        self._like = {key: written.like for key, written in profiles.written.items()}
 
     def device(self, name: str) -> DeviceProfile:
         """Return a device profile; raises UnknownProfileError."""
@@ -117,13 +135,24 @@ class Catalogue:
             raise UnknownProfileError("profile", name, nearest(name, known))
         return tuple(self._rows(found, name, ""))
 
+    def bases(self, section: str, name: str) -> Counter[str]:
+        """Return how many of a profile's own numbers have each basis; see :attr:`Row.basis`.
+
+        Those of what it refers to, such as the radio of a network, are not among them.
+        """
+        own = self._rows(section, name, "", follow=False)
+        return Counter(row.basis for row in own if row.basis)
+
     def cite(self, source: str) -> str:
         """Return the citations of a source as profiles write it: ``key (note)``, or more joined by ``+``."""
         return "; ".join(self.sources[key] for key in source_keys(source))
 
-    def _rows(self, section: str, name: str, prefix: str) -> Iterator[Row]:
+    def _rows(self, section: str, name: str, prefix: str, *, follow: bool = True) -> Iterator[Row]:
         content = self._written[section, name]
         sources = content.get("sources", {})
+        like = self._like[section, name]
+        if like is not None:
+            yield Row(f"{prefix}like", like, "", "")
         for key, value in content.items():
             if key == "sources":
                 continue
@@ -131,8 +160,9 @@ class Catalogue:
             source = "" if key in _WORDS else sources if isinstance(sources, str) else sources.get(key, "")
             citation = self.cite(source) if source else ""
             for field, text in _flat(f"{prefix}{key}", value):
-                yield Row(field, text, source, citation)
-            if refers_to:
+                is_word = field.endswith(".distribution")
+                yield Row(field, text, "", "") if is_word else Row(field, text, source, citation)
+            if refers_to and follow:
                 yield from self._rows(refers_to, value, f"{prefix}{key}.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ from device_profiles.availability import AvailabilityProfile
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
 from device_profiles.documents import Document, DocumentError, Path, read_document
 from device_profiles.errors import ProfileError, TraceError
+from device_profiles.likeness import MAX_CHAIN, anchored, derived
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
@@ -66,12 +67,34 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A profile as somebody wrote it: its text, and the document and path it stands at."""
+    """A profile as it stands in a file.
+
+    Attributes
+    ----------
+    document, path : where it stands. folder : where the names of files in it start.
+    content : its keys, those that it takes from the profile it is like included once it is built.
+    replaces : the profile of the same name in an earlier file, or None.
+    like : the name of the profile that it is like, or None; set once it is built.
+    """
 
     document: Document
     folder: FilePath
     path: Path
     content: dict[str, Any]
+    replaces: Written | None = None
+    like: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the profile."""
+        return str(self.path[1])
+
+    @property
+    def model(self) -> type[Section]:
+        """The model of its keys; of availability of an unknown kind, what all kinds share."""
+        if self.path[0] != "availability":
+            return _SECTION_MODELS[str(self.path[0])]
+        return AVAILABILITY_SECTIONS.get(str(self.content.get("kind")), AvailabilitySection)
 
 
 @dataclass(slots=True)
@@ -130,6 +153,7 @@ def read_catalogue(files: Sequence[tuple[FilePath, str]]) -> Profiles:
 class _Reader:
     def __init__(self) -> None:
         self.problems: list[DocumentError] = []
+        self._reported: set[str] = set()
         self.unreadable = False
         self.profiles = Profiles()
         self._written: dict[str, dict[str, Written]] = {section: {} for section in SECTIONS}
@@ -175,7 +199,8 @@ class _Reader:
         for name, profile in content.items():
             path = (section, name)
             if isinstance(profile, dict):
-                self._written[section][name] = Written(document, folder, path, profile)
+                before = self._written[section].get(name)
+                self._written[section][name] = Written(document, folder, path, profile, before)
             else:
                 self._problem(document, path, "expected a mapping; write the profile's keys below its name")
 
@@ -194,7 +219,13 @@ class _Reader:
         return made
 
     def _each(self, section: str, into: dict[str, P], make: Callable[[str, Written], P | None]) -> None:
-        for name, written in self._written[section].items():
+        here = self._written[section]
+        lines = [line for line in map(self._line, here.values()) if line]
+        for line in sorted(lines, key=len):
+            # What is wrong with a profile is not reported again for those that are like it.
+            if any(here[other.name] is other and other.name not in into for other in line[1:]):
+                continue
+            name, written = line[0].name, _resolved(line)
             try:
                 profile = make(name, written)
             except ProfileError as error:
@@ -203,6 +234,50 @@ class _Reader:
             if profile is not None:
                 into[name] = profile
                 self.profiles.written[section, name] = written
+
+    def _line(self, written: Written) -> list[Written]:
+        """Return a profile, the one that it is like, the one that this is like, …; empty if there is no end.
+
+        A profile that is like one of its own name is like the one whose place it takes.
+        """
+        line = [written]
+        while "like" in line[-1].content:
+            last = line[-1]
+            wanted, place = last.content["like"], (*last.path, "like")
+            section = str(last.path[0])
+            if not isinstance(wanted, str):
+                message = f"expected the name of the {_SINGULAR[section]} that this one is like"
+                self._problem(last.document, place, message)
+                return []
+            if wanted == last.name and last.replaces is not None:
+                found: Written | None = last.replaces
+            else:
+                found = self._written[section].get(wanted)
+            if found is None:
+                self._known(last, "like", wanted, section)
+                return []
+            if found in line:
+                self._circle(line[line.index(found) :])
+                return []
+            if len(line) >= MAX_CHAIN:
+                message = f"more than {MAX_CHAIN} profiles are like each other; be like an earlier one"
+                self._problem(written.document, (*written.path, "like"), message)
+                return []
+            line.append(found)
+        kind = line[-1].content.get("kind")
+        for one in line[:-1] if line[0].path[0] == "availability" else ():
+            if one.content.get("kind", kind) != kind:
+                message = f"the profile is like one of kind {kind!r}; leave out 'kind', or 'like'"
+                self._problem(one.document, (*one.path, "kind"), message)
+                return []
+        return line
+
+    def _circle(self, circle: list[Written]) -> None:
+        """Report profiles that are like each other, once, at the first of them."""
+        first = min(range(len(circle)), key=lambda index: circle[index].path)
+        names = [one.name for one in (*circle[first:], *circle[: first + 1])]
+        message = f"the profile is like itself: {' -> '.join(names)}; remove one 'like'"
+        self._problem(circle[first].document, (*circle[first].path, "like"), message)
 
     def _plain(self, name: str, written: Written, model: Any) -> Any:
         section: Any = self._validated(written, model)
@@ -332,17 +407,36 @@ class _Reader:
     def _problem(
         self, document: Document, path: Path, message: str, hint: str | None = None, *, of_key: bool = False
     ) -> None:
-        self.problems.append(DocumentError(document.position(path, of_key=of_key), path, message, hint))
+        problem = DocumentError(document.position(path, of_key=of_key), path, message, hint)
+        # Several profiles may come upon the same one on their way to what they are like.
+        if str(problem) not in self._reported:
+            self._reported.add(str(problem))
+            self.problems.append(problem)
 
 
-_MODELS: Final[tuple[type[Section], ...]] = (
-    ThermalSection,
-    CryptoSection,
-    RadioSection,
-    DeviceSection,
-    NetworkSection,
-    *AVAILABILITY_SECTIONS.values(),
-)
+def _resolved(line: Sequence[Written]) -> Written:
+    """Return the first profile of a line with what it takes from the others."""
+    *children, oldest = line
+    content = oldest.content
+    folder = oldest.folder
+    for child in reversed(children):
+        model = replace(child, content=content).model
+        if child.folder != folder:
+            content, folder = anchored(content, folder, model.files), child.folder
+        own = {key: value for key, value in child.content.items() if key != "like"}
+        content = derived(content, own, model.words)
+    return replace(line[0], content=content, like=line[0].content.get("like"))
+
+
+_SECTION_MODELS: Final[dict[str, type[Section]]] = {
+    "thermal": ThermalSection,
+    "crypto": CryptoSection,
+    "radios": RadioSection,
+    "devices": DeviceSection,
+    "networks": NetworkSection,
+    "fleets": FleetSection,
+}
+_MODELS: Final = (*_SECTION_MODELS.values(), *AVAILABILITY_SECTIONS.values())
 _FIELD_KEYS: Final = {attribute: key for model in _MODELS for key, attribute in model.fields.items()}
 """Attribute of a frozen type -> key in YAML, where they differ; no attribute is written in two ways."""
 

@@ -40,12 +40,13 @@ from device_profiles.profile import (
 class Section(BaseModel):
     """Common to every profile in YAML.
 
-    ``words`` are the keys that hold no number and so need no source; ``fields`` names the attribute that a
-    key becomes, where the two differ.
+    ``words`` are the keys that hold no number and so need no source, ``files`` those that name files;
+    ``fields`` names the attribute that a key becomes, where the two differ.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     words: ClassVar[frozenset[str]] = frozenset()
+    files: ClassVar[tuple[str, ...]] = ()
     fields: ClassVar[dict[str, str]] = {}
 
     sources: dict[str, Text] = Field(

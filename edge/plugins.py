@@ -19,7 +19,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -39,19 +38,19 @@ KINDS: Final = {
 
 BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
     ALGORITHMS: {
-        "fedrecon": "edge.learning.registry:BuiltIn.fedrecon",
-        "fedmmf": "edge.learning.registry:BuiltIn.fedmmf",
-        "federated-context": "edge.learning.registry:BuiltIn.federated_context",
-        "local-context": "edge.learning.registry:BuiltIn.local_context",
-        "fedncf": "edge.learning.registry:BuiltIn.fedncf",
-        "fedrecgel": "edge.learning.registry:BuiltIn.fedrecgel",
-        "fedmf": "edge.learning.registry:BuiltIn.fedmf",
-        "fedavg-mf": "edge.learning.registry:BuiltIn.fedavg_mf",
-        "fedrec": "edge.learning.registry:BuiltIn.fedrec",
-        "pfedme": "edge.learning.registry:BuiltIn.pfedme",
-        "blur": "edge.learning.registry:BuiltIn.blur",
-        "lipm": "edge.learning.registry:BuiltIn.lipm",
-        "linear-regression": "edge.learning.registry:BuiltIn.linear_regression",
+        "fedrecon": "edge.learning.fedrecon:FedRecon",
+        "fedmmf": "edge.learning.fedmmf:FedMMF",
+        "federated-context": "edge.learning.federated_context:FederatedContext",
+        "local-context": "edge.learning.local_context:LocalContext",
+        "fedncf": "edge.learning.fedncf:FedNCF",
+        "fedrecgel": "edge.learning.fedrecgel:FedRecGEL",
+        "fedmf": "edge.learning.fedmf:FedMF",
+        "fedavg-mf": "edge.learning.fedavg_mf:FedAvgMF",
+        "fedrec": "edge.learning.fedrec:FedRec",
+        "pfedme": "edge.learning.pfedme:PFedMe",
+        "blur": "edge.learning.blur:BLUR",
+        "lipm": "edge.learning.lipm:LIPM",
+        "linear-regression": "edge.learning.linear_regression:LinearRegression",
     },
     FAULTS: {
         "vanish": "coordinator.faults.vanish:Vanish",
@@ -248,6 +247,20 @@ def names(kind: str) -> tuple[str, ...]:
     return (*BUILT_IN[kind], *_from_entry_points(kind), *_state.named.get(kind, {}))
 
 
+def used(names_by_kind: Iterable[tuple[str, str]]) -> tuple[Entry, ...]:
+    """Return the entries of those of some kinds and names that are not built in, each once, sorted."""
+    wanted = {(kind, name) for kind, name in names_by_kind if name not in BUILT_IN[kind]}
+    return tuple(entries(kind)[name] for kind, name in sorted(wanted))
+
+
+def editions(facts: Iterable[Mapping[str, str | None]]) -> dict[str, str]:
+    """Return version and hash of the plug-ins that a manifest lists, in words, by kind and name."""
+    return {
+        f"plugins.{one['kind']}.{one['name']}": f"{one['version'] or 'no version'}, {str(one['hash'])[:12]}"
+        for one in facts
+    }
+
+
 def get(kind: str, name: str) -> Any:
     """Return what a name stands for; imported when it is first asked for.
 
@@ -347,6 +360,8 @@ def _from_entry_points(kind: str) -> dict[str, Entry]:
     """Return the installed plug-ins of a kind by name, sorted."""
     if kind in _installed:
         return _installed[kind]
+    from importlib import metadata  # noqa: PLC0415 - 30 ms, once a scenario is read
+
     found: dict[str, Entry] = {}
     for point in sorted(metadata.entry_points(group=f"recfleet.{kind}"), key=lambda one: one.name):
         origin, version = (None, None) if point.dist is None else (point.dist.name, point.dist.version)

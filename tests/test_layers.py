@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from edge import plugins
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -188,3 +191,18 @@ def test_edge_works_without_the_coordinator() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def references(path: Path) -> set[str]:
+    """Return the import paths, ``module:attribute``, that stand in a module as text."""
+    texts = (node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+             if isinstance(node, ast.Constant) and isinstance(node.value, str))  # fmt: skip
+    return {text for text in texts if re.fullmatch(rf"({'|'.join(LAYERS)})(\.\w+)+:[\w.]+", text)}
+
+
+def test_the_registry_alone_refers_upwards_by_text() -> None:
+    tables = {path for table in plugins.BUILT_IN.values() for path in table.values()}
+    registry = ROOT / "edge" / "plugins.py"
+    assert references(registry) == tables | {*plugins.KINDS.values()}
+    below = [path for path in modules() if path.relative_to(ROOT).parts[0] in LAYERS[:2]]
+    assert [path for path in below if path != registry and references(path)] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.consoles import console
-from coordinator.cli.options import json_option, junit_option
+from coordinator.cli.options import json_option, junit_option, plugin_option
 from coordinator.cli.refusals import refusals
 from coordinator.comparison import compare_runs
 from coordinator.comparison_report import comparison_record, comparison_suites, render_comparison
@@ -19,6 +19,7 @@ from coordinator.run_directory import write_json
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…", type=click.Path(path_type=Path))
 @json_option
 @junit_option
+@plugin_option
 @refusals()
 def compare(runs: tuple[Path, ...], json_file: Path | None, junit_file: Path | None) -> None:
     """Compare the figures of runs, with intervals.

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.admission_options import device_options, tokens_of
-from coordinator.cli.options import worker_count
+from coordinator.cli.options import plugin_option, worker_count
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.exit_codes import ExitCode
@@ -84,6 +84,7 @@ def _default_memory() -> Path:
     help="Most ε (replace-one) that a device spends in the run by the noise that it adds itself; else what "
     "all rounds of the scenario spend.",
 )
+@plugin_option
 @refusals()
 def device(
     *,

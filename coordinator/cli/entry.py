@@ -48,6 +48,12 @@ VERBS: Final[Mapping[str, Verb]] = {
     "schema": Verb(
         "coordinator.cli.scenarios:schema", "Print the JSON Schema of scenario files, for editors."
     ),
+    "plugins": Verb(
+        "coordinator.cli.plugins:plugins", "List methods, faults and selectors, and their origin."
+    ),
+    "check-plugin": Verb(
+        "coordinator.cli.plugins:check_plugin", "Check that a method, fault or selector keeps the rules."
+    ),
     "profiles": Verb(
         "coordinator.cli.profiles:profiles", "Devices, networks and fleets, with their sources."
     ),

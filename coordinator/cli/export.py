@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.options import setting_option
+from coordinator.cli.options import plugin_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.export import FinishedRun, read_finished, trained_model
 from coordinator.export_device import personal_model, stateless_of_anyone
@@ -36,6 +36,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--int8", is_flag=True, help="Store matrices as int8 with a scale per row.")
 @click.option("--fp16", is_flag=True, help="Store matrices as float16.")
 @click.option("-o", "--output", type=_PATH, required=True, metavar="FILE", help="The model file to write.")
+@plugin_option
 @refusals()
 def export(
     *,

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.shell_completion import CompletionItem
 
+from coordinator.cli.refusals import refusals
 from coordinator.scenario.errors import did_you_mean
 from coordinator.scenario.rounds_section import MAX_WORKERS
 from coordinator.scenario.shipped import is_name, shipped_files
+from edge import plugins
 
 if TYPE_CHECKING:
     _PathType = click.ParamType[Path]
@@ -101,6 +103,26 @@ setting_option = click.option(
     help="Change one setting of the scenario, such as rounds.cohort=50; may be repeated.",
 )
 """``--set a.b=c``, passed on as the tuple ``settings``."""
+
+
+def _load_plugins(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
+    """Load plug-ins until the end of the command."""
+    context.with_resource(plugins.scope())
+    with refusals():
+        for one in given:
+            plugins.load(one)
+
+
+plugin_option = click.option(
+    "--plugin",
+    multiple=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_load_plugins,
+    metavar="FILE|MODULE",
+    help="Load methods, faults or selectors of your own from a Python file or module; may be repeated.",
+)
+"""``--plugin FILE_OR_MODULE``: what it holds is registered while the command runs."""
 
 
 def _in_a_folder(context: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:

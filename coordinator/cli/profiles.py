@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -33,13 +34,25 @@ def profiles() -> None:
 @_extra_option
 @refusals()
 def list_profiles(kind: str | None, extra: tuple[Path, ...]) -> None:
-    """List the names of all profiles, or of one KIND of them."""
-    for section, names in catalogue.load(extra).names().items():
-        if kind is None:
-            click.echo(f"{section}:")
-        if kind in (None, section):
-            for name in names:
-                click.echo(f"  {name}" if kind is None else name)
+    """List all profiles, with how many of their numbers are measured, or the names of one KIND of them."""
+    known = catalogue.load(extra)
+    if kind is not None:
+        for name in known.names()[kind]:
+            click.echo(name)
+        return
+    widest = max(len(name) for names in known.names().values() for name in names)
+    total: Counter[str] = Counter()
+    for section, names in known.names().items():
+        click.echo(f"{section}:")
+        for name in names:
+            bases = known.bases(section, name)
+            total += bases
+            numbers = f"{bases['measured']} of {bases.total()} measured" if bases else "no numbers"
+            click.echo(f"  {name:{widest}}  {numbers}")
+    click.echo(
+        f"{total['measured']} of {total.total()} numbers are measured, "
+        f"{total['partly assumed']} partly assumed, {total['assumed']} assumed"
+    )
 
 
 @profiles.command("show")
@@ -48,15 +61,19 @@ def list_profiles(kind: str | None, extra: tuple[Path, ...]) -> None:
 @_extra_option
 @refusals()
 def show_profile(name: str, kind: str | None, extra: tuple[Path, ...]) -> None:
-    """Print every value of the profile NAME and where it comes from."""
+    """Print every value of the profile NAME, whether it is measured or assumed, and where it comes from."""
     rows = catalogue.load(extra).describe(name, kind)
     output = console()
     table = Table(title=name, title_justify="left")
-    for heading in ("field", "value", "source"):
+    for heading in ("field", "value", "basis", "source"):
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(row.field, row.value, row.source or "–")
+        table.add_row(row.field, row.value, row.basis or "–", row.source or "–")
     output.print(table)
+    output.print(
+        "measured: measured or published by the source; assumed: no measurement stands behind it",
+        soft_wrap=True,
+    )
     citations = {row.source: row.citation for row in rows if row.source}
     if citations:
         output.print("sources:")

@@ -12,6 +12,7 @@ from coordinator.scenario.errors import ScenarioError
 from device_profiles.catalogue import CatalogueError
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
 from edge.errors import DeadlockError, LocalProtocolError, RecfleetError
+from edge.plugins import PluginError
 from edge.serving.errors import ParityError
 
 
@@ -30,7 +31,7 @@ def refusals() -> Iterator[None]:
     """Turn errors of the user's making into a :class:`Refusal`; one of recfleet's or the host's passes."""
     try:
         yield
-    except (ScenarioError, CatalogueError) as error:
+    except (ScenarioError, CatalogueError, PluginError) as error:
         # Their lines already begin with file:line:column.
         raise Refusal(str(error)) from error
     except (LocalProtocolError, DeadlockError, ParityError):

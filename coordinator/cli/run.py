@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.consoles import console
-from coordinator.cli.options import json_option, junit_option, scenario_file, setting_option
+from coordinator.cli.options import json_option, junit_option, plugin_option, scenario_file, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
@@ -72,6 +72,7 @@ overwrite_option = click.option(
 @click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
 @json_option
 @junit_option
+@plugin_option
 @refusals()
 def run(
     *,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.options import scenario_file, setting_option
+from coordinator.cli.options import plugin_option, scenario_file, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
@@ -29,6 +29,8 @@ from edge.errors import DataError
     help="How much of the ratings to read: the first rows of every file, or all.",
 )
 @setting_option
+@plugin_option
+@refusals()
 def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> int:
     """Check scenario files and show every error.
 
@@ -58,6 +60,7 @@ def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> i
 @click.command
 @click.argument("file", metavar="SCENARIO", type=scenario_file)
 @setting_option
+@plugin_option
 @refusals()
 def show(file: Path, settings: tuple[str, ...]) -> None:
     """Print a scenario with all of its defaults, as YAML.
@@ -83,6 +86,8 @@ def _cell_lines(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 @click.command
+@plugin_option
+@refusals()
 def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

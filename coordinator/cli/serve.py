@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from coordinator.cli.admission_options import open_gate, serve_options
-from coordinator.cli.options import json_option, junit_option, scenario_file, setting_option
+from coordinator.cli.options import json_option, junit_option, plugin_option, scenario_file, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.cli.run import deliver, out_option, overwrite_option, progress, seed_option, target_of
 from coordinator.cli.termination import termination_interrupts
@@ -60,6 +60,7 @@ _HOLDS_DATA: Final = (
 @serve_options
 @json_option
 @junit_option
+@plugin_option
 @refusals()
 def serve(
     *,

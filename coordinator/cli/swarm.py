@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from coordinator.cli.consoles import console
-from coordinator.cli.options import junit_option, scenario_file, worker_count
+from coordinator.cli.options import junit_option, plugin_option, scenario_file, worker_count
 from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
@@ -54,6 +54,7 @@ _MOST_KEPT: Final = 5
     help="Folder for the scenario files of failures; made when there is one.",
 )
 @junit_option
+@plugin_option
 @refusals()
 def swarm(
     *,

@@ -9,7 +9,14 @@ import click
 
 from coordinator.cli.consoles import console
 from coordinator.cli.entry import limit_blas_threads
-from coordinator.cli.options import json_option, junit_option, scenario_file, setting_option, worker_count
+from coordinator.cli.options import (
+    json_option,
+    junit_option,
+    plugin_option,
+    scenario_file,
+    setting_option,
+    worker_count,
+)
 from coordinator.cli.refusals import Refusal, refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
@@ -40,6 +47,7 @@ def _processors() -> int:
 )
 @json_option
 @junit_option
+@plugin_option
 @refusals()
 def sweep(
     *,

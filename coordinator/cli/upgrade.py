@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.options import scenario_file
+from coordinator.cli.options import plugin_option, scenario_file
 from coordinator.cli.refusals import refusals
 from coordinator.exit_codes import ExitCode
 from coordinator.run_directory import write_atomically
@@ -54,6 +54,7 @@ def load_with_notes(path: Path, settings: Sequence[str] = (), *, references: boo
     metavar="FILE",
     help="Write there, '-' for standard output; by default each file is rewritten where it is.",
 )
+@plugin_option
 @refusals()
 def upgrade(files: tuple[Path, ...], *, check: bool, output: Path | None) -> int:
     """Rewrite scenario files in the newest format.

@@ -59,9 +59,11 @@ def scenario_hash(scenario: Scenario) -> str:
     """Return 64 hexadecimal digits that name what the scenario asks for.
 
     Title, description and the sections ``compute``, ``sweep`` and ``connection.sockets`` cannot change a
-    result and do not count.
+    result and do not count; version and hash of the plug-ins that it uses do.
     """
-    content = {key: value for key, value in resolved(scenario).items() if key not in _NOT_HASHED}
+    content: dict[str, Any] = {
+        key: value for key, value in resolved(scenario).items() if key not in _NOT_HASHED
+    }
     # As format 1 wrote it: a run keeps its name, and can be gone on with, when its file is upgraded.
     content["format"] = "1"
     data = content["data"]
@@ -74,6 +76,9 @@ def scenario_hash(scenario: Scenario) -> str:
     connection = content.get("connection")
     if isinstance(connection, dict):
         content["connection"] = {key: value for key, value in connection.items() if key != "sockets"}
+    plugins = [[one.kind, one.name, one.version, one.hash] for one in scenario.plugins]
+    if plugins:
+        content["plugins"] = plugins
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=32, person=b"recfleet-scen").hexdigest()
 

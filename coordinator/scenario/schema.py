@@ -31,9 +31,8 @@ from coordinator.scenario.sweep_section import SweepSection
 from coordinator.scenario.thresholds import BASELINE, Threshold, parse_thresholds, written_thresholds
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
-from edge.learning.fedavg_mf import SharedFactorizationSettings
-from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
+from edge.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry, used
 from edge.vocabulary import Way, labels
 
 FORMAT: Final = 2
@@ -233,7 +232,8 @@ class Scenario(Section):
             yield Problem(("rounds", "over_select"), f"{message}; write less")
 
     def _learning_problems(self) -> Iterator[Problem]:
-        needs = METHODS[method_name(self.learning)].data
+        method = METHODS[method_name(self.learning)]
+        needs = method.data
         has = "regression" if isinstance(self.data, SyntheticRegression) else "ratings"
         if needs != has:
             message = (
@@ -241,11 +241,11 @@ class Scenario(Section):
             )
             fitting = sorted(name for name, entry in METHODS.items() if entry.data == has)
             yield Problem(("learning", "algorithm"), message, f"methods for {has}: {', '.join(fitting)}")
-        elif METHODS[method_name(self.learning)].features and getattr(self.data, "features", None) is None:
-            does = "fits its masks to" if isinstance(self.learning, FedMMFSettings) else "learns from"
+        elif method.needs_features and getattr(self.data, "features", None) is None:
+            does = "fits its masks to" if method.has_masks else "learns from"
             message = f"missing; {method_name(self.learning)} {does} the features of the items"
             yield Problem(("data", "features"), message)
-        elif isinstance(self.learning, SharedFactorizationSettings) and getattr(self.data, "grouped", False):
+        elif method.user_rows and getattr(self.data, "grouped", False):
             message = f"{method_name(self.learning)!r} keeps a row of one user for each device"
             yield Problem(("learning", "algorithm"), message, "write one user a client in data")
 
@@ -287,6 +287,13 @@ class Scenario(Section):
             return self
         default = type(self.data).model_fields["held_out_negatives"].default
         return self.model_copy(update={"data": self.data.model_copy(update={"held_out_negatives": default})})
+
+    @property
+    def plugins(self) -> tuple[Entry, ...]:
+        """The plug-ins that it uses, without what is built in."""
+        faults = ((FAULTS, key) for fault in self.faults for key in fault.keys)
+        method, selector = (ALGORITHMS, method_name(self.learning)), (SELECTORS, self.rounds.selection.name)
+        return used((method, selector, *faults))
 
     def secure_in(self, phase: str) -> SecureAggregation:
         """Return how updates are summed in a phase, by its name; ``""`` where there are no phases."""

@@ -32,6 +32,12 @@ _ROUND_S: Final = 5
 
 def document(seed: int, index: int) -> Document:
     """Return scenario ``index`` of the swarm under ``seed``."""
+    name = Draws(seed, index, "algorithm").weighted(methods.weights())
+    return document_of(seed, index, name)
+
+
+def document_of(seed: int, index: int, name: str) -> Document:
+    """Return scenario ``index`` of the swarm under ``seed``, with a method in place of the one it draws."""
 
     def draws(part: str) -> Draws:
         return Draws(seed, index, part)
@@ -41,11 +47,12 @@ def document(seed: int, index: int) -> Document:
         "title": f"swarm {seed}, scenario {index}",
         "seed": draws("seed").whole(0, 2**31 - 1),
     }
-    name = draws("algorithm").weighted(methods.WEIGHTS)
     method = METHODS[name]
     open_rows = methods.has_rows_of_users(name)
-    secure = None if open_rows else protections.secure_sums(draws("secure"))
-    may_hide = method.uploads and method.data == "ratings" and not open_rows
+    summable = not open_rows and methods.able(name, methods.Asked(dense=True, uniform=False))
+    secure = protections.secure_sums(draws("secure")) if summable else None
+    may_hide = method.uploads and method.data == "ratings" and summable
+    may_hide = may_hide and methods.able(name, methods.Asked(dense=True, uniform=True))
     privacy = protections.privacy(draws("privacy"), secure) if may_hide else None
     made["data"], devices = _data(draws, made["seed"], name)
     if name == "fedmmf" and secure is not None and secure["mode"] != "ckks" and privacy is None:
@@ -124,7 +131,7 @@ def _data(draws: Callable[[str], Draws], seed: int, name: str) -> tuple[Document
     method = METHODS[name]
     if method.data == "regression":
         return datasets.regression(draws("data"), devices), devices
-    data = datasets.ratings(draws("data"), devices, features=method.features, timed=method.timed)
+    data = datasets.ratings(draws("data"), devices, features=method.needs_features, timed=method.timed)
     left = datasets.devices_of(data, seed)
     if left < datasets.FEWEST_DEVICES:
         del data["positive"]

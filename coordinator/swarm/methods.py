@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from coordinator.scenario.random_settings import random_settings
 from edge.draws import Draws
-from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.registry import METHODS
 
 Settings = dict[str, Any]
@@ -33,7 +33,7 @@ WEIGHTS: Final[dict[str, float]] = {
     "federated-context": 2,
     "local-context": 1,
 }
-"""How often each method of the registry is drawn."""
+"""How often each built-in method is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +53,47 @@ class Drawn:
     only_ranks: bool
 
 
+_SUITABLE_TRIES: Final = 20
+_SELDOM: Final = 2.0
+"""The weight of a method that is a plug-in."""
+
+
+def weights() -> dict[str, float]:
+    """Return how often each method is drawn."""
+    return {**WEIGHTS, **{name: _SELDOM for name in METHODS if name not in WEIGHTS}}
+
+
+def able(name: str, asked: Asked) -> bool:
+    """Return whether a method has settings that give what is asked of it."""
+    return name in _SETTINGS or _suitable(Draws(0, "able", name), name, asked) is not None
+
+
+def _suitable(draws: Draws, name: str, asked: Asked) -> Settings | None:
+    """Return random settings of a plug-in that give what is asked; None where no try did."""
+    entry = METHODS[name]
+    for _ in range(_SUITABLE_TRIES):
+        made = random_settings(entry.Settings, draws)
+        settings = entry.Settings.model_validate(made)
+        if entry.dense(settings) >= asked.dense and entry.uniform(settings) >= asked.uniform:
+            return made
+    return None
+
+
 def has_rows_of_users(name: str) -> bool:
     """Return whether a method keeps users' rows on the coordinator, which no sum can hide."""
-    return issubclass(METHODS[name].settings, SharedFactorizationSettings)
+    return METHODS[name].user_rows
 
 
 def method(draws: Draws, name: str, asked: Asked) -> Drawn:
     """Return random settings of the method ``name``."""
-    made: Settings = {"algorithm": name, **_SETTINGS[name](draws, asked)}
     entry = METHODS[name]
-    settings: BaseModel = entry.settings.model_validate(made)
+    if name in _SETTINGS:
+        made: Settings = {"algorithm": name, **_SETTINGS[name](draws, asked)}
+    else:
+        found = _suitable(draws, name, asked)
+        assert found is not None, "what a method is not able to do is not asked of it"
+        made = {**found, "algorithm": name}
+    settings: BaseModel = entry.Settings.model_validate(made)
     return Drawn(made, entry.stepwise(settings), entry.only_ranks(settings))
 
 
@@ -260,4 +291,4 @@ _SETTINGS: Final[dict[str, Callable[[Draws, Asked], Settings]]] = {
     "federated-context": _federated_context,
     "local-context": lambda draws, _: {"model": _mask(draws)},
 }
-"""The settings of each method; one without an entry is never drawn, and a test says so."""
+"""The settings of each built-in method."""

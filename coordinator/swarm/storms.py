@@ -45,7 +45,11 @@ def fault(draws: Draws, name: str, storm: Stormy) -> Fault:
         for key, kind in KINDS.items()
         if not (storm.buffered and kind.of_rounds)
     }
-    key = draws.weighted(keys)
+    return fault_of(draws, name, draws.weighted(keys), storm)
+
+
+def fault_of(draws: Draws, name: str, key: str, storm: Stormy) -> Fault:
+    """Return a random fault of the kind ``key``, as a scenario writes it."""
     settings = KINDS[key].drawn(draws)
     kind = KINDS[key].model_validate(settings)
     made: Fault = {"name": name}

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
+from coordinator.scenario.random_settings import random_settings
+from coordinator.scenario.selection_section import SECTIONS
 from edge.draws import Draws
 
 Settings = dict[str, Any]
+
+_OFTEN: Final = {"random": 4.0, "availability-aware": 3.0}
+"""How often a policy is drawn; others are as 1.0."""
 
 
 def rounds(draws: Draws, devices: int, *, least: int, least_quorum: int) -> Settings:
@@ -42,12 +47,17 @@ def quorum_reports(made: Settings) -> int:
 
 def selection(draws: Draws, *, losses_seen: bool, speeds_seen: bool) -> Settings:
     """Return who is invited; some policies look at the losses or the speeds that devices report."""
-    policies = {"random": 4, "availability-aware": 3, "round-robin": 1}
-    if speeds_seen:
-        policies["deadline-aware"] = 1
-    if losses_seen and speeds_seen:
-        policies |= {"power-of-choice": 1, "oort": 1}
-    return {"selection": draws.weighted(policies)}
+    fitting = [
+        (section.needs_losses, section.by_reports, name)
+        for name, section in SECTIONS.items()
+        if (speeds_seen or not section.by_reports) and (losses_seen or not section.needs_losses)
+    ]
+    # Those that look at nothing come first: which one is drawn follows from the order.
+    ordered = [name for _, _, name in sorted(fitting, key=lambda one: one[:2])]
+    policy = draws.weighted({name: _OFTEN.get(name, 1.0) for name in ordered})
+    section = SECTIONS[policy]
+    required = [name for name, info in section.model_fields.items() if info.is_required()]
+    return {"selection": random_settings(section, draws) if required[1:] else policy}
 
 
 def pacing(

@@ -11,12 +11,13 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple
 
 from coordinator.swarm.verdict import Verdict, digest_of, judge
 from coordinator.virtual_time import quiet_collector
+from edge import plugins
 
 _HASH_SEED: Final = "PYTHONHASHSEED"
 
@@ -46,9 +47,10 @@ class _Failure(NamedTuple):
 Answer = Verdict | str
 
 
-def _work(connection: Connection) -> None:
+def _work(connection: Connection, given: Sequence[str]) -> None:
     """Answer requests until there is none; Ctrl-C is the business of the process that asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    plugins.load_all(given)
     with quiet_collector(), contextlib.suppress(EOFError):
         while True:
             request = connection.recv()
@@ -75,7 +77,7 @@ class Worker:
         self.number = number
         context: Any = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs,), daemon=True)
+        self._process = context.Process(target=_work, args=(theirs, plugins.loaded()), daemon=True)
         with _hash_seed(number + 1):
             self._process.start()
         theirs.close()

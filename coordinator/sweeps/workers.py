@@ -34,6 +34,7 @@ from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.verdicts import read_verdicts
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
+from edge import plugins
 from edge.errors import DeadlockError, LocalProtocolError, RecfleetError
 
 RunStatus = Literal["held", "missed", "no-round-completed", "diverged", "failed", "refused", "interrupted"]
@@ -159,10 +160,14 @@ def _status(status: Status, verdicts: Sequence[Mapping[str, Any]]) -> RunStatus:
     return "missed" if missed else "held"
 
 
-def serve(requests: Connection) -> None:
-    """Do the runs that arrive until the other end is closed; the main function of a worker."""
+def serve(requests: Connection, given: Sequence[str]) -> None:
+    """Do the runs that arrive until the other end is closed; the main function of a worker.
+
+    ``given`` are the plug-ins to load first.
+    """
     # Ctrl-C in a terminal reaches every process of its group: only the parent shall pass it on, once.
     os.setsid()
+    plugins.load_all(given)
     progress = InterruptibleProgress()
     signal.signal(signal.SIGINT, progress.interrupt)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -187,7 +192,9 @@ class _Worker:
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=serve, args=(theirs,), daemon=False)
+        self.process: BaseProcess = context.Process(
+            target=serve, args=(theirs, plugins.loaded()), daemon=False
+        )
         with _signals_ignored():
             self.process.start()
         theirs.close()

@@ -15,7 +15,7 @@ kept is chosen before the noise, which is on every element all the same. The fac
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,8 @@ from pydantic import Field, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, StrictBool
 from edge.learning import fedrecon_kernels as kernels
-from edge.learning.base import Problem
 from edge.learning.fedrecon import FedRecon
-from edge.learning.fedrecon_settings import FedReconSettings, ReconstructionSettings
+from edge.learning.fedrecon_settings import ReconstructionSettings
 from edge.learning.local_steps import GradientSteps
 from edge.learning.proximal import Pull
 from edge.learning.updates import Array
@@ -63,10 +62,8 @@ class BLURSettings(ReconstructionSettings):
 class BLUR(FedRecon):
     """FedRecon with bounded and sparsified local updates; see the module and :class:`BLURSettings`."""
 
-    def __init__(self, settings: BLURSettings, problem: Problem, dtype: type[Any] = np.float32) -> None:
-        shared = {name: getattr(settings, name) for name in FedReconSettings.model_fields}
-        super().__init__(FedReconSettings(**{**shared, "algorithm": "fedrecon"}), problem, dtype)
-        self.blur = settings
+    Settings = BLURSettings
+    settings: BLURSettings
 
     def _item_steps(
         self,
@@ -79,14 +76,14 @@ class BLUR(FedRecon):
         pull: Pull | None,
     ) -> Array:
         """Take the client's steps on the items, the penalty of the norm with them, and sparsify."""
-        if self.blur.norm_penalty == 0:
+        if self.settings.norm_penalty == 0:
             ones = np.ones_like(scales)
             first_error = super()._item_steps(design, fitted, counts, rates, ones, out, pull)
         else:
             assert pull is None, "the settings were checked"
             first_error = self._bounded_steps(design, fitted, counts, rates, out)
-        if self.blur.keep < 1:
-            sparsify(out, counts, self.blur.keep)
+        if self.settings.keep < 1:
+            sparsify(out, counts, self.settings.keep)
         out *= np.repeat(scales, counts)[:, None]
         return first_error
 
@@ -94,7 +91,7 @@ class BLUR(FedRecon):
         self, design: Array, fitted: Array, counts: npt.NDArray[np.int64], rates: Array, out: Array
     ) -> Array:
         """Step as ``Δ ← Δ + step − ηλ·max(0, 1 − S/|Δ|)·Δ``; the gradient of the penalty is the last."""
-        k, s = self.settings.factors, self.blur
+        k, s = self.settings.factors, self.settings
         has_bias = self.width > k
         current, step = design.copy(), np.empty_like(out)
         ones = np.ones(len(counts), self.dtype)

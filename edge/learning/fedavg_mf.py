@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import UserRowsAccumulator
-from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
+from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
 from edge.learning.fedavg_work import fedavg_work
 from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedRecon
 from edge.learning.fedrecon_settings import FedReconSettings
@@ -99,7 +99,7 @@ class FedAvgMFSettings(SharedFactorizationSettings):
     algorithm: Literal["fedavg-mf"]
 
 
-class FedAvgMF:
+class FedAvgMF(Recommender):
     """FedAvg for matrix factorisation; see the module and :class:`FedAvgMFSettings`.
 
     State: that of :class:`~edge.learning.fedrecon.FedRecon`, and ``user_table`` [users, k (+ 1)], factors and
@@ -109,15 +109,16 @@ class FedAvgMF:
     whom it came. All arithmetic in ``dtype``.
     """
 
-    local_width = 0
-    """Devices keep nothing: their users' rows come with the model."""
+    Settings: ClassVar[type[BaseModel]] = FedAvgMFSettings
+    user_rows = True
+    settings: SharedFactorizationSettings
 
     def __init__(
         self, settings: SharedFactorizationSettings, problem: Problem, dtype: type[Any] = np.float32
     ) -> None:
         if problem.n_items < 1:
-            raise ValueError("fedavg-mf learns from ratings; this problem has no items")
-        self.settings = settings
+            raise ValueError(f"{self.name()} learns from ratings; this problem has no items")
+        super().__init__(settings, problem)
         self.items = FedRecon(settings.plain(), problem, dtype)
         """Keeps the items, as FedRecon does."""
         self.n_users = problem.n_users
@@ -147,10 +148,6 @@ class FedAvgMF:
         if USER_ROW in state:
             return state[USER_ROW]
         return state[USER_TABLE].take(users, axis=0)
-
-    def fixed(self) -> dict[str, Array]:
-        """Return nothing: whatever devices download changes every round."""
-        return {}
 
     def local_steps(self, examples: Ints) -> Ints:
         """Return how many steps users with this many ratings take."""
@@ -253,10 +250,6 @@ class FedAvgMF:
         rate = self.dtype.type(self.settings.user_learning_rate)
         table[aggregate.sums[USERS]] += rate * aggregate.sums[USER_ROW]
         return {**items, USER_TABLE: table}, optimizer_state
-
-    def converged(self, aggregate: Aggregate) -> str | None:
-        """Return None: there is no stopping rule."""
-        return None
 
     def predict(
         self,

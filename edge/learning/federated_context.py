@@ -14,7 +14,6 @@ genres a user rated above or below expectation. It is dense and can be summed se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -23,12 +22,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat, StrictBool
 from edge.learning import context_models
-from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
+from edge.learning.base import Problem, RatingBatch, Recommender, State, Work
 from edge.learning.context_models import FREE, LinearSettings, ModelSettings
 from edge.learning.local_steps import GradientSteps, step_counts, work_share
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
-from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
+from edge.learning.updates import Array, UpdateBatch
 from edge.masks import network
 from edge.masks.base import limited
 from edge.masks.network import INTERCEPT, Parameters
@@ -72,22 +70,23 @@ class FederatedContextSettings(BaseModel):
     schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
 
 
-class FederatedContext:
+class FederatedContext(Recommender):
     """One model of ratings on features for all; see the module and :class:`FederatedContextSettings`.
 
     State: the parameters of the model by name, a scalar as [1]. Upload: the change of each, times the weight.
     Downloaded once: ``item_features`` float32 [items, d] and ``rating_mean`` [1].
     """
 
-    local_width = 0
-    """Devices keep nothing between rounds."""
+    Settings = FederatedContextSettings
+    needs_features = True
+    settings: FederatedContextSettings
 
     def __init__(
         self, settings: FederatedContextSettings, problem: Problem, dtype: type[Any] = np.float32
     ) -> None:
         if problem.features is None:
             raise ValueError("federated-context needs item features; this problem has none")
-        self.settings = settings
+        super().__init__(settings, problem)
         self.dtype = np.dtype(dtype)
         self.mean = problem.rating_mean
         self.public: npt.NDArray[np.float32] = problem.features
@@ -100,14 +99,6 @@ class FederatedContext:
         """Return the model's parameters before training."""
         drawn = self.model.initial(self.width, seed)
         return {name: np.atleast_1d(array).astype(self.dtype) for name, array in drawn.items()}
-
-    def initial_optimizer_state(self, state: State) -> OptimizerState:
-        """Return the server optimiser's arrays before the first round."""
-        return self.settings.optimizer.initial(state)
-
-    def broadcast(self, state: State) -> dict[str, Array]:
-        """Return all parameters."""
-        return dict(state)
 
     def fixed(self) -> dict[str, Array]:
         """Return what a device downloads once: the features of the items and the mean rating."""
@@ -134,13 +125,6 @@ class FederatedContext:
             steps=np.maximum(taken, 1.0),
             memory_bytes=(rows * (d + 4.0) + 3.0 * numbers) * FLOAT_BYTES,
         )
-
-    def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
-        """Return the arrays uploaded: those of the state, whoever the client is."""
-        return [
-            ArraySpec(name, array.dtype, array.shape[1:], np.full(len(examples), len(array), np.int64))
-            for name, array in self.initial_state(0).items()
-        ]
 
     def client_update(
         self,
@@ -207,22 +191,6 @@ class FederatedContext:
                     change += (rates * s.regularization).astype(self.dtype).reshape(shape) * current[name]
                 current[name] -= change
         return current
-
-    def accumulator(self, state: State) -> Accumulator:
-        """Return an empty accumulator for one round."""
-        return DenseAccumulator({name: (array.dtype, array.shape) for name, array in state.items()})
-
-    def server_update(
-        self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
-    ) -> tuple[State, OptimizerState]:
-        """Let the server optimiser apply the mean change."""
-        s = self.settings
-        rate = s.learning_rate * s.schedule.factor(round_number)
-        return s.optimizer.apply(state, optimizer_state, aggregate.mean(), rate)
-
-    def converged(self, aggregate: Aggregate) -> str | None:
-        """Return None: there is no stopping rule."""
-        return None
 
     def predict(
         self,

@@ -18,15 +18,14 @@ reveals is what FedRecon's reveals.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import Field
 
 from device_profiles.fields import PositiveFloat, StrictBool
-from edge.learning.base import OptimizerState, Problem, State
+from edge.learning.base import OptimizerState, State
 from edge.learning.fedrecon import FedRecon
-from edge.learning.fedrecon_settings import FedReconSettings, ReconstructionSettings
+from edge.learning.fedrecon_settings import ReconstructionSettings
 from edge.learning.item_rows import ROWS
 from edge.learning.local_steps import GradientSteps, LocalDescent, MiniBatches, UserSteps
 from edge.learning.server_optimizers import ServerOptimizer, SgdSettings
@@ -66,11 +65,6 @@ class FactorizationSettings(ReconstructionSettings):
     )
     learning_rate: PositiveFloat = Field(default=0.01, description="server learning rate γ")
 
-    def plain(self) -> FedReconSettings:
-        """Return the settings of FedRecon that compute the same updates."""
-        shared = {name: getattr(self, name) for name in ReconstructionSettings.model_fields}
-        return FedReconSettings(algorithm="fedrecon", subtract_mean=self.subtract_mean, **shared)
-
 
 class FedMFSettings(FactorizationSettings):
     """Settings of FedMF."""
@@ -84,10 +78,7 @@ class FedMF(FedRecon):
     State and upload are those of :class:`~edge.learning.fedrecon.FedRecon`; devices keep p_u (and b_u).
     """
 
-    def __init__(self, settings: FedMFSettings, problem: Problem, dtype: type[Any] = np.float32) -> None:
-        if problem.n_items < 1:
-            raise ValueError("fedmf learns from ratings; this problem has no items")
-        super().__init__(settings.plain(), problem, dtype)
+    Settings = FedMFSettings
 
     def server_update(
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int

@@ -15,7 +15,6 @@ by itself: see the threat model.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -23,10 +22,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work, together
+from edge.learning.base import Problem, RatingBatch, State, Work, together
 from edge.learning.fedrecon import FedRecon
-from edge.learning.fedrecon_settings import FedReconSettings, ReconstructionSettings
-from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, ClientUpdate, UpdateBatch
+from edge.learning.fedrecon_settings import ReconstructionSettings
+from edge.learning.item_rows import laid_out
+from edge.learning.updates import Array, ArraySpec, ClientUpdate, UpdateBatch
 from edge.masks.base import MaskParameters
 from edge.masks.memo import MaskMemo, UserRatings
 from edge.masks.registry import MaskSettings, create
@@ -41,7 +41,7 @@ class FedMMFSettings(ReconstructionSettings):
     mask: MaskSettings = Field(description="the private model of each device, by `kind`")
 
 
-class FedMMF:
+class FedMMF(FedRecon):
     """FedRecon behind personalised masks; see the module and :class:`FedMMFSettings`.
 
     State and upload are those of :class:`~edge.learning.fedrecon.FedRecon` without a mean. What devices
@@ -49,57 +49,36 @@ class FedMMF:
     shrink to.
     """
 
+    Settings = FedMMFSettings
+    needs_features = True
+    has_masks = True
+    settings: FedMMFSettings
+
     def __init__(self, settings: FedMMFSettings, problem: Problem) -> None:
         if problem.features is None:
             raise ValueError("fedmmf needs item features; this problem has none")
-        shared = {name: getattr(settings, name) for name in ReconstructionSettings.model_fields}
-        plain = FedReconSettings(algorithm="fedrecon", subtract_mean=False, **shared)
-        self.settings = settings
-        self.residual = FedRecon(plain, dataclasses.replace(problem, rating_mean=0.0))
-        """The factorisation of what the masks leave."""
+        super().__init__(settings, problem)
         self.mask = create(settings.mask)
         self.features: npt.NDArray[np.float32] = problem.features
         self.mean = problem.rating_mean
-        self.local_width = self.residual.local_width
-        """Numbers that a device keeps of each of its users: the factorisation's."""
         self._masks = MaskMemo(self.mask, self.features, self.mean)
-
-    def initial_state(self, seed: int) -> State:
-        """Return the factorisation's."""
-        return self.residual.initial_state(seed)
-
-    def initial_optimizer_state(self, state: State) -> OptimizerState:
-        """Return the factorisation's."""
-        return self.residual.initial_optimizer_state(state)
-
-    def broadcast(self, state: State) -> dict[str, Array]:
-        """Return the item table."""
-        return self.residual.broadcast(state)
 
     def fixed(self) -> dict[str, Array]:
         """Return what a device downloads once: the features of the items and the mean rating."""
         return {FEATURES: self.features, MASK_MEAN: np.array([self.mean], np.float32)}
 
-    def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the factorisation's."""
-        return self.residual.local_steps(examples)
-
     def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
         """Return the cost of fitting the mask and of the factorisation's round."""
         mask = self.mask.work(examples, self.features.shape[1])
-        return together(mask, self.residual.work(examples, steps))
-
-    def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
-        """Return the factorisation's."""
-        return self.residual.upload_spec(examples)
+        return together(mask, super().work(examples, steps))
 
     def summed_spec(self) -> Sequence[ArraySpec]:
-        """Return the factorisation's."""
-        return self.residual.summed_spec()
+        """Return the whole table, whatever is uploaded in the clear."""
+        return self._table_spec(1)
 
     def summed(self, update: ClientUpdate) -> ClientUpdate:
-        """Return the factorisation's."""
-        return self.residual.summed(update)
+        """Return a client's update as a secure sum takes it, whatever is uploaded in the clear."""
+        return update if self.settings.upload == "dense" else laid_out(update, self.n_items)
 
     def client_update(
         self,
@@ -111,7 +90,7 @@ class FedMMF:
         local: Array | None = None,
     ) -> UpdateBatch:
         """Mask every user's ratings and update the factorisation on the rest."""
-        return self.residual.client_update(state, self.masked(batch), client_keys, clients, steps, local)
+        return super().client_update(state, self.masked(batch), client_keys, clients, steps, local)
 
     def masked(self, batch: RatingBatch) -> RatingBatch:
         """Return the ratings of a batch less what each user's own mask says of them."""
@@ -136,21 +115,7 @@ class FedMMF:
         local: Array | None = None,
     ) -> npt.NDArray[Any]:
         """Return the factorisation's local parameters, fitted to what the masks leave of ``support``."""
-        return self.residual.reconstruct(state, self.masked(support), client_keys, local)
-
-    def accumulator(self, state: State) -> Accumulator:
-        """Return the factorisation's."""
-        return self.residual.accumulator(state)
-
-    def server_update(
-        self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
-    ) -> tuple[State, OptimizerState]:
-        """Apply an aggregate as the factorisation does."""
-        return self.residual.server_update(state, optimizer_state, aggregate, round_number)
-
-    def converged(self, aggregate: Aggregate) -> str | None:
-        """Return None: there is no stopping rule."""
-        return self.residual.converged(aggregate)
+        return super().reconstruct(state, self.masked(support), client_keys, local)
 
     def predict(
         self,
@@ -161,7 +126,7 @@ class FedMMF:
         local: Array | None = None,
     ) -> Array:
         """Fit masks and user factors to ``support`` and predict the ``query`` ratings, [N of query]."""
-        rest = self.residual.predict(state, self.masked(support), query, client_keys, local)
+        rest = super().predict(state, self.masked(support), query, client_keys, local)
         predictions: Array = rest + self.mask_of(support, query.indptr, query.items)
         return predictions
 
@@ -173,6 +138,6 @@ class FedMMF:
         local: Array | None = None,
     ) -> npt.NDArray[np.float32]:
         """Fit masks and user factors to ``support`` and predict every item, float32 [n, items]."""
-        scores = self.residual.scores(state, self.masked(support), client_keys, local)
+        scores = super().scores(state, self.masked(support), client_keys, local)
         scores += self.mask.catalogue(self.masks(support), self.features)
         return scores

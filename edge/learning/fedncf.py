@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning import fedrecon_kernels, layers, neumf
-from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
+from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
 from edge.learning.fedncf_local import GMF, MLP, NETWORK, ItemRows, LocalTraining, rows_of
 from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.fedncf_upload import Uploads
@@ -39,7 +39,7 @@ from edge.rng import hashed_bits, stream
 _NEGATIVES_DRAW = 3
 
 
-class FedNCF:
+class FedNCF(Recommender):
     """FedNCF; see the module for what it does and :class:`FedNCFSettings`.
 
     State: ``gmf_items`` [items, gmf_factors], ``mlp_items`` [items, mlp_factors], ``network`` [weights].
@@ -47,7 +47,9 @@ class FedNCF:
     sparse ``items`` [n]. All arithmetic in ``dtype``. With ``radii`` every step is sharpness-aware.
     """
 
-    samples_negatives: bool = True
+    Settings = FedNCFSettings
+    samples_negatives = True
+    settings: FedNCFSettings
 
     def __init__(
         self,
@@ -58,13 +60,13 @@ class FedNCF:
     ) -> None:
         if problem.n_items < 1:
             raise ValueError("fedncf learns from ratings; this problem has no items")
-        self.settings = settings
+        super().__init__(settings, problem)
         self.n_items = problem.n_items
         self.kept_back = problem.kept_back
         self.dtype = np.dtype(dtype)
         self.shape = Shape(settings.gmf_factors, settings.mlp_factors, settings.layers)
         self.radii = radii
-        self.uploads = Uploads(self.n_items, self.shape, self.dtype, dense=settings.upload == "dense")
+        self.layout = Uploads(self.n_items, self.shape, self.dtype, dense=settings.upload == "dense")
         self.training = LocalTraining(settings, self.shape, self.dtype, radii)
         self.local_width = self.shape.width if settings.user_embeddings == "persistent" else 0
         """Numbers that a device keeps of each of its users: its embeddings, or nothing."""
@@ -89,18 +91,6 @@ class FedNCF:
             state[name] = (s.initial_scale * table).astype(self.dtype)
         return state
 
-    def initial_optimizer_state(self, state: State) -> OptimizerState:
-        """Return the server optimiser's arrays before the first round."""
-        return self.settings.optimizer.initial(state)
-
-    def broadcast(self, state: State) -> dict[str, Array]:
-        """Return the item tables and the network."""
-        return dict(state)
-
-    def fixed(self) -> dict[str, Array]:
-        """Return nothing: whatever devices download changes every round."""
-        return {}
-
     def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return how many steps on everything users with this many positives take."""
         return step_counts(self.settings.client, self._example_counts(examples))
@@ -112,7 +102,7 @@ class FedNCF:
 
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
         """Return the arrays uploaded by users with this many positives."""
-        return self.uploads.specs(self._example_counts(examples))
+        return self.layout.specs(self._example_counts(examples))
 
     def client_update(
         self,
@@ -167,7 +157,7 @@ class FedNCF:
             np.multiply(sums.mlp, factor, out=rows[part, shape.gmf :])
             network[those] *= factors[those, None]
             np.subtract(point.users, user_rate * sums.users, out=kept[those])
-        items = examples.items.astype(self.uploads.item_dtype)
+        items = examples.items.astype(self.layout.item_dtype)
         offsets, summed = examples.indptr, positives
         if clients is not None:
             items, rows, offsets = fedrecon_kernels.merge_users(
@@ -189,11 +179,11 @@ class FedNCF:
         if self.local_width:
             fields["local"] = kept
             fields["local_offsets"] = np.arange(users + 1) if clients is None else clients
-        return self.uploads.batch(fields)
+        return self.layout.batch(fields)
 
     def accumulator(self, state: State) -> Accumulator:
         """Return an empty accumulator for one round."""
-        return self.uploads.accumulator()
+        return self.layout.accumulator()
 
     def server_update(
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
@@ -208,10 +198,6 @@ class FedNCF:
         }
         rate = s.learning_rate * s.schedule.factor(round_number)
         return s.optimizer.apply(state, optimizer_state, update, rate)
-
-    def converged(self, aggregate: Aggregate) -> str | None:
-        """Return None: FedNCF has no stopping rule of its own."""
-        return None
 
     def predict(
         self,

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from device_profiles.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat
-from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
+from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
 from edge.learning.fedmf import FactorizationSettings
 from edge.learning.fedrecon import FedRecon, user_keys
 from edge.learning.local_steps import UserSteps
@@ -69,7 +69,7 @@ class FedRecSettings(FactorizationSettings):
     learning_rate: PositiveFloat = Field(default=0.02, description="server learning rate")
 
 
-class FedRec:
+class FedRec(Recommender):
     """FedRec; see the module and :class:`FedRecSettings`.
 
     State: that of :class:`~edge.learning.fedrecon.FedRecon`, and ``updates`` int32 [1], how often the model
@@ -77,11 +77,14 @@ class FedRec:
     their draw follows from.
     """
 
+    Settings = FedRecSettings
+    settings: FedRecSettings
+
     def __init__(self, settings: FedRecSettings, problem: Problem, dtype: type[Any] = np.float32) -> None:
         if problem.n_items < 1:
             raise ValueError("fedrec learns from ratings; this problem has no items")
-        self.settings = settings
-        self.residual = FedRecon(settings.plain(), problem, dtype)
+        super().__init__(settings, problem)
+        self.residual = FedRecon(settings, problem, dtype)
         """The factorisation, of rated and virtual items alike."""
         self._factors = self.residual.local_width
         self.local_width = self._factors + (settings.draw == "once")
@@ -95,13 +98,10 @@ class FedRec:
         """Return the factorisation's."""
         return self.residual.initial_optimizer_state(state)
 
-    def broadcast(self, state: State) -> dict[str, Array]:
-        """Return the item table, the rating mean, and how often they have been updated."""
-        return dict(state)
-
-    def fixed(self) -> dict[str, Array]:
-        """Return nothing: whatever devices download changes every round."""
-        return {}
+    @classmethod
+    def added_examples(cls, settings: FedRecSettings) -> float:
+        """Return the virtual ratings for each rating."""
+        return float(settings.virtual_share)
 
     def local_steps(self, examples: Ints) -> Ints:
         """Return the factorisation's, of rated and virtual items."""
@@ -166,10 +166,6 @@ class FedRec:
         """Apply an aggregate as the factorisation does, and count it."""
         state, optimizer_state = self.residual.server_update(state, optimizer_state, aggregate, round_number)
         return {**state, UPDATES: state[UPDATES] + np.int32(1)}, optimizer_state
-
-    def converged(self, aggregate: Aggregate) -> str | None:
-        """Return None: there is no stopping rule."""
-        return None
 
     def predict(
         self,

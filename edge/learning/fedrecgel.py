@@ -73,21 +73,42 @@ class FedRecGELSettings(BaseModel):
         return Radii(self.shared_radius, self.local_radius)
 
 
-def fedrecgel(
-    settings: FedRecGELSettings, problem: Problem, dtype: type[Any] = np.float32
-) -> FedNCF | SharpFedRecon:
-    """Return the wrapped method with sharpness-aware steps."""
-    if isinstance(settings.base, FedNCFSettings):
-        return FedNCF(settings.base, problem, dtype, settings.radii)
-    return SharpFedRecon(settings.base, problem, dtype, settings.radii)
+class FedRecGEL(FedRecon):
+    """FedRecon, or FedMF, whose gradient steps are sharpness-aware on both sides.
 
+    Around FedNCF, :meth:`create` returns a FedNCF with such steps.
+    """
 
-class SharpFedRecon(FedRecon):
-    """FedRecon, or FedMF, whose gradient steps are sharpness-aware on both sides."""
+    Settings = FedRecGELSettings
 
-    def __init__(self, settings: FedReconSettings, problem: Problem, dtype: type[Any], radii: Radii) -> None:
-        super().__init__(settings, problem, dtype)
-        self.radii = radii
+    def __init__(self, settings: FedRecGELSettings, problem: Problem, dtype: type[Any] = np.float32) -> None:
+        assert isinstance(settings.base, FedReconSettings), "made by 'create'"
+        super().__init__(settings.base, problem, dtype)
+        self.radii = settings.radii
+
+    @classmethod
+    def create(
+        cls, settings: FedRecGELSettings, problem: Problem, dtype: type[Any] = np.float32
+    ) -> FedNCF | FedRecGEL:
+        """Return the wrapped method with sharpness-aware steps."""
+        if isinstance(settings.base, FedNCFSettings):
+            return FedNCF(settings.base, problem, dtype, settings.radii)
+        return cls(settings, problem, dtype)
+
+    @classmethod
+    def uniform(cls, settings: FedRecGELSettings) -> bool:
+        """Return what holds of the wrapped method."""
+        return bool(super().uniform(settings.base))
+
+    @classmethod
+    def dense(cls, settings: FedRecGELSettings) -> bool:
+        """Return what holds of the wrapped method."""
+        return bool(super().dense(settings.base))
+
+    @classmethod
+    def only_ranks(cls, settings: FedRecGELSettings) -> bool:
+        """Return whether it is around FedNCF."""
+        return isinstance(settings.base, FedNCFSettings)
 
     def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
         """Return FedRecon's work, its dense part (users) and scoring part (items) twice where ρ is not 0."""

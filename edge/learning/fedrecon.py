@@ -22,29 +22,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator, RowAccumulator
-from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
-from edge.learning.fedrecon_settings import FedReconSettings
+from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
+from edge.learning.fedrecon_settings import FedReconSettings, ReconstructionSettings
 from edge.learning.fedrecon_work import fedrecon_work
-from edge.learning.item_rows import ITEMS, ROWS, DenseUpdateBatch, laid_out
+from edge.learning.item_rows import ITEMS, ROWS, DenseUpdateBatch
 from edge.learning.local_steps import (
     step_counts,
     work_share,
 )
 from edge.learning.proximal import Pull, proximal_item_steps, pull_of
-from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, ClientUpdate, UpdateBatch
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 from edge.rng import stream
 
 FACTORS, BIAS, MEAN = "item_factors", "item_bias", "rating_mean"
 
 
-class FedRecon:
+class FedRecon(Recommender):
     """FedRecon matrix factorisation; see the module for what it does and :class:`FedReconSettings`.
 
     State: ``item_factors`` [items, k], ``item_bias`` [items] (with ``item_bias``), ``rating_mean`` [1].
@@ -52,15 +53,21 @@ class FedRecon:
     last column, times the weight; and, when sparse, ``items`` [n]. All arithmetic in ``dtype``.
     """
 
-    def __init__(self, settings: FedReconSettings, problem: Problem, dtype: type[Any] = np.float32) -> None:
+    Settings: ClassVar[type[BaseModel]] = FedReconSettings
+    trained: ClassVar[tuple[str, ...]] = (FACTORS, BIAS)
+    settings: ReconstructionSettings
+
+    def __init__(
+        self, settings: ReconstructionSettings, problem: Problem, dtype: type[Any] = np.float32
+    ) -> None:
         if problem.n_items < 1:
-            raise ValueError("fedrecon learns from ratings; this problem has no items")
-        self.settings = settings
+            raise ValueError(f"{self.name()} learns from ratings; this problem has no items")
+        super().__init__(settings, problem)
         self.n_items = problem.n_items
         self.dtype = np.dtype(dtype)
         self.item_dtype = np.dtype(np.uint16 if self.n_items < 65_536 else np.int32)
         self.width = settings.factors + settings.item_bias
-        self._rating_mean = problem.rating_mean if settings.subtract_mean else 0.0
+        self._rating_mean = problem.rating_mean if getattr(settings, "subtract_mean", False) else 0.0
         self.local_width = (
             settings.factors + settings.user_bias if settings.user_factors == "persistent" else 0
         )
@@ -77,20 +84,6 @@ class FedRecon:
         if s.item_bias:
             state[BIAS] = np.zeros(self.n_items, self.dtype)
         return state
-
-    def initial_optimizer_state(self, state: State) -> OptimizerState:
-        """Return the server optimiser's arrays before the first round."""
-        return self.settings.optimizer.initial(
-            {name: state[name] for name in (FACTORS, BIAS) if name in state}
-        )
-
-    def broadcast(self, state: State) -> dict[str, Array]:
-        """Return the item table and the rating mean."""
-        return dict(state)
-
-    def fixed(self) -> dict[str, Array]:
-        """Return nothing: whatever devices download changes every round."""
-        return {}
 
     def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return how many steps on the items users with this many ratings take."""
@@ -113,14 +106,6 @@ class FedRecon:
     def _table_spec(self, n: int) -> Sequence[ArraySpec]:
         rows = np.full(n, self.n_items, dtype=np.int64)
         return (ArraySpec(ROWS, self.dtype, (self.width,), rows),)
-
-    def summed_spec(self) -> Sequence[ArraySpec]:
-        """Return the arrays of one client's update as a secure sum takes it: the whole table."""
-        return self._table_spec(1)
-
-    def summed(self, update: ClientUpdate) -> ClientUpdate:
-        """Return a client's update as a secure sum takes it, whatever is uploaded in the clear."""
-        return update if self.settings.upload == "dense" else laid_out(update, self.n_items)
 
     def client_update(
         self,
@@ -250,10 +235,6 @@ class FedRecon:
         trained = {name: state[name] for name in update}
         trained, optimizer_state = s.optimizer.apply(trained, optimizer_state, update, rate)
         return {**state, **trained}, optimizer_state
-
-    def converged(self, aggregate: Aggregate) -> str | None:
-        """Return None: FedRecon has no stopping rule of its own."""
-        return None
 
     def predict(
         self,

@@ -15,14 +15,14 @@ from edge.learning.base import WORK_KINDS, Work
 from edge.learning.local_steps import Ridge, UserSteps, rows_seen, step_counts
 
 if TYPE_CHECKING:
-    from edge.learning.fedrecon_settings import FedReconSettings
+    from edge.learning.fedrecon_settings import ReconstructionSettings
 
 _FLOAT_BYTES = 4
 _GATHER, _DENSE, _SCORING = range(len(WORK_KINDS))
 
 
 def fedrecon_work(
-    settings: FedReconSettings,
+    settings: ReconstructionSettings,
     n_items: int,
     query: npt.NDArray[np.int64],
     examples: npt.NDArray[np.int64],

@@ -18,7 +18,6 @@ with one sample it is that sample up to scale.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -26,8 +25,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, StrictBool
-from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RegressionBatch, State, Work
+from edge.learning.base import WORK_KINDS, Algorithm, Problem, RegressionBatch, State, Work
 from edge.learning.least_squares import descend, descend_in_mini_batches, segment_grams, shuffled_ranks
 from edge.learning.local_steps import (
     Gradient,
@@ -38,7 +36,7 @@ from edge.learning.local_steps import (
     work_share,
 )
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
-from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
+from edge.learning.updates import Aggregate, Array, UpdateBatch
 
 WEIGHTS = "weights"
 _FLOAT_BYTES = 8
@@ -77,34 +75,31 @@ class LinearRegressionSettings(BaseModel):
         return value
 
 
-class LinearRegression:
+class LinearRegression(Algorithm[RegressionBatch]):
     """FedSGD and FedAvg on linear regression; see the module and :class:`LinearRegressionSettings`.
 
     State: ``weights`` float64 [features (+ 1 for the intercept, last)]. Upload: ``weights`` of that shape,
     the gradient with its sign changed or the change of the weights, times the number of samples.
     """
 
+    Settings = LinearRegressionSettings
+    data = "regression"
+    settings: LinearRegressionSettings
+
     def __init__(self, settings: LinearRegressionSettings, problem: Problem) -> None:
         if problem.n_features < 1:
             raise ValueError("linear-regression learns from features; this problem has none")
-        self.settings = settings
+        super().__init__(settings, problem)
         self.unknowns = problem.n_features + settings.intercept
+
+    @classmethod
+    def stepwise(cls, settings: LinearRegressionSettings) -> bool:
+        """Return whether it is FedAvg: a gradient is no step."""
+        return not isinstance(settings.local, Gradient)
 
     def initial_state(self, seed: int) -> State:
         """Return zero weights, whatever the seed."""
         return {WEIGHTS: np.zeros(self.unknowns)}
-
-    def initial_optimizer_state(self, state: State) -> OptimizerState:
-        """Return the server optimiser's arrays before the first round."""
-        return self.settings.optimizer.initial(state)
-
-    def broadcast(self, state: State) -> dict[str, Array]:
-        """Return the weights."""
-        return dict(state)
-
-    def fixed(self) -> dict[str, Array]:
-        """Return nothing: whatever devices download changes every round."""
-        return {}
 
     def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
         """Return how many steps clients with this many samples take; None for FedSGD, which takes none."""
@@ -131,11 +126,6 @@ class LinearRegression:
         ops[:, _DENSE] = 3.0
         memory = _FLOAT_BYTES * (rows * (d + 2) + 4 * d)
         return Work(flops, moved, ops, taken, memory.astype(np.int64))
-
-    def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
-        """Return the one array uploaded, the same size for every client."""
-        rows = np.full(len(examples), self.unknowns, dtype=np.int64)
-        return (ArraySpec(WEIGHTS, np.dtype(np.float64), (), rows),)
 
     def client_update(
         self,
@@ -195,18 +185,6 @@ class LinearRegression:
             examples=counts,
             losses=losses,
         )
-
-    def accumulator(self, state: State) -> Accumulator:
-        """Return an empty accumulator for one round."""
-        return DenseAccumulator({WEIGHTS: (np.dtype(np.float64), (self.unknowns,))})
-
-    def server_update(
-        self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
-    ) -> tuple[State, OptimizerState]:
-        """Let the server optimiser apply the mean update."""
-        s = self.settings
-        rate = s.learning_rate * s.schedule.factor(round_number)
-        return s.optimizer.apply(state, optimizer_state, aggregate.mean(), rate)
 
     def converged(self, aggregate: Aggregate) -> str | None:
         """Return ``gradient-norm``, ``target-loss`` or None.

@@ -33,7 +33,7 @@ from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RatingBatch, State, Work, together
 from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedRecon
-from edge.learning.fedrecon_settings import FedReconSettings, ReconstructionSettings
+from edge.learning.fedrecon_settings import ReconstructionSettings
 from edge.learning.interest import (
     GRU_BIAS,
     GRU_HIDDEN,
@@ -85,7 +85,7 @@ class LIPMSettings(ReconstructionSettings):
     )
 
 
-class LIPM:
+class LIPM(FedRecon):
     """FedRecon with interest-guided aggregation; see the module and :class:`LIPMSettings`.
 
     State: FedRecon's, and the parameters of :mod:`edge.learning.interest`. Upload: ``item_rows`` [items,
@@ -93,48 +93,29 @@ class LIPM:
     Batches must have ``timestamps``, int64 [N].
     """
 
+    Settings = LIPMSettings
+    trained = (FACTORS, BIAS, *INTEREST_NAMES)
+    timed = True
+    settings: LIPMSettings
+
     def __init__(self, settings: LIPMSettings, problem: Problem, dtype: type[Any] = np.float32) -> None:
-        shared = {name: getattr(settings, name) for name in FedReconSettings.model_fields}
-        plain = FedReconSettings(**{**shared, "algorithm": "fedrecon"})
-        self.settings = settings
-        self.plain = FedRecon(plain, problem, dtype)
-        """The factorisation."""
-        self.dtype = np.dtype(dtype)
-        self.local_width = self.plain.local_width
-        """Numbers that a device keeps of each of its users: the factorisation's."""
+        super().__init__(settings, problem, dtype)
         k, d = settings.factors, settings.interest_width
-        self._shapes = {
+        self._interest_shapes = {
             GRU_INPUT: (k + 1, 3 * d), GRU_HIDDEN: (d, 3 * d), GRU_BIAS: (3 * d,),
             OUTLOOK: (d, k), PRECISION: (d + 1,),
         }  # fmt: skip
 
     def initial_state(self, seed: int) -> State:
         """Return the factorisation's, and weights ~ N(0, 1/rows); biases and the precision are zero."""
-        state = dict(self.plain.initial_state(seed))
-        for name, shape in self._shapes.items():
+        state = dict(super().initial_state(seed))
+        for name, shape in self._interest_shapes.items():
             state[name] = np.zeros(shape, self.dtype)
         for name in (GRU_INPUT, GRU_HIDDEN, OUTLOOK):
-            shape = self._shapes[name]
+            shape = self._interest_shapes[name]
             draws = stream(seed, "learning", name).standard_normal(shape) / math.sqrt(shape[0])
             state[name] = draws.astype(self.dtype)
         return state
-
-    def initial_optimizer_state(self, state: State) -> OptimizerState:
-        """Return the server optimiser's arrays before the first round."""
-        trained = (FACTORS, BIAS, *INTEREST_NAMES)
-        return self.settings.optimizer.initial({name: state[name] for name in trained if name in state})
-
-    def broadcast(self, state: State) -> dict[str, Array]:
-        """Return the item table, the rating mean, the GRU and its heads."""
-        return dict(state)
-
-    def fixed(self) -> dict[str, Array]:
-        """Return nothing: whatever devices download changes every round."""
-        return {}
-
-    def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the factorisation's."""
-        return self.plain.local_steps(examples)
 
     def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
         """Return the cost of reading the behaviour, forwards and backwards, and of the factorisation's round.
@@ -145,14 +126,14 @@ class LIPM:
         k, d = s.factors, s.interest_width
         n = len(examples)
         read = np.maximum(np.minimum(examples, s.window), 1).astype(np.float64)
-        numbers = float(sum(math.prod(shape) for shape in self._shapes.values()))
+        numbers = float(sum(math.prod(shape) for shape in self._interest_shapes.values()))
         flops, moved, ops = (np.zeros((n, len(WORK_KINDS))) for _ in range(3))
         flops[:, _DENSE] = 3.0 * (6.0 * d * (k + 1 + d) + 2.0 * d * k + 20.0 * d)
         moved[:, _DENSE] = 3.0 * numbers * _FLOAT_BYTES
         ops[:, _DENSE] = 24.0
         memory = _FLOAT_BYTES * (3.0 * numbers + read * (k + 1 + 12 * d))
         reading = Work(flops, moved, ops, read, memory.astype(np.int64))
-        rest = self.plain.work(examples, steps)
+        rest = super().work(examples, steps)
         both = together(reading, rest)
         parameters = int(3 * numbers * _FLOAT_BYTES)
         return dataclasses.replace(
@@ -162,8 +143,8 @@ class LIPM:
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
         """Return the arrays uploaded, alike for all clients."""
         n = len(examples)
-        specs = [*self.plain.upload_spec(examples)]
-        for name, shape in (*self._shapes.items(), (ATTENTION, (1,))):
+        specs = [*super().upload_spec(examples)]
+        for name, shape in (*self._interest_shapes.items(), (ATTENTION, (1,))):
             specs.append(ArraySpec(name, self.dtype, shape[1:], np.full(n, shape[0], np.int64)))
         return tuple(specs)
 
@@ -186,7 +167,7 @@ class LIPM:
         LocalProtocolError : the batch has no timestamps.
         ValueError : ``steps`` is given and clients hold several users.
         """
-        plain = self.plain.client_update(state, batch, client_keys, clients, steps, local)
+        plain = super().client_update(state, batch, client_keys, clients, steps, local)
         read = self.read(state, batch)
         g, gradient = read.g, read.gradient
         if clients is not None:
@@ -229,8 +210,8 @@ class LIPM:
 
     def accumulator(self, state: State) -> Accumulator:
         """Return an empty accumulator for one round."""
-        shapes = {name: (self.dtype, shape) for name, shape in self._shapes.items()}
-        table = (self.plain.n_items, self.plain.width)
+        shapes = {name: (self.dtype, shape) for name, shape in self._interest_shapes.items()}
+        table = (self.n_items, self.width)
         return DenseAccumulator({ROWS: (self.dtype, table), **shapes, ATTENTION: (self.dtype, (1,))})
 
     def server_update(
@@ -256,11 +237,7 @@ class LIPM:
         divisor = min(max(total, least), aggregate.weight) / (1.0 - aggregate.shrinkage)
         rows = aggregate.sums[ROWS] / divisor
         others = {name: aggregate.sums[name] / divisor for name in INTEREST_NAMES}
-        return self.plain.apply(state, optimizer_state, rows, round_number, others)
-
-    def converged(self, aggregate: Aggregate) -> str | None:
-        """Return None: there is no stopping rule."""
-        return None
+        return super().apply(state, optimizer_state, rows, round_number, others)
 
     def predict(
         self,
@@ -272,7 +249,7 @@ class LIPM:
     ) -> Array:
         """Personalise on ``support`` and predict the ``query`` ratings, [N of query]."""
         if self.settings.fine_tuning is None:
-            return self.plain.predict(state, support, query, client_keys, local)
+            return super().predict(state, support, query, client_keys, local)
         table = self._table(state)
         counts = np.diff(query.indptr)
         predictions = np.empty(int(query.indptr[-1]), self.dtype)
@@ -291,9 +268,9 @@ class LIPM:
     ) -> npt.NDArray[np.float32]:
         """Personalise on ``support`` and score every item, float32 [n, items]."""
         if self.settings.fine_tuning is None:
-            return self.plain.scores(state, support, client_keys, local)
+            return super().scores(state, support, client_keys, local)
         table = self._table(state)
-        scores = np.empty((len(support.indptr) - 1, self.plain.n_items), np.float32)
+        scores = np.empty((len(support.indptr) - 1, self.n_items), np.float32)
         for first, end in kernels.blocks(support.indptr):
             fitted = self._tuned(table, support, first, end, client_keys, local)
             scores[first:end] = kernels.score_catalogue(table, fitted)
@@ -308,7 +285,7 @@ class LIPM:
     ) -> npt.NDArray[Any]:
         """Return users' factors, and bias, as :meth:`scores` has them: tuned, if that is asked for."""
         if self.settings.fine_tuning is None:
-            return self.plain.reconstruct(state, support, client_keys, local)
+            return super().reconstruct(state, support, client_keys, local)
         table, s = self._table(state), self.settings
         users = np.empty((len(support.indptr) - 1, s.factors + s.user_bias), self.dtype)
         for first, end in kernels.blocks(support.indptr):
@@ -334,7 +311,7 @@ class LIPM:
         start = None if local is None else local[first:end]
         reconstruction = self.settings.reconstruction
         fitted = kernels.reconstruct(table, design, indptr, keys[first:end], reconstruction, start)
-        moved = np.empty((len(design), self.plain.width), self.dtype)
+        moved = np.empty((len(design), self.width), self.dtype)
         kernels.item_steps(
             design,
             fitted,
@@ -350,11 +327,6 @@ class LIPM:
             # A bias that rises takes as much from the target t = r − μ − b.
             design[:, k] -= moved[:, k]
         return kernels.reconstruct(table, design, indptr, keys[first:end], reconstruction, start)
-
-    def _table(self, state: State) -> kernels.Table:
-        return kernels.item_table(
-            state[FACTORS], state.get(BIAS), user_bias=self.settings.user_bias, mean=float(state[MEAN][0])
-        )
 
 
 def _means(values: Array, clients: npt.NDArray[np.int64]) -> Array:

@@ -11,16 +11,14 @@ shows what there is to show, and evaluation before the first round shows the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from edge.learning.accumulators import DenseAccumulator
-from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
-from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
+from edge.learning.base import Problem, RatingBatch, Recommender, State, Work
+from edge.learning.updates import Array, UpdateBatch
 from edge.masks.base import MaskParameters
 from edge.masks.memo import MaskMemo
 from edge.masks.registry import MaskSettings, create
@@ -39,50 +37,42 @@ class LocalContextSettings(BaseModel):
     )
 
 
-class LocalContext:
+class LocalContext(Recommender):
     """A model of its own on every device; see the module.
 
     State and upload are empty. Downloaded once: ``item_features`` float32 [items, d] and ``rating_mean`` [1].
     """
 
-    local_width = 0
-    """Devices fit the same model every time, and keep nothing."""
+    Settings = LocalContextSettings
+    needs_features = True
+    uploads = False
+    settings: LocalContextSettings
 
     def __init__(self, settings: LocalContextSettings, problem: Problem) -> None:
         if problem.features is None:
             raise ValueError("local-context needs item features; this problem has none")
-        self.settings = settings
+        super().__init__(settings, problem)
         self.features: npt.NDArray[np.float32] = problem.features
         self.mean = problem.rating_mean
         self.model = create(settings.model)
         self._fitted = MaskMemo(self.model, self.features, self.mean)
 
+    @classmethod
+    def uniform(cls, settings: LocalContextSettings) -> bool:
+        """Return True."""
+        return True
+
     def initial_state(self, seed: int) -> State:
         """Return nothing: there are no global parameters."""
-        return {}
-
-    def initial_optimizer_state(self, state: State) -> OptimizerState:
-        """Return nothing."""
-        return {}
-
-    def broadcast(self, state: State) -> dict[str, Array]:
-        """Return nothing."""
         return {}
 
     def fixed(self) -> dict[str, Array]:
         """Return what a device downloads once: the features of the items and the mean rating."""
         return {FEATURES: self.features, MEAN: np.array([self.mean], np.float32)}
 
-    def local_steps(self, examples: npt.NDArray[np.int64]) -> None:
-        """Return None: a model is fitted as a whole."""
-
     def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
         """Return the cost of fitting the model."""
         return self.model.work(examples, self.features.shape[1])
-
-    def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
-        """Return no arrays."""
-        return ()
 
     def client_update(
         self,
@@ -110,20 +100,6 @@ class LocalContext:
             examples=counts,
             losses=0.5 * squares / np.maximum(counts, 1),
         )
-
-    def accumulator(self, state: State) -> Accumulator:
-        """Return an accumulator of nothing."""
-        return DenseAccumulator({})
-
-    def server_update(
-        self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
-    ) -> tuple[State, OptimizerState]:
-        """Change nothing."""
-        return state, optimizer_state
-
-    def converged(self, aggregate: Aggregate) -> str | None:
-        """Return None: there is no stopping rule."""
-        return None
 
     def predict(
         self,

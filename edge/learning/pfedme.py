@@ -117,6 +117,7 @@ class PFedMe(FedAvgMF):
     State, downloads and uploads are those of :class:`~edge.learning.fedavg_mf.FedAvgMF`.
     """
 
+    Settings = PFedMeSettings
     settings: PFedMeSettings
 
     def work(self, examples: Ints, steps: Ints | None = None) -> Work:

@@ -10,7 +10,7 @@ from device_profiles.errors import UnknownProfileError
 
 SHIPPED = catalogue.load()
 EVERY_PROFILE = [(section, name) for section, names in SHIPPED.names().items() for name in names]
-WORDS = {"example", "note", "kind", "thermal", "crypto", "radio", "availability"}
+WORDS = {"example", "note", "kind", "thermal", "crypto", "radio", "availability", "distribution"}
 
 
 def test_the_shipped_catalogue_is_whole() -> None:
@@ -40,6 +40,19 @@ def test_every_number_has_a_source(section: str, name: str) -> None:
             assert row.citation == ""
         else:
             assert row.citation, row
+
+
+def test_what_the_documentation_calls_assumed_is() -> None:
+    bases = [
+        (row.field, row.basis)
+        for section, name in EVERY_PROFILE
+        for row in SHIPPED.describe(name, section)
+        if row.basis and "." not in row.field
+    ]
+    for field in ("op_overhead", "compute_sigma", "battery", "jitter"):
+        assert {basis for key, basis in bases if key == field} == {"assumed"}
+    assert 0.3 < sum(basis == "measured" for _, basis in bases) / len(bases) < 0.5
+    assert SHIPPED.bases("crypto", "x86_server") == {"measured": 10}
 
 
 def test_no_source_is_left_unused() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,12 @@ def test_the_profiles_in_the_guide_load(guide: str, tmp_path: Path) -> None:
     loaded = catalogue.load(files)
     assert loaded.device("our_board").battery_j == 17.3 * 3600
     assert loaded.network("our_4g").down_bps == 24e6
+    phone = loaded.device("our_phone")
+    assert (phone.ram_bytes, phone.battery_j) == (4 * 2**30, None)
+    assert phone.flops_1_thread == loaded.device("phone_mid_2020").flops_1_thread
+    rural, shipped = loaded.network("our_rural_4g"), catalogue.load().network("4g_uk")
+    assert (rural.down_bps, rural.rtt_s) == (8e6, 0.04)
+    assert loaded.network("4g_uk") == replace(shipped, rtt_s=0.04, radio=loaded.network("4g_uk").radio)
     assert loaded.fleet("our_fleet").availability == "commuters"
     assert "our_case" in loaded.thermals
     assert loaded.device("our_board").crypto == loaded.cryptos["our_core"]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from edge.learning.base import Problem, Recommender
 from edge.learning.fedncf import FedNCF
 from edge.learning.fedncf_settings import FedNCFSettings
-from edge.learning.fedrecgel import FedRecGELSettings, fedrecgel
+from edge.learning.fedrecgel import FedRecGEL, FedRecGELSettings
 from edge.learning.fedrecon_kernels import Ratings
 
 N_ITEMS = 60
@@ -36,7 +36,7 @@ def sharp(
     settings = FedRecGELSettings.model_validate(
         {"algorithm": "fedrecgel", "base": base, "shared_radius": shared, "local_radius": local}
     )
-    return fedrecgel(settings, Problem(n_items=n_items, rating_mean=3.0), dtype)
+    return FedRecGEL.create(settings, Problem(n_items=n_items, rating_mean=3.0), dtype)
 
 
 def some_rows(algorithm: Recommender, users: int, seed: int = 5) -> npt.NDArray[np.float32]:

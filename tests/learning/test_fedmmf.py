@@ -95,7 +95,7 @@ def test_a_prediction_is_mask_and_factorisation_together(mask: dict[str, Any]) -
     support, query, keys = ratings(5, 1), ratings(5, 2), np.arange(5, dtype=np.uint64)
     fitted = fedmmf.mask.fit(support, features(), 3.5, np.zeros(5, np.uint64))
     known = fedmmf.mask.predict(fitted, features(), query.indptr, query.items)
-    rest = fedmmf.residual.predict(state, fedmmf.masked(support), query, keys)
+    rest = FedRecon.predict(fedmmf, state, fedmmf.masked(support), query, keys)
     np.testing.assert_array_equal(fedmmf.predict(state, support, query, keys), rest + known)
     scores = fedmmf.scores(state, support, keys)
     owners = np.repeat(np.arange(5), np.diff(query.indptr))
@@ -138,7 +138,7 @@ def test_what_is_remembered_is_what_is_fitted_and_does_not_travel() -> None:
 def test_fitting_the_mask_is_work() -> None:
     fedmmf = method()
     examples = np.array([1, 10, 100])
-    both, rest = fedmmf.work(examples), fedmmf.residual.work(examples)
+    both, rest = fedmmf.work(examples), FedRecon.work(fedmmf, examples)
     mask = fedmmf.mask.work(examples, FEATURES)
     np.testing.assert_allclose(
         both.flops * both.steps[:, None],

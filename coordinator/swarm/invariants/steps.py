@@ -26,6 +26,7 @@ from edge.learning.lipm import ATTENTION, LIPMSettings
 from edge.learning.local_context import LocalContextSettings
 from edge.learning.server_optimizers import ConstantSchedule, SgdSettings
 from edge.learning.updates import Aggregate, Array
+from edge.plugins import ALGORITHMS, BUILT_IN
 
 
 def one_move(trial: Trial) -> Iterator[str]:
@@ -54,6 +55,8 @@ def _same(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
 def _moved(trial: Trial, move: Applied, aggregate: Aggregate, devices: list[int]) -> Iterator[str]:
     """Compare a step of plain SGD with what the sum says; other optimisers keep a state of their own."""
     learning: Any = trial.loaded.scenario.learning
+    if learning.algorithm not in BUILT_IN[ALGORITHMS]:
+        return  # what a plug-in makes of a sum is its own affair
     learning = getattr(learning, "base", learning)
     if isinstance(learning, LocalContextSettings):
         changes: dict[str, Floats] = {}

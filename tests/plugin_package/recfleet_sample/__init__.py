@@ -1,0 +1,1 @@
+"""A method, a fault and a selector for recfleet."""

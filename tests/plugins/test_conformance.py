@@ -1,0 +1,76 @@
+"""Every built-in method, fault and selector keeps the rules that ``recfleet check-plugin`` checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.swarm.conformance import conform
+from edge import plugins
+
+UNRULY = '''
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from coordinator.faults.base import FaultKind, Strike
+from coordinator.selection.base import AvailableSettings, Policy
+from edge.vocabulary import Reason
+
+
+class Everywhere(FaultKind):
+    """It strikes all that are invited, whoever it is aimed at."""
+
+    key = "everywhere"
+    summary = "everybody is struck"
+
+    def strike(self, strike: Strike) -> None:
+        strike.setting.plan.shortage[:] = [Reason.MEMORY] * len(strike.setting.ids)
+
+
+class EveryoneSettings(AvailableSettings):
+    """Everybody, free or not."""
+
+    policy: Literal["everyone"]
+
+
+class Everyone(Policy):
+    """Draws more than are wanted."""
+
+    Settings = EveryoneSettings
+
+    def draw(self, wanted: int, round_number: int, attempt: int, now_s: float):
+        return np.arange(self.pool.n)
+'''
+
+EVERY = [(kind, name) for kind in plugins.KINDS for name in plugins.BUILT_IN[kind]]
+
+
+@pytest.mark.few(12)
+@pytest.mark.parametrize(("kind", "name"), EVERY, ids=lambda value: value)
+def test_a_built_in_keeps_the_rules(kind: str, name: str) -> None:
+    findings = list(conform(plugins.entries(kind)[name]))
+    assert len(findings) >= 4
+    assert [finding for finding in findings if finding.problem is not None] == []
+
+
+def test_what_breaks_a_rule_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "unruly.py"
+    file.write_text(UNRULY, encoding="utf-8")
+    with plugins.scope():
+        broken = {
+            entry.name: {finding.rule for finding in conform(entry) if finding.problem is not None}
+            for entry in plugins.load(file)
+        }
+    assert broken == {
+        "everywhere": {
+            "nothing changes while it is inactive",
+            "only those are struck that it is aimed at",
+            "nothing is touched but what it declares",
+        },
+        "everyone": {
+            "only free and available devices are drawn, each once, and no more than wanted",
+        },
+    }
