@@ -80,8 +80,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         *("learning/test_accumulators.py", "learning/test_fedrecon.py", "aggregation/test_held_updates.py"),
     ),
     "edge/learning/server_optimizers.py": ("learning/test_server_optimizers.py", "runs/test_schedules.py"),
-    "edge/learning/linear_regression.py": ("learning/test_linear_regression.py", "runs/test_schedules.py"),
-    "edge/learning/fedrecon.py": (
+    "edge/learning/methods/linear_regression.py": (
+        "learning/test_linear_regression.py",
+        "runs/test_schedules.py",
+    ),
+    "edge/learning/methods/fedrecon/algorithm.py": (
         *("learning/test_fedrecon.py", "runs/test_schedules.py", "runs/test_rows_on_devices.py"),
     ),
     "edge/privacy/accounting.py": ("privacy/test_epsilon.py",),

@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import RatingBatch, Recommender, State
-from edge.learning.context_models import FactorizationMachineSettings, LinearSettings, NetworkSettings
-from edge.learning.federated_context import FederatedContext
-from edge.learning.fedmmf import FedMMF
-from edge.learning.fedncf import FedNCF
-from edge.learning.fedncf_local import GMF, MLP, NETWORK
-from edge.learning.fedrecon import BIAS, FACTORS, MEAN
-from edge.learning.local_context import LocalContext
+from edge.learning.masks.base import limited
+from edge.learning.masks.registry import MaskSettings
+from edge.learning.methods.context_models import FactorizationMachineSettings, LinearSettings, NetworkSettings
+from edge.learning.methods.federated_context import FederatedContext
+from edge.learning.methods.fedmmf import FedMMF
+from edge.learning.methods.fedncf.algorithm import FedNCF
+from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK
+from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN
+from edge.learning.methods.local_context import LocalContext
 from edge.learning.neumf import network_of
 from edge.learning.updates import Array
-from edge.masks.base import limited
-from edge.masks.registry import MaskSettings
 from edge.serving.context_graph import ContextModels
 from edge.serving.errors import ExportError
 from edge.serving.mask_graph import Features, MaskKind, Weights

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import Problem, Recommender
-from edge.learning.fedncf import FedNCF
-from edge.learning.fedncf_settings import FedNCFSettings
-from edge.learning.fedrecgel import FedRecGEL, FedRecGELSettings
 from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.methods.fedncf.algorithm import FedNCF
+from edge.learning.methods.fedncf.settings import FedNCFSettings
+from edge.learning.methods.fedrecgel import FedRecGEL, FedRecGELSettings
 
 N_ITEMS = 60
 SMALL = {"gmf_factors": 3, "mlp_factors": 4, "layers": [6, 5], "negatives": 2, "user_learning_rate": 0.5}

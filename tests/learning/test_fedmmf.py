@@ -17,10 +17,10 @@ from coordinator.progress import RoundSummary
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 from edge.learning.base import Problem
-from edge.learning.fedmmf import FedMMF, FedMMFSettings
-from edge.learning.fedrecon import FedRecon
-from edge.learning.fedrecon_settings import FedReconSettings
-from edge.masks.memo import UserRatings
+from edge.learning.masks.memo import UserRatings
+from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.fedrecon.settings import FedReconSettings
 
 ITEMS, FEATURES = 30, 4
 MASKS = (

@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from edge.learning.base import Problem
-from edge.learning.fedrecon import FedRecon
-from edge.learning.linear_regression import LinearRegression
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.linear_regression import LinearRegression
 from edge.learning.registry import METHODS, create
 
 PROBLEM = Problem(n_items=20, n_features=5, rating_mean=3.5)

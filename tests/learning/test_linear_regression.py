@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from learning_helpers import Samples, add_all, assert_same_update, keys_for, offsets_of
 
 from edge.learning.base import Problem
-from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
+from edge.learning.methods.linear_regression import LinearRegression, LinearRegressionSettings
 from edge.learning.updates import Aggregate
 
 CLIENTS, FEATURES = 10, 5

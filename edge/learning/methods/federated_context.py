@@ -21,18 +21,18 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat, StrictBool
-from edge.learning import context_models
 from edge.learning.base import Problem, RatingBatch, Recommender, State, Work
-from edge.learning.context_models import FREE, LinearSettings, ModelSettings
 from edge.learning.local_steps import GradientSteps, step_counts, work_share
+from edge.learning.masks import network
+from edge.learning.masks.base import limited
+from edge.learning.masks.network import INTERCEPT, Parameters
+from edge.learning.masks.padding import groups
+from edge.learning.masks.work import FLOAT_BYTES, fitting_work
+from edge.learning.masks.zero_order import shrunk_means
+from edge.learning.methods import context_models
+from edge.learning.methods.context_models import FREE, LinearSettings, ModelSettings
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
 from edge.learning.updates import Array, UpdateBatch
-from edge.masks import network
-from edge.masks.base import limited
-from edge.masks.network import INTERCEPT, Parameters
-from edge.masks.padding import groups
-from edge.masks.work import FLOAT_BYTES, fitting_work
-from edge.masks.zero_order import shrunk_means
 
 FEATURES, MEAN = "item_features", "rating_mean"
 _USER_FEATURES = 2

@@ -14,13 +14,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.learning.base import RatingBatch, Work
+from edge.learning.masks import network
+from edge.learning.masks.base import (
+    Evaluate,
+    Features,
+    MaskParameters,
+    blank,
+    catalogue_each,
+    limited,
+    predict_each,
+)
+from edge.learning.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, OUTPUT_WEIGHTS
+from edge.learning.masks.padding import groups
+from edge.learning.masks.work import FLOAT_BYTES, fitting_work
+from edge.learning.masks.zero_order import shrunk_means
 from edge.learning.updates import Array
-from edge.masks import network
-from edge.masks.base import Evaluate, Features, MaskParameters, blank, catalogue_each, limited, predict_each
-from edge.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, OUTPUT_WEIGHTS
-from edge.masks.padding import groups
-from edge.masks.work import FLOAT_BYTES, fitting_work
-from edge.masks.zero_order import shrunk_means
 from edge.rng import hashed_normal
 
 
@@ -48,7 +56,7 @@ class HighOrderSettings(BaseModel):
 
 
 class HighOrder:
-    """f_u(i) = c + v·tanh(Wᵀx + b); the objective is that of :func:`edge.masks.network.objective`.
+    """f_u(i) = c + v·tanh(Wᵀx + b); the objective is that of :func:`edge.learning.masks.network.objective`.
 
     Parameters: ``hidden_weights`` [n, d, h], ``hidden_bias`` [n, h], ``output_weights`` [n, h],
     ``intercept`` [n].
@@ -65,7 +73,7 @@ class HighOrder:
     def fit(
         self, batch: RatingBatch, features: Features, mean: float, keys: npt.NDArray[np.uint64]
     ) -> MaskParameters:
-        """Train every user's network; see :class:`edge.masks.base.MaskModel`.
+        """Train every user's network; see :class:`edge.learning.masks.base.MaskModel`.
 
         Hidden weights start as normals of variance 1/d drawn from the user's key, the intercept at the shrunk
         mean, everything else at zero. A user stops by itself and then drops out of the work.

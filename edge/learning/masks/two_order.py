@@ -1,7 +1,7 @@
 """Two-order mask: a factorisation machine on the features of the items.
 
 Source: Rendle, "Factorization Machines" (2010), equation 1 with the identity of lemma 3.1, here as the
-two-order mask of Yang et al. 2021; fitted as in :mod:`edge.masks.factorization`.
+two-order mask of Yang et al. 2021; fitted as in :mod:`edge.learning.masks.factorization`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.learning.base import RatingBatch, Work
+from edge.learning.masks.base import (
+    Evaluate,
+    Features,
+    MaskParameters,
+    blank,
+    catalogue_each,
+    limited,
+    predict_each,
+)
+from edge.learning.masks.factorization import Fit, Penalties, Problem, objective, residuals, sweep
+from edge.learning.masks.padding import Group, groups
+from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 from edge.learning.updates import Array
-from edge.masks.base import Evaluate, Features, MaskParameters, blank, catalogue_each, limited, predict_each
-from edge.masks.factorization import Fit, Penalties, Problem, objective, residuals, sweep
-from edge.masks.padding import Group, groups
-from edge.masks.work import FLOAT_BYTES, fitting_work
 from edge.rng import hashed_normal
 
 INTERCEPT, WEIGHTS, FACTORS = "intercept", "weights", "factors"
@@ -67,7 +75,7 @@ class TwoOrder:
     def fit(
         self, batch: RatingBatch, features: Features, mean: float, keys: npt.NDArray[np.uint64]
     ) -> MaskParameters:
-        """Sweep until every user meets the stopping rule; see :class:`edge.masks.base.MaskModel`.
+        """Sweep until every user meets the stopping rule; see :class:`edge.learning.masks.base.MaskModel`.
 
         The factors start as normals drawn from the user's key, everything else at the global mean and zero. A
         user stops by itself, on its own objective, and then drops out of the work.

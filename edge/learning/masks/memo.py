@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import RatingBatch
-from edge.masks.base import MaskModel, MaskParameters
+from edge.learning.masks.base import MaskModel, MaskParameters
 
 LARGEST = 1_000_000
 """Users remembered at most; beyond, masks are fitted anew whenever they are asked for."""

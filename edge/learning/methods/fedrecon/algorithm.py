@@ -31,13 +31,13 @@ from pydantic import BaseModel
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator, RowAccumulator
 from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
-from edge.learning.fedrecon_settings import FedReconSettings, ReconstructionSettings
-from edge.learning.fedrecon_work import fedrecon_work
 from edge.learning.item_rows import ITEMS, ROWS, DenseUpdateBatch
 from edge.learning.local_steps import (
     step_counts,
     work_share,
 )
+from edge.learning.methods.fedrecon.settings import FedReconSettings, ReconstructionSettings
+from edge.learning.methods.fedrecon.work import fedrecon_work
 from edge.learning.proximal import Pull, proximal_item_steps, pull_of
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 from edge.rng import stream
@@ -90,7 +90,7 @@ class FedRecon(Recommender):
         return step_counts(self.settings.client, self._query_counts(examples))
 
     def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
-        """Return what a round costs users with this many ratings; see :mod:`edge.learning.fedrecon_work`."""
+        """Return what a round costs users with this many ratings; see :mod:`work`."""
         return fedrecon_work(self.settings, self.n_items, self._query_counts(examples), examples, steps)
 
     def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:

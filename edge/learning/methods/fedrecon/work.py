@@ -15,7 +15,7 @@ from edge.learning.base import WORK_KINDS, Work
 from edge.learning.local_steps import Ridge, UserSteps, rows_seen, step_counts
 
 if TYPE_CHECKING:
-    from edge.learning.fedrecon_settings import ReconstructionSettings
+    from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 
 _FLOAT_BYTES = 4
 _GATHER, _DENSE, _SCORING = range(len(WORK_KINDS))

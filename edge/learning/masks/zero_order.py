@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat
 from edge.learning.base import RatingBatch, Work
-from edge.masks.base import Features, MaskParameters
-from edge.masks.work import FLOAT_BYTES, fitting_work
+from edge.learning.masks.base import Features, MaskParameters
+from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 
 MEAN = "mean"
 
@@ -44,7 +44,7 @@ class ZeroOrder:
     def fit(
         self, batch: RatingBatch, features: Features, mean: float, keys: npt.NDArray[np.uint64]
     ) -> MaskParameters:
-        """Fit every user's mean; features and keys play no part. See :class:`edge.masks.base.MaskModel`."""
+        """Fit every user's mean; features and keys play no part. See :class:`MaskModel`."""
         return {MEAN: shrunk_means(batch, mean, self.settings.shrinkage).astype(np.float32)}
 
     def predict(

@@ -26,9 +26,6 @@ from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt,
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import UserRowsAccumulator
 from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
-from edge.learning.fedavg_work import fedavg_work
-from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedRecon
-from edge.learning.fedrecon_settings import FedReconSettings
 from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.joint_descent import Pair, Shape, descend_jointly, errors, gradient
 from edge.learning.local_steps import (
@@ -39,6 +36,9 @@ from edge.learning.local_steps import (
     step_counts,
     work_share,
 )
+from edge.learning.methods.fedavg_work import fedavg_work
+from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN, FedRecon
+from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 
@@ -102,7 +102,8 @@ class FedAvgMFSettings(SharedFactorizationSettings):
 class FedAvgMF(Recommender):
     """FedAvg for matrix factorisation; see the module and :class:`FedAvgMFSettings`.
 
-    State: that of :class:`~edge.learning.fedrecon.FedRecon`, and ``user_table`` [users, k (+ 1)], factors and
+    State: that of :class:`~edge.learning.methods.fedrecon.algorithm.FedRecon`, and ``user_table`` [users,
+    k (+ 1)], factors and
     bias of every user, zeros for those that have never taken part. Download: the items and ``user_row``
     [1, k (+ 1)], the user's own. Upload: ``items`` and ``item_rows`` as FedRecon's, and ``user_row`` [k (+
     1)], the change of the user's row, not multiplied by any weight; whose it is the coordinator knows from
@@ -154,7 +155,7 @@ class FedAvgMF(Recommender):
         return step_counts(self.settings.client, examples)
 
     def work(self, examples: Ints, steps: Ints | None = None) -> Work:
-        """Return what a round costs users with this many ratings; see :mod:`edge.learning.fedavg_work`."""
+        """Return what a round costs users with this many ratings; see :mod:`fedavg_work`."""
         return fedavg_work(self.settings, self.items.n_items, examples, steps)
 
     def upload_spec(self, examples: Ints) -> Sequence[ArraySpec]:

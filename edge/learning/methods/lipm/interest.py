@@ -1,6 +1,7 @@
 """What a user's recent behaviour says of them: the interest vector, and how far their ratings can be trusted.
 
-A GRU (:mod:`edge.learning.gru`) reads a user's last ratings in the order of time. Its last state is the
+A GRU (:mod:`edge.learning.methods.lipm.gru`) reads a user's last ratings in the order of time. Its last
+state is the
 interest vector u. A head of one line reads g from it, which is all that aggregation uses:
 
     x_t = [q_i | e]         factors of the item rated at t, and e = r − μ − b_i; both taken as given
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.gru import Floats, GRUWeights, gru_backward, gru_forward
+from edge.learning.methods.lipm.gru import Floats, GRUWeights, gru_backward, gru_forward
 
 GRU_INPUT, GRU_HIDDEN, GRU_BIAS = "gru_input", "gru_hidden", "gru_bias"
 OUTLOOK, PRECISION = "outlook", "precision"

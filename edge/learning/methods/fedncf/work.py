@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import WORK_KINDS, Work
-from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.local_steps import rows_seen, step_counts
+from edge.learning.methods.fedncf.settings import FedNCFSettings
 from edge.learning.neumf import Shape
 from edge.learning.sharpness import Radii
 

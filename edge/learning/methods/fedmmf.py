@@ -4,7 +4,8 @@ Source: Yang et al. 2021, "Practical and Secure Federated Recommendation with Pe
 device fits a private model f_u on its own ratings and the public features of their items, the mask; the
 factorisation is trained on what the mask leaves, r_ui − f_u(i), and a rating is predicted as
 p_u·q_i + b_i + b_u + f_u(i). The mask never leaves the device. The factorisation here is FedRecon's: user
-factors are reconstructed every round, or kept on the device (:mod:`edge.learning.fedrecon`).
+factors are reconstructed every round, or kept on the device
+(:mod:`edge.learning.methods.fedrecon.algorithm`).
 
 A mask depends on a user's own ratings alone, and no device keeps its own between rounds: it fits the same one
 every time, and is charged for it every time. Here the fits of ratings seen before are remembered.
@@ -23,13 +24,13 @@ import numpy.typing as npt
 from pydantic import Field
 
 from edge.learning.base import Problem, RatingBatch, State, Work, together
-from edge.learning.fedrecon import FedRecon
-from edge.learning.fedrecon_settings import ReconstructionSettings
 from edge.learning.item_rows import laid_out
+from edge.learning.masks.base import MaskParameters
+from edge.learning.masks.memo import MaskMemo, UserRatings
+from edge.learning.masks.registry import MaskSettings, create
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.updates import Array, ArraySpec, ClientUpdate, UpdateBatch
-from edge.masks.base import MaskParameters
-from edge.masks.memo import MaskMemo, UserRatings
-from edge.masks.registry import MaskSettings, create
 
 FEATURES, MASK_MEAN = "item_features", "mask_mean"
 
@@ -44,7 +45,8 @@ class FedMMFSettings(ReconstructionSettings):
 class FedMMF(FedRecon):
     """FedRecon behind personalised masks; see the module and :class:`FedMMFSettings`.
 
-    State and upload are those of :class:`~edge.learning.fedrecon.FedRecon` without a mean. What devices
+    State and upload are those of :class:`~edge.learning.methods.fedrecon.algorithm.FedRecon` without a
+    mean. What devices
     download once: ``item_features`` float32 [items, d] and ``mask_mean`` [1], the mean rating that masks
     shrink to.
     """

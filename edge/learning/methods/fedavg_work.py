@@ -11,7 +11,7 @@ from edge.learning.base import WORK_KINDS, Work
 from edge.learning.local_steps import rows_seen, step_counts
 
 if TYPE_CHECKING:
-    from edge.learning.fedavg_mf import SharedFactorizationSettings
+    from edge.learning.methods.fedavg_mf import SharedFactorizationSettings
 
 _FLOAT_BYTES = 4
 _GATHER, _DENSE, _SCORING = range(len(WORK_KINDS))

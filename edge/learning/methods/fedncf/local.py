@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from edge.learning import fedrecon_kernels, layers, neumf
 from edge.learning.base import State
-from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.least_squares import shuffled_ranks
 from edge.learning.local_steps import GradientSteps, MiniBatches
+from edge.learning.methods.fedncf.settings import FedNCFSettings
 from edge.learning.neumf import Gradients, Point, Rows, Shape
 from edge.learning.sampled_negatives import Examples
 from edge.learning.sharpness import GradientFunction, Radii, sharpness_aware
@@ -71,7 +71,7 @@ class ItemRows:
 
 
 class LocalTraining:
-    """The steps of devices; see :class:`~edge.learning.fedncf.FedNCF` for the arguments."""
+    """The steps of devices; see :class:`~edge.learning.methods.fedncf.algorithm.FedNCF` for the arguments."""
 
     def __init__(self, settings: FedNCFSettings, shape: Shape, dtype: np.dtype[Any], radii: Radii) -> None:
         self.settings = settings

@@ -23,12 +23,12 @@ import numpy.typing as npt
 
 from edge.learning import fedrecon_kernels, layers, neumf
 from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
-from edge.learning.fedncf_local import GMF, MLP, NETWORK, ItemRows, LocalTraining, rows_of
-from edge.learning.fedncf_settings import FedNCFSettings
-from edge.learning.fedncf_upload import Uploads
-from edge.learning.fedncf_work import fedncf_work
 from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.local_steps import step_counts, work_share
+from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK, ItemRows, LocalTraining, rows_of
+from edge.learning.methods.fedncf.settings import FedNCFSettings
+from edge.learning.methods.fedncf.upload import Uploads
+from edge.learning.methods.fedncf.work import fedncf_work
 from edge.learning.neumf import Shape
 from edge.learning.sampled_negatives import Examples, draw_examples, negative_counts
 from edge.learning.sharpness import Radii, rises
@@ -96,7 +96,7 @@ class FedNCF(Recommender):
         return step_counts(self.settings.client, self._example_counts(examples))
 
     def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
-        """Return what a round costs users with this many positives; see :mod:`edge.learning.fedncf_work`."""
+        """Return what a round costs users with this many positives; see :mod:`work`."""
         rows = self._example_counts(examples)
         return fedncf_work(self.settings, self.shape, self.n_items, rows, self.radii, steps)
 

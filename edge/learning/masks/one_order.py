@@ -16,9 +16,17 @@ from device_profiles.fields import PositiveFloat
 from edge.learning.base import RatingBatch, Work
 from edge.learning.fedrecon_kernels import blocks
 from edge.learning.least_squares import ridge, segment_grams
+from edge.learning.masks.base import (
+    Evaluate,
+    Features,
+    MaskParameters,
+    blank,
+    catalogue_each,
+    limited,
+    predict_each,
+)
+from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 from edge.learning.updates import Array
-from edge.masks.base import Evaluate, Features, MaskParameters, blank, catalogue_each, limited, predict_each
-from edge.masks.work import FLOAT_BYTES, fitting_work
 
 INTERCEPT, WEIGHTS = "intercept", "weights"
 
@@ -54,7 +62,7 @@ class OneOrder:
     def fit(
         self, batch: RatingBatch, features: Features, mean: float, keys: npt.NDArray[np.uint64]
     ) -> MaskParameters:
-        """Solve every user's ridge regression; keys play no part. See :class:`edge.masks.base.MaskModel`.
+        """Solve every user's ridge regression; keys play no part. See :class:`MaskModel`.
 
         One gather of rows ``[x, 1, r − μ]``, a small symmetric product per user, one batched solve.
         """

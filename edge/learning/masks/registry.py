@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from edge.masks.base import MaskModel
-from edge.masks.high_order import HighOrder, HighOrderSettings
-from edge.masks.one_order import OneOrder, OneOrderSettings
-from edge.masks.two_order import TwoOrder, TwoOrderSettings
-from edge.masks.zero_order import ZeroOrder, ZeroOrderSettings
+from edge.learning.masks.base import MaskModel
+from edge.learning.masks.high_order import HighOrder, HighOrderSettings
+from edge.learning.masks.one_order import OneOrder, OneOrderSettings
+from edge.learning.masks.two_order import TwoOrder, TwoOrderSettings
+from edge.learning.masks.zero_order import ZeroOrder, ZeroOrderSettings
 
 MaskSettings = Annotated[
     ZeroOrderSettings | OneOrderSettings | TwoOrderSettings | HighOrderSettings,

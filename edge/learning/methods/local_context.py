@@ -18,10 +18,10 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from edge.learning.base import Problem, RatingBatch, Recommender, State, Work
+from edge.learning.masks.base import MaskParameters
+from edge.learning.masks.memo import MaskMemo
+from edge.learning.masks.registry import MaskSettings, create
 from edge.learning.updates import Array, UpdateBatch
-from edge.masks.base import MaskParameters
-from edge.masks.memo import MaskMemo
-from edge.masks.registry import MaskSettings, create
 
 FEATURES, MEAN = "item_features", "rating_mean"
 

@@ -25,13 +25,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from device_profiles.fields import NonNegativeFloat
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import Problem, RatingBatch, Work
-from edge.learning.fedncf import FedNCF
-from edge.learning.fedncf_settings import FedNCFSettings
-from edge.learning.fedrecon import FedRecon
-from edge.learning.fedrecon_settings import FedReconSettings
 from edge.learning.layers import device_means, device_sums
 from edge.learning.least_squares import segment_grams
 from edge.learning.local_steps import GradientSteps, UserSteps
+from edge.learning.methods.fedncf.algorithm import FedNCF
+from edge.learning.methods.fedncf.settings import FedNCFSettings
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.learning.proximal import Pull
 from edge.learning.sharpness import Radii, step_lengths
 from edge.learning.updates import Array

@@ -11,7 +11,8 @@ Source: Chai et al., "Secure Federated Matrix Factorization" (IEEE Intelligent S
 and on the coordinator Q ← Q − γ Σ_u η_ui, a sum over the devices, not their mean. (Equation 7 of the FedMMF
 paper, which repeats the user's step, has its sign wrong.)
 
-It is FedRecon with persistent user factors (:mod:`edge.learning.fedrecon`): one plain step on the user, one
+It is FedRecon with persistent user factors (:mod:`edge.learning.methods.fedrecon.algorithm`): one plain
+step on the user, one
 on the items, and the sum in place of the mean. There is no arithmetic here but that sum. What an upload
 reveals is what FedRecon's reveals.
 """
@@ -24,10 +25,10 @@ from pydantic import Field
 
 from device_profiles.fields import PositiveFloat, StrictBool
 from edge.learning.base import OptimizerState, State
-from edge.learning.fedrecon import FedRecon
-from edge.learning.fedrecon_settings import ReconstructionSettings
 from edge.learning.item_rows import ROWS
 from edge.learning.local_steps import GradientSteps, LocalDescent, MiniBatches, UserSteps
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.server_optimizers import ServerOptimizer, SgdSettings
 from edge.learning.updates import Aggregate
 
@@ -75,7 +76,8 @@ class FedMFSettings(FactorizationSettings):
 class FedMF(FedRecon):
     """FedMF; see the module and :class:`FedMFSettings`.
 
-    State and upload are those of :class:`~edge.learning.fedrecon.FedRecon`; devices keep p_u (and b_u).
+    State and upload are those of :class:`~edge.learning.methods.fedrecon.algorithm.FedRecon`; devices keep
+    p_u (and b_u).
     """
 
     Settings = FedMFSettings

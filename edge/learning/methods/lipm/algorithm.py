@@ -2,14 +2,16 @@
 
 Source: Zhu et al., "Collaborative Optimization in Federated Recommendation" (the module LIPM): a GRU on the
 device summarises recent behaviour as the interest vector u, and updates are averaged with the weights
-softmax(g(u)) over the cohort. The factorisation is FedRecon's (:mod:`edge.learning.fedrecon`), with user
+softmax(g(u)) over the cohort. The factorisation is FedRecon's
+(:mod:`edge.learning.methods.fedrecon.algorithm`), with user
 factors reconstructed or kept; a softmax needs no more than two sums:
 
     Σ_i softmax(g)_i·Δ_i = Σ_i e^{g_i}·Δ_i / Σ_i e^{g_i}
 
 A device uploads a·Δ and a = e^{g−c}, which lies in [e^{−2c}, 1], times its weight. Neither u nor g nor a is
 seen under secure aggregation; the coordinator divides one sum by the other. How GRU and g are learnt, on
-which the paper is silent, is in :mod:`edge.learning.interest`; their steps are averaged by the same weights.
+which the paper is silent, is in :mod:`edge.learning.methods.lipm.interest`; their steps are averaged by
+the same weights.
 
 What an upload reveals in the clear is what a dense one of FedRecon reveals, and a beside it: how predictable
 the user is.
@@ -32,9 +34,11 @@ from edge.errors import LocalProtocolError
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RatingBatch, State, Work, together
-from edge.learning.fedrecon import BIAS, FACTORS, MEAN, FedRecon
-from edge.learning.fedrecon_settings import ReconstructionSettings
-from edge.learning.interest import (
+from edge.learning.item_rows import ROWS
+from edge.learning.local_steps import GradientSteps
+from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN, FedRecon
+from edge.learning.methods.fedrecon.settings import ReconstructionSettings
+from edge.learning.methods.lipm.interest import (
     GRU_BIAS,
     GRU_HIDDEN,
     GRU_INPUT,
@@ -45,8 +49,6 @@ from edge.learning.interest import (
     interest,
     recent,
 )
-from edge.learning.item_rows import ROWS
-from edge.learning.local_steps import GradientSteps
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 from edge.rng import stream
 
@@ -88,7 +90,8 @@ class LIPMSettings(ReconstructionSettings):
 class LIPM(FedRecon):
     """FedRecon with interest-guided aggregation; see the module and :class:`LIPMSettings`.
 
-    State: FedRecon's, and the parameters of :mod:`edge.learning.interest`. Upload: ``item_rows`` [items,
+    State: FedRecon's, and the parameters of :mod:`edge.learning.methods.lipm.interest`. Upload:
+    ``item_rows`` [items,
     k + 1], the steps on GRU and heads under their names, and ``attention`` [1], all times a and the weight.
     Batches must have ``timestamps``, int64 [N].
     """
@@ -186,7 +189,7 @@ class LIPM(FedRecon):
         return dataclasses.replace(plain, stacked=stacked)
 
     def read(self, state: State, batch: RatingBatch) -> Interest:
-        """Return what the last ratings of each user of ``batch`` say; see :mod:`edge.learning.interest`.
+        """Return what the last ratings of each user of ``batch`` say; see :mod:`interest`.
 
         Raises
         ------

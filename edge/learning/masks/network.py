@@ -1,7 +1,8 @@
 """The arithmetic of one small network per user, for many users at once.
 
 Shapes: u users padded to S ratings, d features, h hidden units. Parameters are named as in
-:class:`edge.masks.high_order.HighOrder`, with the intercept less the global mean. Every product is one BLAS
+:class:`edge.learning.masks.high_order.HighOrder`, with the intercept less the global mean. Every product
+is one BLAS
 call per user on arrays in C order, so no user meets another. Padding has no weight in the objective.
 """
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.accumulators import DenseAccumulator, RowsAndWholeAccumulator
-from edge.learning.fedncf_local import NETWORK
 from edge.learning.item_rows import ITEMS, ROWS, DenseUpdateBatch
+from edge.learning.methods.fedncf.local import NETWORK
 from edge.learning.neumf import Shape
 from edge.learning.updates import Accumulator, ArraySpec, UpdateBatch
 

@@ -8,7 +8,8 @@ ratings or a mini-batch of them,
     θ ← w_u;  K times θ ← θ − η_p (∇f_u(θ) + λ (θ − w_u));  then w_u ← w_u − η λ (w_u − θ)
 
 and on the coordinator w ← (1 − β) w + β Σ (n_u/n) w_u, which is SGD of rate β on the mean change. w is all
-that :mod:`edge.learning.fedavg_mf` shares, and goes the same ways: a user's row is on the coordinator.
+that :mod:`edge.learning.methods.fedavg_mf` shares, and goes the same ways: a user's row is on the
+coordinator.
 Predictions are those of θ, from K steps on all of the device's ratings.
 
 With λ → ∞ and λ η_p = 1 a local step becomes one of FedAvg, w_u ← w_u − η ∇f_u(w_u). What is computed is
@@ -28,9 +29,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import RatingBatch, State, Work
-from edge.learning.fedavg_mf import FedAvgMF, SharedFactorizationSettings
-from edge.learning.fedavg_work import fedavg_work
 from edge.learning.joint_descent import Gradient, Pair
+from edge.learning.methods.fedavg_mf import FedAvgMF, SharedFactorizationSettings
+from edge.learning.methods.fedavg_work import fedavg_work
 from edge.learning.server_optimizers import ServerOptimizer, SgdSettings
 from edge.learning.updates import Array
 
@@ -114,7 +115,7 @@ def _own(pair: Pair, found: Pair, proximity: float) -> Pair:
 class PFedMe(FedAvgMF):
     """pFedMe for matrix factorisation; see the module and :class:`PFedMeSettings`.
 
-    State, downloads and uploads are those of :class:`~edge.learning.fedavg_mf.FedAvgMF`.
+    State, downloads and uploads are those of :class:`~edge.learning.methods.fedavg_mf.FedAvgMF`.
     """
 
     Settings = PFedMeSettings

@@ -4,7 +4,7 @@ Source: Lin et al., "FedRec: Federated Recommendation with Explicit Feedback" (I
 A device draws ρ·|K_u| items that its user has not rated and gives them virtual ratings: the user's mean (user
 averaging), and after some rounds what the device itself predicts (hybrid filling). It then trains on rated
 and virtual items alike, so that an upload names both. The factorisation is that of
-:mod:`edge.learning.fedrecon` with user factors that stay on the device.
+:mod:`edge.learning.methods.fedrecon.algorithm` with user factors that stay on the device.
 
 The paper draws afresh in every round. Then whoever sees several uploads of a device sees the rated items come
 back every time; here a device draws once by default, and keeps the number that its draw follows from with its
@@ -27,12 +27,12 @@ from pydantic import Field
 
 from device_profiles.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
-from edge.learning.fedmf import FactorizationSettings
-from edge.learning.fedrecon import FedRecon, user_keys
 from edge.learning.local_steps import UserSteps
+from edge.learning.methods.fedmf import FactorizationSettings
+from edge.learning.methods.fedrecon.algorithm import FedRecon, user_keys
+from edge.learning.methods.virtual_ratings import user_means, virtual_counts, virtual_items, with_virtual
 from edge.learning.server_optimizers import AdamSettings, ServerOptimizer
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
-from edge.learning.virtual_ratings import user_means, virtual_counts, virtual_items, with_virtual
 from edge.rng import hashed_bits
 
 UPDATES = "updates"
@@ -72,7 +72,8 @@ class FedRecSettings(FactorizationSettings):
 class FedRec(Recommender):
     """FedRec; see the module and :class:`FedRecSettings`.
 
-    State: that of :class:`~edge.learning.fedrecon.FedRecon`, and ``updates`` int32 [1], how often the model
+    State: that of :class:`~edge.learning.methods.fedrecon.algorithm.FedRecon`, and ``updates`` int32 [1],
+    how often the model
     has been updated. Upload: FedRecon's, with rows of virtual items. Devices keep p_u (and b_u), and what
     their draw follows from.
     """

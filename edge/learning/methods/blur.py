@@ -23,9 +23,9 @@ from pydantic import Field, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, StrictBool
 from edge.learning import fedrecon_kernels as kernels
-from edge.learning.fedrecon import FedRecon
-from edge.learning.fedrecon_settings import ReconstructionSettings
 from edge.learning.local_steps import GradientSteps
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.proximal import Pull
 from edge.learning.updates import Array
 

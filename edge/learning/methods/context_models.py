@@ -1,7 +1,7 @@
 """Models of ratings on features, the same for all users: linear, a factorisation machine, a small network.
 
 Sources: Rendle, "Factorization Machines" (ICDM 2010), equation 1 and the gradient below it; the network is
-that of the high-order mask (:mod:`edge.masks.network`), with parameters that all users share.
+that of the high-order mask (:mod:`edge.learning.masks.network`), with parameters that all users share.
 
 Shapes: u clients padded to S ratings, D features, f factors, h hidden units. The parameters of clients drift
 apart while they train, so every one has a leading axis u. Every product is one BLAS call per client on arrays
@@ -17,9 +17,16 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import NonNegativeFloat, PositiveInt
+from edge.learning.masks import network
+from edge.learning.masks.network import (
+    HIDDEN_BIAS,
+    HIDDEN_WEIGHTS,
+    INTERCEPT,
+    OUTPUT_WEIGHTS,
+    Parameters,
+    Problem,
+)
 from edge.learning.updates import Array
-from edge.masks import network
-from edge.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, OUTPUT_WEIGHTS, Parameters, Problem
 from edge.rng import stream
 
 WEIGHTS, FACTORS = "weights", "factors"
@@ -196,7 +203,7 @@ class FactorizationMachine:
 
 
 class Network:
-    """ŷ = c + v·tanh(Wᵀx + b): named as in :mod:`edge.masks.network`."""
+    """ŷ = c + v·tanh(Wᵀx + b): named as in :mod:`edge.learning.masks.network`."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         self.settings = settings
