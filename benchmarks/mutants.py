@@ -1,6 +1,7 @@
 """Changes put into the source one at a time, and which of them no test notices.
 
     python benchmarks/mutants.py [--mutants 300] [--seed 1] [--only 'edge/transport/*'] [--slow] [--show]
+    python benchmarks/mutants.py --again FILE      those alone that an earlier run has printed as survivors
 
 A mutant is the product with one small change in a module of sums, bytes, links, clock, privacy or thresholds:
 a comparison or an operator is another one, a number is off by one, a term is left out, a condition is negated
@@ -48,6 +49,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "edge/transport/loss.py": ("transport/test_tcp_loss.py",),
     "edge/transport/link.py": (
         *(
+            "runs/test_fault_effects.py",
             "transport/test_link_conditions.py",
             "transport/test_link_outages.py",
             "transport/test_link_sharing.py",
@@ -78,8 +80,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         *("learning/test_accumulators.py", "learning/test_fedrecon.py", "aggregation/test_held_updates.py"),
     ),
     "edge/learning/server_optimizers.py": ("learning/test_server_optimizers.py", "runs/test_schedules.py"),
-    "edge/learning/linear_regression.py": ("learning/test_linear_regression.py", "runs/test_schedules.py"),
-    "edge/learning/fedrecon.py": (
+    "edge/learning/methods/linear_regression.py": (
+        "learning/test_linear_regression.py",
+        "runs/test_schedules.py",
+    ),
+    "edge/learning/methods/fedrecon/algorithm.py": (
         *("learning/test_fedrecon.py", "runs/test_schedules.py", "runs/test_rows_on_devices.py"),
     ),
     "edge/privacy/accounting.py": ("privacy/test_epsilon.py",),
@@ -97,7 +102,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         *("aggregation/test_ranges.py", "aggregation/test_rules.py", "aggregation/test_held_updates.py"),
         *("runs/test_hostile_reports.py", "runs/test_robust_runs.py"),
     ),
-    "coordinator/sums/*.py": ("engine/test_sums_of_a_run.py", "runs/test_secure_equals_plain.py"),
+    "coordinator/sums/*.py": (
+        *("engine/test_sums_of_a_run.py", "engine/test_mixed_rounds.py", "runs/test_secure_equals_plain.py"),
+    ),
     "coordinator/metrics/totals.py": ("metrics/test_round_batches.py", *_RUNS),
     "coordinator/metrics/batches.py": (
         "metrics/test_round_batches.py",
@@ -108,10 +115,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "coordinator/scenario/threshold*.py": (
         *("scenario/test_thresholds.py", "metrics/test_metric_source.py", "runs/test_baseline.py"),
     ),
-    "coordinator/energy.py": ("device/test_energy.py", *_RUNS),
+    "coordinator/energy.py": ("device/test_energy.py", "runs/test_connections.py", *_RUNS),
     "coordinator/fleet.py": (
         *("runs/test_hand_computed_round.py", "runs/test_accounting.py", "runs/test_hostile_reports.py"),
-        *("runs/test_fault_effects.py", "runs/test_determinism.py"),
+        *("runs/test_fault_effects.py", "runs/test_determinism.py", "runs/test_shielded_runs.py"),
     ),
     "coordinator/learnt.py": ("runs/test_nothing_learnt.py", "runs/test_hostile_reports.py"),
     "coordinator/analysis/*.py": (
@@ -331,6 +338,11 @@ def diff_of(folder: Path, mutant: Mutant) -> Iterator[str]:
     yield from difflib.unified_diff(before, after, mutant.module, mutant.module, n=1, lineterm="")
 
 
+def changed_lines(folder: Path, mutant: Mutant) -> str:
+    """Return the diff of a mutant without where in the module it is, which other changes move."""
+    return "\n".join(line for line in diff_of(folder, mutant) if line[:2] not in ("@@", "--", "++")) + "\n"
+
+
 def main() -> int:
     """Draw mutants, run their tests, print the survivors; return 1 if there are any."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -338,11 +350,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="modules that they are drawn from")
     parser.add_argument("--slow", action="store_true", help="run the slow tests, too")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="what an earlier run has printed")
     parser.add_argument("--show", action="store_true", help="print the mutants, and run nothing")
     arguments = parser.parse_args()
     every = [one for one in sites(ROOT) if fnmatch.fnmatch(one.module, arguments.only)]
-    drawn = random.Random(arguments.seed).sample(every, min(arguments.mutants, len(every)))
-    print(f"{len(drawn)} of {len(every)} mutants, seed {arguments.seed}", flush=True)
+    if arguments.again is None:
+        drawn = random.Random(arguments.seed).sample(every, min(arguments.mutants, len(every)))
+        print(f"{len(drawn)} of {len(every)} mutants, seed {arguments.seed}", flush=True)
+    else:
+        printed = arguments.again.read_text(encoding="utf-8")
+        modules = {line.removeprefix("--- ") for line in printed.splitlines() if line.startswith("--- ")}
+        drawn = [one for one in every if one.module in modules and changed_lines(ROOT, one) in printed]
+        print(f"{len(drawn)} of {len(every)} mutants, survivors of {arguments.again}", flush=True)
     if arguments.show:
         for mutant in drawn:
             print("\n".join(diff_of(ROOT, mutant)), "\n")

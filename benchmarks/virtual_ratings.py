@@ -33,7 +33,7 @@ from coordinator.assembly import assemble
 from coordinator.workload import RatingWorkload
 from edge.data.split import Split
 from edge.learning.base import Problem
-from edge.learning.fedrec import FedRec, FedRecSettings
+from edge.learning.methods.fedrec import FedRec, FedRecSettings
 from edge.privacy.rated_set import rated_set_attack
 from edge.rng import hashed_bits, stream
 

@@ -45,7 +45,7 @@ from coordinator.scenario.secure_section import (
     Shielded,
 )
 from coordinator.shielding import Shield
-from coordinator.sums.base import SecureSums, lengths, summed_specs
+from coordinator.sums.base import SecureSums, lengths
 from coordinator.sums.encrypted import EncryptedSums
 from coordinator.sums.masked import MaskedSums
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
@@ -123,7 +123,7 @@ def assemble(loaded: LoadedScenario) -> Assembly:
     assembly.ranges = ReportRanges.of(loaded.scenario, workload)
     if loaded.scenario.privacy is not None:
         activity = workload.held(np.arange(workload.n_clients))
-        elements = sum(length for _, length in lengths(summed_specs(workload.algorithm)))
+        elements = sum(length for _, length in lengths(workload.algorithm.summed_spec()))
         assembly.privacy = RunPrivacy(loaded.scenario, assembly.secure_sums, activity, elements)
     _check_frames(loaded, assembly)
     assembly.wall_s = time.perf_counter() - start_s
@@ -291,7 +291,7 @@ def _sums_of(
         message = f"a device holds {most} examples, more than the {section.examples_max} planned for"
         hint = f"write {most} or more, or limit data.max_ratings_per_user"
         raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
-    specs = summed_specs(workload.algorithm)
+    specs = workload.algorithm.summed_spec()
     if isinstance(section, Ckks):
         return EncryptedSums(
             ckks_config(loaded.scenario, section, lengths(specs)),

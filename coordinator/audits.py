@@ -11,7 +11,7 @@ import numpy as np
 from coordinator.metrics.facts import Evaluation
 from coordinator.scenario.audit_section import Audit
 from coordinator.workload import RatingWorkload
-from edge.learning.fedmmf import FedMMF
+from edge.learning.methods.fedmmf import FedMMF
 from edge.privacy.attacks import privacy_indicator, ranking_attack, recovery_attack
 from edge.privacy.audit_figures import AuditFigure, joined
 

@@ -21,13 +21,12 @@ from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import load
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import State
-from edge.learning.fedavg_mf import SharedFactorizationSettings
-from edge.learning.fedmf import FactorizationSettings
-from edge.learning.fedmmf import FedMMFSettings
-from edge.learning.fedrecgel import FedRecGELSettings
-from edge.learning.fedrecon import FACTORS
-from edge.learning.fedrecon_settings import ReconstructionSettings
 from edge.learning.local_steps import Ridge
+from edge.learning.methods.fedavg_mf import SharedFactorizationSettings
+from edge.learning.methods.fedmf import FactorizationSettings
+from edge.learning.methods.fedrecgel import FedRecGELSettings
+from edge.learning.methods.fedrecon.algorithm import FACTORS
+from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.registry import METHODS
 from edge.serving.errors import ExportError
 from edge.serving.metadata import ModelInfo
@@ -91,7 +90,7 @@ class FinishedRun:
     @property
     def masked(self) -> bool:
         """Whether the model is that of what masks leave (FedMMF)."""
-        return isinstance(self.learning, FedMMFSettings)
+        return METHODS[method_name(self.learning)].has_masks
 
     def check_device(self, device: int) -> None:
         """Raise ``ExportError`` unless the run had a device with this id."""

@@ -16,10 +16,10 @@ from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.data.features import ItemFeatures
 from edge.learning.base import State
-from edge.learning.fedmmf import FedMMF
-from edge.masks.base import limited
-from edge.masks.one_order import OneOrderSettings
-from edge.masks.zero_order import ZeroOrderSettings
+from edge.learning.masks.base import limited
+from edge.learning.masks.one_order import OneOrderSettings
+from edge.learning.masks.zero_order import ZeroOrderSettings
+from edge.learning.methods.fedmmf import FedMMF
 from edge.serving.errors import ExportError
 from edge.serving.mask_graph import mask_model
 from edge.serving.own_masks import Mask

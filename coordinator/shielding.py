@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from coordinator.workload import Ids, RatingWorkload
 from edge.learning.base import Work
-from edge.learning.fedmmf import FedMMF
+from edge.learning.methods.fedmmf import FedMMF
 from edge.learning.updates import ClientUpdate
 from edge.privacy.shielding import MaskTest
 from edge.rng import hashed_bits, stream_key

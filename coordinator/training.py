@@ -34,7 +34,7 @@ from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.stop_reason import StopReason
-from coordinator.sums.base import aggregate_of, joined, summed_specs
+from coordinator.sums.base import aggregate_of, joined
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.world import Clock, RunningCohort, World
 from edge.learning.updates import Aggregate
@@ -77,7 +77,7 @@ class Training:
         self._fixed = assembly.workload.algorithm.fixed()
         if self._fixed:
             assembly.fleet.bare[:] = True
-        self._specs = summed_specs(assembly.workload.algorithm)
+        self._specs = assembly.workload.algorithm.summed_spec()
         self._writer = writer
         self._observer = observer
         self._measurements = Measurements(scenario, assembly, writer, observer)

@@ -17,8 +17,7 @@ from edge.data.split import Split
 from edge.data.store import RatingStore
 from edge.device.compute import Kernel
 from edge.learning.base import Algorithm, Problem, RatingBatch, Recommender, State, Work
-from edge.learning.fedavg_mf import FedAvgMF
-from edge.learning.sampled_negatives import ImplicitBatch, SamplesNegatives
+from edge.learning.sampled_negatives import ImplicitBatch
 from edge.learning.updates import Array, ClientUpdate
 from edge.rng import hashed_bits, stream_key
 
@@ -111,7 +110,7 @@ class _RatingKernel:
 class OwnRows:
     """The users' rows of a model that has them: each is for one device, and changed by no other."""
 
-    algorithm: FedAvgMF
+    algorithm: Recommender
     clients: Clients
     state: State
 
@@ -163,7 +162,7 @@ class RatingWorkload:
         self.key = stream_key(seed, "learning", "client")
         self._zero_one = drawn.zero_one(split)
         self._zeros_key = stream_key(seed, "learning", "zeros")
-        self.only_ranks = self._zero_one is not None or isinstance(algorithm, SamplesNegatives)
+        self.only_ranks = self._zero_one is not None or algorithm.samples_negatives
         self._spared = drawn.spared(split) if self.only_ranks else None
         self.kept: npt.NDArray[np.float32] | None = None
         self.keep: Callable[[int, Array], None] | None = None
@@ -199,13 +198,13 @@ class RatingWorkload:
 
         They are what the devices keep, or what they are sent of ``state`` for themselves.
         """
-        if isinstance(self.algorithm, FedAvgMF):
+        if self.algorithm.user_rows:
             return self.algorithm.rows_of(state, users)
         return self.kept_of(users)
 
     def own_parts(self, state: State) -> OwnRows | None:
         """Return what ``state`` has of each client alone: its user's row; None where there are none."""
-        return OwnRows(self.algorithm, self.clients, state) if isinstance(self.algorithm, FedAvgMF) else None
+        return OwnRows(self.algorithm, self.clients, state) if self.algorithm.user_rows else None
 
     def _keep(self, client: int, local: Array) -> None:
         assert self.kept is not None

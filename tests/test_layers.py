@@ -31,7 +31,7 @@ EDGE_LAYERS = (
         "session",
         "session_frames",
     },
-    {"transport", "learning", "data", "evaluation", "masks", "secagg", "homomorphic", "privacy", "serving"},
+    {"transport", "learning", "data", "evaluation", "secagg", "homomorphic", "privacy", "serving"},
     {"device"},
 )
 """Folders and modules of ``edge``, lowest first; each may import its own layer and those before it."""

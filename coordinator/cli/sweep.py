@@ -25,7 +25,7 @@ from coordinator.junit import suite_of_cell, write_junit
 from coordinator.run_directory import SWEEP_TABLE, write_atomically
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.sweeps.execution import CSV_TABLE, run_sweep
-from coordinator.sweeps.results import sweep_tables
+from coordinator.sweeps.results import held_cells, sweep_tables
 from coordinator.sweeps.workers import Result
 
 _RUNS = Path("runs")
@@ -90,6 +90,7 @@ def sweep(
     output = console()
     for table in sweep_tables(outcome.cells, output.width):
         output.print(table)
+    output.print(held_cells(outcome.cells), markup=False, soft_wrap=True)
     output.print(f"tables: {target / SWEEP_TABLE}, {target / CSV_TABLE}", soft_wrap=True)
     if outcome.exit_code is ExitCode.INTERRUPTED:
         click.echo("interrupted; the same command goes on from here", err=True)

@@ -9,11 +9,12 @@ from pydantic import Field, model_validator
 
 from coordinator.aggregation import rules
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.model import Section, clip_problems, require
 from coordinator.scenario.privacy_section import LocalGaussian
 from coordinator.scenario.protection import secure_sections
 from device_profiles.fields import PositiveFloat, PositiveFraction, PositiveInt
-from edge.learning.fedavg_mf import SharedFactorizationSettings
+from edge.learning.registry import METHODS
 
 if TYPE_CHECKING:
     from coordinator.scenario.schema import Scenario
@@ -117,7 +118,7 @@ def aggregation_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(("aggregation", "norm_bound"), message, None, of_key=True)
     if section.build() is None:
         return
-    if isinstance(scenario.learning, SharedFactorizationSettings):
+    if METHODS[method_name(scenario.learning)].user_rows:
         message = f"{section.rule!r} compares updates, and a user's row is in one alone"
         yield Problem(("aggregation", "rule"), message, "write 'rule: mean', or another algorithm")
     if any(sum_.mode != "off" for _, sum_ in secure_sections(scenario)):

@@ -11,7 +11,6 @@ from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.protection import secure_sections
 from coordinator.scenario.secure_section import Masking
 from edge.data.published import PUBLISHED_NEGATIVES
-from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def evaluation_problems(scenario: Scenario) -> Iterator[Problem]:
     """Yield what keeps a model from being measured as the scenario says."""
     evaluation, data = scenario.evaluation, scenario.data
-    if scenario.audit is not None and not isinstance(scenario.learning, FedMMFSettings):
+    if scenario.audit is not None and not METHODS[method_name(scenario.learning)].has_masks:
         yield Problem(("audit",), "audits are of the masks of fedmmf; leave it out", None, of_key=True)
     if isinstance(data, SyntheticRegression):
         if evaluation.ranking is not None:

@@ -11,7 +11,7 @@ from edge.plugins import ALGORITHMS, View
 
 Learning = Annotated[
     BaseModel,
-    Registered("algorithm", View(ALGORITHMS, lambda method: method.settings), kind=ALGORITHMS),
+    Registered("algorithm", View(ALGORITHMS, lambda method: method.Settings), kind=ALGORITHMS),
 ]
 
 

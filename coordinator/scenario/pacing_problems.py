@@ -12,7 +12,6 @@ from coordinator.scenario.pacing_section import Buffered, PartialWork, Tiers
 from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.protection import secure_sections
 from coordinator.scenario.selection_section import fitting_policies
-from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.registry import METHODS
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _buffered_problems(scenario: Scenario, pacing: Buffered) -> Iterator[Problem
     if scenario.privacy is not None:
         message = "what privacy has been spent is accounted for by rounds, which a buffer does not have"
         yield Problem(mode, message, "write another mode, or leave privacy out")
-    if isinstance(scenario.learning, SharedFactorizationSettings):
+    if METHODS[method_name(scenario.learning)].user_rows:
         message = "a user's row on the coordinator could change under its own device"
         yield Problem(mode, message, "write another mode, or another algorithm in learning")
     if getattr(scenario.learning, "stop_gradient_norm", 0.0) > 0:

@@ -16,7 +16,6 @@ from coordinator.scenario.privacy_section import (
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
 from device_profiles.documents import Path
 from edge.homomorphic.config import CkksConfig
-from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.registry import METHODS
 from edge.privacy.noise import share_sd
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
@@ -65,7 +64,7 @@ def secure_problems(scenario: Scenario) -> Iterator[Problem]:
     sections = list(secure_sections(scenario))
     dense = METHODS[method_name(scenario.learning)].dense(scenario.learning)
     if not dense and any(section.mode != "off" and _shielded(section) is None for _, section in sections):
-        if isinstance(scenario.learning, SharedFactorizationSettings):
+        if METHODS[method_name(scenario.learning)].user_rows:
             message = "no sum hides a user's row, which one device alone changes, from the coordinator"
             yield Problem(("learning", "algorithm"), message, "write 'fedmf' or 'fedrecon', or 'mode: off'")
         else:
@@ -95,7 +94,7 @@ def _shielded(section: SecureAggregation) -> Shielded | None:
 
 def _shield_problems(scenario: Scenario, place: Path) -> Iterator[Problem]:
     """Yield why no device of a scenario may report in the clear beside a sum."""
-    if method_name(scenario.learning) != "fedmmf":
+    if not METHODS[method_name(scenario.learning)].has_masks:
         message = "judges the masks of fedmmf, and this method has none; leave it out"
         yield Problem(place, message, None, of_key=True)
     elif scenario.privacy is not None:
@@ -135,7 +134,7 @@ def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
                 message = "is only known with a section 'privacy'"
                 yield Problem(("thresholds", threshold.written_key), message, None, of_key=True)
         return
-    if isinstance(scenario.learning, SharedFactorizationSettings):
+    if METHODS[method_name(scenario.learning)].user_rows:
         message = "noise that hides a user in a sum leaves nothing of a row that one device alone changes"
         yield Problem(("learning", "algorithm"), message, "write 'fedmf' or 'fedrecon', or leave privacy out")
         return

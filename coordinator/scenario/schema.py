@@ -31,8 +31,6 @@ from coordinator.scenario.sweep_section import SweepSection
 from coordinator.scenario.thresholds import BASELINE, Threshold, parse_thresholds, written_thresholds
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
-from edge.learning.fedavg_mf import SharedFactorizationSettings
-from edge.learning.fedmmf import FedMMFSettings
 from edge.learning.registry import METHODS
 from edge.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry, used
 from edge.vocabulary import Way, labels
@@ -234,7 +232,8 @@ class Scenario(Section):
             yield Problem(("rounds", "over_select"), f"{message}; write less")
 
     def _learning_problems(self) -> Iterator[Problem]:
-        needs = METHODS[method_name(self.learning)].data
+        method = METHODS[method_name(self.learning)]
+        needs = method.data
         has = "regression" if isinstance(self.data, SyntheticRegression) else "ratings"
         if needs != has:
             message = (
@@ -242,11 +241,11 @@ class Scenario(Section):
             )
             fitting = sorted(name for name, entry in METHODS.items() if entry.data == has)
             yield Problem(("learning", "algorithm"), message, f"methods for {has}: {', '.join(fitting)}")
-        elif METHODS[method_name(self.learning)].features and getattr(self.data, "features", None) is None:
-            does = "fits its masks to" if isinstance(self.learning, FedMMFSettings) else "learns from"
+        elif method.needs_features and getattr(self.data, "features", None) is None:
+            does = "fits its masks to" if method.has_masks else "learns from"
             message = f"missing; {method_name(self.learning)} {does} the features of the items"
             yield Problem(("data", "features"), message)
-        elif isinstance(self.learning, SharedFactorizationSettings) and getattr(self.data, "grouped", False):
+        elif method.user_rows and getattr(self.data, "grouped", False):
             message = f"{method_name(self.learning)!r} keeps a row of one user for each device"
             yield Problem(("learning", "algorithm"), message, "write one user a client in data")
 

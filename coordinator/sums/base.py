@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secagg.aggregation import SecureAggregation
-from edge.learning.base import Algorithm
-from edge.learning.fedmmf import FedMMF
 from edge.learning.updates import Aggregate, ArraySpec
 from edge.messages import Model
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
@@ -28,13 +26,6 @@ from edge.secagg.entropy import Entropy
 from edge.secagg.inputs import Sums
 from edge.secagg.participant import Participant
 from edge.secagg.states import CoordinatorState
-
-
-def summed_specs(algorithm: Algorithm[Any]) -> Sequence[ArraySpec]:
-    """Return the arrays of one client's update as a secure sum takes them, whoever the client is."""
-    if isinstance(algorithm, FedMMF):  # what it reports in the clear may be sparse
-        return algorithm.summed_spec()
-    return algorithm.upload_spec(np.ones(1, np.int64))
 
 
 def lengths(specs: Sequence[ArraySpec]) -> Iterator[tuple[str, int]]:

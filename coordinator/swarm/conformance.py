@@ -155,12 +155,26 @@ def _result(trial: Trial, *, crashes: bool) -> Any:
 
 
 def _aimed(key: str, made: list[Document]) -> Iterator[str]:
-    for one in made if FAULT_KINDS[key].of_devices else ():
-        rows = _trial(_base() | {"faults": [one]}).tables.read("faults", ["device"])
-        struck = set(rows.column("device").to_pylist())
-        others = struck - set(_AIMED_AT)
+    if not FAULT_KINDS[key].of_devices:
+        return
+    calm = _others(_trial(_base()))
+    for one in made:
+        trial = _trial(_base() | {"faults": [one]})
+        others = set(trial.tables.read("faults").column("device").to_pylist()) - set(_AIMED_AT)
         if others:
             yield f"devices {sorted(others)} were struck: {one}"
+        found = _others(trial)
+        changed = sorted(device for device, row in calm.items() if found.get(device) != row)
+        if changed:
+            yield f"the first round is another for devices {changed}, which it is not aimed at: {one}"
+
+
+def _others(trial: Trial) -> dict[int, Any]:
+    """Return what became, in the first round, of the devices that no fault is aimed at."""
+    columns = [field.name for field in deterministic_fields("device_rounds")]
+    rows = trial.tables.read("device_rounds", columns).to_pylist()
+    first = [row for row in rows if row["round"] == 1 and row["device"] not in _AIMED_AT]
+    return {row["device"]: repr(row) for row in first}
 
 
 def _declared(key: str, made: list[Document]) -> Iterator[str]:

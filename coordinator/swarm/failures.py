@@ -16,6 +16,7 @@ from coordinator.swarm.invariants.registry import REPLAYS
 from coordinator.swarm.minimise import Fails, minimise
 from coordinator.swarm.verdict import VALID, fails_alike, judge_text
 from coordinator.swarm.workers import Digest, Worker
+from edge import plugins
 
 PROCESSES: Final = 3
 """Processes that a run is repeated in where it has to be the same; the order of a set may agree in two."""
@@ -33,12 +34,16 @@ class Kept:
     @property
     def command(self) -> str:
         """What reproduces it."""
-        return f"recfleet swarm --replay {shlex.quote(str(self.path))}"
+        return f"recfleet swarm{_plugin_options()} --replay {shlex.quote(str(self.path))}"
+
+
+def _plugin_options() -> str:
+    return "".join(f" --plugin {shlex.quote(one)}" for one in plugins.loaded())
 
 
 def replay_command(seed: int, index: int) -> str:
     """Return what runs a scenario of a swarm again, as it was."""
-    return f"recfleet swarm --seed {seed} --only {index}"
+    return f"recfleet swarm{_plugin_options()} --seed {seed} --only {index}"
 
 
 def keep(

@@ -131,7 +131,7 @@ def _data(draws: Callable[[str], Draws], seed: int, name: str) -> tuple[Document
     method = METHODS[name]
     if method.data == "regression":
         return datasets.regression(draws("data"), devices), devices
-    data = datasets.ratings(draws("data"), devices, features=method.features, timed=method.timed)
+    data = datasets.ratings(draws("data"), devices, features=method.needs_features, timed=method.timed)
     left = datasets.devices_of(data, seed)
     if left < datasets.FEWEST_DEVICES:
         del data["positive"]

@@ -14,7 +14,6 @@ from pydantic import BaseModel
 
 from coordinator.scenario.random_settings import random_settings
 from edge.draws import Draws
-from edge.learning.fedavg_mf import SharedFactorizationSettings
 from edge.learning.registry import METHODS
 
 Settings = dict[str, Any]
@@ -73,8 +72,8 @@ def _suitable(draws: Draws, name: str, asked: Asked) -> Settings | None:
     """Return random settings of a plug-in that give what is asked; None where no try did."""
     entry = METHODS[name]
     for _ in range(_SUITABLE_TRIES):
-        made = random_settings(entry.settings, draws)
-        settings = entry.settings.model_validate(made)
+        made = random_settings(entry.Settings, draws)
+        settings = entry.Settings.model_validate(made)
         if entry.dense(settings) >= asked.dense and entry.uniform(settings) >= asked.uniform:
             return made
     return None
@@ -82,7 +81,7 @@ def _suitable(draws: Draws, name: str, asked: Asked) -> Settings | None:
 
 def has_rows_of_users(name: str) -> bool:
     """Return whether a method keeps users' rows on the coordinator, which no sum can hide."""
-    return issubclass(METHODS[name].settings, SharedFactorizationSettings)
+    return METHODS[name].user_rows
 
 
 def method(draws: Draws, name: str, asked: Asked) -> Drawn:
@@ -94,7 +93,7 @@ def method(draws: Draws, name: str, asked: Asked) -> Drawn:
         found = _suitable(draws, name, asked)
         assert found is not None, "what a method is not able to do is not asked of it"
         made = {**found, "algorithm": name}
-    settings: BaseModel = entry.settings.model_validate(made)
+    settings: BaseModel = entry.Settings.model_validate(made)
     return Drawn(made, entry.stepwise(settings), entry.only_ranks(settings))
 
 

@@ -179,3 +179,15 @@ def sweep_tables(results: Sequence[CellResult], width: int) -> list[Table]:
     title = f"{counts}: mean ± {CONFIDENCE:.0%} interval"
     styles = [None if result.held == len(result.cell.runs) else "bold red" for result in results]
     return fitting_tables(title, fixed, figures, width, styles)
+
+
+def held_cells(results: Sequence[CellResult]) -> str:
+    """Return the line that names the cells in whose every run all thresholds held, with their settings."""
+    settings = [leaves(result.cell.settings) for result in results]
+    paths = telling(settings)
+    named = [
+        ", ".join([f"cell {result.cell.number}", *(f"{path}={each[path]}" for path in paths if path in each)])
+        for result, each in zip(results, settings, strict=True)
+        if result.held == len(result.cell.runs)
+    ]
+    return f"thresholds held in every run of: {'; '.join(named) or 'no cell'}"

@@ -8,7 +8,7 @@ that it trains are as many as its examples, a number that follows from how many 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,13 +37,6 @@ class ImplicitBatch:
     kept_indptr: Ints
     kept_items: npt.NDArray[Any]
     timestamps: Ints | None = None
-
-
-@runtime_checkable
-class SamplesNegatives(Protocol):
-    """A method that draws negatives, and must be told what not to draw: its batches are implicit ones."""
-
-    samples_negatives: bool
 
 
 class Examples(NamedTuple):

@@ -66,6 +66,26 @@ class UpdateBatch:
     local: Array | None = None
     local_offsets: npt.NDArray[np.int64] | None = None
 
+    @classmethod
+    def of(
+        cls,
+        changes: Mapping[str, Array],
+        examples: npt.NDArray[np.int64],
+        losses: npt.NDArray[np.float64],
+        weights: npt.NDArray[np.float64] | None = None,
+    ) -> UpdateBatch:
+        """Return updates of whole arrays, from changes [n, …] that no weight has been applied to.
+
+        ``weights`` float64 [n]; None: the numbers of examples.
+        """
+        n = len(examples)
+        weights = examples.astype(np.float64) if weights is None else weights
+        stacked = {
+            name: change * weights.astype(change.dtype).reshape(n, *[1] * (change.ndim - 1))
+            for name, change in changes.items()
+        }
+        return cls(stacked, {}, np.zeros(n + 1, np.int64), weights, examples, losses)
+
     def __len__(self) -> int:
         return len(self.weights)
 

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import WORK_KINDS, RatingBatch, Work, together
-from edge.learning.fedmmf import FedMMF
 from edge.learning.fedrecon_kernels import split, support_sizes
-from edge.masks.work import FLOAT_BYTES
+from edge.learning.masks.work import FLOAT_BYTES
+from edge.learning.methods.fedmmf import FedMMF
 from edge.privacy.attacks import privacy_indicator, recovery_attack
 
 Flags = npt.NDArray[np.bool_]

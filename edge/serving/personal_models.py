@@ -6,23 +6,23 @@ factors the method is asked for; NeuMF; and a model of the items' features alone
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import RatingBatch, Recommender, State
-from edge.learning.context_models import FactorizationMachineSettings, LinearSettings, NetworkSettings
-from edge.learning.federated_context import FederatedContext
-from edge.learning.fedmmf import FedMMF
-from edge.learning.fedncf import FedNCF
-from edge.learning.fedncf_local import GMF, MLP, NETWORK
-from edge.learning.fedrecon import BIAS, FACTORS, MEAN
-from edge.learning.local_context import LocalContext
+from edge.learning.masks.base import limited
+from edge.learning.masks.registry import MaskSettings
+from edge.learning.methods.context_models import FactorizationMachineSettings, LinearSettings, NetworkSettings
+from edge.learning.methods.federated_context import FederatedContext
+from edge.learning.methods.fedmmf import FedMMF
+from edge.learning.methods.fedncf.algorithm import FedNCF
+from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK
+from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN
+from edge.learning.methods.local_context import LocalContext
 from edge.learning.neumf import network_of
 from edge.learning.updates import Array
-from edge.masks.base import limited
-from edge.masks.registry import MaskSettings
 from edge.serving.context_graph import ContextModels
 from edge.serving.errors import ExportError
 from edge.serving.mask_graph import Features, MaskKind, Weights
@@ -37,21 +37,6 @@ _ORDERS: Final[dict[type, MaskKind]] = {
     NetworkSettings: "high-order",
 }
 """The masks that compute what a shared model of features does."""
-
-
-@runtime_checkable
-class Factorizes(Protocol):
-    """A method whose state has item factors, and which says what its users' are."""
-
-    def reconstruct(
-        self,
-        state: State,
-        support: RatingBatch,
-        client_keys: npt.NDArray[np.uint64],
-        local: Array | None = None,
-    ) -> npt.NDArray[Any]:
-        """Return users' factors and, in a last column, their biases, if they have any: [n, k (+ 1)]."""
-        ...
 
 
 def item_model(state: State) -> ItemModel:
@@ -91,9 +76,10 @@ def personal_models(
     if isinstance(algorithm, LocalContext):
         masks = _fitted(algorithm.settings.model, algorithm.masks(batch), algorithm.features)
         return ContextModels(masks, len(algorithm.features))
-    if not isinstance(algorithm, Factorizes):
+    reconstruct = getattr(algorithm, "reconstruct", None)  # a factorisation has it
+    if reconstruct is None:
         raise ExportError(f"there is no graph of the models of {type(algorithm).__name__}")
-    users = algorithm.reconstruct(state, batch, keys, local)
+    users: npt.NDArray[Any] = reconstruct(state, batch, keys, local)
     if isinstance(algorithm, FedNCF):
         network = network_of(algorithm.shape, state[NETWORK][None])
         return NeuMFs(algorithm.shape, state[GMF], state[MLP], network, users)

@@ -27,6 +27,8 @@ def test_sweep_prints_a_table_and_writes_it(
     shown = capsys.readouterr()
     assert "1/2 cell 1, rounds.over_select=100%, seed 3: held" in shown.err
     assert "1 of 1" in shown.out
+    both = "cell 1, rounds.over_select=100%; cell 2, rounds.over_select=150%"
+    assert f"thresholds held in every run of: {both}\n" in shown.out
     assert "tables: runs/small-sweep/sweep.json, runs/small-sweep/sweep.csv" in shown.out
     table = json.loads(Path("t.json").read_text(encoding="utf-8"))
     assert table == json.loads(Path("runs/small-sweep/sweep.json").read_text(encoding="utf-8"))
@@ -54,7 +56,9 @@ def test_sweep_exits_with_3_when_a_threshold_was_missed(
 ) -> None:
     missed = 'thresholds."device.wasted_work"=[rate < 5%]'
     assert execute(["sweep", str(swept), "--set", missed, "--junit", "t.xml"]) == 3
-    assert "0 of 1" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "0 of 1" in shown
+    assert "thresholds held in every run of: cell 1, rounds.over_select=100%\n" in shown
     failures = [suite.get("failures") for suite in ET.parse("t.xml").getroot()]
     assert failures == ["0", "1"]
 

@@ -10,9 +10,9 @@ from edge.data.sparse_svd import SparseMatrix, truncated_svd
 from edge.data.synthetic import SyntheticRatings, generate_ratings
 from edge.data.synthetic_features import synthetic_features
 from edge.errors import DataError
-from edge.masks.registry import create
-from edge.masks.two_order import TwoOrderSettings
-from edge.masks.zero_order import ZeroOrderSettings
+from edge.learning.masks.registry import create
+from edge.learning.masks.two_order import TwoOrderSettings
+from edge.learning.masks.zero_order import ZeroOrderSettings
 
 NAN = float("nan")
 

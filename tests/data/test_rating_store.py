@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edge.data.build import Columns, build_store, compact_ratings
@@ -201,6 +201,7 @@ _ROWS = st.lists(
 
 @settings(max_examples=100)
 @given(_ROWS, st.sampled_from(["last", "first", "mean"]), st.booleans())
+@example([(0, 1, 1, 3), (0, 1, 2, 1), (0, 2, 3, 0), (1, 0, 4, 2)], "last", True)  # in order already
 def test_build_equals_a_dictionary(rows: list[tuple[int, int, int, int]], rule: str, timed: bool) -> None:
     users, items, ratings, times = (list(column) for column in zip(*rows, strict=True))
     store, duplicates = build_store(

@@ -143,11 +143,13 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
 def test_the_energy_of_a_round_is_of_its_transfers_and_computations() -> None:
     """One device computes for 10 s, then uploads 8 Mbit in 2.26 s, 0.26 s of which its radio wakes up in."""
     log = EventLog()
-    rest = (Fate.DELIVERED, Reason.NONE)
+    rest = (Fate.DISCARDED, Reason.STALE)
 
     def record(slot: int, kind: EventKind, way: Direction, span_s: tuple[float, float], size: int) -> None:
         stage = Stage.COMPUTE if way is Direction.NONE else Stage.REPORT
-        log.extend(pack_record(span_s[1], slot, 7, kind, stage, way, *span_s, size, 0, 0, 0, *rest))
+        # Payload, framing, headers and what was sent again: the radio carries them all.
+        parts = (size - 60, 30, 20, 10) if size else (0, 0, 0, 0)
+        log.extend(pack_record(span_s[1], slot, 7, kind, stage, way, *span_s, *parts, *rest))
 
     record(0, EventKind.COMPUTED, Direction.NONE, (0.0, 10.0), 0)
     record(0, EventKind.REPORT, Direction.UP, (10.0, 12.26), 1_000_000)

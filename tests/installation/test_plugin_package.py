@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,9 @@ pytestmark = pytest.mark.slow
 def equipped(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Installation:
     """Install the package in an environment of its own."""
     made = install(tmp_path_factory.mktemp("equipped"), wheel)
-    pip("--python", str(made.bin / "python"), "install", "--quiet", "--no-deps", str(PACKAGE))
+    # A build leaves files beside the sources.
+    source = shutil.copytree(PACKAGE, made.folder / "source")
+    pip("--python", str(made.bin / "python"), "install", "--quiet", "--no-deps", str(source))
     return made
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from learning_helpers import offsets_of, random_ratings
 
 from edge.learning.base import Problem
-from edge.learning.lipm import LIPM, LIPMSettings
+from edge.learning.methods.lipm.algorithm import LIPM, LIPMSettings
 
 
 class TimedRatings(NamedTuple):

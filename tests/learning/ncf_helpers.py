@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import Problem, Recommender
-from edge.learning.fedncf import FedNCF
-from edge.learning.fedncf_settings import FedNCFSettings
-from edge.learning.fedrecgel import FedRecGELSettings, fedrecgel
 from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.methods.fedncf.algorithm import FedNCF
+from edge.learning.methods.fedncf.settings import FedNCFSettings
+from edge.learning.methods.fedrecgel import FedRecGEL, FedRecGELSettings
 
 N_ITEMS = 60
 SMALL = {"gmf_factors": 3, "mlp_factors": 4, "layers": [6, 5], "negatives": 2, "user_learning_rate": 0.5}
@@ -36,7 +36,7 @@ def sharp(
     settings = FedRecGELSettings.model_validate(
         {"algorithm": "fedrecgel", "base": base, "shared_radius": shared, "local_radius": local}
     )
-    return fedrecgel(settings, Problem(n_items=n_items, rating_mean=3.0), dtype)
+    return FedRecGEL.create(settings, Problem(n_items=n_items, rating_mean=3.0), dtype)
 
 
 def some_rows(algorithm: Recommender, users: int, seed: int = 5) -> npt.NDArray[np.float32]:

@@ -21,8 +21,8 @@ from learning_helpers import (
 )
 
 from edge.learning.base import Problem
-from edge.learning.blur import BLUR, BLURSettings, beyond, sparsify
 from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.methods.blur import BLUR, BLURSettings, beyond, sparsify
 
 N_ITEMS = 40
 COUNTS = [7, 0, 1, 40, 13, 2, 24]

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_helpers import add_all, assert_same_update, keys_for, random_ratings, take_users
 
-from edge.learning import context_models
 from edge.learning.base import Problem
-from edge.learning.context_models import FactorizationMachineSettings, LinearSettings, NetworkSettings
-from edge.learning.federated_context import FederatedContext, FederatedContextSettings
-from edge.learning.local_context import LocalContext, LocalContextSettings
-from edge.masks import network
-from edge.masks.registry import create as create_mask
+from edge.learning.masks import network
+from edge.learning.masks.registry import create as create_mask
+from edge.learning.methods import context_models
+from edge.learning.methods.context_models import FactorizationMachineSettings, LinearSettings, NetworkSettings
+from edge.learning.methods.federated_context import FederatedContext, FederatedContextSettings
+from edge.learning.methods.local_context import LocalContext, LocalContextSettings
 
 N_ITEMS, D = 40, 5
 MODELS: tuple[dict[str, Any], ...] = (

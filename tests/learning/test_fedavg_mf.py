@@ -23,10 +23,10 @@ from pydantic import ValidationError
 from edge.errors import RemoteProtocolError
 from edge.learning import joint_descent
 from edge.learning.base import Problem
-from edge.learning.fedavg_mf import FedAvgMF, FedAvgMFSettings
 from edge.learning.fedrecon_kernels import CLIENT_DRAW, Ratings
 from edge.learning.joint_descent import Pair, Shape
 from edge.learning.least_squares import shuffled_ranks
+from edge.learning.methods.fedavg_mf import FedAvgMF, FedAvgMFSettings
 from edge.learning.updates import UpdateBatch
 
 N_ITEMS, FACTORS, MEAN = 30, 3, 3.0

@@ -19,7 +19,7 @@ from learning_helpers import (
 from pydantic import ValidationError
 
 from edge.learning.base import Problem
-from edge.learning.fedmf import FedMF, FedMFSettings
+from edge.learning.methods.fedmf import FedMF, FedMFSettings
 from edge.learning.updates import Aggregate
 
 N_ITEMS, FACTORS, MEAN = 30, 3, 3.0

@@ -17,10 +17,10 @@ from coordinator.progress import RoundSummary
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 from edge.learning.base import Problem
-from edge.learning.fedmmf import FedMMF, FedMMFSettings
-from edge.learning.fedrecon import FedRecon
-from edge.learning.fedrecon_settings import FedReconSettings
-from edge.masks.memo import UserRatings
+from edge.learning.masks.memo import UserRatings
+from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.fedrecon.settings import FedReconSettings
 
 ITEMS, FEATURES = 30, 4
 MASKS = (
@@ -95,7 +95,7 @@ def test_a_prediction_is_mask_and_factorisation_together(mask: dict[str, Any]) -
     support, query, keys = ratings(5, 1), ratings(5, 2), np.arange(5, dtype=np.uint64)
     fitted = fedmmf.mask.fit(support, features(), 3.5, np.zeros(5, np.uint64))
     known = fedmmf.mask.predict(fitted, features(), query.indptr, query.items)
-    rest = fedmmf.residual.predict(state, fedmmf.masked(support), query, keys)
+    rest = FedRecon.predict(fedmmf, state, fedmmf.masked(support), query, keys)
     np.testing.assert_array_equal(fedmmf.predict(state, support, query, keys), rest + known)
     scores = fedmmf.scores(state, support, keys)
     owners = np.repeat(np.arange(5), np.diff(query.indptr))
@@ -138,7 +138,7 @@ def test_what_is_remembered_is_what_is_fitted_and_does_not_travel() -> None:
 def test_fitting_the_mask_is_work() -> None:
     fedmmf = method()
     examples = np.array([1, 10, 100])
-    both, rest = fedmmf.work(examples), fedmmf.residual.work(examples)
+    both, rest = fedmmf.work(examples), FedRecon.work(fedmmf, examples)
     mask = fedmmf.mask.work(examples, FEATURES)
     np.testing.assert_allclose(
         both.flops * both.steps[:, None],

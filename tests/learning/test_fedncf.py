@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from edge.errors import RemoteProtocolError
 from edge.learning import neumf
-from edge.learning.fedncf_local import GMF, MLP, NETWORK
-from edge.learning.fedncf_settings import FedNCFSettings
 from edge.learning.fedrecon_kernels import Ratings, place_keys
 from edge.learning.item_rows import ITEMS, ROWS
+from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK
+from edge.learning.methods.fedncf.settings import FedNCFSettings
 
 COUNTS = [7, 1, 30, 12, 0, 25, 3]
 VARIANTS: dict[str, dict[str, Any]] = {

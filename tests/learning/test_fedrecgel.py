@@ -22,11 +22,11 @@ from ncf_helpers import BATCHES, N_ITEMS, SMALL, STEPS, fedncf, planted, sharp, 
 from pydantic import ValidationError
 
 from edge.learning import neumf
-from edge.learning.fedncf_local import ItemRows
-from edge.learning.fedrecgel import FedRecGELSettings
-from edge.learning.fedrecon import BIAS, FACTORS
 from edge.learning.fedrecon_kernels import Ratings
 from edge.learning.item_rows import ROWS
+from edge.learning.methods.fedncf.local import ItemRows
+from edge.learning.methods.fedrecgel import FedRecGELSettings
+from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS
 from edge.learning.sharpness import Radii
 
 COUNTS = [7, 1, 30, 12, 0, 25, 3]

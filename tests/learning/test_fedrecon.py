@@ -18,9 +18,9 @@ from learning_helpers import (
 )
 
 from edge.learning.base import Problem
-from edge.learning.fedrecon import FedRecon
 from edge.learning.fedrecon_kernels import Ratings, split, support_sizes
-from edge.learning.fedrecon_settings import FedReconSettings
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.fedrecon.settings import FedReconSettings
 
 N_ITEMS = 90
 COUNTS = [7, 0, 1, 90, 33, 2, 64, 21, 5, 80, 12, 3]

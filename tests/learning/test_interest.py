@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 from learning_helpers import offsets_of
 
-from edge.learning.gru import GRUWeights, gru_forward
-from edge.learning.interest import (
+from edge.learning.methods.lipm.gru import GRUWeights, gru_forward
+from edge.learning.methods.lipm.interest import (
     GRU_BIAS,
     GRU_HIDDEN,
     GRU_INPUT,

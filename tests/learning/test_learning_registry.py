@@ -8,15 +8,15 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from edge.learning.base import Problem
-from edge.learning.fedrecon import FedRecon
-from edge.learning.linear_regression import LinearRegression
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.linear_regression import LinearRegression
 from edge.learning.registry import METHODS, create
 
 PROBLEM = Problem(n_items=20, n_features=5, rating_mean=3.5)
 
 
 def learning_section() -> TypeAdapter[Any]:
-    union: Any = reduce(or_, [method.settings for method in METHODS.values()])
+    union: Any = reduce(or_, [method.Settings for method in METHODS.values()])
     return TypeAdapter(Annotated[union, Field(discriminator="algorithm")])
 
 
@@ -24,7 +24,7 @@ def learning_section() -> TypeAdapter[Any]:
 def test_a_method_is_made_from_its_name(text: str, kind: type[Any]) -> None:
     settings = learning_section().validate_python({"algorithm": text})
     assert isinstance(create(settings, PROBLEM), kind)
-    assert METHODS[text].algorithm is kind
+    assert METHODS[text] is kind
 
 
 def test_scalars_are_text() -> None:
@@ -67,7 +67,7 @@ def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
 
 def test_every_setting_of_every_method_is_described() -> None:
     for method in METHODS.values():
-        for name, field in method.settings.model_fields.items():
+        for name, field in method.Settings.model_fields.items():
             assert name == "algorithm" or field.description, name
 
 

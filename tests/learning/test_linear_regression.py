@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from learning_helpers import Samples, add_all, assert_same_update, keys_for, offsets_of
 
 from edge.learning.base import Problem
-from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
+from edge.learning.methods.linear_regression import LinearRegression, LinearRegressionSettings
 from edge.learning.updates import Aggregate
 
 CLIENTS, FEATURES = 10, 5
@@ -176,6 +176,8 @@ def test_work_grows_with_samples_and_steps() -> None:
     often = regression(local={"method": "gradient-steps", "steps": 4}).work(examples)
     batches = regression(local={"method": "mini-batches", "batch_size": 5}).work(examples)
     assert once.flops[:, 1].tolist() == [10 * 4 * 6 + 12, 20 * 4 * 6 + 12, 12]
+    # Features and target of each sample, forwards and backwards, float64.
+    assert once.moved_bytes[:, 1].tolist() == [10 * 2 * 7 * 8, 20 * 2 * 7 * 8, 0]
     np.testing.assert_allclose(often.flops, once.flops)
     assert often.steps.tolist() == [4, 4, 4]
     assert batches.steps.tolist() == [2, 4, 1]

@@ -13,9 +13,9 @@ from learning_helpers import add_all, assert_same_update, fedrecon, keys_for, lo
 
 from edge.errors import LocalProtocolError
 from edge.learning.fedrecon_kernels import Ratings
-from edge.learning.interest import INTEREST_NAMES
-from edge.learning.lipm import LIPM
 from edge.learning.local_steps import Ridge
+from edge.learning.methods.lipm.algorithm import LIPM
+from edge.learning.methods.lipm.interest import INTEREST_NAMES
 from edge.learning.updates import Aggregate
 
 N_ITEMS = 40

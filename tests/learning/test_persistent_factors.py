@@ -19,10 +19,10 @@ from learning_helpers import (
 from pydantic import ValidationError
 
 from edge.learning.base import Problem
-from edge.learning.fedmmf import FedMMF, FedMMFSettings
-from edge.learning.fedrecon import FedRecon
 from edge.learning.fedrecon_kernels import Ratings
-from edge.learning.fedrecon_settings import FedReconSettings
+from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.fedrecon.settings import FedReconSettings
 
 N_ITEMS = 40
 COUNTS = [7, 1, 30, 12, 0, 25, 3]

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from edge.learning import joint_descent
 from edge.learning.base import Problem
-from edge.learning.fedavg_mf import FedAvgMF, FedAvgMFSettings
 from edge.learning.joint_descent import Pair, Shape
-from edge.learning.pfedme import PFedMe, PFedMeSettings, envelope_gradient
+from edge.learning.methods.fedavg_mf import FedAvgMF, FedAvgMFSettings
+from edge.learning.methods.pfedme import PFedMe, PFedMeSettings, envelope_gradient
 
 N_ITEMS, FACTORS, MEAN = 30, 3, 3.0
 COUNTS = [9, 1, 14, 0, 6]

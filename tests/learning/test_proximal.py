@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import Problem
 from edge.learning.least_squares import shuffled_ranks
-from edge.learning.linear_regression import LinearRegression, LinearRegressionSettings
+from edge.learning.methods.linear_regression import LinearRegression, LinearRegressionSettings
 
 N_ITEMS, FACTORS = 40, 3
 FULL = {"method": "gradient-steps", "steps": 4, "learning_rate": 0.8, "regularization": 0.05}

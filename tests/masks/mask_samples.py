@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.masks.base import MaskModel
-from edge.masks.high_order import HighOrder, HighOrderSettings
-from edge.masks.one_order import OneOrder, OneOrderSettings
-from edge.masks.two_order import TwoOrder, TwoOrderSettings
-from edge.masks.zero_order import ZeroOrder, ZeroOrderSettings
+from edge.learning.masks.base import MaskModel
+from edge.learning.masks.high_order import HighOrder, HighOrderSettings
+from edge.learning.masks.one_order import OneOrder, OneOrderSettings
+from edge.learning.masks.two_order import TwoOrder, TwoOrderSettings
+from edge.learning.masks.zero_order import ZeroOrder, ZeroOrderSettings
 
 KINDS = ("zero-order", "one-order", "two-order", "high-order")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from mask_samples import keys_of, random_batch, random_features
 
-from edge.masks.factorization import Fit, Penalties, Problem, objective, residuals, sweep
-from edge.masks.one_order import OneOrder, OneOrderSettings
-from edge.masks.two_order import TwoOrder, TwoOrderSettings
+from edge.learning.masks.factorization import Fit, Penalties, Problem, objective, residuals, sweep
+from edge.learning.masks.one_order import OneOrder, OneOrderSettings
+from edge.learning.masks.two_order import TwoOrder, TwoOrderSettings
 
 PENALTIES = Penalties(intercept=0.5, weights=1.5, factors=0.8)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from mask_samples import keys_of, random_batch, random_features
 
-from edge.masks.high_order import HighOrder, HighOrderSettings
-from edge.masks.network import Parameters, Penalties, Problem, gradient, objective, train
+from edge.learning.masks.high_order import HighOrder, HighOrderSettings
+from edge.learning.masks.network import Parameters, Penalties, Problem, gradient, objective, train
 
 PENALTIES = Penalties(weights=0.7, intercept=0.3)
 

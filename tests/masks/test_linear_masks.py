@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from mask_samples import keys_of, random_batch, random_features, ratings_of
 
-from edge.masks.one_order import OneOrder, OneOrderSettings
-from edge.masks.zero_order import ZeroOrder, ZeroOrderSettings
+from edge.learning.masks.one_order import OneOrder, OneOrderSettings
+from edge.learning.masks.zero_order import ZeroOrder, ZeroOrderSettings
 
 
 def test_the_zero_order_mask_is_the_shrunk_mean() -> None:

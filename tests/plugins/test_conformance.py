@@ -67,6 +67,7 @@ def test_what_breaks_a_rule_is_named(tmp_path: Path) -> None:
     assert broken == {
         "everywhere": {
             "nothing changes while it is inactive",
+            "only those are struck that it is aimed at",
             "nothing is touched but what it declares",
         },
         "everyone": {

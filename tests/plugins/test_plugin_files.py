@@ -11,6 +11,7 @@ import pytest
 
 from coordinator.cli.entry import execute
 from coordinator.scenario.load import load_text
+from coordinator.swarm.failures import replay_command
 from coordinator.swarm.generator import document, text_of
 from edge import plugins
 
@@ -107,7 +108,8 @@ def test_a_run_names_them_in_its_manifest_and_its_hash(
 
 
 def test_the_swarm_draws_them(scenario: str) -> None:
-    for name in ("item_means.py", "most_data.py", "solar_flare.py"):
+    names = ("item_means.py", "most_data.py", "solar_flare.py")
+    for name in names:
         plugins.load(name)
     made = [document(3, index) for index in range(150)]
     assert any(one["learning"]["algorithm"] == "item-means" for one in made)
@@ -115,6 +117,8 @@ def test_the_swarm_draws_them(scenario: str) -> None:
                one["rounds"]["selection"] == "most-data" for one in made)  # fmt: skip
     flares = [one for one in made if any("solar_flare" in fault for fault in one["faults"])]
     assert flares
+    options = " ".join(f"--plugin {Path.cwd() / name}" for name in names)
+    assert replay_command(3, 7) == f"recfleet swarm {options} --seed 3 --only 7"
     for index, one in enumerate(flares[:5]):
         load_text(text_of(one), f"swarm-{index}")
 

@@ -15,9 +15,9 @@ from coordinator.scenario.load import load
 from coordinator.shielding import Shield
 from coordinator.workload import RatingWorkload
 from edge.learning.base import Problem, RatingBatch, Work
-from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedrecon_kernels import split
-from edge.masks.memo import UserRatings
+from edge.learning.masks.memo import UserRatings
+from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
 from edge.privacy.shielding import IndicatorTest, MaskTest, RecoveryTest
 from edge.rng import hashed_bits
 

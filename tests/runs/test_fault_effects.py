@@ -519,26 +519,6 @@ def test_a_device_that_the_data_does_not_have(tmp_path: Path) -> None:
 # -- what a fault does not touch ---------------------------------------------------------------------------
 
 
-ELSEWHERE = [
-    "blackout: {}",
-    "latency: {mean: 1 s}",
-    "duplicate: {}",
-    "slowdown: {factor: 9}",
-    "vanish: {}",
-    "poisoned_updates: {kind: nan}",
-    "battery_drain: {level: 0%}",
-    "coordinator_slow: {handling: 1 s}",
-]
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("kind", ELSEWHERE)
-def test_outside_its_time_a_fault_changes_nothing(kind: str, tmp_path: Path) -> None:
-    before = run(tmp_path, base=SMALL).outcome
-    after = run(tmp_path, f"{kind}, at: 30 days, for: 1 s", base=SMALL).outcome
-    assert {name for columns in differing_columns(before, after).values() for name in columns} == set()
-
-
 def test_a_crash_breaks_off_an_invitation_on_its_way(calm: Run, tmp_path: Path) -> None:
     arrives_s = next(row["end_s"] for row in calm.events if row["kind"] == "invited")
     crash_s = round(arrives_s / 2, 6)
@@ -579,23 +559,6 @@ def test_a_reset_at_a_time_happens_once(tmp_path: Path) -> None:
     assert {row["round"] for row in reset} == {1}
     assert len(found.rounds) > 1
     assert all(row["dropped"] == 0 for row in found.rounds if row["round"] > 1)
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("kind", [*ELSEWHERE[:6], "loss: {probability: 30%}", "reset: {probability: 50%}"])
-def test_devices_that_are_not_struck_do_not_notice(kind: str, tmp_path: Path) -> None:
-    when = ", at: 0.05 s, for: 10 s" if kind.startswith("vanish") else ""
-    found = [
-        {row["device"]: row for row in one.devices if row["round"] == 1}
-        for one in (
-            run(tmp_path, base=SMALL),
-            run(tmp_path, f"{kind}{when}, on: {{fraction: 30%}}", base=SMALL),
-        )
-    ]
-    calm, faulty = found
-    assert calm.keys() == faulty.keys()
-    differing = [device for device, row in calm.items() if row != faulty[device]]
-    assert 0 < len(differing) <= math.ceil(0.3 * len(calm))
 
 
 @pytest.mark.slow

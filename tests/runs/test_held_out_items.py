@@ -34,7 +34,7 @@ def scenario(name: str, draw: int, *, implicit: bool, how: str = "") -> str:
         "timestamps": "true",
         "split": {"kind": "ratio", "test": "20%", "validation": "20%"},
     }
-    if METHODS[name].features:
+    if METHODS[name].needs_features:
         data["features"] = {"kind": "synthetic"}
     if implicit:
         data["positive"] = 2

@@ -15,7 +15,7 @@ from coordinator.scenario.selection_section import SECTIONS
 ROUNDS = "{mode: synchronous}"
 BUFFER = "{mode: buffered, concurrency: 6}"
 PACINGS = pytest.mark.parametrize("pacing", [ROUNDS, BUFFER], ids=["rounds", "buffer"])
-POLICIES = [name for name in SECTIONS if name != "random"]
+POLICIES = [name for name, section in SECTIONS.items() if not section.even]
 """Those that ask only whoever is available."""
 NEVER_THERE = (
     "fleet.availability={kind: on-off, session: {distribution: exponential, mean: 1 s},"

@@ -11,7 +11,7 @@ import pytest
 from run_helpers import run_text
 
 from coordinator.scenario.errors import ScenarioError
-from edge.learning.interest import INTEREST_NAMES
+from edge.learning.methods.lipm.interest import INTEREST_NAMES
 
 SCENARIO = """
 format: 2

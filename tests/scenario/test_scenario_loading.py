@@ -297,7 +297,7 @@ def test_sections_cannot_be_changed(tmp_path: Path) -> None:
 
 def numeric_fields() -> list[tuple[type[BaseModel], str]]:
     found = []
-    for section in [*sections_of(Scenario), *(method.settings for method in METHODS.values())]:
+    for section in [*sections_of(Scenario), *(method.Settings for method in METHODS.values())]:
         for name, info in section.model_fields.items():
             if info.annotation in (int, float):
                 found.append((section, name))

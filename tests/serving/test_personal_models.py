@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from edge.learning.base import Problem
-from edge.learning.fedmmf import FedMMF, FedMMFSettings
-from edge.learning.fedrecon import FedRecon
 from edge.learning.fedrecon_kernels import Ratings
-from edge.learning.fedrecon_settings import FedReconSettings
+from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
+from edge.learning.methods.fedrecon.algorithm import FedRecon
+from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.serving.personal_models import personal_models
 from edge.serving.recommender_graph import Factorizations
 from edge.serving.recommenders import blocks

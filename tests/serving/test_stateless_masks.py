@@ -1,4 +1,4 @@
-"""Stateless models with a mask that is fitted in the graph, against the masks of edge.masks."""
+"""Stateless models with a mask that is fitted in the graph, against the masks of edge.learning.masks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from serving_models import info_for, item_model, normal
 
 from edge.learning.base import Problem
-from edge.learning.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.fedrecon_kernels import Ratings
 from edge.learning.local_steps import Ridge
-from edge.masks.base import limited
-from edge.masks.one_order import OneOrderSettings
-from edge.masks.zero_order import ZeroOrderSettings
+from edge.learning.masks.base import limited
+from edge.learning.masks.one_order import OneOrderSettings
+from edge.learning.masks.zero_order import ZeroOrderSettings
+from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
 from edge.serving.compression import compress
 from edge.serving.errors import ExportError
 from edge.serving.loading import check_model

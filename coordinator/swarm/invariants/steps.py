@@ -15,15 +15,15 @@ from coordinator.scenario.privacy_section import CentralGaussian, PersonalGaussi
 from coordinator.swarm.invariants.sums import Floats, differences, survivors_of, unit
 from coordinator.swarm.record import Applied
 from coordinator.swarm.trial import Trial
-from edge.learning.fedavg_mf import USER_ROW, USER_TABLE, USERS, SharedFactorizationSettings
-from edge.learning.fedmf import FedMFSettings
-from edge.learning.fedncf_local import GMF, MLP
-from edge.learning.fedncf_settings import FedNCFSettings
-from edge.learning.fedrec import UPDATES, FedRecSettings
-from edge.learning.fedrecon import BIAS, FACTORS
 from edge.learning.item_rows import ROWS
-from edge.learning.lipm import ATTENTION, LIPMSettings
-from edge.learning.local_context import LocalContextSettings
+from edge.learning.methods.fedavg_mf import USER_ROW, USER_TABLE, USERS, SharedFactorizationSettings
+from edge.learning.methods.fedmf import FedMFSettings
+from edge.learning.methods.fedncf.local import GMF, MLP
+from edge.learning.methods.fedncf.settings import FedNCFSettings
+from edge.learning.methods.fedrec import UPDATES, FedRecSettings
+from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS
+from edge.learning.methods.lipm.algorithm import ATTENTION, LIPMSettings
+from edge.learning.methods.local_context import LocalContextSettings
 from edge.learning.server_optimizers import ConstantSchedule, SgdSettings
 from edge.learning.updates import Aggregate, Array
 from edge.plugins import ALGORITHMS, BUILT_IN

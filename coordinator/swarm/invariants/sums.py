@@ -23,8 +23,8 @@ from coordinator.swarm.invariants.rules import coordinatewise, single, taken_by_
 from coordinator.swarm.record import Input
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import rows
-from edge.learning.fedavg_mf import USER_ROW, USERS
 from edge.learning.item_rows import ITEMS, ROWS
+from edge.learning.methods.fedavg_mf import USER_ROW, USERS
 from edge.learning.updates import Aggregate, Array
 from edge.messages import Report
 from edge.vocabulary import Outcome, Reason, RoundOutcome, label

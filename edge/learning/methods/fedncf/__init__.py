@@ -1,0 +1,1 @@
+"""FedNCF: settings, local training, uploads, work."""

@@ -1,0 +1,1 @@
+"""FedRecon matrix factorisation: settings, work, and the method."""

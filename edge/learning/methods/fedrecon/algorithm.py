@@ -1,0 +1,358 @@
+"""FedRecon matrix factorisation: global item factors, user factors reconstructed on the device every round.
+
+Source: Singhal et al., "Federated Reconstruction: Partially Local Federated Learning" (NeurIPS 2021),
+algorithm 1, applied to r̂_ui = μ + b_i + b_u + p_u·q_i. Global: item factors q and item biases b_i. Local,
+made anew every round and never uploaded: user factors p_u and user bias b_u.
+
+With ``user_factors: persistent`` a device keeps p_u and b_u and takes its steps from there, as in federated
+factorisation with state on the devices: Chai et al., "Secure Federated Matrix Factorization" (2019).
+
+A round on a device: split the ratings into support and query (or use all for both); from zero, fit p_u and
+b_u to the support with the items frozen, by ridge regression (b_u solved jointly) or gradient steps; with p_u
+and b_u frozen, take gradient steps on the items of the query; upload how the item rows changed.
+
+What an upload reveals. A *sparse* upload names the items it changes: whoever sees it learns which items were
+rated (the query part of them, under a split), and the rows are multiples of p_u, so they give its direction
+away as well. A *dense* upload is zero where nothing changed: seen in the clear it reveals just as much, but
+it can be added up under masks, so that only the sum over the cohort is seen. An item that a single device of
+a cohort rated stays exposed in that sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from edge.learning import fedrecon_kernels as kernels
+from edge.learning.accumulators import DenseAccumulator, RowAccumulator
+from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
+from edge.learning.item_rows import ITEMS, ROWS, DenseUpdateBatch
+from edge.learning.local_steps import (
+    step_counts,
+    work_share,
+)
+from edge.learning.methods.fedrecon.settings import FedReconSettings, ReconstructionSettings
+from edge.learning.methods.fedrecon.work import fedrecon_work
+from edge.learning.proximal import Pull, proximal_item_steps, pull_of
+from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
+from edge.rng import stream
+
+FACTORS, BIAS, MEAN = "item_factors", "item_bias", "rating_mean"
+
+
+class FedRecon(Recommender):
+    """FedRecon matrix factorisation; see the module for what it does and :class:`FedReconSettings`.
+
+    State: ``item_factors`` [items, k], ``item_bias`` [items] (with ``item_bias``), ``rating_mean`` [1].
+    Upload: ``item_rows`` [n, k + 1], the deltas of the factors and, with ``item_bias``, of the bias in the
+    last column, times the weight; and, when sparse, ``items`` [n]. All arithmetic in ``dtype``.
+    """
+
+    Settings: ClassVar[type[BaseModel]] = FedReconSettings
+    trained: ClassVar[tuple[str, ...]] = (FACTORS, BIAS)
+    settings: ReconstructionSettings
+
+    def __init__(
+        self, settings: ReconstructionSettings, problem: Problem, dtype: type[Any] = np.float32
+    ) -> None:
+        if problem.n_items < 1:
+            raise ValueError(f"{self.name()} learns from ratings; this problem has no items")
+        super().__init__(settings, problem)
+        self.n_items = problem.n_items
+        self.dtype = np.dtype(dtype)
+        self.item_dtype = np.dtype(np.uint16 if self.n_items < 65_536 else np.int32)
+        self.width = settings.factors + settings.item_bias
+        self._rating_mean = problem.rating_mean if getattr(settings, "subtract_mean", False) else 0.0
+        self.local_width = (
+            settings.factors + settings.user_bias if settings.user_factors == "persistent" else 0
+        )
+        """Numbers that a device keeps of each of its users: p_u and b_u, or nothing."""
+
+    def initial_state(self, seed: int) -> State:
+        """Return item factors ~ N(0, ``initial_scale``²), biases 0 and the rating mean."""
+        s = self.settings
+        draws = stream(seed, "learning", "item_factors").standard_normal((self.n_items, s.factors))
+        state = {
+            FACTORS: (s.initial_scale * draws).astype(self.dtype),
+            MEAN: np.array([self._rating_mean], self.dtype),
+        }
+        if s.item_bias:
+            state[BIAS] = np.zeros(self.n_items, self.dtype)
+        return state
+
+    def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return how many steps on the items users with this many ratings take."""
+        return step_counts(self.settings.client, self._query_counts(examples))
+
+    def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
+        """Return what a round costs users with this many ratings; see :mod:`work`."""
+        return fedrecon_work(self.settings, self.n_items, self._query_counts(examples), examples, steps)
+
+    def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
+        """Return the arrays uploaded by users with this many ratings."""
+        if self.settings.upload == "dense":
+            return self._table_spec(len(examples))
+        rows = np.minimum(self._query_counts(examples), self.n_items)
+        return (
+            ArraySpec(ITEMS, self.item_dtype, (), rows),
+            ArraySpec(ROWS, self.dtype, (self.width,), rows),
+        )
+
+    def _table_spec(self, n: int) -> Sequence[ArraySpec]:
+        rows = np.full(n, self.n_items, dtype=np.int64)
+        return (ArraySpec(ROWS, self.dtype, (self.width,), rows),)
+
+    def client_update(
+        self,
+        state: State,
+        batch: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        clients: npt.NDArray[np.int64] | None = None,
+        steps: npt.NDArray[np.int64] | None = None,
+        local: Array | None = None,
+    ) -> UpdateBatch:
+        """Reconstruct every user and compute how its query ratings change the items.
+
+        See :meth:`edge.learning.base.Recommender.client_update`. A client of several users uploads the sum of
+        its users' deltas: weighted by their query ratings, or their mean with uniform weights.
+
+        Raises
+        ------
+        ValueError : ``steps`` is given and clients hold several users.
+        """
+        if clients is not None and steps is not None:
+            raise ValueError("the steps of clients with several users cannot be limited; leave steps out")
+        s = self.settings
+        table = self._table(state)
+        users = len(batch.indptr) - 1
+        per_client = np.ones(users, np.int64) if clients is None else np.diff(clients)
+        owners = np.repeat(np.arange(len(per_client)), per_client)
+        keys = client_keys if clients is None else user_keys(client_keys, clients)
+        support: RatingBatch = batch
+        query: RatingBatch = batch
+        if s.split == "support-query":
+            support, query = kernels.split(batch, keys, s.support_fraction)
+        counts: npt.NDArray[np.int64] = np.diff(query.indptr)
+        per_user = counts.astype(np.float64) if s.weighting == "examples" else 1.0 / per_client[owners]
+        done = work_share(steps, step_counts(s.client, counts))
+        per_user *= done
+        scales = per_user.astype(self.dtype)
+        rates = kernels.step_rates(query.indptr, keys, s.client, self.dtype, steps)
+        pull = (
+            pull_of(query.indptr, keys, s.client, s.proximal, kernels.CLIENT_DRAW, steps)
+            if s.proximal
+            else None
+        )
+        rows = np.empty((len(query.items), self.width), self.dtype)
+        losses: npt.NDArray[Any] = np.zeros(users)
+        kept = np.empty((users, self.local_width), self.dtype) if self.local_width else None
+        for first, end in kernels.blocks(batch.indptr):
+            design, fitted = self._reconstruct(table, support, first, end, keys, local)
+            if kept is not None:
+                kept[first:end] = kernels.unknowns_of(table, fitted)
+            if query is not support:
+                design = kernels.gather(table, query, first, end)
+            part = slice(int(query.indptr[first]), int(query.indptr[end]))
+            error = self._item_steps(
+                design,
+                fitted,
+                counts[first:end],
+                rates[:, part],
+                scales[first:end],
+                rows[part],
+                None if pull is None else pull.of(part),
+            )
+            np.square(error, out=error)
+            owner = np.repeat(np.arange(end - first), counts[first:end])
+            losses[first:end] = np.bincount(owner, error, minlength=end - first)
+        items = query.items.astype(self.item_dtype, copy=False)
+        offsets = query.indptr
+        if clients is not None:
+            items, rows, offsets = kernels.merge_users(
+                items, rows, np.repeat(owners, counts), len(per_client)
+            )
+            losses = np.bincount(owners, losses, minlength=len(per_client))
+            # Sums of whole numbers: exact in float64.
+            counts = np.bincount(owners, counts, minlength=len(per_client)).astype(np.int64)
+        weights = np.asarray(counts if s.weighting == "examples" else counts > 0, dtype=np.float64) * done
+        fields: dict[str, Any] = {
+            "stacked": {},
+            "ragged": {ITEMS: items, ROWS: rows},
+            "offsets": offsets,
+            "weights": weights,
+            "examples": counts,
+            "losses": 0.5 * losses / np.maximum(counts, 1),
+        }
+        if kept is not None:
+            fields["local"] = kept
+            fields["local_offsets"] = np.arange(users + 1) if clients is None else clients
+        if s.upload == "dense":
+            return DenseUpdateBatch(**fields, n_items=self.n_items)
+        return UpdateBatch(**fields)
+
+    def accumulator(self, state: State) -> Accumulator:
+        """Return an empty accumulator for one round."""
+        if self.settings.upload == "dense":
+            return DenseAccumulator({ROWS: (self.dtype, (self.n_items, self.width))})
+        return RowAccumulator(
+            ROWS,
+            ITEMS,
+            index_dtype=self.item_dtype,
+            dtype=self.dtype,
+            rows=self.n_items,
+            width=self.width,
+        )
+
+    def server_update(
+        self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
+    ) -> tuple[State, OptimizerState]:
+        """Let the server optimiser apply the mean delta of the item rows."""
+        return self.apply(state, optimizer_state, aggregate.mean()[ROWS], round_number)
+
+    def apply(
+        self,
+        state: State,
+        optimizer_state: OptimizerState,
+        rows: Array,
+        round_number: int,
+        others: Mapping[str, Array] = MappingProxyType({}),
+    ) -> tuple[State, OptimizerState]:
+        """Let the server optimiser apply a change of the item rows, [items, k (+ 1)].
+
+        And of the ``others``, further arrays of the state, by name: those of a method around this one.
+        """
+        s = self.settings
+        update = {FACTORS: rows[:, : s.factors]}
+        if s.item_bias:
+            update[BIAS] = rows[:, s.factors]
+        update |= others
+        rate = s.learning_rate * s.schedule.factor(round_number)
+        trained = {name: state[name] for name in update}
+        trained, optimizer_state = s.optimizer.apply(trained, optimizer_state, update, rate)
+        return {**state, **trained}, optimizer_state
+
+    def predict(
+        self,
+        state: State,
+        support: RatingBatch,
+        query: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> Array:
+        """Reconstruct users from all of ``support`` and predict their ``query`` ratings, [N of query]."""
+        table = self._table(state)
+        counts = np.diff(query.indptr)
+        predictions = np.empty(int(query.indptr[-1]), self.dtype)
+        for first, end in kernels.blocks(support.indptr):
+            _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
+            part = slice(int(query.indptr[first]), int(query.indptr[end]))
+            predictions[part] = kernels.predict_rows(table, fitted, query.items[part], counts[first:end])
+        return predictions
+
+    def scores(
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """Reconstruct users from all of ``support`` and predict every item, float32 [n, items]."""
+        table = self._table(state)
+        scores = np.empty((len(support.indptr) - 1, self.n_items), np.float32)
+        for first, end in kernels.blocks(support.indptr):
+            _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
+            scores[first:end] = kernels.score_catalogue(table, fitted)
+        return scores
+
+    def predict_from(
+        self, state: State, local: Array, items: npt.NDArray[Any], counts: npt.NDArray[np.int64]
+    ) -> Array:
+        """Predict each user's ``items`` from local parameters as they are, [sum of ``counts``].
+
+        ``local`` is as :meth:`reconstruct` returns it.
+        """
+        extended = np.insert(local, self.settings.factors, -1.0, axis=1)
+        return kernels.predict_rows(self._table(state), extended, items, counts)
+
+    def reconstruct(
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> npt.NDArray[Any]:
+        """Reconstruct users from all of ``support``, from what they keep, and return their local parameters.
+
+        They are [n, k + 1]: user factors, then the user bias; [n, k] without user biases.
+        """
+        table, s = self._table(state), self.settings
+        users = np.empty((len(support.indptr) - 1, s.factors + s.user_bias), self.dtype)
+        for first, end in kernels.blocks(support.indptr):
+            _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
+            users[first:end] = kernels.unknowns_of(table, fitted)
+        return users
+
+    def _reconstruct(
+        self,
+        table: kernels.Table,
+        support: RatingBatch,
+        first: int,
+        end: int,
+        keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> tuple[Array, Array]:
+        """Return the gathered support rows of users ``first`` … ``end - 1`` and what was fitted to them.
+
+        ``local`` [users, ``local_width``] is where each user starts; None: at zero.
+        """
+        design = kernels.gather(table, support, first, end)
+        indptr = support.indptr[first : end + 1] - support.indptr[first]
+        start = None if local is None else local[first:end]
+        return design, kernels.reconstruct(
+            table, design, indptr, keys[first:end], self.settings.reconstruction, start
+        )
+
+    def _item_steps(
+        self,
+        design: Array,
+        fitted: Array,
+        counts: npt.NDArray[np.int64],
+        rates: Array,
+        scales: Array,
+        out: Array,
+        pull: Pull | None,
+    ) -> Array:
+        """Take the client's steps on the items; see :func:`~edge.learning.fedrecon_kernels.item_steps`."""
+        how: dict[str, Any] = {
+            "counts": counts,
+            "rates": rates,
+            "scales": scales,
+            "regularization": self.settings.client.regularization,
+            "out": out,
+        }
+        if pull is None:
+            return kernels.item_steps(design, fitted, self.settings.factors, **how)
+        return proximal_item_steps(design, fitted, self.settings.factors, pull=pull, **how)
+
+    def _table(self, state: State) -> kernels.Table:
+        return kernels.item_table(
+            state[FACTORS], state.get(BIAS), user_bias=self.settings.user_bias, mean=float(state[MEAN][0])
+        )
+
+    def _query_counts(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        if self.settings.split == "none":
+            return examples
+        support = kernels.support_sizes(examples, self.settings.support_fraction)
+        return np.where(examples >= 2, examples - support, examples)
+
+
+def user_keys(client_keys: npt.NDArray[np.uint64], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return a key for every user of clients that hold several: a hash of the client's key and the place."""
+    per_client = np.diff(clients)
+    place = np.arange(int(clients[-1])) - np.repeat(clients[:-1], per_client)
+    return kernels.place_keys(np.repeat(client_keys, per_client), place)
