@@ -11,6 +11,7 @@ from device_profiles.availability import (
     AvailabilityProfile,
     BatteryGated,
     Bernoulli,
+    Combined,
     Diurnal,
     Exponential,
     HeavyTail,
@@ -20,7 +21,7 @@ from device_profiles.availability import (
     TraceAvailability,
 )
 from device_profiles.traces import AvailabilityTrace
-from edge.device.availability import All, AvailabilityModel, build
+from edge.device.availability import All, AvailabilityModel, Grouped, build
 
 N_DEVICES: Final = 50_000
 HOUR_S: Final = 3600.0
@@ -59,12 +60,23 @@ PROFILES: Final[dict[str, AvailabilityProfile]] = {
     "heavy-tail": HeavyTail("heavy-tail", 0.1, 0.3, 0.86),
     "trace": TraceAvailability("trace", TRACE),
 }
+PROFILES["combined"] = Combined(
+    "combined",
+    (
+        OnOffSessions("part-sessions", LogNormal(600.0, 0.9), Exponential(900.0)),
+        Bernoulli("part-bernoulli", 0.3, 0.2, 0.5, 0.3),
+    ),
+)
 
 
 def model(kind: str, seed: int = 7) -> AvailabilityModel:
     if kind == "all":
         return All([model(part, seed) for part in ("mixed", "diurnal", "outage", "bernoulli", "heavy-tail")])
+    if kind == "grouped":
+        parts = ("diurnal", "flaky", "bernoulli", "combined")
+        group = (np.arange(N_DEVICES) % 5 % len(parts)).astype(np.uint8)
+        return Grouped(group, [model(part, seed) for part in parts])
     return build(PROFILES[kind], seed, utc_offset_s=UTC_OFFSET_S)
 
 
-KINDS: Final = (*PROFILES, "all")
+KINDS: Final = (*PROFILES, "all", "grouped")

@@ -3,13 +3,21 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from availability_models import DAY_S, KINDS, N_DEVICES, model
+from availability_models import DAY_S, KINDS, N_DEVICES, PROFILES, model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device_profiles.availability import TraceAvailability
+from device_profiles.availability import (
+    Bernoulli,
+    Combined,
+    Diurnal,
+    RegionalOutage,
+    SimpleAvailability,
+    TraceAvailability,
+)
+from device_profiles.errors import ProfileError
 from device_profiles.traces import AvailabilityTrace
-from edge.device.availability import NO_STAGE, SEARCH_HORIZON_S, All, build
+from edge.device.availability import NO_STAGE, SEARCH_HORIZON_S, All, Grouped, build
 from edge.vocabulary import Stage
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -172,3 +180,48 @@ def test_models_of_different_names_are_independent() -> None:
     both = np.mean((drops[0] != NO_STAGE) & (drops[1] != NO_STAGE))
     product = np.mean(drops[0] != NO_STAGE) * np.mean(drops[1] != NO_STAGE)
     assert abs(both - product) < 4 * np.sqrt(product / N_DEVICES)
+
+
+def test_a_combined_profile_is_its_parts_each_as_it_is_alone() -> None:
+    ids, times = ids_and_times(11, 4000)
+    combined = PROFILES["combined"]
+    assert isinstance(combined, Combined)
+    sessions, dropout = (build(part, 7, utc_offset_s=0.0) for part in combined.parts)
+    both = model("combined")
+    np.testing.assert_array_equal(both.available(ids, times), sessions.available(ids, times))
+    assert both.available(ids, times).mean() == pytest.approx(0.5, abs=0.04)
+    np.testing.assert_array_equal(both.dropout(ids, 4).stage, dropout.dropout(ids, 4).stage)
+    assert 0.25 < np.mean(both.dropout(ids, 4).stage != NO_STAGE) < 0.35
+
+
+def test_each_group_follows_its_own_model() -> None:
+    ids, times = ids_and_times(12, 4000)
+    parts = ("diurnal", "bernoulli")
+    group = np.arange(N_DEVICES) % 2
+    grouped = Grouped(group.astype(np.uint8), [model(part) for part in parts])
+    for code, part in enumerate(parts):
+        rows = np.flatnonzero(group[ids] == code)
+        for name in ("available", "until", "next_available"):
+            whole = getattr(grouped, name)(ids, times)
+            np.testing.assert_array_equal(whole[rows], getattr(model(part), name)(ids[rows], times[rows]))
+        expected = model(part).dropout(ids[rows], 2)
+        np.testing.assert_array_equal(grouped.dropout(ids, 2).stage[rows], expected.stage)
+        np.testing.assert_array_equal(
+            grouped.dropout(ids, np.full(ids.size, 2)).fraction[rows], expected.fraction
+        )
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([Bernoulli("a", 0.1, 0.2, 0.5, 0.3)], "name two profiles or more"),
+        (
+            [Bernoulli("a", 0.1, 0.2, 0.5, 0.3), Diurnal("b", 0.15, 4.0, 2.0), Bernoulli("a", 0.1, 1, 0, 0)],
+            "'a' twice",
+        ),
+        ([RegionalOutage("a", 8, 60.0, 60.0), RegionalOutage("b", 4, 60.0, 60.0)], "one profile of regional"),
+    ],
+)
+def test_what_cannot_be_combined(parts: list[SimpleAvailability], message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        Combined("ours", tuple(parts))

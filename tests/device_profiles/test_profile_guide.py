@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from device_profiles import catalogue, catalogue_reading
+from device_profiles.availability import Combined
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS
 from device_profiles.importers.link_csv import read_link_csv
 
@@ -23,6 +24,7 @@ def test_the_profiles_in_the_guide_load(guide: str, tmp_path: Path) -> None:
     blocks = [block for block in re.findall(r"```yaml\n(.*?)```", guide, re.S) if block.startswith(SECTIONS)]
     # The one that replays a file is left out: there is no such file.
     files = []
+    write_link_trace(guide, tmp_path / "our_drive.csv")
     for index, block in enumerate(block for block in blocks if "kind: trace" not in block):
         files.append(tmp_path / f"{index}.yaml")
         files[-1].write_text(block, encoding="utf-8")
@@ -37,6 +39,12 @@ def test_the_profiles_in_the_guide_load(guide: str, tmp_path: Path) -> None:
     assert loaded.network("4g_uk") == replace(shipped, rtt_s=0.04, radio=loaded.network("4g_uk").radio)
     assert loaded.fleet("our_fleet").availability == "commuters"
     assert "our_case" in loaded.thermals
+    commute = loaded.network("our_commute").trace
+    assert commute is not None
+    assert commute.period_s == 2.0
+    both = loaded.availability("commuters_that_drop_out")
+    assert isinstance(both, Combined)
+    assert [part.kind for part in both.parts] == ["diurnal", "bernoulli"]
     assert loaded.device("our_board").crypto == loaded.cryptos["our_core"]
     assert "our_radio" in loaded.radios
 
@@ -48,11 +56,15 @@ def test_the_guide_names_every_kind_of_availability_and_its_keys(guide: str) -> 
     assert named == {kind: set(model.model_fields) - common for kind, model in AVAILABILITY_SECTIONS.items()}
 
 
-def test_the_link_trace_in_the_guide_loads(guide: str, tmp_path: Path) -> None:
+def write_link_trace(guide: str, path: Path) -> None:
     found = re.search(r"```\n(t_s,.*?)```", guide, re.S)
     assert found is not None
-    path = tmp_path / "link.csv"
     path.write_text(found.group(1), encoding="utf-8")
+
+
+def test_the_link_trace_in_the_guide_loads(guide: str, tmp_path: Path) -> None:
+    path = tmp_path / "link.csv"
+    write_link_trace(guide, path)
     trace = read_link_csv(path)
     assert trace.period_s == 2.0
     assert trace.loss.tolist() == [0.0, 0.01]

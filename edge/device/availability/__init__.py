@@ -8,5 +8,6 @@ from edge.device.availability.base import (
 )
 from edge.device.availability.build import build
 from edge.device.availability.combined import All
+from edge.device.availability.grouped import Grouped
 
-__all__ = ["NO_STAGE", "SEARCH_HORIZON_S", "All", "AvailabilityModel", "Dropout", "build"]
+__all__ = ["NO_STAGE", "SEARCH_HORIZON_S", "All", "AvailabilityModel", "Dropout", "Grouped", "build"]
