@@ -176,7 +176,7 @@ def read_run(directory: Path) -> ComparedRun:
         directory,
         str(manifest.get("scenario", directory.name)),
         int(manifest.get("seed", 0)),
-        dict(_flat(settings, ())) | editions(manifest.get("plugins", ())),
+        dict(_flat(settings, ())) | editions(manifest, directory),
         run_figures(run, verdicts),
         learning_curves(run),
         verdicts,

@@ -105,7 +105,7 @@ def diff_runs(first: RunTables, second: RunTables) -> RunDiff:
 
 
 def _plugin_notes(first: RunTables, second: RunTables) -> Iterator[str]:
-    sides = [editions(run.manifest.get("plugins", ())) for run in (first, second)]
+    sides = [editions(run.manifest, run.directory) for run in (first, second)]
     for name in sorted(sides[0] | sides[1]):
         one, other = (side.get(name, "none") for side in sides)
         if one != other:

@@ -253,12 +253,20 @@ def used(names_by_kind: Iterable[tuple[str, str]]) -> tuple[Entry, ...]:
     return tuple(entries(kind)[name] for kind, name in sorted(wanted))
 
 
-def editions(facts: Iterable[Mapping[str, str | None]]) -> dict[str, str]:
-    """Return version and hash of the plug-ins that a manifest lists, in words, by kind and name."""
-    return {
-        f"plugins.{one['kind']}.{one['name']}": f"{one['version'] or 'no version'}, {str(one['hash'])[:12]}"
-        for one in facts
-    }
+def editions(manifest: Mapping[str, Any], run: Path) -> dict[str, str]:
+    """Return version and hash of the plug-ins that the manifest of a run lists, in words, by kind and name.
+
+    Raises
+    ------
+    PluginError : the list is damaged; the message names the run's directory.
+    """
+    try:
+        return {
+            f"plugins.{one['kind']}.{one['name']}": f"{one['version'] or 'no version'}, {one['hash'][:12]}"
+            for one in manifest.get("plugins", ())
+        }
+    except (TypeError, KeyError, AttributeError) as error:
+        raise PluginError(f"{run}: the list of plug-ins in the manifest is damaged") from error
 
 
 def get(kind: str, name: str) -> Any:
