@@ -122,6 +122,7 @@ def run_assembled(
         "data": assembly.data_facts,
         "secure_aggregation": modes(scenario),
         "plugins": [one.facts() for one in scenario.plugins],
+        "work": "estimated" if assembly.workload.algorithm.estimates_work() else "counted",
         "selection": selection_facts(scenario.rounds.selection),
         "unscored": assembly.evaluator.unscored,
     }

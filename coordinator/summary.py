@@ -167,8 +167,13 @@ def _notices(
     invitations: int,
     suspended: Sequence[Mapping[str, Any]],
 ) -> list[str]:
-    """Return what has to be known first to read the figures: vain invitations, suspended devices."""
+    """Return what limits the figures: vain invitations, estimated work, suspended devices."""
     notices = _in_vain(run, dropouts, invitations)
+    if run.manifest.get("work") == "estimated":
+        notices.append(
+            "compute time, its energy and memory are estimated from the shapes of the method's arrays: the"
+            " method has no 'work' of its own"
+        )
     if suspended:
         named = [
             f"{one['device']} in round {one['round']} ({one['reason']})"

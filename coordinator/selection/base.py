@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
+from typing import Any, ClassVar, Final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.fleet import Fleet
 from coordinator.scenario.selection_section import AvailableSettings, PolicySettings
 from coordinator.selection.experience import Experience
 from coordinator.selection.pool import Accept, Pool
 from edge.plugins import SELECTORS, Kind, get
 from edge.rng import stream
-
-if TYPE_CHECKING:
-    from coordinator.fleet import Fleet
 
 __all__ = ["KIND", "AvailableSettings", "Knowledge", "Policy", "PolicySettings", "Selector", "make_selector"]
 

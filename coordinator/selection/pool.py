@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.fleet import Fleet
 from edge.rng import stream
-
-if TYPE_CHECKING:
-    from coordinator.fleet import Fleet
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

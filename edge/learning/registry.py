@@ -1,7 +1,7 @@
 """The methods by name.
 
-A scenario's ``learning`` section is the settings of one of them, told apart by ``algorithm``. The table of
-the built-in ones is in :mod:`edge.plugins`; see docs/adding-an-algorithm.md.
+The ``learning`` section of a scenario is the settings model of one method; its field ``algorithm`` selects
+which. The built-in methods are listed in :mod:`edge.plugins`; see docs/adding-an-algorithm.md.
 """
 
 from __future__ import annotations

@@ -30,3 +30,5 @@ def test_the_sample_of_a_page_runs(
     for command in commands:
         if command[0] != "swarm":  # processes of its own; tests/plugins/test_plugin_files.py has it
             assert execute(command) == 0, capsys.readouterr().err
+    # The method of the tutorial counts no work of its own.
+    assert ("estimated from the shapes" in capsys.readouterr().out) == (page == "adding-an-algorithm")

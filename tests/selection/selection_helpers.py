@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.fleet import Fleet
+from coordinator.fleet import Fleet, Makeup
 from coordinator.scenario.selection_section import SECTIONS
 from coordinator.selection.base import Floats, Ids, Knowledge, Selector, make_selector
 from coordinator.selection.experience import Experience
@@ -18,12 +18,20 @@ from edge.device.availability.build import build
 def fleet_of(n: int, availability: AvailabilityProfile | None = None, seed: int = 1) -> Fleet:
     """Return a fleet of ``n`` phones that are always available, unless an availability is given."""
     known = catalogue.load([])
+    alike = np.zeros(n, np.uint8)
+    makeup = Makeup(
+        devices=(known.device("phone_mid_2020"),),
+        networks=(known.network("wifi_home"),),
+        device_class=alike,
+        network=alike,
+        traces=(),
+        link=((0, -1),),
+        link_kind=alike,
+    )
     return Fleet(
         seed,
-        n,
-        [(known.device("phone_mid_2020"), 1.0)],
-        [(known.network("wifi_home"), 1.0)],
-        np.zeros(n, np.uint8),
+        makeup,
+        alike,
         ("region-0",),
         lambda batteries: build(
             availability or Always("always"), seed, utc_offset_s=0.0, region=None, battery_j=None

@@ -25,7 +25,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import UserRowsAccumulator
-from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
+from edge.learning.base import (
+    WORK_KINDS,
+    OptimizerState,
+    Problem,
+    RatingBatch,
+    Recommender,
+    State,
+    Work,
+)
 from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.joint_descent import Pair, Shape, descend_jointly, errors, gradient
 from edge.learning.local_steps import (
@@ -33,10 +41,10 @@ from edge.learning.local_steps import (
     LocalDescent,
     Reconstruction,
     Ridge,
+    rows_seen,
     step_counts,
     work_share,
 )
-from edge.learning.methods.fedavg_work import fedavg_work
 from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN, FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
@@ -44,6 +52,8 @@ from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, Upda
 
 USER_TABLE, USER_ROW, USERS = "user_table", "user_row", "users"
 Ints = npt.NDArray[np.int64]
+_FLOAT_BYTES = 4
+_GATHER, _DENSE, _SCORING = range(len(WORK_KINDS))
 
 
 class SharedFactorizationSettings(BaseModel):
@@ -155,7 +165,7 @@ class FedAvgMF(Recommender):
         return step_counts(self.settings.client, examples)
 
     def work(self, examples: Ints, steps: Ints | None = None) -> Work:
-        """Return what a round costs users with this many ratings; see :mod:`fedavg_work`."""
+        """Return what a round costs users with this many ratings; see :func:`fedavg_work`."""
         return fedavg_work(self.settings, self.items.n_items, examples, steps)
 
     def upload_spec(self, examples: Ints) -> Sequence[ArraySpec]:
@@ -312,3 +322,35 @@ class FedAvgMF(Recommender):
         return kernels.item_table(
             state[FACTORS], state.get(BIAS), user_bias=self.settings.user_bias, mean=float(state[MEAN][0])
         )
+
+
+def fedavg_work(
+    settings: SharedFactorizationSettings,
+    n_items: int,
+    examples: npt.NDArray[np.int64],
+    steps: npt.NDArray[np.int64] | None = None,
+    inner_steps: int = 1,
+) -> Work:
+    """Return the work of users with so many ratings (int64 [n]), or of the first ``steps`` of their steps.
+
+    A step costs, for every rating that it looks at and w = k + 1 numbers: 2w for the error, 3w for the item's
+    row, 2w for the user's; 3w more for the pull of FedProx; and 3w for the user's row itself. ``inner_steps``
+    times that, where every step has inner ones.
+    """
+    n, width = len(examples), settings.factors + 1
+    taken = step_counts(settings.client, examples) if steps is None else steps
+    seen = inner_steps * rows_seen(settings.client, examples, taken).astype(np.float64)
+    taken_steps = np.maximum(taken.astype(np.float64), 1.0)
+    flops, moved, ops = (np.zeros((n, len(WORK_KINDS))) for _ in range(3))
+    moved[:, _GATHER] = 2.0 * examples * width * _FLOAT_BYTES
+    ops[:, _GATHER] = 1.0
+    per_row = 10.0 if settings.proximal else 7.0
+    flops[:, _SCORING] = seen * per_row * width + taken_steps * inner_steps * 3.0 * width
+    moved[:, _SCORING] = seen * 4.0 * width * _FLOAT_BYTES
+    ops[:, _SCORING] = 5.0 * taken_steps * inner_steps
+    # The items, the user's ratings, their rows at the start and now, a gradient, and the upload.
+    memory = _FLOAT_BYTES * (n_items * width + examples * (4.0 * width + 2.0) + 3.0 * width)
+    per_step = taken_steps[:, None]
+    return Work(
+        flops / per_step, moved / per_step, ops / per_step, taken_steps, np.ceil(memory).astype(np.int64)
+    )

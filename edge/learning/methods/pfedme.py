@@ -30,8 +30,7 @@ from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import RatingBatch, State, Work
 from edge.learning.joint_descent import Gradient, Pair
-from edge.learning.methods.fedavg_mf import FedAvgMF, SharedFactorizationSettings
-from edge.learning.methods.fedavg_work import fedavg_work
+from edge.learning.methods.fedavg_mf import FedAvgMF, SharedFactorizationSettings, fedavg_work
 from edge.learning.server_optimizers import ServerOptimizer, SgdSettings
 from edge.learning.updates import Array
 

@@ -6,16 +6,12 @@ writes, at four bytes a number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import WORK_KINDS, Work
 from edge.learning.local_steps import Ridge, UserSteps, rows_seen, step_counts
-
-if TYPE_CHECKING:
-    from edge.learning.methods.fedrecon.settings import ReconstructionSettings
+from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 
 _FLOAT_BYTES = 4
 _GATHER, _DENSE, _SCORING = range(len(WORK_KINDS))
