@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.buffered_cohort import BufferedCohort
-from coordinator.faults.striking import strikes_of
 from coordinator.host import rss_bytes
 from coordinator.metrics.facts import FaultStrike, RoundFacts
-from coordinator.round_records import Ended, ended_of
+from coordinator.round_records import Ended, ended_of, strikes_of
 from coordinator.scenario.faults_section import Fault
 from edge.learning.updates import Aggregate
 from edge.log import Column, EventLog

@@ -23,7 +23,7 @@ from coordinator.assembly import Assembly
 from coordinator.buffered_cohort import BufferedCohort
 from coordinator.buffered_steps import Step
 from coordinator.cohort import SimulatedCohort
-from coordinator.metrics.writer import TableWriter
+from coordinator.metrics.facts import Recorder
 from coordinator.pacing.buffer import Buffer, Doorway, VersionMachine, staleness_weight
 from coordinator.progress import RunObserver
 from coordinator.rounds import RoundPlan
@@ -77,13 +77,13 @@ class BufferedTraining(Training):
         self,
         scenario: Scenario,
         assembly: Assembly,
-        writer: TableWriter,
+        recorder: Recorder,
         observer: RunObserver,
         watch: ThresholdWatch,
         directory: Path,
         secrets: SecretSource,
     ) -> None:
-        super().__init__(scenario, assembly, writer, observer, watch, directory, secrets)
+        super().__init__(scenario, assembly, recorder, observer, watch, directory, secrets)
         pacing = scenario.rounds.pacing
         assert isinstance(pacing, Buffered)
         self._pacing = pacing

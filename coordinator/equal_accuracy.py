@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from coordinator.analysis.learning_curves import TRAINING_LOSS, Curve, higher_is_better
+from coordinator.analysis.learning_curves import TRAINING_LOSS, Curve
 from coordinator.figures import Figure
-from coordinator.scenario.metric_names import MetricKind
+from coordinator.scenario.metric_names import MetricKind, higher_is_better
 
 
 def costs_to_equal_accuracy(runs: Sequence[Sequence[Curve]]) -> tuple[list[dict[str, Figure]], list[str]]:

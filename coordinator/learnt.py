@@ -1,12 +1,8 @@
 """Whether a run that went to its end has learnt anything: a promise that every scenario makes, unwritten.
 
 A run that completed no round is no success, and neither is one whose model diverged: the model, or the last
-value of a metric, is not finite, or that value is more than ten times worse than before the first round.
-
-Where less is better (errors, losses), that is more than ten times the first value. Where more is better
-(rankings, accuracy), values lie between 0 and 1, so it is less than a tenth of the first; and since a few
-hits come and go by chance, only where the first stood for at least ten users' worth of them: of ten expected
-hits, one or none is left by chance once in two thousand times (Poisson).
+value of a metric, is not finite, or that value is more than ten times worse than before the first round; see
+:mod:`coordinator.divergence`.
 
 A run has diverged, too, when in its last rounds more reports were refused as out of range than arrived
 within: honest devices send such updates when the model runs away, and no metric need see it, for nothing of
@@ -29,11 +25,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from coordinator.analysis.learning_curves import AUDIT_PREFIX, higher_is_better
-from coordinator.metrics.facts import Evaluation
+from coordinator.analysis.learning_curves import AUDIT_PREFIX
+from coordinator.divergence import TIMES_WORSE, diverged, worst_value
 from coordinator.metrics.metric_source import Tables
 from coordinator.run_directory import Status
 from coordinator.scenario.dump import resolved
+from coordinator.scenario.metric_names import higher_is_better
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.threshold_evaluation import ThresholdResult
 from coordinator.scenario.thresholds import parse_expectation
@@ -41,8 +38,6 @@ from coordinator.stop_reason import StopReason
 from device_profiles.documents import Node
 from edge.vocabulary import Outcome, Reason, RoundOutcome, label
 
-TIMES_WORSE: Final = 10
-_FEWEST_HITS: Final = 10
 _CAUSES_NAMED: Final = 2
 _COUNTED: Final = tuple(label(one) for one in (Outcome.COMPLETED, Outcome.SURPLUS, Outcome.ABANDONED))
 """How participations end that did not fail by themselves."""
@@ -100,19 +95,12 @@ class _Series:
     def limit(self) -> float | None:
         """Ten times worse than the first value; None where that says nothing."""
         first = float(self.values[0]) if len(self.values) else np.nan
-        if not np.isfinite(first) or first <= 0:
-            return None
-        if self.more_is_better:
-            return first / TIMES_WORSE if first * self.users >= _FEWEST_HITS else None
-        return first * TIMES_WORSE
+        return worst_value(first, self.users, more_is_better=self.more_is_better)
 
     @property
     def beyond(self) -> npt.NDArray[np.bool_]:
         """Where a value is not finite or more than ten times worse, bool [n]."""
-        bad, limit = ~np.isfinite(self.values), self.limit
-        if limit is not None:
-            bad |= self.values < limit if self.more_is_better else self.values > limit
-        return bad
+        return diverged(self.values, self.limit, more_is_better=self.more_is_better)
 
     @property
     def ran_away(self) -> bool:
@@ -129,18 +117,6 @@ class _Series:
         if limit is not None and value is not None and not np.isnan(value):
             margin = value - limit if side[kept].startswith(">") else limit - value
         return ThresholdResult(threshold, held, value, limit, margin, len(self.values), reason, implicit=True)
-
-
-def has_run_away(first: Iterable[Evaluation], now: Iterable[Evaluation]) -> bool:
-    """Return whether a metric of all users is not finite, or more than ten times worse than at first."""
-    before = {(one.metric, one.split, one.population): one.value for one in first if one.tag == "all"}
-    for one in now:
-        key = (one.metric, one.split, one.population)
-        if one.tag == "all" and key in before:
-            values, rounds = np.array([before[key], one.value]), np.arange(2)
-            if _Series(one.metric, (), rounds, values, one.users, higher_is_better(one.metric)).ran_away:
-                return True
-    return False
 
 
 def judge_learning(scenario: Scenario, run: Tables, stop: StopReason) -> Learnt:

@@ -9,10 +9,8 @@ import numpy as np
 
 from coordinator.assembly import Assembly
 from coordinator.audits import audit_masks
-from coordinator.learnt import has_run_away
-from coordinator.metrics.batches import evaluation_batch, inference_batch
-from coordinator.metrics.facts import Evaluation, Inferences
-from coordinator.metrics.writer import TableWriter
+from coordinator.divergence import has_run_away
+from coordinator.metrics.facts import Evaluation, Inferences, Recorder
 from coordinator.progress import RunObserver
 from coordinator.scenario.schema import Scenario
 from coordinator.workload import RatingWorkload
@@ -38,7 +36,7 @@ class Measurements:
     Parameters
     ----------
     scenario, assembly : what is run.
-    writer : takes the tables.
+    recorder : takes what is measured.
     observer : is told about evaluations.
 
     Attributes
@@ -47,14 +45,13 @@ class Measurements:
     """
 
     def __init__(
-        self, scenario: Scenario, assembly: Assembly, writer: TableWriter, observer: RunObserver
+        self, scenario: Scenario, assembly: Assembly, recorder: Recorder, observer: RunObserver
     ) -> None:
         self._scenario = scenario
         self._workload = assembly.workload
-        self._names = assembly.fleet.names
         self._evaluator = assembly.evaluator
         self._inference = assembly.inference
-        self._writer = writer
+        self._recorder = recorder
         self._observer = observer
         self.evaluated_at = -1
         self._untrained: Sequence[Evaluation] = ()
@@ -87,8 +84,7 @@ class Measurements:
         """Write what was measured after a round; return whether the scenario's target is reached."""
         if measured.inferences is not None:
             phase = self._scenario.phase_at(number - 1, now_s)
-            batch = inference_batch(number, phase, now_s, measured.inferences, self._names)
-            self._writer.write_inferences(batch)
+            self._recorder.inferences(number, phase, now_s, measured.inferences)
         return measured.values is not None and self.write_values(number, now_s, measured.values)
 
     def write_values(self, number: int, now_s: float, values: list[Evaluation]) -> bool:
@@ -97,7 +93,7 @@ class Measurements:
         if number == 0:
             self._untrained = values
         phase = self._scenario.phase_at(max(number - 1, 0), now_s)
-        self._writer.write_evaluations(evaluation_batch(number, phase, now_s, values))
+        self._recorder.evaluation(number, phase, now_s, values)
         self._observer.on_evaluation(number, values)
         target = self._scenario.rounds.target
         return target is not None and any(
@@ -111,7 +107,7 @@ class Measurements:
         assert isinstance(self._workload, RatingWorkload), "the scenario was checked"
         audits = audit_masks(self._workload, self._scenario.audit)
         phase = self._scenario.phase_at(0, 0.0)
-        self._writer.write_evaluations(evaluation_batch(0, phase, now_s, audits))
+        self._recorder.evaluation(0, phase, now_s, audits)
 
 
 def _is_target(metric: str, value: Evaluation) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +10,11 @@ import numpy.typing as npt
 
 from coordinator.energy import device_energy
 from coordinator.fleet import Fleet
-from coordinator.metrics.batches import RoundBatches, fault_batch, round_batches
-from coordinator.metrics.facts import Cohort, FaultStrike, RoundFacts
-from coordinator.metrics.writer import TableWriter
+from coordinator.metrics.facts import Cohort, FaultStrike, Recorder, RoundFacts
 from coordinator.progress import RunObserver, round_summary
+from coordinator.scenario.faults_section import Fault
 from coordinator.world import RunningCohort
+from edge.device.round_faults import RoundFaults
 from edge.log import pack_record
 from edge.vocabulary import Direction, EventKind, Fate, Reason, Stage
 
@@ -56,26 +57,26 @@ class RoundRecords:
 
     Parameters
     ----------
-    fleet, writer, observer : whose devices, where to, and who is told.
+    fleet, recorder, observer : whose devices, where to, and who is told.
     """
 
-    def __init__(self, fleet: Fleet, writer: TableWriter, observer: RunObserver) -> None:
+    def __init__(self, fleet: Fleet, recorder: Recorder, observer: RunObserver) -> None:
         self._fleet = fleet
-        self._writer = writer
+        self._recorder = recorder
         self._observer = observer
 
     def write(self, facts: RoundFacts, ended: Ended, strikes: list[FaultStrike]) -> None:
         """Write one round, and what was done to it on purpose."""
         if strikes:
-            self._writer.write_faults(fault_batch(facts.round_number, facts.phase, strikes))
-        batches, joules = rows_of(self._fleet, facts, ended)
+            self._recorder.faults(facts.round_number, facts.phase, strikes)
+        cohort = cohort_of(self._fleet, ended)
+        joules = cohort.energy_compute_j + cohort.energy_radio_j
         self._fleet.spend(ended.ids, joules, facts.end_s)
-        self._writer.write_round(batches)
-        self._observer.on_round(round_summary(batches.row))
+        self._observer.on_round(round_summary(self._recorder.round(facts, cohort, ended.columns)))
 
 
-def rows_of(fleet: Fleet, facts: RoundFacts, ended: Ended) -> tuple[RoundBatches, Floats]:
-    """Return the rows of a round, and the energy that each device spent on it, joules, float64 [n]."""
+def cohort_of(fleet: Fleet, ended: Ended) -> Cohort:
+    """Return the devices of a round as its tables have them, with the energy that each of them spent."""
     ids = ended.ids
     network = fleet.network[ids]
     compute_j, radio_j = device_energy(
@@ -84,7 +85,7 @@ def rows_of(fleet: Fleet, facts: RoundFacts, ended: Ended) -> tuple[RoundBatches
         fleet.active_power_w[fleet.device_class[ids]],
         fleet.radio_specs.take(network),
     )
-    members = Cohort(
+    return Cohort(
         device=ids,
         device_class=fleet.device_class[ids],
         network=network,
@@ -101,7 +102,27 @@ def rows_of(fleet: Fleet, facts: RoundFacts, ended: Ended) -> tuple[RoundBatches
         staleness=ended.staleness,
         kept_back=ended.kept_back,
     )
-    return round_batches(facts, members, fleet.names, ended.columns), compute_j + radio_j
+
+
+def strikes_of(
+    faults: Sequence[Fault], found: RoundFaults, ids: Ids, slots: Container[int] | None = None
+) -> list[FaultStrike]:
+    """Return what struck a round, by fault, device and stage; ``ids`` are its invited devices.
+
+    With ``slots`` only what struck those.
+    """
+    rows = sorted(
+        (number, int(ids[slot]), stage)
+        for number, slot, stage in found.struck
+        if slots is None or slot in slots
+    )
+    slot_of = {int(device): slot for slot, device in enumerate(ids.tolist())}
+    made = []
+    for number, device, stage in rows:
+        fault, struck = faults[number], found.struck[number, slot_of[device], stage]
+        kind = "+".join(fault.keys)
+        made.append(FaultStrike(fault.name, kind, device, stage, struck.first_s, struck.last_s, struck.count))
+    return made
 
 
 def suspension(device: int, reason: Reason, now_s: float) -> bytes:

@@ -20,6 +20,7 @@ from coordinator.host import peak_rss_bytes, system_trouble
 from coordinator.learnt import Learnt, judge_learning
 from coordinator.metrics.metric_source import TableMetricSource
 from coordinator.metrics.reader import open_run
+from coordinator.metrics.recorder import TableRecorder
 from coordinator.metrics.trace import TRACE, write_trace
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver
@@ -160,7 +161,10 @@ def run_assembled(
                 observer.on_start(loaded.name, scenario.round_count)
                 buffered = isinstance(scenario.rounds.pacing, Buffered)
                 kind = BufferedTraining if buffered else Training
-                training = kind(scenario, assembly, writer, observer, watch, directory.path, conduct.secrets)
+                recorder = TableRecorder(writer, assembly.fleet.names)
+                training = kind(
+                    scenario, assembly, recorder, observer, watch, directory.path, conduct.secrets
+                )
                 if survival is not None:
                     survival.begin(training, assembly.fleet, writer)
                 stop = conduct(loaded, assembly, training)

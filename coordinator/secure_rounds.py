@@ -16,8 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from coordinator.rounds import RoundPlan, Verdict
-from coordinator.secagg.aggregation import MixedAggregation, SecureAggregation
-from coordinator.secagg.outcome import Step
+from coordinator.secagg.aggregation import MixedAggregation, SecureAggregation, Step
 from edge.errors import LocalProtocolError
 from edge.message_kinds import AnyMessage
 from edge.messages import FROM_DEVICES, Accept, AcceptBare, Report

@@ -19,17 +19,14 @@ from coordinator.aggregation.plan import aggregating
 from coordinator.assembly import Assembly
 from coordinator.checkpoint import CHECKPOINT, Checkpoint
 from coordinator.crashes import Crashes
-from coordinator.faults.striking import strikes_of
 from coordinator.invitations import SHORTEST_WAIT_S, Invitations
 from coordinator.keeping import CoordinatorMemory, Keeper, Recalled
 from coordinator.measurements import Measured, Measurements
-from coordinator.metrics.batches import fault_batch
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.writer import TableWriter
+from coordinator.metrics.facts import Evaluation, Recorder
 from coordinator.over_round import OverRound
 from coordinator.privacy import RunPrivacy
 from coordinator.progress import RunObserver
-from coordinator.round_records import RoundRecords, ended_of, suspension
+from coordinator.round_records import RoundRecords, ended_of, strikes_of, suspension
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
@@ -52,9 +49,9 @@ class Training:
     Parameters
     ----------
     scenario, assembly : what is run.
-    writer : takes the tables.
+    recorder : takes what happens.
     observer : is told about rounds and evaluations.
-    watch : knows the thresholds that end a run; ``writer`` tells it what is written.
+    watch : knows the thresholds that end a run; it is given what is written.
     directory : takes the checkpoint of a coordinator that may crash.
     """
 
@@ -62,7 +59,7 @@ class Training:
         self,
         scenario: Scenario,
         assembly: Assembly,
-        writer: TableWriter,
+        recorder: Recorder,
         observer: RunObserver,
         watch: ThresholdWatch,
         directory: Path,
@@ -78,10 +75,10 @@ class Training:
         if self._fixed:
             assembly.fleet.bare[:] = True
         self._specs = assembly.workload.algorithm.summed_spec()
-        self._writer = writer
+        self._recorder = recorder
         self._observer = observer
-        self._measurements = Measurements(scenario, assembly, writer, observer)
-        self._records = RoundRecords(assembly.fleet, writer, observer)
+        self._measurements = Measurements(scenario, assembly, recorder, observer)
+        self._records = RoundRecords(assembly.fleet, recorder, observer)
         algorithm = assembly.workload.algorithm
         self.state = algorithm.initial_state(scenario.seed)
         """The global parameters."""
@@ -166,7 +163,7 @@ class Training:
         for number, strikes in self._crashes.untold():
             # After the last round: there was no other to tell of them.
             phase = self._scenario.phase_at(number - 1, world.loop.now_s)
-            self._writer.write_faults(fault_batch(number, phase, strikes))
+            self._recorder.faults(number, phase, strikes)
         return stop
 
     async def _rounds(self, world: World) -> StopReason:

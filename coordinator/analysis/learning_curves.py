@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from coordinator.analysis.rows import read_rows
 from coordinator.metrics.reader import RunTables
-from coordinator.scenario.metric_names import RANKING_METRICS
+from coordinator.scenario.metric_names import higher_is_better
 
 Floats = npt.NDArray[np.float64]
 
@@ -21,13 +21,6 @@ FRACTIONS: Final = (0.5, 0.9, 0.99)
 
 AUDIT_PREFIX: Final = "audit."
 TRAINING_LOSS: Final = "training loss"
-
-_HIGHER_IS_BETTER: Final = frozenset((*RANKING_METRICS, "accuracy"))
-
-
-def higher_is_better(metric: str) -> bool:
-    """Return whether more of a metric is better: so it is of rankings and hits, not of errors and losses."""
-    return metric.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.faults.base import FaultKind, FleetView, Ids, Setting, Strike
-from coordinator.metrics.facts import FaultStrike
 from coordinator.scenario.faults_section import Fault, Victims, stages_of
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
@@ -72,27 +71,6 @@ class FaultsOfRun:
                     assert isinstance(kind, FaultKind)
                     kind.strike(strike)
         return found
-
-
-def strikes_of(
-    faults: Sequence[Fault], found: RoundFaults, ids: Ids, slots: Container[int] | None = None
-) -> list[FaultStrike]:
-    """Return what struck a round, by fault, device and stage; ``ids`` are its invited devices.
-
-    With ``slots`` only what struck those.
-    """
-    rows = sorted(
-        (number, int(ids[slot]), stage)
-        for number, slot, stage in found.struck
-        if slots is None or slot in slots
-    )
-    slot_of = {int(device): slot for slot, device in enumerate(ids.tolist())}
-    made = []
-    for number, device, stage in rows:
-        fault, struck = faults[number], found.struck[number, slot_of[device], stage]
-        kind = "+".join(fault.keys)
-        made.append(FaultStrike(fault.name, kind, device, stage, struck.first_s, struck.last_s, struck.count))
-    return made
 
 
 def _phase_names(scenario: Scenario) -> Sequence[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.secagg.outcome import Step
+from coordinator.secagg.aggregation import Step
 from edge.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
 from edge.errors import LocalProtocolError
 from edge.homomorphic.config import CkksConfig

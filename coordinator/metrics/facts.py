@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -178,3 +178,25 @@ class FaultStrike:
     first_s: float
     last_s: float
     count: int
+
+
+class Recorder(Protocol):
+    """Takes the facts of a run as they come; what becomes of them changes nothing in the run."""
+
+    def round(self, facts: RoundFacts, cohort: Cohort, columns: npt.NDArray[np.float64]) -> Mapping[str, Any]:
+        """Record a finished round; return its row of ``rounds`` by column, None where null.
+
+        Parameters
+        ----------
+        facts, cohort : of the round, and of its devices.
+        columns : float64 [WIDTH, records], the log of the round.
+        """
+
+    def faults(self, round_number: int, phase: str, strikes: Sequence[FaultStrike]) -> None:
+        """Record what faults did in a round; before the round itself."""
+
+    def evaluation(self, round_number: int, phase: str, time_s: float, values: Sequence[Evaluation]) -> None:
+        """Record one evaluation of the model, ``round_number`` rounds after the start."""
+
+    def inferences(self, round_number: int, phase: str, time_s: float, inferences: Inferences) -> None:
+        """Record one inference of the model on devices."""

@@ -287,3 +287,11 @@ def metric_examples() -> tuple[str, ...]:
         *(f"model.{name}@10" for name in RANKING_METRICS),
         *(f"audit.{name}" for name in audits),
     )
+
+
+_HIGHER_IS_BETTER: Final = frozenset((*RANKING_METRICS, "accuracy"))
+
+
+def higher_is_better(metric: str) -> bool:
+    """Return whether more of a metric is better: so it is of rankings and hits, not of errors and losses."""
+    return metric.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from coordinator.secagg.outcome import Step
+from edge.ckks_messages import DecryptRequest
 from edge.secagg.errors import SecAggError
 from edge.secagg.graph import GraphParameters
 from edge.secagg.inputs import Sums
 from edge.secagg.states import CoordinatorState
+from edge.secagg_messages import FromCoordinator
+
+
+class Step(NamedTuple):
+    """What follows from an event: messages to send, each with its receiver, and why a frame was refused."""
+
+    send: Sequence[tuple[int, FromCoordinator | DecryptRequest]]
+    refused: SecAggError | None = None
 
 
 class SecureAggregation(Protocol):

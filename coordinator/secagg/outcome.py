@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from edge.ckks_messages import DecryptRequest
 from edge.secagg.checks import DeviceIds
 from edge.secagg.config import RealPart, SecAggConfig
-from edge.secagg.errors import SecAggError, SumMismatchError
+from edge.secagg.errors import SumMismatchError
 from edge.secagg.inputs import read_tail
 from edge.secagg.ring import RingVector
-from edge.secagg_messages import FromCoordinator
-
-
-class Step(NamedTuple):
-    """What follows from an event: messages to send, each with its receiver, and why a frame was refused."""
-
-    send: Sequence[tuple[int, FromCoordinator | DecryptRequest]]
-    refused: SecAggError | None = None
 
 
 class SecAggResult(NamedTuple):

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from coordinator.secagg.advertised import AdvertisedRecords
+from coordinator.secagg.aggregation import Step
 from coordinator.secagg.cohort import Cohort, Flags
-from coordinator.secagg.outcome import SecAggResult, Step, read_sum
+from coordinator.secagg.outcome import SecAggResult, read_sum
 from coordinator.secagg.sealed import SealedStore
 from coordinator.secagg.unmasking import Unmasking
 from edge.errors import LocalProtocolError

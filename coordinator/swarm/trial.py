@@ -20,6 +20,7 @@ import numpy.typing as npt
 from coordinator.assembly import assemble
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.memory import TablesInMemory
+from coordinator.metrics.recorder import TableRecorder
 from coordinator.progress import RoundSummary
 from coordinator.run_directory import npz_bytes
 from coordinator.scenario.load import LoadedScenario, load_text
@@ -102,7 +103,10 @@ def run_trial(text: str, name: str, *, batch: int | None = None) -> Trial:
     with _folder(loaded) as folder:
         # Thresholds are no promises of the swarm: a scenario that misses one is no bug.
         watch = ThresholdWatch((), None)
-        training = Training(loaded.scenario, assembly, tables, Unobserved(), watch, folder, SecretSource.SEED)
+        recorder = TableRecorder(tables, assembly.fleet.names)
+        training = Training(
+            loaded.scenario, assembly, recorder, Unobserved(), watch, folder, SecretSource.SEED
+        )
         first = {name: array.copy() for name, array in training.state.items()}
         stop: StopReason | None = None
         error: Exception | None = None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coordinator.homomorphic.server import CkksServer
-from coordinator.secagg.outcome import Step
+from coordinator.secagg.aggregation import Step
 from edge.ckks_messages import DecryptedSum, DecryptRequest
 from edge.codec import decode, encode
 from edge.homomorphic.config import CkksConfig

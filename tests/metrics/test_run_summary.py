@@ -9,11 +9,11 @@ import pytest
 from metrics_samples import sample_evaluation, sample_inference, sample_round, write_run
 from rich.console import Console
 
-from coordinator.analysis.learning_curves import higher_is_better
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.reference import member_meanings, reference
 from coordinator.metrics.writer import RunWriter
+from coordinator.scenario.metric_names import higher_is_better
 from coordinator.summary import percentiles, summarise
 from coordinator.summary_tables import render, render_details
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage

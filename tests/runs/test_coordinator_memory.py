@@ -10,6 +10,7 @@ import pytest
 from coordinator.assembly import Assembly, assemble
 from coordinator.invitations import Invitations
 from coordinator.keeping import CoordinatorMemory, LostRound, Recalled
+from coordinator.metrics.recorder import TableRecorder
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import SilentProgress
 from coordinator.run_directory import npz_bytes
@@ -121,7 +122,10 @@ def test_what_may_have_been_seen_before_a_process_ended_is_spent(
     assembly.privacy.spend("", frozenset({1, 2, 3}))
     with RunWriter(tmp_path) as writer:
         watch = ThresholdWatch((), None)
-        training = Training(scenario, assembly, writer, SilentProgress(), watch, tmp_path, SecretSource.SEED)
+        recorder = TableRecorder(writer, assembly.fleet.names)
+        training = Training(
+            scenario, assembly, recorder, SilentProgress(), watch, tmp_path, SecretSource.SEED
+        )
         lost = (
             # Each of those invited may have been in the sum, or have been heard.
             LostRound("", False, frozenset({1, 2})),

@@ -14,8 +14,9 @@ from run_helpers import SMALL, Silent, run_text
 from coordinator.cli.entry import execute
 from coordinator.comparison import compare_runs
 from coordinator.comparison_report import comparison_record
+from coordinator.divergence import has_run_away
 from coordinator.exit_codes import ExitCode
-from coordinator.learnt import has_run_away, judge_learning
+from coordinator.learnt import judge_learning
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import RunTables, open_run
 from coordinator.run_directory import run_status

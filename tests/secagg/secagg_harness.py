@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from coordinator.secagg.aggregation import Step
 from coordinator.secagg.oracle import Oracle
-from coordinator.secagg.outcome import Step
 from coordinator.secagg.server import SecAggServer
 from edge.codec import decode, encode
 from edge.messages import Arrays

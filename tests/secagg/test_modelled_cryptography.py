@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from secagg_harness import IDENTITIES, RUN, Fleet, with_arrays
 
-from coordinator.secagg.outcome import Step
+from coordinator.secagg.aggregation import Step
 from edge.codec import encode
 from edge.secagg.cryptography import MODELLED, REAL, Cryptography, ModelledCryptography
 from edge.secagg.entropy import SeededEntropy

@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 
 from coordinator.fleet import Fleet
 from coordinator.keeping import LostRound, Memory, Recalled, as_part, of_part
+from coordinator.metrics.batches import round_batches
 from coordinator.metrics.facts import RoundFacts
 from coordinator.metrics.reader import RunFormatError, open_run, read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS
 from coordinator.metrics.writer import RunWriter, parquet_path
 from coordinator.over_round import OverRound, lost_round
-from coordinator.round_records import Ended, rows_of
+from coordinator.round_records import Ended, cohort_of
 from coordinator.run_directory import (
     MANIFEST,
     PARTIAL_SUFFIX,
@@ -284,7 +285,8 @@ class JournalKeeper:
         self._journal.keep_arrays(_MODEL, model)
 
     def _rows(self, facts: RoundFacts, ended: Ended) -> list[Named]:
-        batches, _ = rows_of(self._fleet, facts, ended)
+        cohort = cohort_of(self._fleet, ended)
+        batches = round_batches(facts, cohort, self._fleet.names, ended.columns)
         rows = [("device_rounds", batches.device_rounds), ("rounds", batches.rounds)]
         events = batches.kept_events(record_events=self._writer.record_events)
         return rows if events is None else [("events", events), *rows]
