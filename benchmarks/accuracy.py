@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 from rating_references import LeastSquares, Shrinkage, Task, biases, item_means, least_squares, task_of
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.metrics.facts import Evaluation
 from coordinator.progress import RoundSummary
 from coordinator.runner import run_scenario

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.metrics.reader import open_run
 from coordinator.runner import VirtualTime, run_assembled
 from coordinator.scenario.load import LoadedScenario, load

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from both_clocks import Clocked, Quiet, SettledTime, simulated
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
 from coordinator.service.admission.arrivals import ArrivalLimits

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from rating_references import Shrinkage, Task, biases, task_of
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.progress import RoundSummary

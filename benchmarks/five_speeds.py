@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from secure_training import Quiet
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.metrics.reader import open_run
 from coordinator.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load

@@ -46,7 +46,8 @@ from coordinator import runner
 from coordinator.active_round import Channel
 from coordinator.actor import Coordinator
 from coordinator.aggregation.plan import aggregating
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.metrics.reader import RunTables, open_run
 from coordinator.progress import SilentProgress
 from coordinator.runner import run_assembled, run_scenario

@@ -46,7 +46,7 @@ from accuracy import Curve
 from private_methods import both_epsilons, central, personal
 from ranking_references import ImplicitLeastSquares, ItemKnn, popularity
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.run_directory import ENDED
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load

@@ -99,7 +99,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "edge/privacy/rated_set.py": ("privacy/test_rated_set.py",),
     "edge/secagg/quantize.py": ("secagg/test_quantize.py", "secagg/test_noise_shares.py"),
     "coordinator/aggregation/[bhr]*.py": (
-        *("aggregation/test_ranges.py", "aggregation/test_rules.py", "aggregation/test_held_updates.py"),
+        *("aggregation/test_ranges.py", "learning/test_robust_rules.py", "aggregation/test_held_updates.py"),
         *("runs/test_hostile_reports.py", "runs/test_robust_runs.py"),
     ),
     "coordinator/sums/*.py": (

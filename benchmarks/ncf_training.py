@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from ranking_references import ImplicitLeastSquares, ItemKnn
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.learning.base import State

@@ -33,7 +33,7 @@ import numpy as np
 from accuracy import Curve, spread
 from rating_references import Shrinkage, biases, task_of
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.run_directory import ENDED
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load

@@ -36,7 +36,8 @@ import numpy as np
 from accuracy import FOLDERS, REFERENCES, SCENARIOS, UNSEEN, learning, score
 from rating_references import Shrinkage, Task, biases, item_means, task_of
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.rng import stream

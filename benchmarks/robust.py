@@ -32,7 +32,7 @@ import numpy as np
 from rating_references import Shrinkage, biases, task_of
 from secure_training import Quiet
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.metrics.reader import open_run
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.scenario.load import load
 from edge.learning.local_steps import Ridge
 from edge.serving.compression import compress, top_overlap

@@ -39,7 +39,8 @@ from typing import Any
 import numpy as np
 
 from coordinator.actor import Coordinator
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.cohort import SimulatedCohort
 from coordinator.faults.striking import FaultsOfRun
 from coordinator.rounds import RoundPlan

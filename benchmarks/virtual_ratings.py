@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from accuracy import loaded, spread
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.workload import RatingWorkload
 from edge.data.split import Split
 from edge.learning.base import Problem

@@ -30,8 +30,7 @@ from coordinator.rounds import RoundPlan
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
 from coordinator.simulation import Simulation
-from coordinator.stop_reason import StopReason
-from coordinator.threshold_watch import ThresholdWatch
+from coordinator.stop_reason import StopReason, StopRule
 from coordinator.training import Training
 from coordinator.workload import TrainingKernel
 from coordinator.world import World
@@ -79,7 +78,7 @@ class BufferedTraining(Training):
         assembly: Assembly,
         recorder: Recorder,
         observer: RunObserver,
-        watch: ThresholdWatch,
+        watch: StopRule,
         directory: Path,
         secrets: SecretSource,
     ) -> None:

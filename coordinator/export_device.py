@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.export import FinishedRun, trained_model
 from coordinator.features import item_features
 from coordinator.run_directory import MODEL, RESOLVED_SCENARIO

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.baseline import BaselineMissedError, baseline_of, earlier_baseline
 from coordinator.buffered_training import BufferedTraining
 from coordinator.conductor import Conductor, RunFeed, Survival, Verdicts

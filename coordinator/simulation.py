@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -90,3 +90,10 @@ class Simulation:
     def forget(self, kernel: Kernel[ClientUpdate]) -> None:
         """Take note that nobody will ask for ``kernel`` any more."""
         self.compute.forget(kernel)
+
+
+class SimulationWitness(Witness, Protocol):
+    """A witness of a simulated run, given what its rounds share."""
+
+    def begins(self, simulation: Simulation) -> None:
+        """Record the simulation, before its first round."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Protocol
 
 
 class StopReason(enum.StrEnum):
@@ -16,3 +17,10 @@ class StopReason(enum.StrEnum):
     THRESHOLD = "threshold missed"
     DIVERGED = "diverged: the model holds values that are not finite"
     STOPPED = "stopped between two rounds"
+
+
+class StopRule(Protocol):
+    """Ends a run early, by what has been recorded of it."""
+
+    def missed(self, rounds: int, now_s: float) -> object | None:
+        """Return what ends the run after so many rounds, at a time on its clock; None to go on."""

@@ -30,9 +30,8 @@ from coordinator.round_records import RoundRecords, ended_of, strikes_of, suspen
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.schema import Scenario
 from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.stop_reason import StopReason
+from coordinator.stop_reason import StopReason, StopRule
 from coordinator.sums.base import aggregate_of, joined
-from coordinator.threshold_watch import ThresholdWatch
 from coordinator.world import Clock, RunningCohort, World
 from edge.learning.updates import Aggregate
 from edge.log import EventLog
@@ -61,7 +60,7 @@ class Training:
         assembly: Assembly,
         recorder: Recorder,
         observer: RunObserver,
-        watch: ThresholdWatch,
+        watch: StopRule,
         directory: Path,
         secrets: SecretSource,
     ) -> None:

@@ -18,10 +18,10 @@ from coordinator.conductor import Survival, new_run_id
 from coordinator.faults.striking import FaultsOfRun
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
-from coordinator.simulation import Simulation
+from coordinator.simulation import Simulation, SimulationWitness
 from coordinator.stop_reason import StopReason
 from coordinator.training import Training
-from coordinator.witness import Witness, WitnessedNetwork
+from coordinator.witnessed_network import WitnessedNetwork
 from edge import clock, plugins
 from edge.clock import VirtualClockLoop
 from edge.device.compute import ComputeQueue, Executor, InlineExecutor, PooledExecutor
@@ -38,7 +38,7 @@ class VirtualTime:
     witness : sees what happens, beside the run; None for nobody.
     """
 
-    witness: Witness | None = None
+    witness: SimulationWitness | None = None
     clock: Literal["virtual", "real"] = "virtual"
     secrets: SecretSource = SecretSource.SEED
     survival: Survival | None = None
@@ -62,7 +62,7 @@ def simulate(
     assembly: Assembly,
     training: Training,
     executor: Executor,
-    witness: Witness | None = None,
+    witness: SimulationWitness | None = None,
 ) -> StopReason:
     """Train on the virtual clock, until a reason to stop, and return it.
 

@@ -6,29 +6,21 @@ run; a deployment has none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy.typing as npt
 
 from coordinator.rounds import RoundMachine
 from coordinator.secure_rounds import SecureRoundMachine
-from edge.clock import VirtualClockLoop
 from edge.learning.base import State
 from edge.learning.updates import Aggregate
 from edge.message_kinds import AnyMessage
-from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
-from edge.transport.loss import Congestion
-from edge.vocabulary import Direction, Reason
-
-if TYPE_CHECKING:
-    from coordinator.simulation import Simulation
+from edge.transport.link import Delivery
+from edge.vocabulary import Reason
 
 
 class Witness(Protocol):
     """Is told of a run what it cannot read in the tables."""
-
-    def begins(self, simulation: Simulation) -> None:
-        """Take note of what the rounds share, before the first of them."""
 
     def invited(self, round_number: int, devices: list[int], frame_bytes: int, now_s: float) -> None:
         """Take note of whom an invitation of ``frame_bytes`` reaches; most of them are not told by `sent`."""
@@ -54,37 +46,3 @@ class Witness(Protocol):
 
     async def ends(self) -> None:
         """Look at what is left when the last round is over."""
-
-
-class WitnessedNetwork(SimulatedNetwork):
-    """A network that tells a witness of every frame.
-
-    Parameters are those of :class:`~edge.transport.link.SimulatedNetwork`, and the witness.
-    """
-
-    def __init__(
-        self,
-        loop: VirtualClockLoop,
-        down_bps: float,
-        up_bps: float,
-        *,
-        tls: bool,
-        congestion: Congestion,
-        witness: Witness,
-    ) -> None:
-        super().__init__(loop, down_bps, up_bps, tls=tls, congestion=congestion)
-        self._witness = witness
-
-    def transmit(
-        self,
-        link: DeviceLink,
-        conditions: Conditions,
-        direction: Direction,
-        message: AnyMessage,
-        frame_bytes: int,
-        payload_bytes: int,
-    ) -> Delivery:
-        """Send as any network does, and tell of it."""
-        delivery = super().transmit(link, conditions, direction, message, frame_bytes, payload_bytes)
-        self._witness.sent(delivery)
-        return delivery

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.aggregation.rules import Coordinatewise, Krum, Matrix, Rule, krum_choice, middle
+from edge.learning.robust_rules import Coordinatewise, Krum, Matrix, Rule, krum_choice, middle
 from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
 
 BLOCK = 1 << 22

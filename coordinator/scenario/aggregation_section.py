@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from coordinator.aggregation import rules
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.model import Section, clip_problems, require
 from coordinator.scenario.privacy_section import LocalGaussian
 from coordinator.scenario.protection import secure_sections
 from device_profiles.fields import PositiveFloat, PositiveFraction, PositiveInt
+from edge.learning import robust_rules
 from edge.learning.registry import METHODS
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class _Aggregation(Section):
         if self.norm_bound is not None:
             yield from clip_problems("norm_bound", self.norm_bound)
 
-    def build(self) -> rules.Rule | None:
+    def build(self) -> robust_rules.Rule | None:
         """Return the robust rule; None for a plain mean."""
         return None
 
@@ -63,9 +63,9 @@ class Median(_Coordinatewise):
 
     rule: Literal["median"] = Field(description="median: the middle value of every coordinate")
 
-    def build(self) -> rules.Rule:
+    def build(self) -> robust_rules.Rule:
         """Return the rule."""
-        return rules.Median()
+        return robust_rules.Median()
 
 
 class TrimmedMean(_Coordinatewise):
@@ -83,9 +83,9 @@ class TrimmedMean(_Coordinatewise):
         if self.trim >= 0.5:
             yield Problem(("trim",), f"{self.trim:.0%} at either end leaves nothing; write less than 50%")
 
-    def build(self) -> rules.Rule:
+    def build(self) -> robust_rules.Rule:
         """Return the rule."""
-        return rules.TrimmedMean(self.trim)
+        return robust_rules.TrimmedMean(self.trim)
 
 
 class Krum(_Aggregation):
@@ -99,9 +99,9 @@ class Krum(_Aggregation):
         description="share of false updates to withstand, rounded up to f; a round has more than 2·f + 2"
     )
 
-    def build(self) -> rules.Krum:
+    def build(self) -> robust_rules.Krum:
         """Return the rule."""
-        return rules.Krum(self.attackers, multi=self.rule == "multi-krum")
+        return robust_rules.Krum(self.attackers, multi=self.rule == "multi-krum")
 
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from aiohttp import web
 
 from coordinator.actor import Coordinator
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.conductor import new_run_id
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario

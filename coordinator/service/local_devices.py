@@ -12,7 +12,8 @@ from pathlib import Path
 
 import aiohttp
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.service.answer_store import AnswerStore
 from coordinator.service.identities import enrol, fetch_roster, sums_with_identities

@@ -11,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.faults.base import FaultKind, Setting, Strike
 from coordinator.metrics.schemas import deterministic_fields
 from coordinator.scenario.faults_section import KINDS as FAULT_KINDS

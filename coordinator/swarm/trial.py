@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.memory import TablesInMemory
 from coordinator.metrics.recorder import TableRecorder

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.baseline import is_run_of
 from coordinator.figures import Figure, run_figures
 from coordinator.host import system_trouble

@@ -11,9 +11,9 @@ import pytest
 from coordinator.aggregation import held
 from coordinator.aggregation.bound import BoundedUpdates, norm_of
 from coordinator.aggregation.held import HeldUpdates
-from coordinator.aggregation.rules import Krum, Median, Rule, TrimmedMean
 from edge.errors import RemoteProtocolError
 from edge.learning.accumulators import DenseAccumulator, RowAccumulator
+from edge.learning.robust_rules import Krum, Median, Rule, TrimmedMean
 from edge.learning.updates import Accumulator, Aggregate, ClientUpdate
 from edge.privacy.protection import clipped_update
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 from privacy_statistics import distance_to_normal
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.metrics.reader import open_run
 from coordinator.progress import SilentProgress
 from coordinator.runner import RunOutcome, run_assembled

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from privacy_statistics import distance_to_normal
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.metrics.reader import open_run
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load

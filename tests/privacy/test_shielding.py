@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from coordinator.shielding import Shield

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.invitations import Invitations
 from coordinator.keeping import CoordinatorMemory, LostRound, Recalled
 from coordinator.metrics.recorder import TableRecorder

@@ -15,7 +15,7 @@ from secure_helpers import differing_columns
 from test_interruption import running_scenario, wait_for_round
 
 from coordinator import inference
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.cli.entry import execute
 from coordinator.diff import diff_runs
 from coordinator.metrics.reader import open_run

@@ -10,7 +10,7 @@ import pytest
 from run_helpers import rows_of, run_text
 
 import coordinator.evaluation
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload

@@ -10,7 +10,7 @@ import pytest
 from run_helpers import Silent, rows_of
 
 from coordinator import inference
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.run_directory import MODEL
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load

@@ -12,7 +12,7 @@ from run_helpers import IDEAL_PROFILES, Silent, rows_of, run_text
 from secure_helpers import IDEAL_WIRE, faults, secure
 
 from coordinator import inference
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.cli.entry import execute
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import load

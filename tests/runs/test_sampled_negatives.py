@@ -9,7 +9,7 @@ import pytest
 from run_helpers import rows_of, run_text, tables_of
 
 import coordinator.evaluation
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from edge.data.published import read_published_ml_1m

@@ -12,7 +12,7 @@ from run_helpers import run_text
 
 from coordinator.active_round import Channel
 from coordinator.actor import Coordinator
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.scenario.load import load
 from coordinator.training import Training
 from coordinator.workload import RatingWorkload

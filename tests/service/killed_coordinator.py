@@ -33,7 +33,7 @@ from typing import IO
 import numpy as np
 from service_helpers import HANG_S, SMALL
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.keeping import of_part
 from coordinator.metrics.reader import RunTables, open_run
 from coordinator.run_directory import MODEL

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.metrics.reader import open_run
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario, load

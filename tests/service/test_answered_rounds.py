@@ -21,7 +21,8 @@ from door_helpers import play, until
 from lying_coordinator import RUN, LyingCoordinator, lying, meeting
 from service_helpers import loaded_text
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.cli.entry import execute
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.answer_store import Answered, AnswerStore, AnswerStoreError

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from service_helpers import HANG_S, SMALL, Silent, loaded_text, payloads, rows_of, run_real, skip
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime

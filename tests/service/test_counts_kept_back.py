@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 from service_helpers import IDEAL_PROFILES, Silent, loaded_text, rows_of, run_real, run_virtual
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.metrics.schemas import SCHEMAS
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.errors import ScenarioError

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pytest
 from service_helpers import SMALL, Silent, loaded_text, rows_of
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime

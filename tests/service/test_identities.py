@@ -18,7 +18,8 @@ from aiohttp import web
 from door_helpers import Records
 from service_helpers import HANG_S, SMALL, Silent, loaded_text, rows_of
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.admission.arrivals import ArrivalLimits

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from service_helpers import SMALL, loaded_text, rows_of, run_real, run_virtual
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.conductor import new_run_id
 from coordinator.metrics.reader import read_manifest
 from coordinator.runner import RunOutcome

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from service_helpers import SMALL, Silent, loaded_text, payloads, rows_of, run_real, run_virtual
 
-from coordinator.assembly import Assembly, assemble
+from coordinator.assembling import assemble
+from coordinator.assembly import Assembly
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime

@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.cli.entry import execute
 from coordinator.run_directory import MODEL
 from coordinator.runner import run_scenario

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coordinator.assembly import assemble
+from coordinator.assembling import assemble
 from coordinator.progress import Observers, RunObserver
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario

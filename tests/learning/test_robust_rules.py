@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.aggregation.rules import Krum, Median, TrimmedMean, krum_choice, middle, share_of
+from edge.learning.robust_rules import Krum, Median, TrimmedMean, krum_choice, middle, share_of
 
 Floats = npt.NDArray[np.float64]
 
