@@ -22,7 +22,6 @@ from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.memory import TablesInMemory
 from coordinator.metrics.recorder import TableRecorder
 from coordinator.progress import RoundSummary
-from coordinator.run_directory import npz_bytes
 from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.stop_reason import StopReason
 from coordinator.sums.base import SecureSums
@@ -31,6 +30,7 @@ from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import Training
 from coordinator.virtual_time import simulate
 from edge.device.compute import InlineExecutor
+from edge.files import npz_bytes
 from edge.learning.base import State
 from edge.secagg.entropy import SecretSource
 
