@@ -20,6 +20,7 @@ from coordinator.host import memory_bytes
 from coordinator.inference import DeviceInference
 from coordinator.privacy import RunPrivacy
 from coordinator.ratings import file_facts, read_data
+from coordinator.scenario.checks import unknown_victims
 from coordinator.scenario.data_section import (
     FileRatings,
     LeaveOneOutSplit,
@@ -31,7 +32,6 @@ from coordinator.scenario.data_section import (
     UserSplit,
 )
 from coordinator.scenario.errors import ScenarioError
-from coordinator.scenario.fault_checks import unknown_victims
 from coordinator.scenario.inference_section import Inference
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario

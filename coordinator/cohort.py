@@ -23,8 +23,7 @@ from coordinator.workload import TrainingKernel
 from edge.ckks_messages import EncryptedInput
 from edge.device.compute import Kernel
 from edge.device.endings import RECEIPT_PATIENCE
-from edge.device.simulated import SimulatedDevice
-from edge.device.working_device import WorkingDevice
+from edge.device.simulated import SimulatedDevice, WorkingDevice
 from edge.learning.base import together
 from edge.learning.updates import ClientUpdate
 from edge.log import EventLog

@@ -23,7 +23,7 @@ from edge.device.compute_model import ComputeSpecs, task_seconds
 from edge.device.crypto_costs import CryptoSpecs
 from edge.device.energy import RadioSpecs
 from edge.device.memory import fits
-from edge.device.round_services import CohortPlan
+from edge.device.simulated import CohortPlan
 from edge.learning.base import Work
 from edge.rng import hashed_uniform, stream_key
 from edge.transport.cohort import LinkSpecs

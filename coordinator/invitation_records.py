@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from coordinator.active_round import Broadcast
 from coordinator.scenario.rounds_section import Retry
-from edge.device.round_services import CohortPlan
+from edge.device.simulated import CohortPlan
 from edge.log import WIDTH, Column
 from edge.transport.cohort import CohortLinks
 from edge.transport.loss import MAX_BACKOFFS

@@ -14,7 +14,7 @@ from coordinator.metrics.facts import FleetNames
 from coordinator.metrics.schemas import SUM_STAGES
 from coordinator.scenario.faults_section import EVERYWHERE, ORDER, STAGE_OF_LABEL, Fault, FaultSettings
 from edge.device.round_faults import Ending, RoundFaults
-from edge.device.round_services import CohortPlan
+from edge.device.simulated import CohortPlan
 from edge.plugins import Kind
 from edge.rng import hashed_bits, hashed_uniform, stream_key
 from edge.transport.disturbances import LinkEffect

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 
 from coordinator.scenario.errors import Problem
-from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.model import Section, clip_problems, require
-from coordinator.scenario.privacy_section import LocalGaussian
-from coordinator.scenario.protection import secure_sections
 from device_profiles.fields import PositiveFloat, PositiveFraction, PositiveInt
 from edge.learning import robust_rules
-from edge.learning.registry import METHODS
-
-if TYPE_CHECKING:
-    from coordinator.scenario.schema import Scenario
 
 
 class _Aggregation(Section):
@@ -108,39 +101,3 @@ if TYPE_CHECKING:
     Aggregation = Mean | Median | TrimmedMean | Krum
 else:
     Aggregation = Annotated[Mean | Median | TrimmedMean | Krum, Field(discriminator="rule")]
-
-
-def aggregation_problems(scenario: Scenario) -> Iterator[Problem]:
-    """Yield why a scenario cannot aggregate as its section says."""
-    section = scenario.aggregation
-    if section.norm_bound is not None and scenario.privacy is not None:
-        message = "'privacy.clip_norm' bounds the updates already; leave it out"
-        yield Problem(("aggregation", "norm_bound"), message, None, of_key=True)
-    if section.build() is None:
-        return
-    if METHODS[method_name(scenario.learning)].user_rows:
-        message = f"{section.rule!r} compares updates, and a user's row is in one alone"
-        yield Problem(("aggregation", "rule"), message, "write 'rule: mean', or another algorithm")
-    if any(sum_.mode != "off" for _, sum_ in secure_sections(scenario)):
-        message = f"{section.rule!r} looks at single updates, and a secure sum shows none"
-        hint = "write 'rule: mean' with a norm_bound, or 'mode: off' in secure_aggregation"
-        yield Problem(("aggregation", "rule"), message, hint)
-    if scenario.privacy is not None and not isinstance(scenario.privacy, LocalGaussian):
-        message = (
-            f"{section.rule!r} is no sum, and the noise of {scenario.privacy.mechanism!r} is sized for one"
-        )
-        yield Problem(("aggregation", "rule"), message, "write 'rule: mean', or 'mechanism: local-gaussian'")
-    if isinstance(section, Krum):
-        yield from _krum_problems(scenario, section)
-
-
-def _krum_problems(scenario: Scenario, section: Krum) -> Iterator[Problem]:
-    """Yield why a round could have too few reports for Krum to mean anything."""
-    rule = section.build()
-    for reports in range(scenario.rounds.quorum_reports, scenario.rounds.cohort + 1):
-        false = rule.false(reports)
-        if reports <= 2 * false + 2:
-            needed = 2 * false + 3
-            message = f"{false} false reports are withstood in {needed}, and a round may have {reports}"
-            yield Problem(("aggregation", "attackers"), message, "write less, or a higher quorum in rounds")
-            return

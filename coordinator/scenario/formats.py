@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.scenario.schema import FORMAT, Scenario
+from coordinator.scenario.schema import Scenario
+from coordinator.scenario.sections import FORMAT
 from device_profiles.documents import Document, Node
 
 __all__ = ["FORMAT", "OLD_DEFAULTS", "Gap", "OldDefault", "filled", "gaps", "written_format"]

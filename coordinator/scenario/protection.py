@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.learning_section import method_name
@@ -13,6 +13,7 @@ from coordinator.scenario.privacy_section import (
     LocalGaussian,
     PersonalGaussian,
 )
+from coordinator.scenario.sections import Sections
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
 from device_profiles.documents import Path
 from edge.homomorphic.config import CkksConfig
@@ -26,9 +27,6 @@ from edge.secagg.errors import (
     ThresholdError,
     TooFewContributorsError,
 )
-
-if TYPE_CHECKING:
-    from coordinator.scenario.schema import Scenario
 
 Parts = tuple[RealPart | CountPart, ...]
 
@@ -44,7 +42,7 @@ _KEY_OF_ERROR: Final[dict[type[SecAggError], str]] = {
 """The key that an error of the plan of secure aggregation is shown at."""
 
 
-def secure_sections(scenario: Scenario) -> Iterator[tuple[Path, SecureAggregation]]:
+def secure_sections(scenario: Sections) -> Iterator[tuple[Path, SecureAggregation]]:
     """Yield every section that says how updates are summed in some round, with its place."""
     phases = scenario.phases
     if not phases or any(phase.secure_aggregation is None for phase in phases):
@@ -54,12 +52,12 @@ def secure_sections(scenario: Scenario) -> Iterator[tuple[Path, SecureAggregatio
             yield ("phases", index, "secure_aggregation"), phase.secure_aggregation
 
 
-def stays_on_devices(scenario: Scenario) -> bool:
+def stays_on_devices(scenario: Sections) -> bool:
     """Return whether examples and loss are in no report and no sum: no noise would hide them."""
     return scenario.privacy is not None and not isinstance(scenario.privacy, CentralGaussian)
 
 
-def secure_problems(scenario: Scenario) -> Iterator[Problem]:
+def secure_problems(scenario: Sections) -> Iterator[Problem]:
     """Yield what keeps updates from being summed as the scenario says."""
     sections = list(secure_sections(scenario))
     dense = METHODS[method_name(scenario.learning)].dense(scenario.learning)
@@ -82,7 +80,7 @@ def secure_problems(scenario: Scenario) -> Iterator[Problem]:
         yield from _plan_problems(scenario, place, section)
 
 
-def _upload_problem(scenario: Scenario, message: str) -> Problem:
+def _upload_problem(scenario: Sections, message: str) -> Problem:
     """Return a problem of what is uploaded, at the setting of the method, or of the one that it wraps."""
     where = ("learning", "base") if hasattr(scenario.learning, "base") else ("learning",)
     return Problem((*where, "upload"), message, f"write 'upload: dense' in {'.'.join(where)}")
@@ -92,7 +90,7 @@ def _shielded(section: SecureAggregation) -> Shielded | None:
     return section.shielded if isinstance(section, Masking) else None
 
 
-def _shield_problems(scenario: Scenario, place: Path) -> Iterator[Problem]:
+def _shield_problems(scenario: Sections, place: Path) -> Iterator[Problem]:
     """Yield why no device of a scenario may report in the clear beside a sum."""
     if not METHODS[method_name(scenario.learning)].has_masks:
         message = "judges the masks of fedmmf, and this method has none; leave it out"
@@ -102,7 +100,7 @@ def _shield_problems(scenario: Scenario, place: Path) -> Iterator[Problem]:
         yield Problem(place, message, "leave one of them out", of_key=True)
 
 
-def _plan_problems(scenario: Scenario, place: Path, section: Masking | Ckks) -> Iterator[Problem]:
+def _plan_problems(scenario: Sections, place: Path, section: Masking | Ckks) -> Iterator[Problem]:
     """Yield why a sum cannot be planned as a section says, or why no round could ever have one."""
     wanted = scenario.rounds.cohort
     try:
@@ -124,7 +122,7 @@ def _plan_problems(scenario: Scenario, place: Path, section: Masking | Ckks) -> 
         yield Problem((*place, key), message, "write less, or a larger cohort in rounds")
 
 
-def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
+def privacy_problems(scenario: Sections) -> Iterator[Problem]:
     """Yield what contradicts the privacy that the scenario asks for."""
     privacy = scenario.privacy
     if privacy is None:
@@ -159,13 +157,13 @@ def privacy_problems(scenario: Scenario) -> Iterator[Problem]:
                 yield Problem((*place, "mode"), message, "write 'mode: secagg-plus'")
 
 
-def weight_max(scenario: Scenario, section: Masking | Ckks) -> int:
+def weight_max(scenario: Sections, section: Masking | Ckks) -> int:
     """Return the largest weight of an update: 1, or the most examples of a device."""
     uniform = METHODS[method_name(scenario.learning)].uniform(scenario.learning)
     return 1 if uniform else section.examples_max
 
 
-def sum_parts(scenario: Scenario, section: Masking | Ckks, arrays: Iterable[tuple[str, int]]) -> Parts:
+def sum_parts(scenario: Sections, section: Masking | Ckks, arrays: Iterable[tuple[str, int]]) -> Parts:
     """Return the parts of a sum, without noise in shares.
 
     They are the arrays of an update, and the number of examples and the loss, unless privacy keeps those on
@@ -192,7 +190,7 @@ def sum_parts(scenario: Scenario, section: Masking | Ckks, arrays: Iterable[tupl
     return tuple(RealPart(name, length, clip) for name, length in arrays)
 
 
-def masking_config(scenario: Scenario, section: Masking, arrays: Iterable[tuple[str, int]]) -> SecAggConfig:
+def masking_config(scenario: Sections, section: Masking, arrays: Iterable[tuple[str, int]]) -> SecAggConfig:
     """Return what devices and coordinator agree on for the cohorts of the scenario.
 
     The arguments are those of :func:`sum_parts`. Raises what :class:`SecAggConfig` raises for a sum that
@@ -213,7 +211,7 @@ def masking_config(scenario: Scenario, section: Masking, arrays: Iterable[tuple[
     return section.config(noisy, **plan)
 
 
-def ckks_config(scenario: Scenario, section: Ckks, arrays: Iterable[tuple[str, int]]) -> CkksConfig:
+def ckks_config(scenario: Sections, section: Ckks, arrays: Iterable[tuple[str, int]]) -> CkksConfig:
     """Return what devices and coordinator agree on for homomorphic sums.
 
     The arguments are those of :func:`sum_parts`. Raises what :class:`CkksConfig` raises for a sum that could

@@ -18,7 +18,7 @@ from coordinator.scenario.model import (
     item_shape,
     words_of,
 )
-from coordinator.scenario.schema import FORMAT
+from coordinator.scenario.sections import FORMAT
 from device_profiles.documents import Path
 from device_profiles.fields import describe_value
 from edge.plugins import ADVICE

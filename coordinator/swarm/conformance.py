@@ -27,7 +27,7 @@ from coordinator.swarm.storms import STORM, Stormy, fault_of
 from coordinator.swarm.trial import Trial, run_trial
 from coordinator.swarm.verdict import judge_text
 from edge.device.round_faults import RoundFaults
-from edge.device.round_services import CohortPlan
+from edge.device.simulated import CohortPlan
 from edge.draws import Draws
 from edge.learning.updates import ClientUpdate
 from edge.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from coordinator.scenario.faults_section import STAGES_OF_MODE
-from coordinator.scenario.schema import FORMAT
+from coordinator.scenario.sections import FORMAT
 from coordinator.swarm import datasets, fleets, methods, protections, waiting
 from coordinator.swarm.storms import STORM, Stormy, fault
 from edge.draws import Draws

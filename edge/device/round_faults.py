@@ -10,23 +10,41 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from edge.clock import VirtualClockLoop
 from edge.learning.updates import ClientUpdate
 from edge.message_kinds import KINDS
 from edge.rng import hashed_uniform_scalar
 from edge.transport.disturbances import LinkEffect
+from edge.transport.link import Delivery
 from edge.vocabulary import Direction, Reason, Stage
-
-if TYPE_CHECKING:
-    from edge.device.simulated import SimulatedDevice
-    from edge.transport.link import Delivery
 
 _STRUCK = 0
 _MOMENT = 1 << 32
 """Where the counters of a frame's draws begin: whether it is struck, and how far it gets."""
+
+
+class StrickenDevice(Protocol):
+    """What a fault can do to the frames of a device."""
+
+    slot: int
+    frames_sent: int
+    loop: VirtualClockLoop
+
+    def repeat(self, delivery: Delivery) -> None:
+        """Send a frame once more."""
+
+    def hold(self, delivery: Delivery, seconds: float) -> None:
+        """Let a frame that has come arrive later."""
+
+    def release(self, delivery: Delivery) -> None:
+        """Let a frame arrive that was held up."""
+
+    def vanish_at(self, at_s: float, reason: Reason) -> None:
+        """Go away at a moment, absolute seconds."""
 
 
 class FrameFault(enum.Enum):
@@ -203,7 +221,7 @@ class RoundFaults:
             )
         )
 
-    def sent(self, device: SimulatedDevice, delivery: Delivery) -> None:
+    def sent(self, device: StrickenDevice, delivery: Delivery) -> None:
         """Decide what becomes of a frame that a device, or the coordinator to it, has just begun to send."""
         number, now_s = device.frames_sent - 1, device.loop.now_s
         stage = KINDS[delivery.message.__class__].stage
@@ -226,7 +244,7 @@ class RoundFaults:
                     moment = hashed_uniform_scalar(effect.key, number, _MOMENT)
                     device.vanish_at(delivery.first_byte_s + moment * span_s, Reason.CONNECTION_RESET)
 
-    def holds_up(self, device: SimulatedDevice, delivery: Delivery) -> bool:
+    def holds_up(self, device: StrickenDevice, delivery: Delivery) -> bool:
         """Return whether a frame that has come the whole way is held up; it will come again."""
         delay_s = self._delays.pop(delivery, 0.0)
         if delay_s > 0.0:

@@ -1,47 +1,333 @@
-"""A device in virtual time: the context in which the actor of a simulated device lives.
+"""A device in virtual time: its link, what it computes, and the context in which its actor lives.
 
 It exists from the invitation to the end of the participation. What its profile makes of the round (rates,
-computing time, when it leaves …) has been drawn for the whole cohort beforehand, the
-:class:`~edge.device.round_services.CohortPlan`.
+computing time, when it leaves …) has been drawn for the whole cohort beforehand, the :class:`CohortPlan`.
 """
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from edge.clock import VirtualClockLoop, sleep
 from edge.codec import measure
 from edge.device.actor import take_part
+from edge.device.compute import ComputeQueue, Kernel
+from edge.device.crypto_costs import CryptoCosts
 from edge.device.endings import (
     LAST_OF_REPORT,
     OUTCOME_OF_RECEIPT,
     RECEIPT_PATIENCE,
+    event_of_discarded,
 )
-from edge.device.inbox import Inbox
 from edge.device.participation import Participation
 from edge.device.round_faults import Ending, RoundFaults
-from edge.device.round_services import RoundServices
-from edge.device.working_device import VanishedError, WorkingDevice
-from edge.message_kinds import AnyMessage
-from edge.messages import Accept, AcceptBare, Decline, Failure, Invite, Report
+from edge.learning.updates import Array, ClientUpdate
+from edge.log import pack_record
+from edge.mailbox import DeadlineExceededError, Mailbox
+from edge.message_kinds import KINDS, AnyMessage
+from edge.messages import Accept, AcceptBare, Decline, Failure, Invite, Model, Report
+from edge.secagg.participant import Answer, Participant
 from edge.secagg.reasons import reason_of
 from edge.secagg_messages import Abort
-from edge.transport.link import Delivery
+from edge.transport.cohort import CohortLinks
+from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
 from edge.transport.loss import TransferFailedError
+from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, tcp_ip_bytes
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
-_DOWN = Direction.DOWN
-_UP = Direction.UP
+_NOWHERE = Direction.NONE
 _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
 _NONE = Reason.NONE
+_COMPUTE = Stage.COMPUTE
+_REPORT = Stage.REPORT
+_COMPUTED = EventKind.COMPUTED
+_DOWN = Direction.DOWN
+_UP = Direction.UP
 _INVITE = Stage.INVITE
 _DOWNLOAD = Stage.DOWNLOAD
-_REPORT = Stage.REPORT
 _ACKNOWLEDGE = Stage.ACKNOWLEDGE
-_COMPUTED = EventKind.COMPUTED
+
+
+@dataclass(slots=True)
+class CohortPlan:
+    """What a round will be like for each invited device, by slot; lists where devices look things up."""
+
+    reachable: npt.NDArray[np.bool_]
+    """Whether it is available when it is invited, an array."""
+    failed_connects: npt.NDArray[np.int64]
+    """Attempts to connect that fail before one succeeds, an array."""
+    computes: npt.NDArray[np.bool_]
+    """Whether it gets as far as a finished computation, if it is reached and in time; an array."""
+    obstacle: list[Reason]
+    """What makes it decline, or ``NONE``."""
+    shortage: list[Reason]
+    """What makes the computation fail (``MEMORY``, ``NO_DATA``), or ``NONE``."""
+    compute_s: list[float]
+    """How long the computation takes, simulated seconds."""
+    drop_stage: list[int]
+    """Stage in which it vanishes by chance, −1 for never."""
+    drop_fraction: list[float]
+    """How far into that stage, 0…1."""
+    leaves_s: list[float]
+    """When its availability ends, absolute seconds; ``inf`` for never."""
+    bare: list[bool]
+    """Whether it lacks what never changes and is sent only once."""
+    crypto: list[CryptoCosts]
+    """What cryptography costs it; empty where updates are reported in the clear."""
+    shielded: list[bool]
+    """Whether it reports in the clear while others sum securely; empty where all have the same way."""
+
+
+class SumOfRound(Protocol):
+    """How the devices of a round have their updates summed so that only the sum is seen."""
+
+    patience_s: float
+    """How much longer than for a report a device waits until the sum is made, seconds."""
+
+    def participant(self, device: int, model: Model) -> Participant:
+        """Return the part of ``device``, which was given ``model``."""
+
+
+class RoundServices(Protocol):
+    """What the devices of one round share."""
+
+    loop: VirtualClockLoop
+    network: SimulatedNetwork
+    links: CohortLinks
+    conditions: Conditions
+    compute: ComputeQueue
+    kernel: Kernel[ClientUpdate]
+    plan: CohortPlan
+    faults: RoundFaults | None
+    """What goes wrong on purpose; None where nothing does."""
+
+    @property
+    def protect(self) -> Callable[[WorkingDevice, ClientUpdate], ClientUpdate | Reason] | None:
+        """Makes of a device's update what may be seen of it; None where everything may.
+
+        Gives the reason instead when the update cannot be protected (it is not finite).
+        """
+
+    @property
+    def keep(self) -> Callable[[int, Array], None] | None:
+        """Puts what a device, by its id, keeps between rounds into its storage; None: none keeps anything."""
+
+    @property
+    def secure_sum(self) -> SumOfRound | None:
+        """How the updates of the round are summed, but for those of shielded devices; None: not securely."""
+
+    def answers(self, device: int) -> None:
+        """Note in the device's own memory that it answers the round: it accepts, from now on but once."""
+
+    def record(self, packed: bytes) -> None:
+        """Add a packed record to the round's log."""
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand a frame to the coordinator."""
+
+    def finished(self, device: SimulatedDevice) -> None:
+        """Take note that ``device`` has ended its participation."""
+
+    def crashed(self, device: SimulatedDevice, error: Exception) -> None:
+        """Take note of a bug in the actor."""
+
+
+class Inbox(Mailbox):
+    """The frames that have arrived; ``await`` gives the message and remembers its delivery as ``last``."""
+
+    __slots__ = ("last",)
+
+    last: Delivery
+
+    def _take(self) -> AnyMessage:
+        self.last = self._messages.pop(0)
+        return self.last.message
+
+    def close(self) -> list[Any]:
+        """Close the mailbox and let go of the last frame, and with it of the round."""
+        if hasattr(self, "last"):
+            del self.last
+        return super().close()
+
+
+class RecordedLink(DeviceLink):
+    """The link of ``device`` in one round, and how far its participation has come."""
+
+    __slots__ = ("_services", "device", "outcome", "reason", "stage")
+
+    def __init__(self, services: RoundServices, device: int, slot: int) -> None:
+        super().__init__(services.loop, services.links, slot)
+        self._services = services
+        self.device = device
+        self.outcome: Outcome | None = None
+        """How the participation ended, as far as the device knows; set once."""
+        self.reason = _NONE
+        self.stage = Stage.INVITE
+
+    def log_frame(self, delivery: Delivery, fate: Fate, reason: Reason) -> None:
+        """Record a frame that has arrived, and what became of it."""
+        services = self._services
+        message = delivery.message
+        kind = KINDS[message.__class__]
+        services.record(
+            pack_record(
+                self.loop.now_s,
+                self.slot,
+                self.device,
+                kind.event if fate is not _DISCARDED else event_of_discarded(message, reason),
+                kind.stage,
+                delivery.direction,
+                delivery.start_s,
+                delivery.end_s,
+                delivery.payload_bytes,
+                delivery.framing_bytes,
+                delivery.tcp_ip_bytes,
+                delivery.retransmitted_bytes,
+                fate,
+                reason,
+            )
+        )
+
+    def _log_loss(self, delivery: Delivery, reason: Reason, share: float) -> None:
+        """Record a frame that will not arrive, with the ``share`` of it that was sent."""
+        delivery.end_s = self.loop.now_s
+        delivery.payload_bytes = int(delivery.payload_bytes * share)
+        delivery.framing_bytes = int(delivery.framing_bytes * share)
+        delivery.tcp_ip_bytes = int(delivery.tcp_ip_bytes * share)
+        delivery.retransmitted_bytes = int(delivery.retransmitted_bytes * share)
+        self.log_frame(delivery, Fate.LOST, reason)
+
+    def _log_event(self, kind: EventKind, stage: Stage, start_s: float, reason: Reason) -> None:
+        now_s = self.loop.now_s
+        self._services.record(
+            pack_record(
+                now_s, self.slot, self.device, kind, stage, _NOWHERE, start_s, now_s, 0, 0, 0, 0,
+                _DELIVERED, reason,
+            )
+        )  # fmt: skip
+
+    def _send_in_vain(self, direction: Direction, message: AnyMessage) -> None:
+        """Record a frame to a device that is gone: TCP sends one window and hears nothing more."""
+        frame_bytes, payload_bytes = measure(message)
+        lost = Delivery(self, direction, message, frame_bytes, payload_bytes)
+        lost.start_s = lost.end_s = self.loop.now_s
+        lost.retransmitted_bytes = 0
+        lost.tcp_ip_bytes = tcp_ip_bytes(frame_bytes)
+        self._log_loss(lost, self.reason, min(1.0, INITIAL_WINDOW_BYTES / frame_bytes))
+
+    def _cut(self, reason: Reason) -> None:
+        services = self._services
+        for delivery in services.network.cut(self):
+            self._log_loss(delivery, reason, delivery.sent_share(self.loop.now_s))
+
+
+class VanishedError(Exception):
+    """The device is gone; unwinds its actor from within."""
+
+
+class WorkingDevice(RecordedLink):
+    """A device that takes its time for what it computes; how it comes and goes is for others to say."""
+
+    __slots__ = ("_compute_start_s", "_computing", "_deadline_s", "loss")
+
+    def __init__(self, services: RoundServices, device: int, slot: int) -> None:
+        super().__init__(services, device, slot)
+        self._compute_start_s = 0.0
+        self._computing: Stage | None = None
+        """The stage for which the device computes at this moment."""
+        self._deadline_s = math.inf
+        self.loss = math.nan
+        """Local training loss, once an update was computed."""
+
+    @abc.abstractmethod
+    def _vanish_as_planned(self) -> None:
+        """Go away, by chance or because of a fault."""
+
+    async def _gather(self, stage: Stage) -> None:
+        """Wait with what is sent at ``stage`` for the others, where a fault wants them all at once."""
+        faults = self._services.faults
+        if faults is not None and (wait_s := faults.wait_s(self.slot, stage, self.loop.now_s)) > 0.0:
+            await sleep(wait_s)
+
+    async def train(self, model: Model) -> ClientUpdate | Reason:
+        """Take the device's time for the computation and return its result."""
+        services = self._services
+        plan = services.plan
+        self.stage = _COMPUTE
+        shortage = plan.shortage[self.slot]
+        faults = services.faults
+        if shortage is not _NONE:
+            if faults is not None:
+                faults.short(self.slot, self.loop.now_s)
+            return shortage
+        self._compute_start_s = start_s = self.loop.now_s
+        self._computing = _COMPUTE
+        seconds = plan.compute_s[self.slot]
+        if faults is not None:
+            seconds = faults.compute_s(self.slot, _COMPUTE, start_s, seconds)
+        if plan.drop_stage[self.slot] == _COMPUTE:
+            before_s = seconds * plan.drop_fraction[self.slot]
+            if start_s + before_s < self._deadline_s:
+                await sleep(before_s)
+                self._vanish_as_planned()
+                raise VanishedError
+        if start_s + seconds > self._deadline_s:
+            # It knows that it cannot make it only when the time is up: others may be done by then.
+            await sleep(self._deadline_s - start_s)
+            self._computing = None
+            self._log_event(_COMPUTED, _COMPUTE, start_s, Reason.DEADLINE)
+            raise DeadlineExceededError
+        result = await services.compute.run(services.kernel, self.device, seconds)
+        self.loss = result.loss
+        self._computing = None
+        self._log_event(_COMPUTED, _COMPUTE, start_s, _NONE)
+        if services.keep is not None and result.local is not None:
+            # Now, not when the report has arrived: a device cannot know whether it will.
+            services.keep(self.device, result.local)
+            result = result._replace(local=None)
+        if faults is not None:
+            result = faults.poisoned(self.slot, result, self.loop.now_s)
+            if self._in_clear():
+                await self._gather(_REPORT)
+        protect = services.protect
+        made = result if protect is None else protect(self, result)
+        if faults is not None and isinstance(made, ClientUpdate):
+            return faults.poisoned(self.slot, made, self.loop.now_s, protected=True)
+        return made
+
+    def participant(self, model: Model) -> Participant | None:
+        """Return the device's part in the secure sum of this round; None where updates are reported."""
+        sums = self._services.secure_sum
+        return None if sums is None or self._in_clear() else sums.participant(self.device, model)
+
+    def _in_clear(self) -> bool:
+        """Say whether the device reports its update by itself, where others may sum theirs securely."""
+        shielded = self._services.plan.shielded
+        return self._services.secure_sum is None or (len(shielded) > 0 and shielded[self.slot])
+
+    async def prepare(self, answer: Answer) -> None:
+        """Take the device's time for what ``answer`` had it compute."""
+        self.stage = self._computing = stage = KINDS[answer.message.__class__].stage
+        self._compute_start_s = start_s = self.loop.now_s
+        seconds = self._services.plan.crypto[self.slot].seconds(answer.work)
+        faults = self._services.faults
+        if faults is not None:
+            seconds = faults.compute_s(self.slot, stage, start_s, seconds)
+        await sleep(seconds)
+        self._computing = None
+        self._log_event(_COMPUTED, stage, start_s, _NONE)
+        if faults is not None:
+            await self._gather(stage)
 
 
 class SimulatedDevice(WorkingDevice):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edge.codec import measure
-from edge.device.recorded_link import RecordedLink
+from edge.device.simulated import RecordedLink
 from edge.log import RECORD, Column
 from edge.message_kinds import AnyMessage
 from edge.messages import Acknowledge, Model

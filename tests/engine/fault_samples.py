@@ -13,7 +13,7 @@ from coordinator.faults.striking import victims
 from coordinator.metrics.facts import FleetNames
 from coordinator.scenario.faults_section import Fault, fault_section
 from edge.device.round_faults import RoundFaults
-from edge.device.round_services import CohortPlan
+from edge.device.simulated import CohortPlan
 from edge.vocabulary import Reason, Stage, label
 
 Ids = npt.NDArray[np.int64]
