@@ -41,13 +41,12 @@ import numpy as np
 from coordinator.actor import Coordinator
 from coordinator.assembling import assemble
 from coordinator.assembly import Assembly
-from coordinator.cohort import SimulatedCohort
 from coordinator.faults.striking import FaultsOfRun
 from coordinator.rounds import RoundPlan
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.selection.pool import Pool
-from coordinator.simulation import Simulation
+from coordinator.simulation import SimulatedCohort, Simulation
 from edge.clock import VirtualClockLoop
 from edge.clock import run as run_on_virtual_clock
 from edge.device.compute import ComputeQueue, InlineExecutor
@@ -56,7 +55,8 @@ from edge.learning.base import State, Work
 from edge.learning.updates import Accumulator, Aggregate, ArraySpec, UpdateBatch
 from edge.message_kinds import AnyMessage
 from edge.rng import stream
-from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
+from edge.transport.link import Delivery, DeviceLink, SimulatedNetwork
+from edge.transport.pace import Conditions
 from edge.vocabulary import Direction
 
 HERE = Path(__file__).parent

@@ -8,8 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.cohort import SimulatedCohort
-from coordinator.simulation import Simulation
+from coordinator.simulation import SimulatedCohort, Simulation
 from coordinator.workload import TrainingKernel
 from edge.device.simulated import SimulatedDevice
 from edge.transport.link import Delivery

@@ -22,14 +22,13 @@ from coordinator.aggregation.plan import aggregating
 from coordinator.assembly import Assembly
 from coordinator.buffered_cohort import BufferedCohort
 from coordinator.buffered_steps import Step
-from coordinator.cohort import SimulatedCohort
 from coordinator.metrics.facts import Recorder
 from coordinator.pacing.buffer import Buffer, Doorway, VersionMachine, staleness_weight
 from coordinator.progress import RunObserver
 from coordinator.rounds import RoundPlan
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
-from coordinator.simulation import Simulation
+from coordinator.simulation import SimulatedCohort, Simulation
 from coordinator.stop_reason import StopReason, StopRule
 from coordinator.training import Training
 from coordinator.workload import TrainingKernel

@@ -28,8 +28,8 @@ from edge.learning.base import Work
 from edge.rng import hashed_uniform, stream_key
 from edge.transport.cohort import LinkSpecs
 from edge.transport.conditions import LinkConditions
-from edge.transport.link import Conditions
 from edge.transport.mixed_conditions import MixedConditions
+from edge.transport.pace import Conditions
 from edge.transport.playback import TracePlayback
 from edge.vocabulary import Reason, Stage
 

@@ -12,12 +12,10 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from coordinator.sweeps.results import CellResult
 from edge.files import write_atomically
-
-if TYPE_CHECKING:
-    from coordinator.sweeps.results import CellResult
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML 1.0 document can hold, not even escaped."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from coordinator.witness import Witness
 from edge.clock import VirtualClockLoop
 from edge.message_kinds import AnyMessage
-from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
+from edge.transport.link import Delivery, DeviceLink, SimulatedNetwork
 from edge.transport.loss import Congestion
+from edge.transport.pace import Conditions
 from edge.vocabulary import Direction
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from coordinator.aggregation.bound import BoundedUpdates
 from coordinator.aggregation.held import HeldUpdates
 from coordinator.scenario.privacy_section import CentralGaussian
+from coordinator.scenario.schema import Scenario
 from edge.learning.updates import Accumulator
-
-if TYPE_CHECKING:
-    from coordinator.scenario.schema import Scenario
 
 
 def aggregating(accumulator: Accumulator, scenario: Scenario) -> Accumulator:

@@ -25,8 +25,7 @@ from coordinator.junit import suite_of_cell, write_junit
 from coordinator.run_directory import SWEEP_TABLE
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.sweeps.execution import CSV_TABLE, run_sweep
-from coordinator.sweeps.results import held_cells, sweep_tables
-from coordinator.sweeps.workers import Result
+from coordinator.sweeps.results import Result, held_cells, sweep_tables
 from edge.files import write_atomically
 
 _RUNS = Path("runs")

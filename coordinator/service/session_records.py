@@ -6,7 +6,7 @@ below it is not seen.
 
 from __future__ import annotations
 
-from coordinator.service.device_session import Transfer
+from coordinator.service.sessions import Transfer
 from coordinator.world import Clock
 from edge.codec import measure
 from edge.device.endings import event_of_discarded

@@ -23,8 +23,8 @@ from coordinator.run_directory import (
     write_json,
 )
 from coordinator.scenario.sweep import Cell
-from coordinator.sweeps.results import CellResult, csv_text, json_table
-from coordinator.sweeps.workers import UNHELD, Result, Task, run_all
+from coordinator.sweeps.results import UNHELD, CellResult, Result, csv_text, json_table
+from coordinator.sweeps.workers import Task, run_all
 from edge.files import write_atomically
 
 CSV_TABLE = "sweep.csv"

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 from rich.table import Table
 
@@ -18,9 +18,39 @@ from coordinator.intervals import CONFIDENCE, Estimate, estimate
 from coordinator.run_directory import ENDED
 from coordinator.scenario.sweep import Cell
 from coordinator.sweeps.telling import leaves, telling
-from coordinator.sweeps.workers import Result
 from coordinator.verdicts import json_number
 from coordinator.wide_tables import Column, fitting_tables
+
+RunStatus = Literal["held", "missed", "no-round-completed", "diverged", "failed", "refused", "interrupted"]
+UNHELD: Final = ("missed", "no-round-completed", "diverged")
+"""What became of a run that went to its end and did not hold what it promised."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a run.
+
+    Attributes
+    ----------
+    status : ``held`` or ``missed`` when it went to its end; ``no-round-completed`` or ``diverged`` when it
+        learnt nothing and its scenario does not expect that; ``failed`` by a bug, the system, or a process
+        that died again and again; ``refused`` for an error that the scenario or its data are to blame for;
+        ``interrupted``.
+    directory : where it lies; None when nothing is known to lie anywhere.
+    kept : it was there already, finished.
+    verdicts : records of the verdicts on its thresholds.
+    figures : of a finished run, by name.
+    error : why it did not finish, in one line; None for a finished run.
+    trace : the traceback of a bug; None otherwise.
+    """
+
+    status: RunStatus
+    directory: Path | None = None
+    kept: bool = False
+    verdicts: tuple[dict[str, Any], ...] = ()
+    figures: dict[str, Figure] | None = None
+    error: str | None = None
+    trace: str | None = None
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from coordinator.assembling import assemble
 from coordinator.baseline import is_run_of
-from coordinator.figures import Figure, run_figures
+from coordinator.figures import run_figures
 from coordinator.host import system_trouble
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
@@ -32,14 +32,11 @@ from coordinator.progress import RoundSummary, RunObserver, SilentProgress
 from coordinator.run_directory import ENDED, Status
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
+from coordinator.sweeps.results import Result, RunStatus
 from coordinator.verdicts import read_verdicts
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
 from edge import plugins
 from edge.errors import DeadlockError, LocalProtocolError, RecfleetError
-
-RunStatus = Literal["held", "missed", "no-round-completed", "diverged", "failed", "refused", "interrupted"]
-UNHELD: Final = ("missed", "no-round-completed", "diverged")
-"""What became of a run that went to its end and did not hold what it promised."""
 
 READY: Final = "ready"
 """The first message of a worker: from now on it can be interrupted."""
@@ -56,33 +53,6 @@ class Task:
 
     loaded: LoadedScenario
     target: Path
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of a run.
-
-    Attributes
-    ----------
-    status : ``held`` or ``missed`` when it went to its end; ``no-round-completed`` or ``diverged`` when it
-        learnt nothing and its scenario does not expect that; ``failed`` by a bug, the system, or a process
-        that died again and again; ``refused`` for an error that the scenario or its data are to blame for;
-        ``interrupted``.
-    directory : where it lies; None when nothing is known to lie anywhere.
-    kept : it was there already, finished.
-    verdicts : records of the verdicts on its thresholds.
-    figures : of a finished run, by name.
-    error : why it did not finish, in one line; None for a finished run.
-    trace : the traceback of a bug; None otherwise.
-    """
-
-    status: RunStatus
-    directory: Path | None = None
-    kept: bool = False
-    verdicts: tuple[dict[str, Any], ...] = ()
-    figures: dict[str, Figure] | None = None
-    error: str | None = None
-    trace: str | None = None
 
 
 class InterruptibleProgress(SilentProgress):

@@ -38,8 +38,9 @@ from edge.secagg.participant import Answer, Participant
 from edge.secagg.reasons import reason_of
 from edge.secagg_messages import Abort
 from edge.transport.cohort import CohortLinks
-from edge.transport.link import Conditions, Delivery, DeviceLink, SimulatedNetwork
+from edge.transport.link import Delivery, DeviceLink, SimulatedNetwork
 from edge.transport.loss import TransferFailedError
+from edge.transport.pace import Conditions
 from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, tcp_ip_bytes
 from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 

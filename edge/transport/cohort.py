@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.rng import hashed_bits, hashed_uniform
+from edge.transport.disturbances import Disturbances
 from edge.transport.frame_draws import HANDSHAKE, JITTER, LOSS, frame_draws, frame_jitter
 from edge.transport.loss import TransferFailedError, handshake_time
 from edge.transport.tcp_model import (
@@ -29,9 +29,6 @@ from edge.transport.tcp_model import (
     WIRE_BYTES_PER_PAYLOAD_BYTE,
 )
 from edge.vocabulary import Direction
-
-if TYPE_CHECKING:
-    from edge.transport.disturbances import Disturbances
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
 
 from edge.message_kinds import KINDS, AnyMessage
 from edge.rng import hashed_uniform_scalar
@@ -21,12 +21,9 @@ from edge.transport.loss import (
     lossy_transfer,
     silence_limit,
 )
-from edge.transport.pace import Pace, alone, carry
+from edge.transport.pace import Conditions, Pace, alone, carry
 from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, PACKET_BYTES
 from edge.vocabulary import Direction, Stage
-
-if TYPE_CHECKING:
-    from edge.transport.link import Conditions, Delivery
 
 Note = Callable[[int, int, Stage, float], None]
 """Told that a fault, by its number, has struck a slot at a stage and a time."""
@@ -94,6 +91,22 @@ class LinkEffect:
         return self.start_s <= t_s < self.end_s
 
 
+class LinkRates(NamedTuple):
+    """What a link is like by itself: bits/s, seconds, and the probability that a packet is lost."""
+
+    bps: float
+    rtt_s: float
+    loss: float
+
+
+class SentFrame(Protocol):
+    """A frame on its way."""
+
+    payload_bytes: int
+    framing_bytes: int
+    retransmitted_bytes: int
+
+
 class FrameFaults:
     """The effects that can reach one frame, on its way to be sent."""
 
@@ -149,9 +162,10 @@ class FrameFaults:
 
     def carry(
         self,
-        delivery: Delivery,
+        frame: SentFrame,
+        rates: LinkRates,
         conditions: Conditions,
-        number: int,
+        draw: Callable[[], float],
         first_byte_s: float,
         congestion: Congestion,
         *,
@@ -159,22 +173,20 @@ class FrameFaults:
     ) -> float:
         """Return how long the frame takes from its first to its last byte, and note in it what is sent again.
 
-        ``plain`` says that the link by itself loses no packet of it and knows no outages.
+        ``rates`` are those of its link and direction, ``draw`` the source of the uniforms that decide what it
+        loses. ``plain`` says that the link by itself loses no packet of it and knows no outages.
         Raises ``TransferFailedError`` if TCP gives the transfer up.
         """
-        cohort, slot = delivery.link.cohort, self._slot
-        frame_bytes = delivery.payload_bytes + delivery.framing_bytes
-        rate_bps = cohort.up_bps[slot] if self._direction is Direction.UP else cohort.down_bps[slot]
-        rtt_s = cohort.rtt_s[slot] + self.round_trip_s(first_byte_s)
+        frame_bytes = frame.payload_bytes + frame.framing_bytes
+        rtt_s = rates.rtt_s + self.round_trip_s(first_byte_s)
         loss = self.loss(first_byte_s)
         limit_s = silence_limit(rtt_s)
-        pace = self.pace(conditions, rate_bps)
+        pace = self.pace(conditions, rates.bps)
         if plain and loss == 0.0:
-            return alone(pace, frame_bytes, rate_bps, rtt_s, first_byte_s, INITIAL_WINDOW_BYTES, limit_s)[0]
-        loss = 1.0 - (1.0 - cohort.loss[slot]) * (1.0 - loss)
-        draw = cohort.loss_draws(slot, number)
-        result = lossy_transfer(frame_bytes, rate_bps, rtt_s, loss, draw, congestion)
-        delivery.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
+            return alone(pace, frame_bytes, rates.bps, rtt_s, first_byte_s, INITIAL_WINDOW_BYTES, limit_s)[0]
+        loss = 1.0 - (1.0 - rates.loss) * (1.0 - loss)
+        result = lossy_transfer(frame_bytes, rates.bps, rtt_s, loss, draw, congestion)
+        frame.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
         return carry(pace, first_byte_s, result.seconds, limit_s)
 
     def round_trip_s(self, t_s: float) -> float:

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import Protocol
-
-import numpy as np
-import numpy.typing as npt
 
 from edge.clock import VirtualClockLoop
 from edge.message_kinds import AnyMessage
 from edge.transport.cohort import CohortLinks
+from edge.transport.disturbances import LinkRates
 from edge.transport.frame_draws import REPEATED
 from edge.transport.loss import Congestion, TransferFailedError, lossy_transfer
+from edge.transport.pace import Conditions
 from edge.transport.tcp_model import (
     HANDSHAKE_RECEIVED_BYTES,
     HANDSHAKE_SENT_BYTES,
@@ -44,30 +42,6 @@ TLS_HANDSHAKE_BYTES = 4096
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _DOWN = Direction.DOWN
 _UP = Direction.UP
-
-
-class Conditions(Protocol):
-    """What changes about the links of a round over time; links are named by their slot."""
-
-    def prepare(self, slots: npt.NDArray[np.int64], t_s: float) -> None:
-        """Get ready for transfers of ``slots`` about ``t_s``."""
-
-    def pace(self, slot: int, direction: Direction, t_s: float) -> tuple[float, float]:
-        """Return the factor on the link's mean rate at ``t_s``, 0 if it is down, and until when it holds."""
-
-    def carry_s(self, slot: int, direction: Direction, start_s: float, steady_s: float) -> float:
-        """Return the seconds that a transfer takes which takes ``steady_s`` at the link's mean rate."""
-
-    def alone_time(
-        self,
-        slot: int,
-        direction: Direction,
-        payload_bytes: float,
-        rate_bps: float,
-        rtt_s: float,
-        start_s: float,
-    ) -> tuple[float, float]:
-        """Return the seconds from the first to the last byte leaving, and the window afterwards."""
 
 
 class DeviceLink(abc.ABC):
@@ -291,7 +265,17 @@ class SimulatedNetwork:
             latency_s += faults.latency_s(number, first_byte_s)
             try:
                 seconds = faults.carry(
-                    delivery, conditions, number, first_byte_s, self._congestion, plain=plain
+                    delivery,
+                    LinkRates(
+                        cohort.up_bps[slot] if direction is _UP else cohort.down_bps[slot],
+                        cohort.rtt_s[slot],
+                        cohort.loss[slot],
+                    ),
+                    conditions,
+                    cohort.loss_draws(slot, number),
+                    first_byte_s,
+                    self._congestion,
+                    plain=plain,
                 )
             except TransferFailedError as error:
                 self._doom(delivery, first_byte_s, error.after_s)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edge.transport.link import Conditions
+from edge.transport.pace import Conditions
 from edge.vocabulary import Direction
 
 IntArray = npt.NDArray[np.int64]

@@ -7,6 +7,10 @@ when that holds. Everything that changes about a link's rate over time comes dow
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from edge.transport.loss import TransferFailedError
 from edge.transport.tcp_model import (
@@ -16,9 +20,34 @@ from edge.transport.tcp_model import (
     retransmission_timeout,
     window_after_idle,
 )
+from edge.vocabulary import Direction
 
 Pace = Callable[[float], tuple[float, float]]
 """Of an absolute time, seconds: the factor on the mean rate, and until when it holds (after that time)."""
+
+
+class Conditions(Protocol):
+    """What changes about the links of a round over time; links are named by their slot."""
+
+    def prepare(self, slots: npt.NDArray[np.int64], t_s: float) -> None:
+        """Get ready for transfers of ``slots`` about ``t_s``."""
+
+    def pace(self, slot: int, direction: Direction, t_s: float) -> tuple[float, float]:
+        """Return the factor on the link's mean rate at ``t_s``, 0 if it is down, and until when it holds."""
+
+    def carry_s(self, slot: int, direction: Direction, start_s: float, steady_s: float) -> float:
+        """Return the seconds that a transfer takes which takes ``steady_s`` at the link's mean rate."""
+
+    def alone_time(
+        self,
+        slot: int,
+        direction: Direction,
+        payload_bytes: float,
+        rate_bps: float,
+        rtt_s: float,
+        start_s: float,
+    ) -> tuple[float, float]:
+        """Return the seconds from the first to the last byte leaving, and the window afterwards."""
 
 
 class _Silence:

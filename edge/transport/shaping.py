@@ -24,7 +24,6 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from edge.codec import round_of_head
 from edge.rng import hashed_bits_scalar
@@ -37,12 +36,9 @@ from edge.transport.loss import (
     lossy_transfer,
     silence_limit,
 )
-from edge.transport.pace import Pace, carry
+from edge.transport.pace import Conditions, Pace, carry
 from edge.transport.tcp_model import small_round_trip
 from edge.vocabulary import Direction
-
-if TYPE_CHECKING:
-    from edge.transport.link import Conditions
 
 _ONLY = 0
 """The slot of the link in its conditions, which are of it alone."""

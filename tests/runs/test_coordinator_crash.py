@@ -21,9 +21,8 @@ from secure_helpers import IDEAL_WIRE, secure
 
 from coordinator.actor import Coordinator
 from coordinator.checkpoint import CHECKPOINT, Checkpoint
-from coordinator.cohort import SimulatedCohort
 from coordinator.runner import RunOutcome
-from coordinator.simulation import Simulation
+from coordinator.simulation import SimulatedCohort, Simulation
 from coordinator.stop_reason import StopReason
 from coordinator.training import Training
 from edge.learning.updates import Aggregate

@@ -23,10 +23,9 @@ from coordinator.service.admission.certificates import Identity, generated_ident
 from coordinator.service.admission.enrolment import Enrolment, issue
 from coordinator.service.admission.gate import Gate
 from coordinator.service.app import Listening, make_app
-from coordinator.service.device_session import DeviceSession, Transfer
 from coordinator.service.greeting import Offer
 from coordinator.service.hooks import NobodyWatches
-from coordinator.service.sessions import Sessions
+from coordinator.service.sessions import DeviceSession, Sessions, Transfer
 from edge import real_clock
 from edge.session import Noted, Received
 from edge.session_frames import (

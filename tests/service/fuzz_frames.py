@@ -28,7 +28,7 @@ from service_helpers import HANG_S
 
 from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.admission.arrivals import ArrivalLimits
-from coordinator.service.device_session import DeviceSession
+from coordinator.service.sessions import DeviceSession
 from edge.codec import CodecLimits, decode, encode
 from edge.errors import CodecError
 from edge.messages import Accept, Model, Report

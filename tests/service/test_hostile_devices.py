@@ -19,7 +19,7 @@ from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_devices import LocalDevices
-from coordinator.service.session_cohort import FRAMES_OF_ROUND
+from coordinator.service.real_world import FRAMES_OF_ROUND
 from edge.codec import decode, encode
 from edge.errors import RemoteProtocolError
 from edge.message_kinds import AnyMessage

@@ -15,10 +15,9 @@ from edge.rng import hashed_bits_scalar, stream_key
 from edge.session_frames import PIECE_BYTES, Ack, Note, Piece, pack
 from edge.transport.cohort import CohortLinks, Frame, LinkSpecs
 from edge.transport.conditions import LinkConditions
-from edge.transport.link import Conditions
 from edge.transport.loss import LossyResult, TransferFailedError, lossy_transfer, silence_limit
 from edge.transport.outages import outage_intervals
-from edge.transport.pace import alone, carry
+from edge.transport.pace import Conditions, alone, carry
 from edge.transport.shaping import Lane, LinkShape, Radio, ShapedLink
 from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, data_time, small_round_trip
 from edge.vocabulary import Direction

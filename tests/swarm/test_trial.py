@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from swarm_helpers import MASKED, PLAIN, trial_of
 
-from coordinator.cohort import SimulatedCohort
 from coordinator.metrics.reader import open_run
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load, load_text
+from coordinator.simulation import SimulatedCohort
 from coordinator.swarm import record as record_module
 from coordinator.swarm.record import FrozenError
 from coordinator.swarm.trial import Unobserved, run_trial

@@ -10,7 +10,7 @@ from typing import Any
 from coordinator.scenario.load import load
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.sweeps.execution import SweepOutcome, run_sweep
-from coordinator.sweeps.workers import Result
+from coordinator.sweeps.results import Result
 
 SCENARIO = """\
 format: 2

@@ -11,8 +11,7 @@ from sweep_helpers import cells_of
 from coordinator.junit import Case, Suite, cases_of, cases_of_repeats, junit_xml, suite_of_cell
 from coordinator.scenario.threshold_evaluation import evaluate_one
 from coordinator.scenario.thresholds import parse_thresholds
-from coordinator.sweeps.results import CellResult
-from coordinator.sweeps.workers import Result
+from coordinator.sweeps.results import CellResult, Result
 from coordinator.verdicts import json_number, verdict_record, verdict_records
 
 

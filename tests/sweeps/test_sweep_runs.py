@@ -31,9 +31,9 @@ from coordinator.scenario.load import load
 from coordinator.scenario.sweep import load_cells
 from coordinator.sweeps import workers
 from coordinator.sweeps.execution import run_sweep
-from coordinator.sweeps.results import sweep_tables
+from coordinator.sweeps.results import Result, sweep_tables
 from coordinator.sweeps.telling import leaves, telling
-from coordinator.sweeps.workers import TRIES, Result, Task, perform, run_all
+from coordinator.sweeps.workers import TRIES, Task, perform, run_all
 from coordinator.verdicts import read_verdicts
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 
 from coordinator.rounds import RoundMachine
 from coordinator.secure_rounds import SecureRoundMachine
 from coordinator.service.dashboard.live_state import LiveState
+from coordinator.simulation import Simulation
 from edge.codec import measure
 from edge.device.simulated import SimulatedDevice
 from edge.learning.base import State
@@ -18,9 +19,6 @@ from edge.message_kinds import AnyMessage
 from edge.messages import Invite
 from edge.transport.link import Delivery
 from edge.vocabulary import Direction, Reason
-
-if TYPE_CHECKING:
-    from coordinator.simulation import Simulation
 
 
 class LiveService:

@@ -31,7 +31,7 @@ from coordinator.run_directory import (
     RunDirectoryError,
     shut_out_others,
 )
-from coordinator.service.session_cohort import SessionCohort
+from coordinator.service.real_world import SessionCohort
 from coordinator.service.survival.journal import (
     JOURNAL,
     MARK,

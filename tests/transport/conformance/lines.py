@@ -14,10 +14,9 @@ import numpy as np
 from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.admission.gate import local_gate
 from coordinator.service.app import Listening, make_app
-from coordinator.service.device_session import DeviceSession, Transfer
 from coordinator.service.greeting import Offer
 from coordinator.service.hooks import NobodyWatches
-from coordinator.service.sessions import Sessions
+from coordinator.service.sessions import DeviceSession, Sessions, Transfer
 from edge import clock, real_clock
 from edge.clock import VirtualClockLoop
 from edge.codec import decode, encode, measure
