@@ -252,41 +252,6 @@ class RateTrace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CapacityTable:
-    """Measured speed of compute and link, one row per client.
-
-    Attributes
-    ----------
-    client_ids : int64[n], as in the source, increasing.
-    inference_s : float64[n], time of one inference of the reference model, seconds per sample, above zero.
-    rate_bps : float64[n], rate of the link, the same both ways, bit/s, above zero.
-    """
-
-    client_ids: npt.NDArray[np.int64]
-    inference_s: Floats
-    rate_bps: Floats
-
-    def __post_init__(self) -> None:
-        ids = np.array(self.client_ids, dtype=np.int64)
-        if ids.ndim != 1 or ids.size == 0 or np.any(np.diff(ids) <= 0):
-            raise TraceError("client_ids: expected a non-empty, strictly increasing 1-d array")
-        ids.setflags(write=False)
-        object.__setattr__(self, "client_ids", ids)
-        for name in ("inference_s", "rate_bps"):
-            values = _frozen_floats(name, getattr(self, name), ids.shape)
-            zero = np.flatnonzero(values == 0)
-            if zero.size:
-                raise TraceError(f"{name}[{zero[0]}]: must be above zero (client {ids[zero[0]]})")
-            object.__setattr__(self, name, values)
-
-    def flops(self, reference_flops: float) -> Floats:
-        """Return sustained flop/s, float64[n], given the flop of one inference of the reference model."""
-        if not math.isfinite(reference_flops) or reference_flops <= 0:
-            raise ValueError(f"reference_flops must be a finite number above zero, not {reference_flops!r}")
-        return np.asarray(reference_flops / self.inference_s)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class AvailabilityTrace:
     """Recorded sessions of many clients, row by row; each client's repeat with a period of its own.
 

@@ -1,45 +1,37 @@
-"""FedScale's device traces: capacity of half a million clients, sessions of a hundred thousand.
+"""FedScale's availability trace: the sessions of a hundred thousand clients.
 
 Lai et al. 2022, "FedScale: Benchmarking Model and System Performance of Federated Learning at Scale"
-(ICML), section 3.2. Both files are pickles of plain dicts and are read without unpickling
-(:mod:`device_profiles.importers.plain_pickle`). The traces are not part of recfleet; their licence is theirs.
+(ICML), section 3.2. The file is a pickle of plain dicts, lists and numbers, and nothing else is read from it.
+The trace is not part of recfleet; its licence is its own.
 """
 
 from __future__ import annotations
 
+import io
 import math
+import pickle
+import pickletools
 from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
+from typing import Any, Final, NoReturn
 
 from device_profiles.errors import TraceError, UnsafePickleError
-from device_profiles.importers.plain_pickle import MAX_PICKLE_BYTES, load_plain_pickle
-from device_profiles.traces import AvailabilityTrace, CapacityTable
+from device_profiles.traces import AvailabilityTrace
 
-
-def read_fedscale_capacity(path: Path) -> CapacityTable:
-    """Read ``client_device_capacity``: client id -> {computation: ms per sample, communication: kbit/s}.
-
-    ``computation`` is the latency of one inference; FedScale takes a training step as three of them.
-
-    Raises
-    ------
-    UnsafePickleError : the file is anything but plain data.
-    TraceError : it cannot be read, or an entry is not as described; the message names the client.
-    """
-    ids, inference_ms, rate_kbps = [], [], []
-    for client, entry in _clients(path):
-        where = f"{path}: client {client}"
-        ids.append(client)
-        inference_ms.append(_positive(where, entry, "computation"))
-        rate_kbps.append(_positive(where, entry, "communication"))
-    order = np.argsort(np.asarray(ids, np.int64), kind="stable")
-    return CapacityTable(
-        client_ids=np.asarray(ids, np.int64)[order],
-        inference_s=np.asarray(inference_ms, np.float64)[order] / 1e3,
-        rate_bps=np.asarray(rate_kbps, np.float64)[order] * 1e3,
-    )
+MAX_PICKLE_BYTES: Final = 128 * 2**20
+MAX_OPERATIONS: Final = 30_000_000
+_PLAIN: Final = frozenset(
+    {"PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "NONE", "NEWTRUE", "NEWFALSE"}
+    | {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"}
+    | {"STRING", "SHORT_BINSTRING", "BINSTRING"}
+    | {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
+    | {"EMPTY_LIST", "APPEND", "APPENDS", "LIST", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "TUPLE"}
+    | {"EMPTY_DICT", "DICT", "SETITEM", "SETITEMS"}
+    | {"GET", "BINGET", "LONG_BINGET", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
+)
+"""Opcodes of dicts, lists, tuples, text and numbers, as CPython's ``pickletools`` documents them."""
+_PUTS: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
+_WHOLE_NUMBERS: Final = frozenset({"INT", "LONG", "LONG1", "LONG4"})
 
 
 def read_fedscale_availability(path: Path) -> AvailabilityTrace:
@@ -73,12 +65,60 @@ def read_fedscale_availability(path: Path) -> AvailabilityTrace:
     return AvailabilityTrace.from_sessions(ids, sessions, periods)
 
 
+class _PlainUnpickler(pickle.Unpickler):
+    """Unpickles without looking up any name."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        """Refuse a name, whatever it is."""
+        raise UnsafePickleError(f"it asks for {module_name}.{global_name}")
+
+    def persistent_load(self, pid: Any, /) -> NoReturn:
+        """Refuse an object that is kept elsewhere."""
+        raise UnsafePickleError("it asks for an object from elsewhere")
+
+
+def load_plain_pickle(data: bytes) -> object:
+    """Return the dicts, lists, tuples, text and numbers in a pickle.
+
+    Every opcode is looked at before the first is run: those that plain data does not need, whole numbers
+    beyond 64 bits (as keys they can be made to collide) and memo indices that would cost memory are refused.
+
+    Raises
+    ------
+    UnsafePickleError : anything but plain data, damaged input, or more than ``MAX_PICKLE_BYTES`` bytes or
+        ``MAX_OPERATIONS`` opcodes; the message gives the byte offset where there is one.
+    """
+    if len(data) > MAX_PICKLE_BYTES:
+        raise UnsafePickleError(f"larger than the limit of {MAX_PICKLE_BYTES} bytes")
+    try:
+        _check_opcodes(data)
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except UnsafePickleError:
+        raise
+    except Exception as error:  # whatever a damaged program makes the unpickler raise
+        raise UnsafePickleError(f"damaged or cut short ({type(error).__name__}: {error})") from None
+
+
+def _check_opcodes(data: bytes) -> None:
+    for count, (opcode, value, position) in enumerate(pickletools.genops(data)):
+        argument: Any = value
+        if opcode.name not in _PLAIN:
+            asked = "" if argument is None else f" {str(argument).replace(' ', '.')[:80]}"
+            what = f"it asks for {opcode.name}{asked}"
+            raise UnsafePickleError(f"byte {position}: {what}; only plain data is read")
+        if opcode.name in _WHOLE_NUMBERS and abs(argument) >= 2**64:
+            raise UnsafePickleError(f"byte {position}: a whole number of more than 64 bits")
+        if opcode.name in _PUTS and argument > count:
+            raise UnsafePickleError(f"byte {position}: memo index {argument} after {count} opcodes")
+        if count >= MAX_OPERATIONS:
+            raise UnsafePickleError(f"byte {position}: more than {MAX_OPERATIONS} opcodes")
+
+
 def _clients(path: Path) -> Iterator[tuple[int, dict[object, object]]]:
     """Yield (id, entry) for every client, in the order of the file."""
     try:
-        if path.stat().st_size > MAX_PICKLE_BYTES:
-            raise UnsafePickleError(f"{path}: larger than the limit of {MAX_PICKLE_BYTES} bytes")
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_PICKLE_BYTES + 1)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
     try:
@@ -125,8 +165,6 @@ def _times(where: str, entry: dict[object, object], name: str) -> list[float]:
     if name not in entry:
         raise TraceError(f"{where}: {name!r} is missing")
     values = entry[name]
-    if isinstance(values, np.ndarray) and values.ndim == 1:
-        values = values.tolist()
     if not isinstance(values, list | tuple):
         raise TraceError(f"{where}: {name}: expected a list of times in seconds, found {_kind(values)}")
     return [_number(where, name, value) for value in values]

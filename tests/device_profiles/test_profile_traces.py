@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from device_profiles.errors import TraceError
-from device_profiles.traces import AvailabilityTrace, CapacityTable, RateTrace
+from device_profiles.traces import AvailabilityTrace, RateTrace
 
 
 def trace(**changes: Any) -> RateTrace:
@@ -184,14 +184,3 @@ def test_sessions_given_directly_must_lie_apart() -> None:
         AvailabilityTrace(
             np.array([1]), np.array([0, 2]), np.array([0.0, 4.0]), np.array([4.0, 6.0]), np.array([10.0])
         )
-
-
-def test_capacity_as_flops() -> None:
-    table = CapacityTable(np.array([1, 5]), np.array([0.1, 0.02]), np.array([1e6, 2e6]))
-    np.testing.assert_allclose(table.flops(1e9), [1e10, 5e10])
-    with pytest.raises(ValueError, match="reference_flops"):
-        table.flops(0.0)
-    with pytest.raises(TraceError, match="increasing"):
-        CapacityTable(np.array([5, 1]), np.array([0.1, 0.02]), np.array([1e6, 2e6]))
-    with pytest.raises(TraceError, match=r"rate_bps\[1\].*client 5"):
-        CapacityTable(np.array([1, 5]), np.array([0.1, 0.02]), np.array([1e6, 0.0]))
