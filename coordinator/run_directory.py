@@ -13,25 +13,28 @@ the same name is refused as long as the first is alive.
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import re
 import shutil
 import stat
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
+import numpy as np
 import numpy.typing as npt
 import psutil
 
 from coordinator.host import host_facts
 from coordinator.metrics.reader import read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION
+from coordinator.metrics.writer import written_whole
 from edge.errors import RecfleetError
-from edge.files import npz_bytes, write_atomically
 
 Status = Literal["running", "finished", "no-round-completed", "diverged", "interrupted", "failed"]
 ENDED: Final = ("finished", "no-round-completed", "diverged")
@@ -86,6 +89,12 @@ def make_folder(folder: Path) -> None:
         raise RunDirectoryError(f"{folder}: cannot be made ({error.strerror}); give another --out") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise RunDirectoryError(f"{folder}: cannot be written to; give another --out, or change its mode")
+
+
+def write_atomically(path: Path, contents: bytes) -> None:
+    """Write a file so that its path holds the old contents or the new, whole, at any moment."""
+    with written_whole(path) as temporary:
+        temporary.write_bytes(contents)
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:
@@ -364,3 +373,14 @@ def _publish(partial: Path, target: Path) -> None:
     target.rename(doomed)
     partial.rename(target)
     shutil.rmtree(doomed)
+
+
+def npz_bytes(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Return the bytes of an ``.npz`` file that ``numpy.load`` reads; names sorted, no time of day in it."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(arrays):
+            one = io.BytesIO()
+            np.lib.format.write_array(one, np.asarray(arrays[name], order="C"), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), one.getvalue())
+    return whole.getvalue()

@@ -19,7 +19,7 @@ LAYERS = ("device_profiles", "edge", "coordinator", "recfleet")
 """Lowest first; a package may import itself and those before it."""
 
 EDGE_LAYERS = (
-    {"clock", "real_clock", "rng", "errors", "files", "vocabulary", "plugins", "draws"},
+    {"clock", "real_clock", "rng", "errors", "vocabulary", "plugins", "draws"},
     {
         "codec",
         "messages",

@@ -11,9 +11,9 @@ from coordinator.cli.options import plugin_option, setting_option
 from coordinator.cli.refusals import refusals
 from coordinator.export import FinishedRun, read_finished, trained_model
 from coordinator.export_device import personal_model, stateless_of_anyone
+from coordinator.run_directory import write_atomically
 from coordinator.scenario.learning_section import method_name
 from device_profiles.units import format_bytes
-from edge.files import write_atomically
 from edge.serving.compression import compress
 from edge.serving.titles_file import read_titles
 

@@ -11,11 +11,11 @@ import click
 
 from coordinator.cli.options import KnownName
 from coordinator.cli.refusals import Refusal, refusals
+from coordinator.run_directory import write_atomically
 from coordinator.scenario.load import load_text
 from coordinator.scenario.starter import DEFAULT_FLEET, starter_text
 from device_profiles import catalogue
 from edge.data.table.reading import read_ratings
-from edge.files import write_atomically
 
 _OUTPUT: Final = Path("scenario.yaml")
 

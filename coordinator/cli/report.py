@@ -9,9 +9,8 @@ import click
 from coordinator.cli.refusals import Refusal, refusals
 from coordinator.report.chosen import chosen_runs
 from coordinator.report.page import report_of
-from coordinator.run_directory import REPORT
+from coordinator.run_directory import REPORT, write_atomically
 from device_profiles.units import format_bytes
-from edge.files import write_atomically
 
 _PATH = click.Path(path_type=Path)
 

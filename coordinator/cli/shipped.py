@@ -10,10 +10,10 @@ import click
 
 from coordinator.cli.options import scenario_name
 from coordinator.cli.refusals import Refusal
+from coordinator.run_directory import write_atomically
 from coordinator.scenario.extends import read_chain
 from coordinator.scenario.shipped import shipped_files
 from coordinator.scenario.shipped_needs import ShippedScenario, shipped_scenarios
-from edge.files import write_atomically
 
 
 @click.command

@@ -22,11 +22,10 @@ from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
 from coordinator.junit import suite_of_cell, write_junit
-from coordinator.run_directory import SWEEP_TABLE
+from coordinator.run_directory import SWEEP_TABLE, write_atomically
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.sweeps.execution import CSV_TABLE, run_sweep
 from coordinator.sweeps.results import Result, held_cells, sweep_tables
-from edge.files import write_atomically
 
 _RUNS = Path("runs")
 

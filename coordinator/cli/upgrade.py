@@ -12,11 +12,11 @@ import click
 from coordinator.cli.options import plugin_option, scenario_file
 from coordinator.cli.refusals import refusals
 from coordinator.exit_codes import ExitCode
+from coordinator.run_directory import write_atomically
 from coordinator.scenario.formats import FORMAT
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.scenario.upgrade import Upgrade
 from coordinator.scenario.upgrade import upgrade as upgraded
-from edge.files import write_atomically
 
 _NOTED = "recfleet.noted"
 """Key, in the context of a command, of the files that it has said something of."""

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from coordinator.metrics.writer import written_whole
 from edge.device.answered import objections
 from edge.errors import RecfleetError
-from edge.files import written_whole
 from edge.vocabulary import Reason
 
 _VERSION: Final = "recfleet answered rounds, version 1"

@@ -22,6 +22,7 @@ from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.memory import TablesInMemory
 from coordinator.metrics.recorder import TableRecorder
 from coordinator.progress import RoundSummary
+from coordinator.run_directory import npz_bytes
 from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.stop_reason import StopReason
 from coordinator.sums.base import SecureSums
@@ -30,7 +31,6 @@ from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import Training
 from coordinator.virtual_time import simulate
 from edge.device.compute import InlineExecutor
-from edge.files import npz_bytes
 from edge.learning.base import State
 from edge.secagg.entropy import SecretSource
 

@@ -20,12 +20,12 @@ from coordinator.run_directory import (
     RunDirectoryError,
     make_folder,
     run_name,
+    write_atomically,
     write_json,
 )
 from coordinator.scenario.sweep import Cell
 from coordinator.sweeps.results import UNHELD, CellResult, Result, csv_text, json_table
 from coordinator.sweeps.workers import Task, run_all
-from edge.files import write_atomically
 
 CSV_TABLE = "sweep.csv"
 

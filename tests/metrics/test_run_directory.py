@@ -17,11 +17,11 @@ from coordinator.run_directory import (
     RunDirectory,
     RunDirectoryError,
     is_being_written,
+    npz_bytes,
     run_name,
     run_status,
     write_json,
 )
-from edge.files import npz_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 

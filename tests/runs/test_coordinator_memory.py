@@ -14,11 +14,11 @@ from coordinator.keeping import CoordinatorMemory, LostRound, Recalled
 from coordinator.metrics.recorder import TableRecorder
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import SilentProgress
+from coordinator.run_directory import npz_bytes
 from coordinator.scenario.load import load
 from coordinator.scenario.schema import Scenario
 from coordinator.threshold_watch import ThresholdWatch
 from coordinator.training import Training
-from edge.files import npz_bytes
 from edge.messages import Report
 from edge.secagg.entropy import SecretSource
 from edge.vocabulary import Reason

@@ -34,8 +34,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.metrics.writer import piece_path, remove_pieces, write_parquet
+from coordinator.run_directory import npz_bytes, write_atomically
 from edge.errors import RecfleetError
-from edge.files import npz_bytes, write_atomically
 
 JOURNAL: Final = "journal.sqlite3"
 """The file in the directory of a run that can be gone on with."""
