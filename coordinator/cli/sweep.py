@@ -45,6 +45,7 @@ def _processors() -> int:
     metavar="DIR",
     help="Directory of the sweep; by default runs/<scenario>-sweep in the current folder.",
 )
+@click.option("--all", "everything", is_flag=True, help="Print every figure, not only those of thresholds.")
 @json_option
 @junit_option
 @plugin_option
@@ -55,13 +56,15 @@ def sweep(
     settings: tuple[str, ...],
     jobs: int | None,
     out: Path | None,
+    everything: bool,
     json_file: Path | None,
     junit_file: Path | None,
 ) -> int:
     """Run every cell of a scenario's sweep, and print one table.
 
     All cells are checked before the first is run. Finished runs in DIR are kept, so the same command goes on
-    where an earlier one was stopped. The table is written to sweep.json and sweep.csv in DIR, too.
+    where an earlier one was stopped. The table has a row per cell and a column per threshold; sweep.json and
+    sweep.csv in DIR have every figure.
     """
     loaded = load_with_notes(scenario, settings)
     cells = load_cells(loaded)
@@ -88,10 +91,11 @@ def sweep(
     if junit_file is not None:
         write_junit(junit_file, [suite_of_cell(loaded.name, result) for result in outcome.cells])
     output = console()
-    for table in sweep_tables(outcome.cells, output.width):
+    for table in sweep_tables(outcome.cells, output.width, everything=everything):
         output.print(table)
     output.print(held_cells(outcome.cells), markup=False, soft_wrap=True)
-    output.print(f"tables: {target / SWEEP_TABLE}, {target / CSV_TABLE}", soft_wrap=True)
+    more = "" if everything else " (--all prints them)"
+    output.print(f"every figure: {target / SWEEP_TABLE}, {target / CSV_TABLE}{more}", soft_wrap=True)
     if outcome.exit_code is ExitCode.INTERRUPTED:
         click.echo("interrupted; the same command goes on from here", err=True)
     return int(outcome.exit_code)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.table import Table
 
@@ -21,6 +22,9 @@ from coordinator.sweeps.telling import leaves, telling
 from coordinator.sweeps.workers import Result
 from coordinator.verdicts import json_number
 from coordinator.wide_tables import Column, fitting_tables
+
+_MISSED: Final = "✗"
+"""Marks a figure whose threshold a run missed."""
 
 
 @dataclass(frozen=True)
@@ -149,36 +153,72 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def sweep_tables(results: Sequence[CellResult], width: int) -> list[Table]:
-    """Return the table for a terminal, its columns on several tables where it is wider than that.
+def sweep_tables(results: Sequence[CellResult], width: int, *, everything: bool = False) -> list[Table]:
+    """Return what a terminal shows of a sweep: the thresholds of each cell, or every figure.
 
     Of the settings it shows those that tell cells apart; ``sweep.csv`` has all.
 
     Parameters
     ----------
     results : of the cells, each a row.
-    width : columns of the terminal.
+    width : columns of the terminal. Columns that do not fit go to further tables.
+    everything : show all figures. Otherwise those of thresholds, and where there are no thresholds the first
+        figures, as many as fit in one table.
     """
     settings = [leaves(result.cell.settings) for result in results]
     runs = sum(len(result.results) for result in results)
     fixed: list[Column] = [("cell", [str(result.cell.number) for result in results])]
-    fixed += [(path, [each.get(path, "") for each in settings]) for path in telling(settings)]
+    fixed += [(_heading(path), [each.get(path, "") for each in settings]) for path in telling(settings)]
     fixed.append(("held", [_held(result) for result in results]))
+    promised = [] if everything else _threshold_columns(results)
     found = [result.estimates() for result in results]
-    figures: list[list[Column]] = [
-        # One word a line: a column as wide as its whole heading wastes the terminal.
-        [
-            (
-                name.replace(" ", "\n"),
-                [show_estimate(each[name][1], each[name][0]) if name in each else "–" for each in found],
-            )
-        ]
-        for name in _names(results)
+    columns = promised or [
+        (_heading(name), [_shown_figure(each, name) for each in found]) for name in _names(results)
     ]
-    counts = f"{_counted(len(results), 'cell')}, {_counted(runs, 'run')}"
-    title = f"{counts}: mean ± {CONFIDENCE:.0%} interval"
+    title = f"{_counted(len(results), 'cell')}, {_counted(runs, 'run')}: mean ± {CONFIDENCE:.0%} interval"
+    if any(_MISSED in text for _, cells in promised for text in cells):
+        title += f", {_MISSED} missed by a run"
     styles = [None if result.held == len(result.cell.runs) else "bold red" for result in results]
-    return fitting_tables(title, fixed, figures, width, styles)
+    tables = fitting_tables(title, fixed, [[column] for column in columns], width, styles)
+    return tables if everything or promised else tables[:1]
+
+
+def _heading(name: str) -> str:
+    """Return the name of a figure or setting on several lines: a wide heading wastes the terminal."""
+    return re.sub(r" |(?<=\.)|(?=\{)", "\n", name)
+
+
+def _shown_figure(found: Mapping[str, tuple[str, Estimate]], name: str) -> str:
+    return show_estimate(found[name][1], found[name][0]) if name in found else "–"
+
+
+def _threshold_columns(results: Sequence[CellResult]) -> list[Column]:
+    """Return a column per figure that a threshold limits; the heading has the limits that hold for all cells.
+
+    A figure that some run missed is marked. One that depends on this host has a verdict only.
+    """
+    limits: dict[tuple[str, str], list[set[str]]] = {}
+    """By key and aggregation, the limits of each cell."""
+    missed: set[tuple[str, str, int]] = set()
+    for row, result in enumerate(results):
+        for run in result.results.values():
+            for record in (record for record in run.verdicts if not record["implicit"]):
+                name = record["key"], record["aggregation"]
+                of_cells = limits.setdefault(name, [set() for _ in results])
+                of_cells[row].add(record["threshold"].removeprefix(f"{record['key']}: "))
+                if not record["held"]:
+                    missed.add((*name, row))
+    found = [result.estimates() for result in results]
+    columns: list[Column] = []
+    for (key, aggregation), of_cells in limits.items():
+        judged = [each for each in of_cells if each]
+        common = sorted(set.intersection(*judged))
+        shown = [_shown_figure(each, f"{key} {aggregation}") for each in found]
+        marks = [(key, aggregation, row) in missed for row in range(len(results))]
+        if any(marks):
+            shown = [f"{text} {_MISSED if mark else ' '}" for text, mark in zip(shown, marks, strict=True)]
+        columns.append(("\n".join([_heading(key), *(common or [aggregation])]), shown))
+    return columns
 
 
 def held_cells(results: Sequence[CellResult]) -> str:
