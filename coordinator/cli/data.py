@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -42,14 +43,24 @@ def data(file: Path, settings: tuple[str, ...]) -> None:
     FILE is a file or a folder of parts: CSV or other delimited text, JSON lines, Parquet, compressed or not.
     How it is read can be given as in a scenario, such as --set data.columns.user=2 or --set data.decimal=,.
     """
+    read, written = read_with(file, settings)
+    for line in (*_lines(read), "", *_yaml(written, read)):
+        click.echo(line)
+
+
+def read_with(file: Path, settings: Sequence[str]) -> tuple[RatingsFile, dict[str, Node]]:
+    """Read ratings as settings of the command line say; return them and the section ``data`` that does so."""
+    for setting in settings:
+        if not re.match(r"data\s*[.=]", setting):
+            raise click.UsageError(f"--set {setting}: here settings say how ratings are read, data.…=…")
     text = f"format: 2\ndata: {{source: auto, path: {json.dumps(str(file))}}}{_REST}"
     loaded = load_text(text, str(file), overrides=settings)
     section = loaded.scenario.data
     if not isinstance(section, FileRatings):
         raise click.UsageError(f"data.source {section.source!r} reads no file; leave it out")
-    read = read_ratings(loaded.resolve(("data", "path")), section.source, section.options())
-    for line in (*_lines(read), "", *_yaml(loaded.document.root["data"], read)):
-        click.echo(line)
+    written = loaded.document.root["data"]
+    assert isinstance(written, dict)
+    return read_ratings(loaded.resolve(("data", "path")), section.source, section.options()), written
 
 
 def _lines(read: RatingsFile) -> Iterator[str]:
@@ -118,9 +129,8 @@ def _moment(time_s: int) -> str:
         return f"{time_s} s"
 
 
-def _yaml(written: Node, read: RatingsFile) -> Iterator[str]:
+def _yaml(written: dict[str, Node], read: RatingsFile) -> Iterator[str]:
     """Yield the section that reads the file as it was read here."""
-    assert isinstance(written, dict)
     section = {**written, "source": read.format}
     if read.format == TABLE and read.by_position:
         section["columns"] = {role: name.removeprefix("column ") for role, name in read.columns.items()}
