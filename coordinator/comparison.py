@@ -18,13 +18,15 @@ from coordinator.equal_accuracy import costs_to_equal_accuracy
 from coordinator.figures import Figure, run_figures
 from coordinator.intervals import Difference, Estimate, difference, estimate
 from coordinator.metrics.reader import RunFormatError, open_run, read_manifest
-from coordinator.run_directory import ENDED, MANIFEST, RESOLVED_SCENARIO, SWEEP_TABLE, run_status
+from coordinator.run_directory import run_status
+from coordinator.run_files import ENDED, MANIFEST, RESOLVED_SCENARIO, SWEEP_TABLE
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.formats import FORMAT, written_format
 from coordinator.scenario.load import load
 from coordinator.sweeps.table import read_cells
 from coordinator.verdicts import read_verdicts
-from device_profiles.documents import DocumentError, Node, format_path, parse_document, read_document
+from device_profiles.documents import Node, parse_document, read_document
+from device_profiles.positions import DocumentError, format_path
 from edge.errors import RecfleetError
 from edge.plugins import editions
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from coordinator.run_directory import write_atomically
+from coordinator.run_files import write_atomically
 
 if TYPE_CHECKING:
     from coordinator.sweeps.results import CellResult

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from coordinator.analysis.learning_curves import AUDIT_PREFIX, higher_is_better
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.metric_source import Tables
-from coordinator.run_directory import Status
+from coordinator.run_files import Status
 from coordinator.scenario.dump import resolved
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.threshold_evaluation import ThresholdResult

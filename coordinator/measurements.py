@@ -16,8 +16,8 @@ from coordinator.metrics.writer import TableWriter
 from coordinator.progress import RunObserver
 from coordinator.scenario.schema import Scenario
 from coordinator.workload import RatingWorkload
+from edge.errors import DivergedModelError, ParityError
 from edge.learning.base import State
-from edge.serving.errors import DivergedModelError, ParityError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.scenario.data_section import FileRatings, SyntheticRatings
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
-from device_profiles.documents import DocumentError
+from device_profiles.positions import DocumentError
 from edge.data.filters import keep_core, keep_positives, sample_users
 from edge.data.split import limit_per_user
 from edge.data.store import RatingStore

@@ -12,8 +12,6 @@ from pathlib import Path
 import click
 import numpy as np
 
-from coordinator.cli.options import setting_option
-from coordinator.cli.refusals import refusals
 from coordinator.scenario.data_section import FileRatings
 from coordinator.scenario.dump import yaml_lines
 from coordinator.scenario.load import load_text
@@ -33,16 +31,8 @@ rounds: {count: 1, cohort: 1, deadline: 1 min}
 """What a scenario needs besides data."""
 
 
-@click.command
-@click.argument("file", type=click.Path(path_type=Path, exists=True))
-@setting_option
-@refusals()
 def data(file: Path, settings: tuple[str, ...]) -> None:
-    """Show what a file of ratings holds, and the YAML to read it.
-
-    FILE is a file or a folder of parts: CSV or other delimited text, JSON lines, Parquet, compressed or not.
-    How it is read can be given as in a scenario, such as --set data.columns.user=2 or --set data.decimal=,.
-    """
+    """Print what a file of ratings holds, and the section that reads it."""
     read, written = read_with(file, settings)
     for line in (*_lines(read), "", *_yaml(written, read)):
         click.echo(line)

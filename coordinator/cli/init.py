@@ -5,59 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Final
 
 import click
 
 from coordinator.cli.data import read_with
-from coordinator.cli.options import KnownName
-from coordinator.cli.refusals import Refusal, refusals
-from coordinator.run_directory import write_atomically
+from coordinator.cli.refusals import Refusal
+from coordinator.run_files import write_atomically
 from coordinator.scenario.load import load_text
-from coordinator.scenario.starter import DEFAULT_FLEET, starter_text
-from device_profiles import catalogue
-
-_OUTPUT: Final = Path("scenario.yaml")
+from coordinator.scenario.starter import starter_text
 
 
-@click.command
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True),
-    metavar="PATH",
-    help="The ratings: a file or folder that 'recfleet data' can read; made up by default.",
-)
-@click.option(
-    "--fleet",
-    type=KnownName("fleet", lambda: catalogue.load().names()["fleets"]),
-    default=DEFAULT_FLEET,
-    show_default=True,
-    metavar="MIX",
-    help="The fleet; 'recfleet profiles list fleets' shows them.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=_OUTPUT,
-    show_default=True,
-    metavar="FILE",
-    help="Write there; a file that is there is never replaced.",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="How the ratings are read, as for 'recfleet data', such as data.columns.user=2; may be repeated.",
-)
-@refusals()
 def init(*, data: Path | None, fleet: str, output: Path, settings: tuple[str, ...]) -> None:
-    """Write a scenario to begin with, for your ratings or without.
-
-    It runs as it is, and its comments say what to change. The ratings are read, so that the size of a round
-    suits the number of users.
-    """
+    """Write a scenario that suits the ratings."""
     if settings and data is None:
         raise click.UsageError("--set says how ratings are read; name them with --data")
     if os.path.lexists(output):

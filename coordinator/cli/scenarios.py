@@ -8,8 +8,6 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.options import plugin_option, scenario_file, setting_option
-from coordinator.cli.refusals import refusals
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
 from coordinator.scenario.errors import ScenarioError
@@ -19,25 +17,8 @@ from coordinator.secure_plan import plan_lines
 from edge.errors import DataError
 
 
-@click.command
-@click.argument("files", nargs=-1, required=True, metavar="SCENARIO…", type=scenario_file)
-@click.option(
-    "--data",
-    type=click.Choice(["first", "full"]),
-    default="first",
-    show_default=True,
-    help="How much of the ratings to read: the first rows of every file, or all.",
-)
-@setting_option
-@plugin_option
-@refusals()
 def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> int:
-    """Check scenario files and show every error.
-
-    Each error is shown as file:line:column, the path of the key, and what to write instead. Profiles and
-    files that a scenario names are looked up, too, ratings are opened, and every cell of a sweep is checked.
-    Exits with 2 if anything is wrong.
-    """
+    """Print the errors of scenario files; return the exit code."""
     from coordinator.ratings import check_data  # noqa: PLC0415 - pyarrow, which 'show' does without
 
     code = ExitCode.HELD
@@ -57,18 +38,8 @@ def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> i
     return int(code)
 
 
-@click.command
-@click.argument("file", metavar="SCENARIO", type=scenario_file)
-@setting_option
-@plugin_option
-@refusals()
 def show(file: Path, settings: tuple[str, ...]) -> None:
-    """Print a scenario with all of its defaults, as YAML.
-
-    What it extends is merged into it, and every value has its unit. The output is a scenario that asks for
-    the same run. Whether the files that it names exist is not checked. With secure aggregation, what it comes
-    to (graph, threshold, ring) follows as comments, and so do the cells of a sweep.
-    """
+    """Print a scenario with all of its defaults, its secure plan and its cells."""
     loaded = load_with_notes(file, settings, references=False)
     click.echo(loaded.resolved, nl=False)
     cells = load_cells(loaded, references=False)
@@ -85,9 +56,6 @@ def _cell_lines(cells: Sequence[Cell]) -> Iterator[str]:
         yield f"  cell {cell.number}: {cell.label}"
 
 
-@click.command
-@plugin_option
-@refusals()
 def schema() -> None:
-    """Print the JSON Schema of scenario files, for editors."""
+    """Print the JSON Schema of scenario files."""
     click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

@@ -14,7 +14,7 @@ from coordinator.scenario.privacy_section import (
     PersonalGaussian,
 )
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
-from device_profiles.documents import Path
+from device_profiles.positions import Path
 from edge.homomorphic.config import CkksConfig
 from edge.learning.registry import METHODS
 from edge.privacy.noise import share_sd

@@ -10,9 +10,7 @@ from coordinator.scenario.dump import yaml_lines
 from device_profiles import catalogue
 from device_profiles.documents import Node
 
-__all__ = ["DEFAULT_FLEET", "starter_text"]
-
-DEFAULT_FLEET: Final = "global_android_2024"
+__all__ = ["starter_text"]
 
 _USERS: Final = 200
 _LARGEST_COHORT: Final = 50

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from coordinator.figures import Figure, show_estimate
 from coordinator.intervals import CONFIDENCE, Estimate, estimate
-from coordinator.run_directory import ENDED
+from coordinator.run_files import ENDED
 from coordinator.scenario.sweep import Cell
 from coordinator.sweeps.telling import leaves, telling
 from coordinator.sweeps.workers import Result

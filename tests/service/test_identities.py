@@ -21,8 +21,8 @@ from service_helpers import HANG_S, SMALL, Silent, loaded_text, rows_of
 from coordinator.assembly import Assembly, assemble
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
-from coordinator.service.admission.arrivals import ArrivalLimits
 from coordinator.service.admission.gate import Gate, local_gate
+from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.admission.token_files import TokenFileError, read_tokens, write_enrolled_line
 from coordinator.service.app import Listening, guarded
 from coordinator.service.conducting import Company, RealTime
