@@ -10,8 +10,10 @@ import click
 
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
+from coordinator.scenario.data_section import FileRatings
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.json_schema import json_schema
+from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.secure_plan import plan_lines
 from edge.errors import DataError
@@ -19,14 +21,12 @@ from edge.errors import DataError
 
 def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> int:
     """Print the errors of scenario files; return the exit code."""
-    from coordinator.ratings import check_data  # noqa: PLC0415 - pyarrow, which 'show' does without
-
     code = ExitCode.HELD
     for path in files:
         try:
             loaded = load_with_notes(path, settings)
             load_cells(loaded)
-            read = check_data(loaded, full=data == "full")
+            read = _read(loaded, full=data == "full")
         except ScenarioError as error:
             click.echo(str(error), err=True)
             code = ExitCode.INVALID_SCENARIO
@@ -36,6 +36,15 @@ def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> i
         else:
             click.echo(f"{path}: ok" if read is None else f"{path}: ok; data: {read}")
     return int(code)
+
+
+def _read(loaded: LoadedScenario, *, full: bool) -> str | None:
+    """Read ratings that are in files, or their first rows; return what was read if it is all of them."""
+    if not isinstance(loaded.scenario.data, FileRatings):
+        return None
+    from coordinator.ratings import check_data  # noqa: PLC0415 - pyarrow, which other scenarios do without
+
+    return check_data(loaded, loaded.scenario.data, full=full)
 
 
 def show(file: Path, settings: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from coordinator.scenario.errors import Problem
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.protection import secure_sections
 from coordinator.scenario.secure_section import Masking
-from edge.data.published import PUBLISHED_NEGATIVES
+from edge.data.split import PUBLISHED_NEGATIVES
 from edge.learning.registry import METHODS
 
 if TYPE_CHECKING:

@@ -125,7 +125,7 @@ def test_the_extras_that_are_listed_are_those_without_which_a_scenario_is_refuse
 ) -> None:
     for available in (
         "edge.privacy.accounting.available",
-        "edge.homomorphic.tenseal_scheme.available",
+        "edge.homomorphic.available",
         "edge.serving.graph_writer.available",
     ):
         monkeypatch.setattr(available, lambda: False)

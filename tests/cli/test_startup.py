@@ -57,3 +57,21 @@ def test_help_imports_few_modules(words: str) -> None:
 )
 def test_a_wrong_command_line_is_refused_before_anything_heavy_is_imported(arguments: list[str]) -> None:
     assert len(imported(*arguments, code=2)) <= MOST_MODULES
+
+
+FAULTS = "faults: [{name: frames, reorder: {probability: 1%}}, {name: gone, at_stage: compute, vanish: {}}]\n"
+
+
+@pytest.mark.parametrize("faults", ["", FAULTS], ids=["no faults", "faults"])
+def test_made_up_ratings_are_validated_without_what_reads_files_and_encrypts(
+    faults: str, scenario: Path
+) -> None:
+    scenario.write_text(scenario.read_text(encoding="utf-8") + faults, encoding="utf-8")
+    packages = {name.partition(".")[0] for name in imported("validate", str(scenario), code=0)}
+    assert "pydantic" in packages
+    assert {"pyarrow", "cryptography", "onnxruntime", "aiohttp", "rich", "jinja2"}.isdisjoint(packages)
+
+
+def test_a_secure_scenario_is_validated_without_cryptography() -> None:
+    packages = {name.partition(".")[0] for name in imported("validate", "secagg_active", code=0)}
+    assert {"pyarrow", "cryptography", "tenseal"}.isdisjoint(packages)
