@@ -9,8 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rich.table import Table
 
@@ -153,34 +154,48 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+class _Promise(NamedTuple):
+    """A threshold of a cell: the metric that it limits, its tags included, and whether a run missed it."""
+
+    key: str
+    aggregation: str
+    missed: bool
+
+
 def sweep_tables(results: Sequence[CellResult], width: int, *, everything: bool = False) -> list[Table]:
     """Return what a terminal shows of a sweep: the thresholds of each cell, or every figure.
 
-    Of the settings it shows those that tell cells apart; ``sweep.csv`` has all.
+    Of the settings it shows those that tell cells apart; ``sweep.csv`` has all. Thresholds have a column each
+    where these fit, intervals on lines of their own if need be, and otherwise a row each within their cell.
 
     Parameters
     ----------
-    results : of the cells, each a row.
-    width : columns of the terminal. Columns that do not fit go to further tables.
-    everything : show all figures. Otherwise those of thresholds, and where there are no thresholds the first
-        figures, as many as fit in one table.
+    results : of the cells.
+    width : columns of the terminal.
+    everything : show all figures, on as many tables as they need. Otherwise it is one table: the thresholds,
+        and where there are none the first figures.
     """
     settings = [leaves(result.cell.settings) for result in results]
     runs = sum(len(result.results) for result in results)
+    title = f"{_counted(len(results), 'cell')}, {_counted(runs, 'run')}: mean ± {CONFIDENCE:.0%} interval"
+    styles = [None if result.held == len(result.cell.runs) else "bold red" for result in results]
     fixed: list[Column] = [("cell", [str(result.cell.number) for result in results])]
     fixed += [(_heading(path), [each.get(path, "") for each in settings]) for path in telling(settings)]
     fixed.append(("held", [_held(result) for result in results]))
-    promised = [] if everything else _threshold_columns(results)
-    found = [result.estimates() for result in results]
-    columns = promised or [
-        (_heading(name), [_shown_figure(each, name) for each in found]) for name in _names(results)
-    ]
-    title = f"{_counted(len(results), 'cell')}, {_counted(runs, 'run')}: mean ± {CONFIDENCE:.0%} interval"
-    if any(_MISSED in text for _, cells in promised for text in cells):
+    promises = [{} if everything else _promises(result) for result in results]
+    if not any(promises):
+        found = [result.estimates() for result in results]
+        columns = [(_heading(name), [_shown(each, name) for each in found]) for name in _names(results)]
+        tables = fitting_tables(title, fixed, [[column] for column in columns], width, styles)
+        return tables if everything else tables[:1]
+    if any(one.missed for each in promises for one in each.values()):
         title += f", {_MISSED} missed by a run"
-    styles = [None if result.held == len(result.cell.runs) else "bold red" for result in results]
-    tables = fitting_tables(title, fixed, [[column] for column in columns], width, styles)
-    return tables if everything or promised else tables[:1]
+    for stacked in (False, True):
+        columns = _threshold_columns(results, promises, stacked=stacked)
+        tables = fitting_tables(title, fixed, [[column] for column in columns], width, styles)
+        if len(tables) == 1:
+            return tables
+    return [_long_table(title, results, promises, styles)]
 
 
 def _heading(name: str) -> str:
@@ -188,37 +203,81 @@ def _heading(name: str) -> str:
     return re.sub(r" |(?<=\.)|(?=\{)", "\n", name)
 
 
-def _shown_figure(found: Mapping[str, tuple[str, Estimate]], name: str) -> str:
+def _shown(found: Mapping[str, tuple[str, Estimate]], name: str) -> str:
     return show_estimate(found[name][1], found[name][0]) if name in found else "–"
 
 
-def _threshold_columns(results: Sequence[CellResult]) -> list[Column]:
-    """Return a column per figure that a threshold limits; the heading has the limits that hold for all cells.
+def _promises(result: CellResult) -> dict[str, _Promise]:
+    """Return the thresholds of a cell by their text, without those that nobody wrote."""
+    promises: dict[str, _Promise] = {}
+    for run in result.results.values():
+        for record in (record for record in run.verdicts if not record["implicit"]):
+            text = record["threshold"]
+            missed = not record["held"] or (text in promises and promises[text].missed)
+            promises[text] = _Promise(record["key"], record["aggregation"], missed)
+    return promises
 
-    A figure that some run missed is marked. One that depends on this host has a verdict only.
+
+def _threshold_columns(
+    results: Sequence[CellResult], promises: Sequence[Mapping[str, _Promise]], *, stacked: bool
+) -> list[Column]:
+    """Return a column per figure that thresholds limit; the heading has the limits that all cells share.
+
+    One that depends on this host has no figure, only a verdict. ``stacked`` puts intervals below their means.
     """
-    limits: dict[tuple[str, str], list[set[str]]] = {}
-    """By key and aggregation, the limits of each cell."""
-    missed: set[tuple[str, str, int]] = set()
-    for row, result in enumerate(results):
-        for run in result.results.values():
-            for record in (record for record in run.verdicts if not record["implicit"]):
-                name = record["key"], record["aggregation"]
-                of_cells = limits.setdefault(name, [set() for _ in results])
-                of_cells[row].add(record["threshold"].removeprefix(f"{record['key']}: "))
-                if not record["held"]:
-                    missed.add((*name, row))
+    named = dict.fromkeys((one.key, one.aggregation) for each in promises for one in each.values())
     found = [result.estimates() for result in results]
     columns: list[Column] = []
-    for (key, aggregation), of_cells in limits.items():
-        judged = [each for each in of_cells if each]
-        common = sorted(set.intersection(*judged))
-        shown = [_shown_figure(each, f"{key} {aggregation}") for each in found]
-        marks = [(key, aggregation, row) in missed for row in range(len(results))]
-        if any(marks):
-            shown = [f"{text} {_MISSED if mark else ' '}" for text, mark in zip(shown, marks, strict=True)]
-        columns.append(("\n".join([_heading(key), *(common or [aggregation])]), shown))
+    for key, aggregation in named:
+        of_cells = [
+            {text: one.missed for text, one in each.items() if one[:2] == (key, aggregation)}
+            for each in promises
+        ]
+        common = sorted(set.intersection(*(set(each) for each in of_cells if each)))
+        limits = [text.removeprefix(f"{key}: ") for text in common] or [aggregation]
+        shown = [_shown(each, f"{key} {aggregation}") for each in found]
+        missed = [any(each.values()) for each in of_cells]
+        columns.append(("\n".join([_heading(key), *limits]), _marked(shown, missed, stacked=stacked)))
     return columns
+
+
+def _marked(figures: Sequence[str], missed: Sequence[bool], *, stacked: bool) -> list[str]:
+    """Return figures with marks beside those that were missed, and room for a mark beside the others."""
+    broken = [figure.replace(" ±", "\n±") if stacked else figure for figure in figures]
+    if not any(missed):
+        return broken
+    texts = []
+    for text, mark in zip(broken, missed, strict=True):
+        mean, *interval = text.split("\n")
+        texts.append("\n".join([f"{mean} {_MISSED if mark else ' '}", *(f"{line}  " for line in interval)]))
+    return texts
+
+
+def _long_table(
+    title: str,
+    results: Sequence[CellResult],
+    promises: Sequence[Mapping[str, _Promise]],
+    styles: Sequence[str | None],
+) -> Table:
+    """Return a table with a row per threshold of each cell, and the settings of the cell beside them."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("cell", "setting", "held", "threshold"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("figure", justify="right", no_wrap=True)
+    settings = [leaves(result.cell.settings) for result in results]
+    paths = telling(settings)
+    for result, each, promised, style in zip(results, settings, promises, styles, strict=True):
+        found = result.estimates()
+        said = [f"{path}={each[path]}" for path in paths if path in each]
+        begun = [[str(result.cell.number)], said, [_held(result)]]
+        judged = [
+            (text, f"{_shown(found, f'{one.key} {one.aggregation}')} {_MISSED if one.missed else ' '}")
+            for text, one in promised.items()
+        ]
+        for *cells, one in zip_longest(*begun, judged, fillvalue=""):
+            table.add_row(*map(str, cells), *(one or ("", "")), style=style)
+        table.add_section()
+    return table
 
 
 def held_cells(results: Sequence[CellResult]) -> str:

@@ -127,6 +127,31 @@ def test_the_terminal_has_a_row_a_cell_and_a_column_a_threshold(swept: tuple[Pat
     ]
 
 
+def test_a_narrow_terminal_has_one_table_too(swept: tuple[Path, Sweep]) -> None:
+    _, sweep = swept
+    (wide,) = sweep_tables(sweep.outcome.cells, 200)
+    (stacked,) = sweep_tables(sweep.outcome.cells, 66)
+    assert headings(stacked) == headings(wide)
+    heading = "device.wasted_work rate < 5%"
+    unstacked = [re.sub(r"\s*\n", " ", re.sub(" ✗", "", cell)) for cell in cells_under(stacked, heading)]
+    assert [one.strip() for one in unstacked] == [
+        re.sub("✗", "", cell).strip() for cell in cells_under(wide, heading)
+    ]
+    assert [cell.splitlines()[0].endswith(" ✗") for cell in cells_under(stacked, heading)] == [False, True]
+    (long,) = sweep_tables(sweep.outcome.cells, 50)
+    assert headings(long) == ["cell", "setting", "held", "threshold", "figure"]
+    rows = list(zip(*(cells_under(long, each) for each in headings(long)), strict=True))
+    assert [row[:4] for row in rows] == [
+        ("1", "rounds.over_select=100%", "2 of 2", "round.completed: rate == 100%"),
+        ("", "", "", "device.wasted_work: rate < 5%"),
+        ("2", "rounds.over_select=150%", "0 of 2", "round.completed: rate == 100%"),
+        ("", "", "", "device.wasted_work: rate < 5%"),
+    ]
+    assert [row[4].endswith(" ✗") for row in rows] == [False, False, False, True]
+    console = Console(width=66, file=io.StringIO())
+    assert console.measure(stacked).maximum <= 66
+
+
 def test_all_figures_break_into_tables_that_fit(swept: tuple[Path, Sweep]) -> None:
     _, sweep = swept
     (whole,) = sweep_tables(sweep.outcome.cells, 1000, everything=True)
