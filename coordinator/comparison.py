@@ -224,10 +224,8 @@ def compare_runs(directories: Sequence[Path]) -> Comparison:
     )
     if len(groups) < 2:
         given = ", ".join(map(str, directories))
-        raise ComparisonError(
-            f"{given}: all {len(paths)} runs are repeats of one scenario with the same settings; "
-            "give runs that differ in something else than the seed"
-        )
+        what = "one run" if len(paths) == 1 else f"{len(paths)} runs of one scenario with the same settings"
+        raise ComparisonError(f"{given}: {what}; give runs that differ in something else than the seed")
     _note_differing(groups)
     rows, left_out = [], []
     for name in dict.fromkeys(

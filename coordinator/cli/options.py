@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from coordinator.cli.refusals import refusals
+from coordinator.run_files import RESOLVED_SCENARIO
 from coordinator.scenario import MAX_WORKERS
 from coordinator.scenario.errors import did_you_mean
 from coordinator.scenario.shipped import is_name, shipped_files
@@ -26,6 +28,9 @@ else:
 
 
 _DEVICES: Final = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
+
+
+_SUFFIXES_OF_RATINGS: Final = (".csv", ".tsv", ".dat", ".parquet", ".jsonl", ".ndjson", ".gz", ".zst")
 
 
 class ScenarioFile(_PathType):
@@ -42,11 +47,26 @@ class ScenarioFile(_PathType):
         text = os.fspath(value)
         shipped = shipped_files().get(text) if is_name(text) else None
         if shipped is None:
+            self._refuse_what_is_none(Path(text), param, ctx)
             return Path(text)
         passed_over = next((here for here in (f"{text}.yaml", text) if os.path.isfile(here)), None)
         other = "" if passed_over is None else f"; for the file in this folder write ./{passed_over}"
         click.echo(f"scenario: {text}, shipped with recfleet: {shipped}{other}", err=True)
         return shipped
+
+    def _refuse_what_is_none(
+        self, path: Path, param: click.Parameter | None, ctx: click.Context | None
+    ) -> None:
+        """Refuse the folder of a run and a file of ratings, each with what to write in its place."""
+        if path.suffix.lower() in _SUFFIXES_OF_RATINGS and path.is_file():
+            command = f"recfleet init --data {shlex.quote(str(path))}"
+            self.fail(
+                f"{path} is no scenario; if it holds ratings, {command} writes one for them", param, ctx
+            )
+        if path.is_dir():
+            resolved = path / RESOLVED_SCENARIO
+            known = f"; the scenario of that run is {resolved}" if resolved.is_file() else ""
+            self.fail(f"{path} is a folder{known}", param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,9 @@ def run(
         raise click.UsageError("--quiet prints no figures and --details prints more; leave one out")
     overrides = settings if seed is None else (*settings, f"seed={seed}")
     loaded = load_with_notes(scenario, overrides)
+    if loaded.scenario.sweep is not None and not quiet:
+        command = f"recfleet sweep {shlex.quote(str(scenario))}"
+        click.echo(f"note: one run, without the scenario's section sweep; {command} runs its cells", err=True)
     target = target_of(loaded, out)
     # Without --out the name says all that a simulated run depends on: what it replaces is the same run.
     if not overwrite and (out is not None or clock == "real"):

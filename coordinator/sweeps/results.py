@@ -185,8 +185,8 @@ def sweep_tables(results: Sequence[CellResult], width: int, *, everything: bool 
     promises = [{} if everything else _promises(result) for result in results]
     if not any(promises):
         found = [result.estimates() for result in results]
-        columns = [(_heading(name), [_shown(each, name) for each in found]) for name in _names(results)]
-        tables = fitting_tables(title, fixed, [[column] for column in columns], width, styles)
+        figures = [[(_heading(name), [_shown(each, name) for each in found])] for name in _names(results)]
+        tables = fitting_tables(title, fixed, figures, width, styles)
         return tables if everything else tables[:1]
     if any(one.missed for each in promises for one in each.values()):
         title += f", {_MISSED} missed by a run"

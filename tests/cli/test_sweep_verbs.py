@@ -93,7 +93,11 @@ def test_show_lists_the_cells_and_run_leaves_them_alone(
     assert "# sweep: 2 cells, 1 run each: 2 runs" in shown
     assert "#   cell 2: rounds.over_select=150%" in shown
     assert execute(["run", str(swept), "--quiet", "--out", "run"]) == 0
+    assert capsys.readouterr().err == ""
     assert "over_select: 100%" in Path("run/scenario.resolved.yaml").read_text(encoding="utf-8")
+    assert execute(["run", str(swept), "--out", "run", "--overwrite"]) == 0
+    note = f"note: one run, without the scenario's section sweep; recfleet sweep {swept} runs its cells\n"
+    assert note in capsys.readouterr().err
 
 
 def test_run_writes_verdicts_for_machines(
