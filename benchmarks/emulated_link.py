@@ -28,8 +28,8 @@ from both_clocks import Clocked, Quiet, SettledTime, simulated
 from coordinator.assembling import assemble
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
-from coordinator.service.admission.arrivals import ArrivalLimits
 from coordinator.service.admission.gate import Gate
+from coordinator.service.admission.limits import ArrivalLimits
 
 DOWN_BPS, UP_BPS, RTT_S = 4e6, 2e6, 0.4
 """Of the link, from the coordinator to the devices and back."""

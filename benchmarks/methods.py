@@ -47,7 +47,7 @@ from private_methods import both_epsilons, central, personal
 from ranking_references import ImplicitLeastSquares, ItemKnn, popularity
 
 from coordinator.assembling import assemble
-from coordinator.run_directory import ENDED
+from coordinator.run_files import ENDED
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload

@@ -34,7 +34,7 @@ from accuracy import Curve, spread
 from rating_references import Shrinkage, biases, task_of
 
 from coordinator.assembling import assemble
-from coordinator.run_directory import ENDED
+from coordinator.run_files import ENDED
 from coordinator.runner import run_scenario
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload

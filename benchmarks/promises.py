@@ -43,7 +43,7 @@ from secure_training import Quiet
 from coordinator.baseline import own_thresholds
 from coordinator.metrics.metric_source import TableMetricSource
 from coordinator.metrics.reader import open_run
-from coordinator.run_directory import BASELINE
+from coordinator.run_files import BASELINE
 from coordinator.runner import run_scenario
 from coordinator.scenario import thresholds as grammar
 from coordinator.scenario.load import LoadedScenario, load

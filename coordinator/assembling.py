@@ -48,7 +48,7 @@ from coordinator.sums.base import SecureSums, lengths
 from coordinator.sums.encrypted import EncryptedSums
 from coordinator.sums.masked import MaskedSums
 from coordinator.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
-from device_profiles.documents import DocumentError, Path
+from device_profiles.positions import DocumentError, Path
 from device_profiles.units import format_bytes
 from edge.data.clients import Clients, group_users, one_user_per_client
 from edge.data.published import PublishedRatings, read_published_ml_1m

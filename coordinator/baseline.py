@@ -14,7 +14,7 @@ from typing import Any
 
 from coordinator.host import host_facts
 from coordinator.metrics.reader import RunFormatError, open_run
-from coordinator.run_directory import BASELINE, ENDED, PARTIAL_SUFFIX
+from coordinator.run_files import BASELINE, ENDED, PARTIAL_SUFFIX
 from coordinator.scenario import thresholds
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.schema import Scenario

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.run_directory import npz_bytes, write_atomically
+from coordinator.run_directory import npz_bytes
+from coordinator.run_files import write_atomically
 from edge.learning.base import OptimizerState, State
 from edge.learning.updates import Array
 

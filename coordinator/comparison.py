@@ -18,13 +18,15 @@ from coordinator.equal_accuracy import costs_to_equal_accuracy
 from coordinator.figures import Figure, run_figures
 from coordinator.intervals import Difference, Estimate, difference, estimate
 from coordinator.metrics.reader import RunFormatError, open_run, read_manifest
-from coordinator.run_directory import ENDED, MANIFEST, RESOLVED_SCENARIO, SWEEP_TABLE, run_status
+from coordinator.run_directory import run_status
+from coordinator.run_files import ENDED, MANIFEST, RESOLVED_SCENARIO, SWEEP_TABLE
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.formats import FORMAT, written_format
 from coordinator.scenario.load import load
 from coordinator.sweeps.table import read_cells
 from coordinator.verdicts import read_verdicts
-from device_profiles.documents import DocumentError, Node, format_path, parse_document, read_document
+from device_profiles.documents import Node, parse_document, read_document
+from device_profiles.positions import DocumentError, format_path
 from edge.errors import RecfleetError
 from edge.plugins import editions
 
@@ -222,10 +224,8 @@ def compare_runs(directories: Sequence[Path]) -> Comparison:
     )
     if len(groups) < 2:
         given = ", ".join(map(str, directories))
-        raise ComparisonError(
-            f"{given}: all {len(paths)} runs are repeats of one scenario with the same settings; "
-            "give runs that differ in something else than the seed"
-        )
+        what = "one run" if len(paths) == 1 else f"{len(paths)} runs of one scenario with the same settings"
+        raise ComparisonError(f"{given}: {what}; give runs that differ in something else than the seed")
     _note_differing(groups)
     rows, left_out = [], []
     for name in dict.fromkeys(

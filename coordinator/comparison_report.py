@@ -12,7 +12,7 @@ from coordinator.comparison import Comparison, Group, Row
 from coordinator.figures import show_estimate
 from coordinator.intervals import CONFIDENCE, Difference
 from coordinator.junit import Suite, cases_of_repeats
-from coordinator.run_directory import ENDED
+from coordinator.run_files import ENDED
 from coordinator.sweeps.results import json_estimate
 from coordinator.verdicts import json_number
 from coordinator.wide_tables import Column, fitting_tables

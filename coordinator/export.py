@@ -15,10 +15,11 @@ from pydantic import BaseModel, Field
 from coordinator.catalogue import model_info
 from coordinator.metrics.reader import Shape, read_json
 from coordinator.metrics.schemas import OLDEST_VERSION, SCHEMA_VERSION
-from coordinator.run_directory import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
+from coordinator.run_files import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
 from coordinator.scenario.data_section import SyntheticRegression
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import load
+from edge.errors import ExportError
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import State
 from edge.learning.local_steps import Ridge
@@ -28,7 +29,6 @@ from edge.learning.methods.fedrecgel import FedRecGELSettings
 from edge.learning.methods.fedrecon.algorithm import FACTORS
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.registry import METHODS
-from edge.serving.errors import ExportError
 from edge.serving.metadata import ModelInfo
 from edge.serving.own_masks import Mask
 from edge.serving.personal_models import item_model

@@ -11,16 +11,16 @@ import numpy as np
 from coordinator.assembling import assemble
 from coordinator.export import FinishedRun, trained_model
 from coordinator.features import item_features
-from coordinator.run_directory import MODEL, RESOLVED_SCENARIO
+from coordinator.run_files import MODEL, RESOLVED_SCENARIO
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.data.features import ItemFeatures
+from edge.errors import ExportError
 from edge.learning.base import State
 from edge.learning.masks.base import limited
 from edge.learning.masks.one_order import OneOrderSettings
 from edge.learning.masks.zero_order import ZeroOrderSettings
 from edge.learning.methods.fedmmf import FedMMF
-from edge.serving.errors import ExportError
 from edge.serving.mask_graph import mask_model
 from edge.serving.own_masks import Mask
 from edge.serving.personal_models import personal_models

@@ -20,8 +20,8 @@ from device_profiles.availability import (
 )
 from device_profiles.catalogue import Catalogue
 from device_profiles.catalogue import load as load_catalogue
-from device_profiles.documents import Path
 from device_profiles.link_traces import MahimahiTrace, file_keys, read_link_trace
+from device_profiles.positions import Path
 from device_profiles.traces import RateTrace
 from edge.device.answered import UNLIMITED
 from edge.device.availability.base import AvailabilityModel

@@ -15,8 +15,7 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -92,22 +91,6 @@ def memory_bytes() -> int:
         most += [int(written)] if written.isdigit() else []
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return min([*most, limit] if limit != resource.RLIM_INFINITY else most)
-
-
-@contextmanager
-def errors_name(path: Path) -> Iterator[None]:
-    """Let refusals of the operating system name the file that is written: those of a write do not.
-
-    Raises
-    ------
-    OSError : of the same number, with the file's name.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
 
 
 def system_trouble(error: BaseException) -> str | None:

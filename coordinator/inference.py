@@ -20,9 +20,9 @@ from coordinator.scenario.inference_section import Inference
 from coordinator.workload import RatingWorkload
 from edge.device.compute_model import task_seconds
 from edge.device.energy import compute_joules
+from edge.errors import DivergedModelError
 from edge.learning.base import State
 from edge.rng import hashed_bits, stream, stream_key
-from edge.serving.errors import DivergedModelError
 from edge.serving.metadata import ModelInfo
 from edge.serving.parity import Tolerance, check_lists, check_rows
 from edge.serving.personal_models import personal_models

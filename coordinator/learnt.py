@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from coordinator.analysis.learning_curves import AUDIT_PREFIX
 from coordinator.divergence import TIMES_WORSE, diverged, worst_value
 from coordinator.metrics.metric_source import Tables
-from coordinator.run_directory import Status
+from coordinator.run_files import Status
 from coordinator.scenario.dump import resolved
 from coordinator.scenario.metric_names import higher_is_better
 from coordinator.scenario.schema import Scenario

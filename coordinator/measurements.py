@@ -14,8 +14,8 @@ from coordinator.metrics.facts import Evaluation, Inferences, Recorder
 from coordinator.progress import RunObserver
 from coordinator.scenario.schema import Scenario
 from coordinator.workload import RatingWorkload
+from edge.errors import DivergedModelError, ParityError
 from edge.learning.base import State
-from edge.serving.errors import DivergedModelError, ParityError
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,9 @@ class SilentProgress:
 class PlainProgress:
     """A line per round, at most one a second; the first, the last and every abandoned round always.
 
+    A round is reported when the last of its devices is done, which can be after the evaluation of its model:
+    the line of the evaluation waits for that of the round.
+
     Parameters
     ----------
     write : takes one line without its end, for example ``click.echo``.
@@ -160,6 +163,8 @@ class PlainProgress:
         self._shown_s = -math.inf
         self._rounds: int | None = None
         self._unshown: RoundSummary | None = None
+        self._reported = 0
+        self._waiting: list[tuple[int, str]] = []
 
     def on_start(self, name: str, rounds: int | None) -> None:
         """Write the name of the run and the number of rounds."""
@@ -169,10 +174,22 @@ class PlainProgress:
 
     def on_round(self, summary: RoundSummary) -> None:
         """Write a line unless one was written less than a second ago."""
+        self._write_waiting(summary.round_number - 1)
+        self._reported = summary.round_number
         if summary.abandoned is None and self._clock() - self._shown_s < _SECONDS_BETWEEN_LINES:
             self._unshown = summary
-            return
-        self._line(summary)
+        else:
+            self._line(summary)
+        self._write_waiting(summary.round_number)
+
+    def _write_waiting(self, until: float) -> None:
+        """Write the evaluations after rounds up to ``until``, and before them the last round."""
+        due = [text for number, text in self._waiting if number <= until]
+        self._waiting = [one for one in self._waiting if one[0] > until]
+        if due and self._unshown is not None:
+            self._line(self._unshown)
+        for text in due:
+            self._write(text)
 
     def _line(self, summary: RoundSummary) -> None:
         self._unshown = None
@@ -188,15 +205,15 @@ class PlainProgress:
         )
 
     def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
-        """Write the values over all users."""
-        if self._unshown is not None:
-            self._line(self._unshown)
-        self._write(f"after round {round_number}: {_evaluated(values)}")
+        """Write the values over all users, once the round has been reported."""
+        self._waiting.append((round_number, f"after round {round_number}: {_evaluated(values)}"))
+        self._write_waiting(self._reported)
 
     def on_end(self, status: str) -> None:
         """Write the last round if it has not been, and how the run ended."""
         if self._unshown is not None:
             self._line(self._unshown)
+        self._write_waiting(math.inf)
         self._write(f"{status} after {format_duration(self._clock() - self._started_s)}")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.scenario.data_section import FileRatings, SyntheticRatings
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
-from device_profiles.documents import DocumentError
+from device_profiles.positions import DocumentError
 from edge.data.filters import keep_core, keep_positives, sample_users
 from edge.data.split import limit_per_user
 from edge.data.store import RatingStore
@@ -79,21 +79,23 @@ def _limited(store: RatingStore, data: SyntheticRatings | FileRatings, loaded: L
     return limit_per_user(store, data.max_ratings_per_user, seed=loaded.scenario.seed)
 
 
-def check_data(loaded: LoadedScenario, *, full: bool) -> str | None:
+def check_data(loaded: LoadedScenario, data: FileRatings, *, full: bool) -> str | None:
     """Open the files of a scenario's ratings and read their first rows, or all of them.
+
+    Parameters
+    ----------
+    loaded, data : the scenario and its section on data.
+    full : read all rows.
 
     Returns
     -------
-    What was read, in one line, if all of it was; None otherwise, and for data that is made up.
+    What was read, in one line, if all of it was; None otherwise.
 
     Raises
     ------
     DataError : ratings that cannot be read.
     ScenarioError : they do not suit the scenario.
     """
-    data = loaded.scenario.data
-    if not isinstance(data, FileRatings):
-        return None
     if full:
         kept, read = read_data(loaded)
         assert read is not None

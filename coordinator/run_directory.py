@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -33,27 +33,16 @@ import psutil
 from coordinator.host import host_facts
 from coordinator.metrics.reader import read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION
-from coordinator.metrics.writer import written_whole
+from coordinator.run_files import (
+    ENDED,
+    MANIFEST,
+    MODEL,
+    PARTIAL_SUFFIX,
+    RESOLVED_SCENARIO,
+    Status,
+    write_atomically,
+)
 from edge.errors import RecfleetError
-
-Status = Literal["running", "finished", "no-round-completed", "diverged", "interrupted", "failed"]
-ENDED: Final = ("finished", "no-round-completed", "diverged")
-"""What a run is called that went to its end and was judged: the model learnt, or it did not."""
-
-MANIFEST: Final = "manifest.json"
-RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
-SUMMARY: Final = "summary.json"
-REPORT: Final = "report.html"
-MODEL: Final = "model.npz"
-ITEMS: Final = "items.json"
-VERDICTS: Final = "verdicts.json"
-BASELINE: Final = "baseline"
-"""The run without faults, a whole run directory inside that of the run."""
-SWEEP_TABLE: Final = "sweep.json"
-"""In a directory of runs: the table of the sweep that did them."""
-DEVICES: Final = "devices"
-"""What real devices that live in the process of the run remember of it."""
-PARTIAL_SUFFIX: Final = ".partial"
 
 _HASH_DIGITS: Final = 8
 
@@ -89,12 +78,6 @@ def make_folder(folder: Path) -> None:
         raise RunDirectoryError(f"{folder}: cannot be made ({error.strerror}); give another --out") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise RunDirectoryError(f"{folder}: cannot be written to; give another --out, or change its mode")
-
-
-def write_atomically(path: Path, contents: bytes) -> None:
-    """Write a file so that its path holds the old contents or the new, whole, at any moment."""
-    with written_whole(path) as temporary:
-        temporary.write_bytes(contents)
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:

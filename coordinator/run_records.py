@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coordinator.junit import Case, Suite, cases_of
-from coordinator.run_directory import ENDED
+from coordinator.run_files import ENDED
 from coordinator.runner import RunOutcome
 from coordinator.scenario.load import LoadedScenario
 from coordinator.verdicts import verdict_records

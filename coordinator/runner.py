@@ -27,7 +27,8 @@ from coordinator.metrics.writer import RunWriter
 from coordinator.progress import RunObserver
 from coordinator.report.page import write_report
 from coordinator.report.view import RunView
-from coordinator.run_directory import BASELINE, ITEMS, REPORT, SUMMARY, VERDICTS, RunDirectory, Status
+from coordinator.run_directory import RunDirectory
+from coordinator.run_files import BASELINE, ITEMS, REPORT, SUMMARY, VERDICTS, Status
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.selection_section import selection_facts

@@ -27,9 +27,9 @@ from coordinator.analysis.rows import Rows, read_rows
 from coordinator.analysis.waste import waste_by_outcome
 from coordinator.metrics.batches import suspensions
 from coordinator.metrics.reader import RunTables
-from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, SUM_STAGES, is_measured
+from coordinator.metrics.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, is_measured
 from coordinator.run_directory import run_status
-from edge.vocabulary import Fate, Outcome, Reason, RoundOutcome, Stage, label
+from edge.vocabulary import SUM_STAGES, Fate, Outcome, Reason, RoundOutcome, Stage, label
 
 PERCENTILES: Final = (50, 95, 99)
 _STAGE_BYTES: Final = tuple(f"{direction}_bytes" for direction in DIRECTIONS)

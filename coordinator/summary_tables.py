@@ -36,9 +36,9 @@ def _energy(energy_j: float | None) -> str:
 
 def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
     table = Table(title=f"per {'device class' if grouping == 'class' else grouping}", title_justify="left")
-    table.add_column(grouping)
+    table.add_column(grouping, no_wrap=True)
     for heading in ("device rounds", "completed", "p50", "p95", "p99", "down", "up", "energy", "wasted"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for name, group in summary[f"by_{grouping}"].items():
         table.add_row(
             name,
@@ -55,9 +55,9 @@ def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
 
 def _ways_table(summary: Mapping[str, Any]) -> Table:
     table = Table(title="shielded mix: by way of the update", title_justify="left")
-    table.add_column("way")
+    table.add_column("way", no_wrap=True)
     for heading in ("device rounds", "share", "completed", "p50", "p99", "down", "up", "computing", "energy"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for name, group in summary["by_way"].items():
         table.add_row(
             name,
@@ -76,11 +76,11 @@ def _ways_table(summary: Mapping[str, Any]) -> Table:
 
 def _stages_table(summary: Mapping[str, Any]) -> Table:
     table = Table(title="per stage", title_justify="left")
-    table.add_column("stage")
+    table.add_column("stage", no_wrap=True)
     summed = bool(summary["round_stages_s"])
     of_round = ("round p50", "round p95") if summed else ()
     for heading in ("device rounds", "p50", "p95", "p99", "down", "up", *of_round):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     order = [label(stage) for stage in STAGE_ORDER if label(stage) in summary["stages"]]
     for name in order:
         stage = summary["stages"][name]
@@ -99,7 +99,7 @@ def _stages_table(summary: Mapping[str, Any]) -> Table:
 def _class_stages_table(summary: Mapping[str, Any]) -> Table:
     """Return p50 of the seconds and the bytes, both ways together, of each class of devices in each stage."""
     table = Table(title="per device class and stage: p50, bytes", title_justify="left")
-    table.add_column("class")
+    table.add_column("class", no_wrap=True)
     order = [label(stage) for stage in STAGE_ORDER if label(stage) in summary["stages"]]
     for name in order:
         table.add_column(name, justify="right")
@@ -198,8 +198,9 @@ def _blame_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if found["barriers_ended_by_deadline"]:
         missing = [row for row in rows if row["ended_by"] == DEADLINE]
         share = sum(row["share"] for row in missing)
-        what = "rounds or stages of sums"
-        yield "deadlines", f"ended {found['barriers_ended_by_deadline']} {what} and {share:.0%} of the time"
+        ended = found["barriers_ended_by_deadline"]
+        what = "round or stage of sums" if ended == 1 else "rounds or stages of sums"
+        yield "deadlines", f"ended {ended} {what} and {share:.0%} of the time"
 
 
 def _fairness_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -228,9 +229,9 @@ def _audit_table(summary: Mapping[str, Any]) -> Table:
 def _inference_table(summary: Mapping[str, Any]) -> Table:
     """Return what devices' own models take on each class of devices, simulated."""
     table = Table(title="on-device inference", title_justify="left")
-    table.add_column("class")
+    table.add_column("class", no_wrap=True)
     for heading in ("inferences", "p50", "p99", "energy", "model", "memory"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for name, group in summary["inference_by_class"].items():
         table.add_row(
             name,

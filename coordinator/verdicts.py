@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from coordinator.metrics.reader import Shape, read_json
-from coordinator.run_directory import VERDICTS
+from coordinator.run_files import VERDICTS
 from coordinator.scenario.threshold_evaluation import ThresholdResult, show
 
 

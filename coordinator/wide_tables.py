@@ -8,7 +8,7 @@ from typing import TypeAlias
 from rich.table import Table
 
 Column: TypeAlias = tuple[str, Sequence[str]]
-"""A heading, which can have several lines, and the text of each row."""
+"""A heading and the text of each row; each can have several lines."""
 
 
 def fitting_tables(
@@ -33,7 +33,10 @@ def fitting_tables(
 
 def _width(columns: Iterable[Column]) -> int:
     """Return what columns take: their words, and three characters for padding and a border each."""
-    return sum(max(map(len, (*heading.splitlines(), *cells))) + 3 for heading, cells in columns)
+    return sum(
+        max(len(line) for text in (heading, *cells) for line in text.split("\n")) + 3
+        for heading, cells in columns
+    )
 
 
 def _groups(

@@ -14,10 +14,9 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from device_profiles import CATALOGUE_SECTIONS
 from device_profiles.availability import AvailabilityProfile
 from device_profiles.catalogue_reading import (
-    SECTIONS,
-    CatalogueError,
     Profiles,
     nearest,
     read_catalogue,
@@ -34,7 +33,7 @@ from device_profiles.profile import (
     ThermalProfile,
 )
 
-__all__ = ["Catalogue", "CatalogueError", "Row", "load"]
+__all__ = ["Catalogue", "Row", "fleet_names", "load"]
 
 P = TypeVar("P")
 
@@ -114,7 +113,7 @@ class Catalogue:
         """Return the names of all profiles, sorted, by section: devices, networks, availability, …."""
         return {
             section: tuple(sorted(name for kind, name in self._written if kind == section))
-            for section in SECTIONS
+            for section in CATALOGUE_SECTIONS
         }
 
     def describe(self, name: str, section: str | None = None) -> tuple[Row, ...]:
@@ -129,7 +128,9 @@ class Catalogue:
         ------
         UnknownProfileError : no such profile.
         """
-        found = next((s for s in SECTIONS if section in (None, s) and (s, name) in self._written), None)
+        found = next(
+            (s for s in CATALOGUE_SECTIONS if section in (None, s) and (s, name) in self._written), None
+        )
         if found is None:
             known = [other for kind, other in self._written if section in (None, kind)]
             raise UnknownProfileError("profile", name, nearest(name, known))
@@ -203,6 +204,11 @@ def load(extra: Sequence[Path] = ()) -> Catalogue:
     CatalogueError : with every problem in the files, each at file:line:column.
     """
     return _load(tuple(Path(path) for path in extra)) if extra else _shipped()
+
+
+def fleet_names() -> tuple[str, ...]:
+    """Return the names of the fleets in the shipped catalogue, sorted."""
+    return load().names()["fleets"]
 
 
 @lru_cache(maxsize=1)

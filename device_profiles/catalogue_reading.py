@@ -11,11 +11,13 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
+from device_profiles import CATALOGUE_SECTIONS
 from device_profiles.availability import AvailabilityProfile
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection, CombinedSection
-from device_profiles.documents import Document, DocumentError, Path, read_document
+from device_profiles.documents import Document, read_document
 from device_profiles.errors import ProfileError, TraceError
 from device_profiles.likeness import MAX_CHAIN, anchored, derived
+from device_profiles.positions import CatalogueError, DocumentError, Path
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
@@ -37,9 +39,6 @@ from device_profiles.schema import (
     spread_sources,
 )
 
-SECTIONS: Final = ("devices", "networks", "availability", "fleets", "radios", "thermal", "crypto")
-"""Sections of a catalogue file that hold profiles; ``sources`` is the one besides them."""
-
 _SINGULAR: Final = {
     "devices": "device",
     "networks": "network",
@@ -55,14 +54,6 @@ _BETWEEN_SOURCES: Final = re.compile(r" \+ (?![^()]*\))")
 
 S = TypeVar("S", bound=Section)
 P = TypeVar("P")
-
-
-class CatalogueError(ValueError):
-    """Catalogue files that cannot be used; ``problems`` holds every error found, in reading order."""
-
-    def __init__(self, problems: Sequence[DocumentError]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +147,7 @@ class _Reader:
         self._reported: set[str] = set()
         self.unreadable = False
         self.profiles = Profiles()
-        self._written: dict[str, dict[str, Written]] = {section: {} for section in SECTIONS}
+        self._written: dict[str, dict[str, Written]] = {section: {} for section in CATALOGUE_SECTIONS}
 
     # Reading
 
@@ -171,11 +162,15 @@ class _Reader:
         for section, content in document.root.items():
             if section == "sources":
                 self._take_sources(document, content)
-            elif section in SECTIONS:
+            elif section in CATALOGUE_SECTIONS:
                 self._take_section(document, path.parent, section, content)
             else:
-                known = nearest(section, (*SECTIONS, "sources"))
-                hint = f"did you mean {known!r}?" if known else f"write one of {', '.join(SECTIONS)}, sources"
+                known = nearest(section, (*CATALOGUE_SECTIONS, "sources"))
+                hint = (
+                    f"did you mean {known!r}?"
+                    if known
+                    else f"write one of {', '.join(CATALOGUE_SECTIONS)}, sources"
+                )
                 self._problem(document, (section,), "unknown section", hint, of_key=True)
 
     def _take_sources(self, document: Document, content: object) -> None:

@@ -31,7 +31,7 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from device_profiles.positions import DocumentError, Path, Position, format_path
+from device_profiles.positions import DocumentError, Path, Position
 
 __all__ = [
     "MAX_DEPTH",
@@ -39,11 +39,7 @@ __all__ = [
     "MAX_LINE_CHARACTERS",
     "MAX_NODES",
     "Document",
-    "DocumentError",
     "Node",
-    "Path",
-    "Position",
-    "format_path",
     "parse_document",
     "read_document",
 ]

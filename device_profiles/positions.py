@@ -1,8 +1,9 @@
-"""Places in documents, and the error that names one."""
+"""Places in documents, and the errors that name one."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -67,3 +68,11 @@ class DocumentError(ValueError):
         where = f"{self.position}: {format_path(self.path)}: " if self.path else f"{self.position}: "
         hint = f"\n    {self.suggestion}" if self.suggestion else ""
         return f"{where}{self.message}{hint}"
+
+
+class CatalogueError(ValueError):
+    """Catalogue files that cannot be used; ``problems`` holds every error found, in reading order."""
+
+    def __init__(self, problems: Sequence[DocumentError]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))

@@ -46,3 +46,23 @@ class UnsupportedPythonError(RecfleetError):
 
 class MissingExtraError(RecfleetError):
     """A feature needs packages that are not installed; the message says how to install them."""
+
+
+class PluginError(RecfleetError):
+    """A plug-in that cannot be used; the message names its file and line."""
+
+
+class ExportError(RecfleetError):
+    """A model that cannot be written as asked; the message names the parameter and what it must be."""
+
+
+class ModelFileError(DataError):
+    """A model file that is refused; the message names the file and the rule that it breaks."""
+
+
+class ParityError(RecfleetError):
+    """An exported model gives other numbers than the formula; the message says by how much."""
+
+
+class DivergedModelError(ParityError):
+    """A model, or the scores that it gives, are not finite in float32; the message names round and device."""

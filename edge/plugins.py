@@ -15,6 +15,7 @@ import importlib.util
 import inspect
 import itertools
 import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from edge.errors import RecfleetError
+from edge.errors import PluginError
 
 ALGORITHMS: Final = "algorithms"
 FAULTS: Final = "faults"
@@ -90,10 +91,6 @@ These paths and those of :data:`KINDS` are the only references to higher layers.
 ADVICE: Final = "load it by --plugin FILE"
 """Hint beside a name that is in no scenario file's reach."""
 _OURS: Final = "recfleet"
-
-
-class PluginError(RecfleetError):
-    """A plug-in that cannot be used; the message names its file and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +224,7 @@ def scope() -> Iterator[None]:
 
 def kind_of(kind: str) -> Kind:
     """Return the extension point ``kind``, one of :data:`KINDS`."""
-    found: Kind = _imported(KINDS[kind])
+    found: Kind = pkgutil.resolve_name(KINDS[kind])
     return found
 
 
@@ -279,7 +276,7 @@ def get(kind: str, name: str) -> Any:
     """
     target = BUILT_IN[kind].get(name)
     if target is not None:
-        return _imported(target)
+        return pkgutil.resolve_name(target)
     entry = entries(kind)[name]
     if entry not in _values:
         _values[entry] = _value(entry)
@@ -469,11 +466,3 @@ def _where(value: Any, module: ModuleType) -> str:
     except (OSError, TypeError):
         line = 1
     return f"{_file_of(module)}:{line}"
-
-
-def _imported(target: str) -> Any:
-    module, _, attribute = target.partition(":")
-    value: Any = importlib.import_module(module)
-    for part in attribute.split("."):
-        value = getattr(value, part)
-    return value

@@ -8,6 +8,7 @@ spelling that tables, summaries and scenario files show.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 
 class Stage(enum.IntEnum):
@@ -38,6 +39,16 @@ class Stage(enum.IntEnum):
     """Secure aggregation, active mode: the survivors on their way down, a signature under them up."""
     UNMASK = 9
     """Secure aggregation: the request for shares down, the shares up; or the encrypted sum and the sum."""
+
+
+SUM_STAGES: Final = (
+    Stage.ADVERTISE_KEYS,
+    Stage.SHARE_KEYS,
+    Stage.MASKED_INPUT,
+    Stage.CONSISTENCY,
+    Stage.UNMASK,
+)
+"""The stages of a secure sum, in order."""
 
 
 class Outcome(enum.IntEnum):

@@ -25,8 +25,7 @@ import numpy.typing as npt
 
 from coordinator.analysis.rows import Rows, read_rows
 from coordinator.metrics.reader import RunTables
-from coordinator.metrics.schemas import SUM_STAGES
-from edge.vocabulary import Outcome, Stage, label
+from edge.vocabulary import SUM_STAGES, Outcome, Stage, label
 
 Floats = npt.NDArray[np.float64]
 Wholes = npt.NDArray[np.int64]

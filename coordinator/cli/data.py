@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -11,8 +12,6 @@ from pathlib import Path
 import click
 import numpy as np
 
-from coordinator.cli.options import setting_option
-from coordinator.cli.refusals import refusals
 from coordinator.scenario.data_section import FileRatings
 from coordinator.scenario.dump import yaml_lines
 from coordinator.scenario.load import load_text
@@ -32,24 +31,26 @@ rounds: {count: 1, cohort: 1, deadline: 1 min}
 """What a scenario needs besides data."""
 
 
-@click.command
-@click.argument("file", type=click.Path(path_type=Path, exists=True))
-@setting_option
-@refusals()
 def data(file: Path, settings: tuple[str, ...]) -> None:
-    """Show what a file of ratings holds, and the YAML to read it.
+    """Print what a file of ratings holds, and the section that reads it."""
+    read, written = read_with(file, settings)
+    for line in (*_lines(read), "", *_yaml(written, read)):
+        click.echo(line)
 
-    FILE is a file or a folder of parts: CSV or other delimited text, JSON lines, Parquet, compressed or not.
-    How it is read can be given as in a scenario, such as --set data.columns.user=2 or --set data.decimal=,.
-    """
+
+def read_with(file: Path, settings: Sequence[str]) -> tuple[RatingsFile, dict[str, Node]]:
+    """Read ratings as settings of the command line say; return them and the section ``data`` that does so."""
+    for setting in settings:
+        if not re.match(r"data\s*[.=]", setting):
+            raise click.UsageError(f"--set {setting}: here settings say how ratings are read, data.…=…")
     text = f"format: 2\ndata: {{source: auto, path: {json.dumps(str(file))}}}{_REST}"
     loaded = load_text(text, str(file), overrides=settings)
     section = loaded.scenario.data
     if not isinstance(section, FileRatings):
         raise click.UsageError(f"data.source {section.source!r} reads no file; leave it out")
-    read = read_ratings(loaded.resolve(("data", "path")), section.source, section.options())
-    for line in (*_lines(read), "", *_yaml(loaded.document.root["data"], read)):
-        click.echo(line)
+    written = loaded.document.root["data"]
+    assert isinstance(written, dict)
+    return read_ratings(loaded.resolve(("data", "path")), section.source, section.options()), written
 
 
 def _lines(read: RatingsFile) -> Iterator[str]:
@@ -118,9 +119,8 @@ def _moment(time_s: int) -> str:
         return f"{time_s} s"
 
 
-def _yaml(written: Node, read: RatingsFile) -> Iterator[str]:
+def _yaml(written: dict[str, Node], read: RatingsFile) -> Iterator[str]:
     """Yield the section that reads the file as it was read here."""
-    assert isinstance(written, dict)
     section = {**written, "source": read.format}
     if read.format == TABLE and read.by_position:
         section["columns"] = {role: name.removeprefix("column ") for role, name in read.columns.items()}

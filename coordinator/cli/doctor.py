@@ -10,14 +10,8 @@ from coordinator.exit_codes import ExitCode
 _MARKS = {Severity.FINE: "ok   ", Severity.NOTE: "note ", Severity.WRONG: "WRONG"}
 
 
-@click.command
 def doctor() -> int:
-    """Check this installation and this machine.
-
-    Versions of Python and of every dependency, what each extra gives and how to install it, whether
-    recfleet's packages are its own, processors, what the last bits of figures depend on, whether the virtual
-    clock goes right on this Python, memory, disk and clock. Exits with 1 if something is wrong.
-    """
+    """Print what was found; return the exit code."""
     findings = examine()
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:

@@ -7,37 +7,15 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.options import plugin_option, setting_option
-from coordinator.cli.refusals import refusals
 from coordinator.export import FinishedRun, read_finished, trained_model
 from coordinator.export_device import personal_model, stateless_of_anyone
-from coordinator.run_directory import write_atomically
+from coordinator.run_files import write_atomically
 from coordinator.scenario.learning_section import method_name
 from device_profiles.units import format_bytes
 from edge.serving.compression import compress
 from edge.serving.titles_file import read_titles
 
-_PATH = click.Path(path_type=Path)
 
-
-@click.command
-@click.argument("run", metavar="RUN", type=_PATH)
-@click.option(
-    "--kind",
-    type=click.Choice(["stateless", "recommender", "mask"]),
-    required=True,
-    help="stateless: takes a history of ratings, and holds nothing of any user but the mask of --device, if "
-    "one is named. recommender: ranks for the user of --device. mask: the private mask of --device, alone.",
-)
-@click.option("--device", type=click.IntRange(min=0), help="Whose model.")
-@setting_option
-@click.option("--top", type=click.IntRange(min=1), default=100, show_default=True, help="Length of its list.")
-@click.option("--titles", type=_PATH, metavar="FILE", help="CSV of item,title to keep in the model.")
-@click.option("--int8", is_flag=True, help="Store matrices as int8 with a scale per row.")
-@click.option("--fp16", is_flag=True, help="Store matrices as float16.")
-@click.option("-o", "--output", type=_PATH, required=True, metavar="FILE", help="The model file to write.")
-@plugin_option
-@refusals()
 def export(
     *,
     run: Path,
@@ -50,13 +28,7 @@ def export(
     fp16: bool,
     output: Path,
 ) -> None:
-    """Write the model that the run directory RUN holds as an ONNX file.
-
-    A device's model is made from its ratings, and one with masks needs the features of the items: both are
-    read where the scenario says; say where they are now with --set data.path=…
-
-    Needs the extra: pip install 'recfleet[export]'.
-    """
+    """Write a model of a finished run as an ONNX file."""
     if int8 and fp16:
         raise click.UsageError("--int8 and --fp16 exclude each other; leave one out")
     if device is None and kind != "stateless":

@@ -6,11 +6,12 @@ import os
 import platform
 import shlex
 import sys
-import tempfile
 import traceback
 from collections.abc import Sequence
 
 import click
+
+from edge.errors import ParityError
 
 
 def report_failure(error: Exception, arguments: Sequence[str], *, show_traceback: bool) -> None:
@@ -22,9 +23,7 @@ def report_failure(error: Exception, arguments: Sequence[str], *, show_traceback
     arguments : what follows ``recfleet`` on the command line.
     show_traceback : write the traceback to standard error instead of to a file.
     """
-    # Imported when it is needed: what every call of the command imports, every call waits for.
-    from coordinator.host import system_trouble  # noqa: PLC0415
-    from edge.serving.errors import ParityError  # noqa: PLC0415
+    from coordinator.host import system_trouble  # noqa: PLC0415 - numpy, which 'recfleet --help' does without
 
     text = "".join(traceback.format_exception(error))
     trouble = system_trouble(error)
@@ -49,6 +48,8 @@ def report_failure(error: Exception, arguments: Sequence[str], *, show_traceback
 
 def _file_traceback(text: str, arguments: Sequence[str]) -> str:
     """Write the traceback to a new file in the folder for temporary files and return its path."""
+    import tempfile  # noqa: PLC0415 - a dozen modules, of compression and random numbers
+
     descriptor, path = tempfile.mkstemp(prefix="recfleet-error-", suffix=".txt", text=True)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(f"command: recfleet {shlex.join(_without_secrets(arguments))}\n")

@@ -5,52 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Final
 
 import click
 
-from coordinator.cli.options import KnownName
-from coordinator.cli.refusals import Refusal, refusals
-from coordinator.run_directory import write_atomically
+from coordinator.cli.data import read_with
+from coordinator.cli.refusals import Refusal
+from coordinator.run_files import write_atomically
 from coordinator.scenario.load import load_text
-from coordinator.scenario.starter import DEFAULT_FLEET, starter_text
-from device_profiles import catalogue
-from edge.data.table.reading import read_ratings
-
-_OUTPUT: Final = Path("scenario.yaml")
+from coordinator.scenario.starter import starter_text
 
 
-@click.command
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, exists=True),
-    metavar="PATH",
-    help="The ratings: a file or folder that 'recfleet data' can read; made up by default.",
-)
-@click.option(
-    "--fleet",
-    type=KnownName("fleet", lambda: catalogue.load().names()["fleets"]),
-    default=DEFAULT_FLEET,
-    show_default=True,
-    metavar="MIX",
-    help="The fleet; 'recfleet profiles list fleets' shows them.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=_OUTPUT,
-    show_default=True,
-    metavar="FILE",
-    help="Write there; a file that is there is never replaced.",
-)
-@refusals()
-def init(*, data: Path | None, fleet: str, output: Path) -> None:
-    """Write a scenario to begin with, for your ratings or without.
-
-    It runs as it is, and its comments say what to change. The ratings are read, so that the size of a round
-    suits the number of users.
-    """
+def init(*, data: Path | None, fleet: str, output: Path, settings: tuple[str, ...]) -> None:
+    """Write a scenario that suits the ratings."""
+    if settings and data is None:
+        raise click.UsageError("--set says how ratings are read; name them with --data")
     if os.path.lexists(output):
         raise Refusal(f"error: {output} is there; name another file with -o, or move it")
     if not output.parent.is_dir():
@@ -59,8 +27,10 @@ def init(*, data: Path | None, fleet: str, output: Path) -> None:
         text = starter_text(fleet)
         load_text(text, str(output))
     else:
-        read = read_ratings(data)
+        read, section = read_with(data, settings)
         store = read.store
+        section = {key: value for key, value in section.items() if (key, value) != ("source", "auto")}
+        del section["path"]
         text = starter_text(
             fleet,
             path=_as_named_in(output, data),
@@ -68,6 +38,7 @@ def init(*, data: Path | None, fleet: str, output: Path) -> None:
             items=store.n_items,
             ratings=store.n_ratings,
             implicit=read.implicit,
+            section=section,
         )
         load_text(text, str(output), {("data", "path"): data})
         click.echo(read.line())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import pkgutil
+import re
+import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,10 +14,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from coordinator.cli.refusals import refusals
+from coordinator.run_files import RESOLVED_SCENARIO
+from coordinator.scenario import MAX_WORKERS
 from coordinator.scenario.errors import did_you_mean
-from coordinator.scenario.rounds_section import MAX_WORKERS
 from coordinator.scenario.shipped import is_name, shipped_files
-from edge import plugins
 
 if TYPE_CHECKING:
     _PathType = click.ParamType[Path]
@@ -22,6 +25,12 @@ if TYPE_CHECKING:
 else:
     # Generic to type checkers alone in the oldest click that is supported.
     _PathType = _TextType = click.ParamType
+
+
+_DEVICES: Final = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
+
+
+_SUFFIXES_OF_RATINGS: Final = (".csv", ".tsv", ".dat", ".parquet", ".jsonl", ".ndjson", ".gz", ".zst")
 
 
 class ScenarioFile(_PathType):
@@ -38,11 +47,26 @@ class ScenarioFile(_PathType):
         text = os.fspath(value)
         shipped = shipped_files().get(text) if is_name(text) else None
         if shipped is None:
+            self._refuse_what_is_none(Path(text), param, ctx)
             return Path(text)
         passed_over = next((here for here in (f"{text}.yaml", text) if os.path.isfile(here)), None)
         other = "" if passed_over is None else f"; for the file in this folder write ./{passed_over}"
         click.echo(f"scenario: {text}, shipped with recfleet: {shipped}{other}", err=True)
         return shipped
+
+    def _refuse_what_is_none(
+        self, path: Path, param: click.Parameter | None, ctx: click.Context | None
+    ) -> None:
+        """Refuse the folder of a run and a file of ratings, each with what to write in its place."""
+        if path.suffix.lower() in _SUFFIXES_OF_RATINGS and path.is_file():
+            command = f"recfleet init --data {shlex.quote(str(path))}"
+            self.fail(
+                f"{path} is no scenario; if it holds ratings, {command} writes one for them", param, ctx
+            )
+        if path.is_dir():
+            resolved = path / RESOLVED_SCENARIO
+            known = f"; the scenario of that run is {resolved}" if resolved.is_file() else ""
+            self.fail(f"{path} is a folder{known}", param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -62,14 +86,19 @@ class KnownName(_TextType):
     Parameters
     ----------
     kind : what is named, in a word or two.
-    known : returns the names.
+    known : import path of the function, ``module:function``; imported when a name is there to be looked up.
     """
 
     name = "name"
 
-    def __init__(self, kind: str, known: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, kind: str, known: str) -> None:
         self.kind = kind
-        self.known = known
+        self._known = known
+
+    def known(self) -> Iterable[str]:
+        """Return the names."""
+        names: Iterable[str] = pkgutil.resolve_name(self._known)()
+        return names
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name; refuse one that is not known."""
@@ -89,7 +118,7 @@ class KnownName(_TextType):
 scenario_file: Final = ScenarioFile()
 """Type of an argument that says which scenario."""
 
-scenario_name: Final = KnownName("shipped scenario", shipped_files)
+scenario_name: Final = KnownName("shipped scenario", "coordinator.scenario.shipped:shipped_files")
 """Type of an option that says which shipped scenario."""
 
 worker_count = click.IntRange(1, MAX_WORKERS)
@@ -107,6 +136,8 @@ setting_option = click.option(
 
 def _load_plugins(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
     """Load plug-ins until the end of the command."""
+    from edge import plugins  # noqa: PLC0415 - only when a command line is accepted
+
     context.with_resource(plugins.scope())
     with refusals():
         for one in given:
@@ -153,3 +184,46 @@ junit_option = click.option(
     help="Write the verdicts as JUnit XML, too, for CI systems.",
 )
 """``--junit FILE``, passed on as ``junit_file``."""
+
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), help="Seed of the run, in place of the scenario's."
+)
+out_option = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Directory of the run; by default runs/<scenario>-<seed>-<hash> in the current folder.",
+)
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace the finished run that lies in the directory."
+)
+
+
+def duration_s(context: click.Context, parameter: click.Parameter, text: str) -> float:
+    """Return the seconds of a duration; the callback of an option."""
+    from device_profiles.units import UnitError, parse_duration_s  # noqa: PLC0415 - as above
+
+    try:
+        return parse_duration_s(text)
+    except UnitError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def lifetime_s(context: click.Context, parameter: click.Parameter, text: str) -> float:
+    """Return how long a token is valid; the callback of an option."""
+    seconds = duration_s(context, parameter, text)
+    if seconds <= 0.0:
+        raise click.BadParameter("a token that has expired lets nobody in; write a time above 0")
+    return seconds
+
+
+def device_range(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:
+    """Return the first and the last device of ``17`` or ``0-499``; the callback of an option."""
+    match = _DEVICES.fullmatch(text.strip())
+    if match is None:
+        raise click.BadParameter(f"{text!r} names no devices; write 17, or 0-499")
+    first = int(match[1])
+    last = first if match[2] is None else int(match[2])
+    if last < first:
+        raise click.BadParameter(f"{text!r} ends before it begins; write {last}-{first}")
+    return first, last

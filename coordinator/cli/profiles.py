@@ -9,32 +9,11 @@ import click
 from rich.table import Table
 
 from coordinator.cli.consoles import console
-from coordinator.cli.refusals import refusals
 from device_profiles import catalogue
-from device_profiles.catalogue_reading import SECTIONS
-
-_extra_option = click.option(
-    "--profiles",
-    "extra",
-    multiple=True,
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="A catalogue file of your own, laid over the shipped one; may be repeated.",
-)
-_kind_argument_type = click.Choice(SECTIONS)
 
 
-@click.group
-def profiles() -> None:
-    """Devices, networks and fleets, with their sources."""
-
-
-@profiles.command("list")
-@click.argument("kind", required=False, type=_kind_argument_type)
-@_extra_option
-@refusals()
 def list_profiles(kind: str | None, extra: tuple[Path, ...]) -> None:
-    """List all profiles, with how many of their numbers are measured, or the names of one KIND of them."""
+    """Print the names in the catalogue, and how many of their numbers are measured."""
     known = catalogue.load(extra)
     if kind is not None:
         for name in known.names()[kind]:
@@ -55,13 +34,8 @@ def list_profiles(kind: str | None, extra: tuple[Path, ...]) -> None:
     )
 
 
-@profiles.command("show")
-@click.argument("name")
-@click.option("--kind", type=_kind_argument_type, help="Which profile is meant where kinds share a name.")
-@_extra_option
-@refusals()
 def show_profile(name: str, kind: str | None, extra: tuple[Path, ...]) -> None:
-    """Print every value of the profile NAME, whether it is measured or assumed, and where it comes from."""
+    """Print the values of a profile, as a table, and their sources."""
     rows = catalogue.load(extra).describe(name, kind)
     output = console()
     table = Table(title=name, title_justify="left")

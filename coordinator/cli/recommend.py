@@ -8,30 +8,15 @@ import click
 from rich.table import Table
 
 from coordinator.cli.consoles import console
-from coordinator.cli.refusals import refusals
 from edge.serving.loading import load_model
 from edge.serving.ratings_file import read_history
 from edge.serving.recommending import check_kind
 from edge.serving.recommending import recommend as recommendations
 from edge.serving.titles_file import read_titles
 
-_PATH = click.Path(path_type=Path)
 
-
-@click.command
-@click.argument("model", metavar="MODEL", type=_PATH)
-@click.option(
-    "--ratings", type=_PATH, required=True, metavar="FILE", help="CSV of item,rating: what the user rated."
-)
-@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="How many items.")
-@click.option("--titles", type=_PATH, metavar="FILE", help="CSV of item,title, in place of the model's own.")
-@click.option("--skip-unknown", is_flag=True, help="Leave out rated items that the model does not know.")
-@refusals()
 def recommend(*, model: Path, ratings: Path, top: int, titles: Path | None, skip_unknown: bool) -> None:
-    """Recommend items for a history of ratings.
-
-    MODEL is a file from `recfleet export --kind stateless`. Nothing leaves this machine.
-    """
+    """Print recommendations for a file of ratings, as a table."""
     loaded = load_model(model)
     check_kind(loaded)
     history = read_history(ratings, loaded.info, skip_unknown=skip_unknown)

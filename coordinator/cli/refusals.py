@@ -9,11 +9,9 @@ import click
 
 from coordinator.exit_codes import ExitCode
 from coordinator.scenario.errors import ScenarioError
-from device_profiles.catalogue import CatalogueError
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
-from edge.errors import DeadlockError, LocalProtocolError, RecfleetError
-from edge.plugins import PluginError
-from edge.serving.errors import ParityError
+from device_profiles.positions import CatalogueError
+from edge.errors import DeadlockError, LocalProtocolError, ParityError, PluginError, RecfleetError
 
 
 class Refusal(click.ClickException):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,6 @@ from pathlib import Path
 import click
 
 from coordinator.cli.consoles import console
-from coordinator.cli.options import json_option, junit_option, plugin_option, scenario_file, setting_option
-from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.cli.verdicts import verdict_table
@@ -20,7 +19,8 @@ from coordinator.clock_words import REAL, SIMULATED
 from coordinator.figures import of_json
 from coordinator.junit import write_junit
 from coordinator.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
-from coordinator.run_directory import MANIFEST, REPORT, SUMMARY, require_no_finished_run, run_name, write_json
+from coordinator.run_directory import require_no_finished_run, run_name, write_json
+from coordinator.run_files import MANIFEST, REPORT, SUMMARY
 from coordinator.run_records import outcome_record, suites_of_run
 from coordinator.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import LoadedScenario
@@ -29,51 +29,6 @@ from coordinator.summary_tables import render, render_details
 _RUNS = Path("runs")
 
 
-seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), help="Seed of the run, in place of the scenario's."
-)
-out_option = click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Directory of the run; by default runs/<scenario>-<seed>-<hash> in the current folder.",
-)
-overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace the finished run that lies in the directory."
-)
-
-
-@click.command
-@click.argument("scenario", type=scenario_file)
-@setting_option
-@seed_option
-@out_option
-@overwrite_option
-@click.option(
-    "--clock",
-    type=click.Choice(["virtual", "real"]),
-    default="virtual",
-    show_default=True,
-    help="'real' runs the coordinator and all devices of the fleet here, with real sockets between them.",
-)
-@click.option(
-    "--watch",
-    is_flag=True,
-    help="Show the run on a page that this command serves, as it goes on and after it.",
-)
-@click.option(
-    "--watch-port",
-    type=click.IntRange(0, 65535),
-    help="Port of that page on this host; by default the system chooses.",
-)
-@click.option("--watch-exit", is_flag=True, help="End with the run; by default the page stays until Ctrl-C.")
-@click.option("--quiet", is_flag=True, help="Print only the run directory, and the thresholds it missed.")
-@click.option("--plain", is_flag=True, help="Show progress as lines even in a terminal.")
-@click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
-@json_option
-@junit_option
-@plugin_option
-@refusals()
 def run(
     *,
     scenario: Path,
@@ -91,16 +46,7 @@ def run(
     json_file: Path | None,
     junit_file: Path | None,
 ) -> int:
-    """Run a scenario and say whether its thresholds held.
-
-    SCENARIO is a file, or the name of a shipped scenario: 'recfleet scenarios' lists them. Progress goes to
-    standard error; the summary, the verdicts and the path of the run directory go to standard output. Ctrl-C
-    ends the run in order: what was finished by then stays readable. A section 'sweep' is left alone: the
-    scenario is run as it is written.
-
-    With --watch a browser on this host can look on, at the address that is printed first. When the run has
-    ended the page stays until Ctrl-C; the exit code is that of the run. --watch-exit ends it with the run.
-    """
+    """Run a scenario on the chosen clock, and deliver its results; return the exit code."""
     if not watch and (watch_exit or watch_port is not None):
         raise click.UsageError("--watch-port and --watch-exit say how to watch; add --watch")
     if quiet and plain:
@@ -109,6 +55,9 @@ def run(
         raise click.UsageError("--quiet prints no figures and --details prints more; leave one out")
     overrides = settings if seed is None else (*settings, f"seed={seed}")
     loaded = load_with_notes(scenario, overrides)
+    if loaded.scenario.sweep is not None and not quiet:
+        command = f"recfleet sweep {shlex.quote(str(scenario))}"
+        click.echo(f"note: one run, without the scenario's section sweep; {command} runs its cells", err=True)
     target = target_of(loaded, out)
     # Without --out the name says all that a simulated run depends on: what it replaces is the same run.
     if not overwrite and (out is not None or clock == "real"):

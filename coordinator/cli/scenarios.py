@@ -8,44 +8,25 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.options import plugin_option, scenario_file, setting_option
-from coordinator.cli.refusals import refusals
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
+from coordinator.scenario.data_section import FileRatings
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.json_schema import json_schema
+from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.secure_plan import plan_lines
 from edge.errors import DataError
 
 
-@click.command
-@click.argument("files", nargs=-1, required=True, metavar="SCENARIO…", type=scenario_file)
-@click.option(
-    "--data",
-    type=click.Choice(["first", "full"]),
-    default="first",
-    show_default=True,
-    help="How much of the ratings to read: the first rows of every file, or all.",
-)
-@setting_option
-@plugin_option
-@refusals()
 def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> int:
-    """Check scenario files and show every error.
-
-    Each error is shown as file:line:column, the path of the key, and what to write instead. Profiles and
-    files that a scenario names are looked up, too, ratings are opened, and every cell of a sweep is checked.
-    Exits with 2 if anything is wrong.
-    """
-    from coordinator.ratings import check_data  # noqa: PLC0415 - pyarrow, which 'show' does without
-
+    """Print the errors of scenario files; return the exit code."""
     code = ExitCode.HELD
     for path in files:
         try:
             loaded = load_with_notes(path, settings)
             load_cells(loaded)
-            read = check_data(loaded, full=data == "full")
+            read = _read(loaded, full=data == "full")
         except ScenarioError as error:
             click.echo(str(error), err=True)
             code = ExitCode.INVALID_SCENARIO
@@ -57,18 +38,17 @@ def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> i
     return int(code)
 
 
-@click.command
-@click.argument("file", metavar="SCENARIO", type=scenario_file)
-@setting_option
-@plugin_option
-@refusals()
-def show(file: Path, settings: tuple[str, ...]) -> None:
-    """Print a scenario with all of its defaults, as YAML.
+def _read(loaded: LoadedScenario, *, full: bool) -> str | None:
+    """Read ratings that are in files, or their first rows; return what was read if it is all of them."""
+    if not isinstance(loaded.scenario.data, FileRatings):
+        return None
+    from coordinator.ratings import check_data  # noqa: PLC0415 - pyarrow, which other scenarios do without
 
-    What it extends is merged into it, and every value has its unit. The output is a scenario that asks for
-    the same run. Whether the files that it names exist is not checked. With secure aggregation, what it comes
-    to (graph, threshold, ring) follows as comments, and so do the cells of a sweep.
-    """
+    return check_data(loaded, loaded.scenario.data, full=full)
+
+
+def show(file: Path, settings: tuple[str, ...]) -> None:
+    """Print a scenario with all of its defaults, its secure plan and its cells."""
     loaded = load_with_notes(file, settings, references=False)
     click.echo(loaded.resolved, nl=False)
     cells = load_cells(loaded, references=False)
@@ -85,9 +65,6 @@ def _cell_lines(cells: Sequence[Cell]) -> Iterator[str]:
         yield f"  cell {cell.number}: {cell.label}"
 
 
-@click.command
-@plugin_option
-@refusals()
 def schema() -> None:
-    """Print the JSON Schema of scenario files, for editors."""
+    """Print the JSON Schema of scenario files."""
     click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

@@ -5,24 +5,26 @@ from __future__ import annotations
 import contextlib
 import gc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
+from aiohttp import web
 
-from coordinator.cli.admission_options import open_gate, serve_options
-from coordinator.cli.options import json_option, junit_option, plugin_option, scenario_file, setting_option
-from coordinator.cli.refusals import refusals
-from coordinator.cli.run import deliver, out_option, overwrite_option, progress, seed_option, target_of
+from coordinator.cli.admission import open_gate
+from coordinator.cli.run import deliver, progress, target_of
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.clock_words import REAL
 from coordinator.progress import Observers
 from coordinator.run_directory import private_files, require_no_finished_run
 from coordinator.runner import run_assembled
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
+from coordinator.service.conducting import RealTime, assembled
+from coordinator.service.dashboard.live_state import LiveState
+from coordinator.service.dashboard.routes import DASHBOARD, Dashboard
+from coordinator.service.dashboard.watchers import LiveService
+from coordinator.service.identities import add_roster_route, enrol
+from coordinator.service.refusals import refuse_without_roster
+from coordinator.service.survival.survivor import Survivor
 
 _HOLDS_DATA: Final = (
     "note: this process has read the data of all {} devices, to plan and to evaluate; docs/threat-model.md "
@@ -30,38 +32,6 @@ _HOLDS_DATA: Final = (
 )
 
 
-@click.command
-@click.argument("scenario", type=scenario_file)
-@setting_option
-@seed_option
-@out_option
-@overwrite_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8080,
-    show_default=True,
-    help="Port to listen on; 0 lets the system choose.",
-)
-@click.option(
-    "--wait-for",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Devices that have joined before the first round; by default as many as a round invites.",
-)
-@click.option("--quiet", is_flag=True, help="Print only the URL, the run directory, and missed thresholds.")
-@click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Go on with the run of this scenario that was stopped or killed; begin it if there is none.",
-)
-@serve_options
-@json_option
-@junit_option
-@plugin_option
-@refusals()
 def serve(
     *,
     scenario: Path,
@@ -79,22 +49,7 @@ def serve(
     junit_file: Path | None,
     **admission: Any,
 ) -> int:
-    """Run a scenario with the devices that join over sockets.
-
-    Devices join with 'recfleet device URL', from other hosts with a token (--enrolment) over TLS. The run
-    begins once enough are there, and leaves the same files as a simulated one; every time in them is
-    measured. The first Ctrl-C (or SIGTERM) ends it after the round under way, the second at once; --resume
-    goes on with it, even if it was killed.
-    """
-    # Not before: what every run imports, every run waits for.
-    from coordinator.service.conducting import RealTime, assembled  # noqa: PLC0415
-    from coordinator.service.dashboard.live_state import LiveState  # noqa: PLC0415
-    from coordinator.service.dashboard.routes import DASHBOARD, Dashboard  # noqa: PLC0415
-    from coordinator.service.dashboard.watchers import LiveService  # noqa: PLC0415
-    from coordinator.service.identities import add_roster_route, enrol  # noqa: PLC0415
-    from coordinator.service.refusals import refuse_without_roster  # noqa: PLC0415
-    from coordinator.service.survival.survivor import Survivor  # noqa: PLC0415
-
+    """Run a scenario with real devices, and deliver its results; return the exit code."""
     loaded = load_with_notes(scenario, settings if seed is None else (*settings, f"seed={seed}"))
     target = target_of(loaded, out)
     if not overwrite and not resume:

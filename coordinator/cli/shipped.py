@@ -8,29 +8,15 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.options import scenario_name
 from coordinator.cli.refusals import Refusal
-from coordinator.run_directory import write_atomically
+from coordinator.run_files import write_atomically
 from coordinator.scenario.extends import read_chain
 from coordinator.scenario.shipped import shipped_files
 from coordinator.scenario.shipped_needs import ShippedScenario, shipped_scenarios
 
 
-@click.command
-@click.option(
-    "--copy",
-    "copied",
-    multiple=True,
-    type=scenario_name,
-    metavar="NAME",
-    help="Write the file of this scenario to the current folder, and those that it extends; may be repeated.",
-)
 def scenarios(copied: tuple[str, ...]) -> None:
-    """List the shipped scenarios, or copy one to change it.
-
-    Each line says about how long a run takes, what the scenario is, and what it needs: data to be downloaded
-    first, or extras of recfleet.
-    """
+    """Print the shipped scenarios, or copy the files of some."""
     if copied:
         _copy(copied)
         return

@@ -12,10 +12,9 @@ from typing import Final
 import click
 
 from coordinator.cli.consoles import console
-from coordinator.cli.options import junit_option, plugin_option, scenario_file, worker_count
-from coordinator.cli.refusals import refusals
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
+from coordinator.cli.verbs import SWARM_SCENARIOS
 from coordinator.exit_codes import ExitCode
 from coordinator.junit import write_junit
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
@@ -23,39 +22,11 @@ from coordinator.swarm.failures import PROCESSES, Kept, judge_file, keep
 from coordinator.swarm.report import failure_lines, progress_line, render, suite_of
 from coordinator.swarm.workers import started
 
-_SCENARIOS: Final = 500
 _SECONDS_BETWEEN_LINES: Final = 5.0
 _MOST_KEPT: Final = 5
 """Failures that are kept and made small; of each invariant the first."""
 
 
-@click.command
-@click.option("--scenarios", type=click.IntRange(min=1), help=f"How many to run; {_SCENARIOS} by default.")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the swarm.")
-@click.option(
-    "--only",
-    type=click.IntRange(min=0),
-    multiple=True,
-    metavar="I",
-    help="Run scenario I of the swarm alone; may be repeated.",
-)
-@click.option("--replay", type=scenario_file, metavar="SCENARIO", help="Run and check one scenario.")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Begin no scenario after that.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="The same, in seconds.")
-@click.option("--workers", type=worker_count, help="Processes; by default one a processor.")
-@click.option("--keep-going", is_flag=True, help="Go on after a scenario has failed.")
-@click.option("--minimise/--no-minimise", default=True, help="Make failing scenarios small; done by default.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("swarm-failures"),
-    show_default=True,
-    metavar="DIR",
-    help="Folder for the scenario files of failures; made when there is one.",
-)
-@junit_option
-@plugin_option
-@refusals()
 def swarm(
     *,
     scenarios: int | None,
@@ -70,11 +41,7 @@ def swarm(
     out: Path,
     junit_file: Path | None,
 ) -> int:
-    """Make random scenarios with random faults, run them, and check that what must hold does.
-
-    Scenario I of a seed is always the same. A failure is shown with the command that replays it, and kept as
-    a scenario file, as small as it gets. Without --scenarios, a limit of time is the only one.
-    """
+    """Run a swarm of scenarios, or replay one; return the exit code."""
     if minutes is not None and seconds is not None:
         raise click.UsageError("--minutes and --seconds say the same; leave one out")
     if only and scenarios is not None:
@@ -84,7 +51,7 @@ def swarm(
             raise click.UsageError("--replay runs one file; leave --only, --scenarios and --junit out")
         return _replay(replay)
     limit_s = seconds if minutes is None else 60.0 * minutes
-    indices: Iterable[int] = range(scenarios or _SCENARIOS)
+    indices: Iterable[int] = range(scenarios or SWARM_SCENARIOS)
     if only:
         indices = only
     elif scenarios is None and limit_s is not None:

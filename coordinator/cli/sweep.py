@@ -9,20 +9,12 @@ import click
 
 from coordinator.cli.consoles import console
 from coordinator.cli.entry import limit_blas_threads
-from coordinator.cli.options import (
-    json_option,
-    junit_option,
-    plugin_option,
-    scenario_file,
-    setting_option,
-    worker_count,
-)
-from coordinator.cli.refusals import Refusal, refusals
+from coordinator.cli.refusals import Refusal
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.exit_codes import ExitCode
 from coordinator.junit import suite_of_cell, write_junit
-from coordinator.run_directory import SWEEP_TABLE, write_atomically
+from coordinator.run_files import SWEEP_TABLE, write_atomically
 from coordinator.scenario.sweep import Cell, load_cells
 from coordinator.sweeps.execution import CSV_TABLE, run_sweep
 from coordinator.sweeps.results import Result, held_cells, sweep_tables
@@ -34,34 +26,17 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@click.command
-@click.argument("scenario", type=scenario_file)
-@setting_option
-@click.option("--jobs", type=worker_count, metavar="N", help="Runs at a time; by default one a processor.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Directory of the sweep; by default runs/<scenario>-sweep in the current folder.",
-)
-@json_option
-@junit_option
-@plugin_option
-@refusals()
 def sweep(
     *,
     scenario: Path,
     settings: tuple[str, ...],
     jobs: int | None,
     out: Path | None,
+    everything: bool,
     json_file: Path | None,
     junit_file: Path | None,
 ) -> int:
-    """Run every cell of a scenario's sweep, and print one table.
-
-    All cells are checked before the first is run. Finished runs in DIR are kept, so the same command goes on
-    where an earlier one was stopped. The table is written to sweep.json and sweep.csv in DIR, too.
-    """
+    """Run the cells of a sweep, and print its tables; return the exit code."""
     loaded = load_with_notes(scenario, settings)
     cells = load_cells(loaded)
     if not cells:
@@ -87,10 +62,11 @@ def sweep(
     if junit_file is not None:
         write_junit(junit_file, [suite_of_cell(loaded.name, result) for result in outcome.cells])
     output = console()
-    for table in sweep_tables(outcome.cells, output.width):
+    for table in sweep_tables(outcome.cells, output.width, everything=everything):
         output.print(table)
     output.print(held_cells(outcome.cells), markup=False, soft_wrap=True)
-    output.print(f"tables: {target / SWEEP_TABLE}, {target / CSV_TABLE}", soft_wrap=True)
+    more = "" if everything else " (--all prints them)"
+    output.print(f"every figure: {target / SWEEP_TABLE}, {target / CSV_TABLE}{more}", soft_wrap=True)
     if outcome.exit_code is ExitCode.INTERRUPTED:
         click.echo("interrupted; the same command goes on from here", err=True)
     return int(outcome.exit_code)

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import click
 
-from coordinator.cli.options import plugin_option, scenario_file
-from coordinator.cli.refusals import refusals
 from coordinator.exit_codes import ExitCode
-from coordinator.run_directory import write_atomically
+from coordinator.run_files import write_atomically
 from coordinator.scenario.formats import FORMAT
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.scenario.upgrade import Upgrade
@@ -42,27 +40,8 @@ def load_with_notes(path: Path, settings: Sequence[str] = (), *, references: boo
     return loaded
 
 
-@click.command
-@click.argument("files", nargs=-1, required=True, metavar="SCENARIO…", type=scenario_file)
-@click.option(
-    "--check", is_flag=True, help="Write nothing; exit with 3 if a file is not in the newest format."
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, allow_dash=True, dir_okay=False),
-    metavar="FILE",
-    help="Write there, '-' for standard output; by default each file is rewritten where it is.",
-)
-@plugin_option
-@refusals()
 def upgrade(files: tuple[Path, ...], *, check: bool, output: Path | None) -> int:
-    """Rewrite scenario files in the newest format.
-
-    What a file leaves unsaid, and its old format read differently, is written out, so that it asks for the
-    same run as before. All else stays as it is, comments and layout included. Where files extend each other,
-    name all of them in one command.
-    """
+    """Write scenario files in the newest format; return the exit code."""
     if output is not None and (check or len(files) > 1):
         raise click.UsageError("--output takes one file, and --check writes none; leave one out")
     # All before any is written: what a file means may depend on the one that it extends.

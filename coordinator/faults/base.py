@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.metrics.facts import FleetNames
-from coordinator.metrics.schemas import SUM_STAGES
 from coordinator.scenario.faults_section import EVERYWHERE, ORDER, STAGE_OF_LABEL, Fault, FaultSettings
 from edge.device.round_faults import Ending, RoundFaults
 from edge.device.simulated import CohortPlan
 from edge.plugins import Kind
 from edge.rng import hashed_bits, hashed_uniform, stream_key
 from edge.transport.disturbances import LinkEffect
-from edge.vocabulary import Direction, Reason, Stage, Way
+from edge.vocabulary import SUM_STAGES, Direction, Reason, Stage, Way
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -24,10 +24,11 @@ from coordinator.metrics.facts import (
     Inferences,
     RoundFacts,
 )
-from coordinator.metrics.schemas import DIRECTIONS, ENUM, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS, SUM_STAGES
+from coordinator.metrics.schemas import DIRECTIONS, ENUM, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS
 from coordinator.metrics.totals import NO_WAY, SPLIT_COLUMNS, DeviceTotals, device_totals
 from edge.log import Column
 from edge.vocabulary import (
+    SUM_STAGES,
     Direction,
     EventKind,
     Fate,

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from edge.vocabulary import Outcome, Stage, label
+from edge.vocabulary import SUM_STAGES, Outcome, Stage, label
 
 SCHEMA_VERSION: Final = 4
 """Raised whenever a column is added, removed or changes its meaning."""
@@ -31,15 +31,6 @@ SPLITS: Final = ("payload", "framing", "tcp_ip", "retransmitted")
 
 DIRECTIONS: Final = ("down", "up")
 """The directions of a transfer, in the order of :class:`~edge.vocabulary.Direction` without NONE."""
-
-SUM_STAGES: Final = (
-    Stage.ADVERTISE_KEYS,
-    Stage.SHARE_KEYS,
-    Stage.MASKED_INPUT,
-    Stage.CONSISTENCY,
-    Stage.UNMASK,
-)
-"""The stages of a secure sum, in order."""
 
 STAGE_ORDER: Final = (
     *(stage for stage in Stage if stage < Stage.ACKNOWLEDGE),

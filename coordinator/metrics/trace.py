@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from coordinator.metrics.digest import whole_columns
 from coordinator.metrics.reader import RunTables
-from coordinator.run_directory import write_atomically
+from coordinator.run_files import write_atomically
 from edge.vocabulary import Stage, label
 
 TRACE: Final = "trace.json.gz"

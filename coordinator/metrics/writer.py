@@ -16,7 +16,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import itertools
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,10 +25,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.host import errors_name
 from coordinator.metrics.batches import RoundBatches
 from coordinator.metrics.digest import RunDigest
 from coordinator.metrics.schemas import SCHEMAS
+from coordinator.run_files import errors_name, written_whole
 
 _BUFFER_BYTES: Final = 1 << 20
 _ROWS_PER_GROUP: Final = 1 << 16
@@ -251,31 +250,3 @@ def _groups(batches: Iterable[Any]) -> Iterator[Any]:
             waiting, rows = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting).unify_dictionaries().combine_chunks()
-
-
-@contextlib.contextmanager
-def written_whole(target: Path) -> Iterator[Path]:
-    """Give the path at which to write a file that then takes its place in one step.
-
-    Its bytes, then its name, have reached the disk. What cannot be written whole is removed: on a full disk
-    it takes the room that others need.
-
-    Raises
-    ------
-    OSError : with the name of ``target``.
-    """
-    temporary = target.with_name(target.name + ".tmp")
-    try:
-        with errors_name(target):
-            yield temporary
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.replace(target)
-            folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

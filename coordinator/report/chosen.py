@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coordinator.report.sweep_table import SweepTable, read_sweep_table
-from coordinator.run_directory import MANIFEST
+from coordinator.run_files import MANIFEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from coordinator.report.sections.comparison import COMPARISONS
 from coordinator.report.sections.swept import swept
 from coordinator.report.sweep_table import SweepTable
 from coordinator.report.view import RunView, view_of
-from coordinator.run_directory import REPORT, write_atomically
+from coordinator.run_files import REPORT, write_atomically
 
 if TYPE_CHECKING:
     from jinja2 import Environment

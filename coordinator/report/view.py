@@ -13,10 +13,11 @@ from coordinator.analysis.rows import Rows, read_rows
 from coordinator.clock_words import time_name
 from coordinator.metrics.reader import RunFormatError, RunTables
 from coordinator.metrics.schemas import SCHEMAS
-from coordinator.run_directory import RESOLVED_SCENARIO
+from coordinator.run_files import RESOLVED_SCENARIO
 from coordinator.summary import summarise
 from coordinator.verdicts import read_verdicts
-from device_profiles.documents import DocumentError, read_document
+from device_profiles.documents import read_document
+from device_profiles.positions import DocumentError
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,10 @@
 """Scenario files: schema, loading with positions, and thresholds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_WORKERS: Final = 1024
+"""Processes, or threads, of one command."""
+DEFAULT_FLEET: Final = "global_android_2024"
+"""Fleet of a scenario to begin with."""

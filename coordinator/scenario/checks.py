@@ -17,7 +17,7 @@ from coordinator.scenario.secure_section import Masking
 from coordinator.scenario.selection_section import fitting_policies
 from coordinator.scenario.thresholds import BASELINE
 from device_profiles.quantities import quoted
-from edge.data.published import PUBLISHED_NEGATIVES
+from edge.data.split import PUBLISHED_NEGATIVES
 from edge.learning.registry import METHODS
 from edge.vocabulary import Way, label, labels
 

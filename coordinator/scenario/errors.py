@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from device_profiles.documents import DocumentError, Path
+from device_profiles.positions import DocumentError, Path
 from edge.errors import RecfleetError
 
 _SHOWN_PROBLEMS = 50

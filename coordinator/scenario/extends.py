@@ -11,7 +11,8 @@ from coordinator.scenario.errors import did_you_mean
 from coordinator.scenario.formats import FORMAT, Gap, gaps, written_format
 from coordinator.scenario.merge import merged, without_nulls
 from coordinator.scenario.shipped import hint
-from device_profiles.documents import Document, DocumentError, Position, read_document
+from device_profiles.documents import Document, read_document
+from device_profiles.positions import DocumentError, Position
 from device_profiles.quantities import quoted
 
 MAX_CHAIN: Final = 8

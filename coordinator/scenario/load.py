@@ -18,8 +18,8 @@ from coordinator.scenario.merge import COMMAND_LINE, with_override
 from coordinator.scenario.references import check_references
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.translate import problems_of
-from device_profiles.catalogue import CatalogueError
-from device_profiles.documents import Document, DocumentError, Path, parse_document
+from device_profiles.documents import Document, parse_document
+from device_profiles.positions import CatalogueError, DocumentError, Path
 
 __all__ = ["LoadedScenario", "ScenarioError", "dump_resolved", "load", "load_text", "scenario_hash"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final, TypeAlias
 
-from device_profiles.documents import Document, DocumentError, Node, Path, Position, parse_document
+from device_profiles.documents import Document, Node, parse_document
+from device_profiles.positions import DocumentError, Path, Position
 from device_profiles.quantities import quoted
 
 Mapping: TypeAlias = dict[str, Node]

@@ -15,10 +15,10 @@ from coordinator.scenario.privacy_section import (
 )
 from coordinator.scenario.sections import Sections
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
-from device_profiles.documents import Path
+from device_profiles.positions import Path
 from edge.homomorphic.config import CkksConfig
 from edge.learning.registry import METHODS
-from edge.privacy.noise import share_sd
+from edge.privacy.accounting import share_sd
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
 from edge.secagg.errors import (
     InfeasibleError,

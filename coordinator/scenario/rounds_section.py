@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from coordinator.scenario import MAX_WORKERS
 from coordinator.scenario.errors import FieldProblemsError, Problem
 from coordinator.scenario.model import Section, require
 from coordinator.scenario.pacing_section import Buffered, Pacing, Synchronous
@@ -31,8 +32,6 @@ from device_profiles.fields import (
 from device_profiles.quantities import UnitError, quoted
 from device_profiles.units import parse_fraction, write_ratio
 
-MAX_WORKERS: Final = 1024
-"""Processes, or threads, of one command."""
 _WHOLE: Final = re.compile(r"\+?[0-9][0-9_]{0,14}")
 _PHASE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 

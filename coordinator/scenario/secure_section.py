@@ -18,7 +18,7 @@ from device_profiles.fields import (
     PositiveSeconds,
     StrictBool,
 )
-from edge.homomorphic import tenseal_scheme
+from edge import homomorphic
 from edge.privacy.shielding import IndicatorTest, MaskTest, RecoveryTest
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
 from edge.secagg.graph import GraphParameters
@@ -238,7 +238,7 @@ class Ckks(_SecureSum):
         return self
 
     def _extra_problems(self) -> Iterator[Problem]:
-        if self.crypto == "real" and not tenseal_scheme.available():
+        if self.crypto == "real" and not homomorphic.available():
             hint = "install it with \"pip install 'recfleet[he]'\", or write 'crypto: modelled'"
             yield Problem(("mode",), "ckks needs the package tenseal", hint)
 

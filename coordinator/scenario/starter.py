@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
-__all__ = ["DEFAULT_FLEET", "starter_text"]
+from coordinator.scenario.dump import yaml_lines
+from device_profiles import catalogue
+from device_profiles.documents import Node
 
-DEFAULT_FLEET: Final = "global_android_2024"
+__all__ = ["starter_text"]
 
 _USERS: Final = 200
 _LARGEST_COHORT: Final = 50
@@ -27,8 +30,7 @@ _FILE: Final = """\
 # {users} users, {items} items, {ratings} ratings. The format is recognised from the content; the path starts
 # at the folder of this file. By default a fifth of the ratings of each user is kept back for testing.
 data:
-  source: auto
-  path: {path}
+{section}
 """
 
 _IMPLICIT: Final = """\
@@ -47,7 +49,7 @@ seed: 1
 # Another mix of them: recfleet profiles list fleets
 fleet:
   mix: {fleet}
-  availability: bernoulli_google     # 8% of those that take part vanish; without this line, the mix's own
+  availability: bernoulli_google     # 8% of those that take part vanish; the mix's own: {availability}
 
 # Devices rebuild the factors of their user from their own ratings in each round, and send what they have
 # learnt about items. Other algorithms: fedmf, fedavg-mf, fedmmf, fedncf, pfedme, ...
@@ -60,7 +62,7 @@ rounds:
   count: 20
   cohort: {cohort:<16} # reports wanted in a round
   over_select: {over_select:<11} # invited for them, as some do not come or are slow
-  quorum: {quorum:<16} # with fewer reports the round is abandoned
+  quorum: 50%              # of the cohort; with fewer reports the round is abandoned
   deadline: 5 min          # simulated time from the invitation to the last report
 
 evaluation:
@@ -87,6 +89,7 @@ def starter_text(
     items: int = 0,
     ratings: int = 0,
     implicit: bool = False,
+    section: Mapping[str, Node] = MappingProxyType({}),
 ) -> str:
     """Return the YAML of a scenario that runs as it is.
 
@@ -96,13 +99,13 @@ def starter_text(
     path : the file or folder of the ratings, as the scenario names it; None for ratings that are made up.
     users, items, ratings : how many of each the data has; only with ``path``.
     implicit : the data has no ratings, only who took to what.
+    section : what else the section ``data`` says of how the file is read.
     """
     cohort = max(1, min(_LARGEST_COHORT, users * 3 // 5))
     data = _SYNTHETIC
     if path is not None:
-        # A JSON string is a YAML string, whatever is in it.
-        shown = json.dumps(path, ensure_ascii=False)
-        data = _FILE.format(users=f"{users:,}", items=f"{items:,}", ratings=f"{ratings:,}", path=shown)
+        read = "\n".join(yaml_lines({"source": "auto", "path": path, **section}, "  "))
+        data = _FILE.format(users=f"{users:,}", items=f"{items:,}", ratings=f"{ratings:,}", section=read)
         data += _IMPLICIT if implicit else ""
     of = "made-up ratings" if path is None else "ratings of a file"
     return _TEXT.format(
@@ -112,7 +115,7 @@ def starter_text(
         cohort=cohort,
         few=max(1, cohort // 2),
         over_select="130%" if users * 10 >= cohort * 13 else "100%",
-        quorum=max(1, cohort // 2),
+        availability=catalogue.load().fleet(fleet).availability,
         users_scored=f"\n  users: {_SCORED_USERS}" if users > _SCORED_USERS else "",
         ranking="\n  ranking: {k: [10]}" if implicit else "",
     )

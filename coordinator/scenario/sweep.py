@@ -10,7 +10,8 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario, checked
 from coordinator.scenario.merge import with_setting
 from coordinator.scenario.sweep_section import Setting
-from device_profiles.documents import Document, DocumentError, Position
+from device_profiles.documents import Document
+from device_profiles.positions import DocumentError, Position
 
 
 @dataclass(frozen=True)

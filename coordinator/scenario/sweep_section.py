@@ -12,8 +12,9 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from coordinator.scenario.errors import FieldProblemsError, Problem
 from coordinator.scenario.merge import parse_setting_path
-from device_profiles.documents import Node, Path
+from device_profiles.documents import Node
 from device_profiles.fields import Form, describe_value
+from device_profiles.positions import Path
 from device_profiles.quantities import quoted
 
 MAX_RUNS: Final = 10_000

@@ -19,8 +19,8 @@ from coordinator.scenario.model import (
     words_of,
 )
 from coordinator.scenario.sections import FORMAT
-from device_profiles.documents import Path
 from device_profiles.fields import describe_value
+from device_profiles.positions import Path
 from edge.plugins import ADVICE
 
 

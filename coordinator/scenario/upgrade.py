@@ -18,7 +18,8 @@ from coordinator.scenario.formats import FORMAT, OldDefault, written_format
 from coordinator.scenario.load import LoadedScenario, checked
 from coordinator.scenario.sweep import load_cells
 from coordinator.scenario.sweep_section import parse_sweep
-from device_profiles.documents import Document, DocumentError, Node, Path, Position, parse_document
+from device_profiles.documents import Document, Node, parse_document
+from device_profiles.positions import DocumentError, Path, Position
 
 _LINE: Final = re.compile("[^\r\n\x85\u2028\u2029]*(\r\n|[\r\n\x85\u2028\u2029]|$)")
 """A line as YAML counts them, with its end."""

@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from edge.secagg.checks import DeviceIds, octets
 from edge.secagg.config import SecAggConfig
-from edge.secagg.graph import neighbours, ring_order
+from edge.secagg.graph import neighbours
 from edge.secagg.keylist import RECORD_BYTES, Record, RoundContext, ring_seed
 from edge.secagg.keys import AdvertisedKeys, key_list_hash
+from edge.secagg.prg import ring_order
 from edge.secagg.states import Mode
 from edge.secagg_messages import KeyList
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from coordinator.metrics.writer import written_whole
+from coordinator.run_files import written_whole
 from edge.device.answered import objections
 from edge.errors import RecfleetError
 from edge.vocabulary import Reason

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coordinator.assembly import Assembly
 from coordinator.progress import Observers, RunObserver
-from coordinator.run_directory import DEVICES, PARTIAL_SUFFIX
+from coordinator.run_files import DEVICES, PARTIAL_SUFFIX
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import Company, RealTime, assembled

@@ -10,7 +10,7 @@ from coordinator.scenario.pacing_section import Buffered, PartialWork
 from coordinator.scenario.protection import secure_sections, stays_on_devices
 from coordinator.scenario.secure_section import Ckks, Masking
 from coordinator.scenario.selection_section import fitting_policies
-from device_profiles.documents import DocumentError, Path
+from device_profiles.positions import DocumentError, Path
 
 
 def refuse_on_real_clock(loaded: LoadedScenario) -> None:

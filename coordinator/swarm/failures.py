@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from coordinator.run_directory import write_atomically
+from coordinator.run_files import write_atomically
 from coordinator.scenario.load import load
 from coordinator.swarm.generator import Document, document, text_of
 from coordinator.swarm.invariants.base import Violation

@@ -14,15 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.exit_codes import ExitCode
-from coordinator.run_directory import (
-    MANIFEST,
-    SWEEP_TABLE,
-    RunDirectoryError,
-    make_folder,
-    run_name,
-    write_atomically,
-    write_json,
-)
+from coordinator.run_directory import RunDirectoryError, make_folder, run_name, write_json
+from coordinator.run_files import MANIFEST, SWEEP_TABLE, write_atomically
 from coordinator.scenario.sweep import Cell
 from coordinator.sweeps.results import UNHELD, CellResult, Result, csv_text, json_table
 from coordinator.sweeps.workers import Task, run_all

@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from rich.table import Table
 
 from coordinator.figures import Figure, show_estimate
 from coordinator.intervals import CONFIDENCE, Estimate, estimate
-from coordinator.run_directory import ENDED
+from coordinator.run_files import ENDED
 from coordinator.scenario.sweep import Cell
 from coordinator.sweeps.telling import leaves, telling
 from coordinator.verdicts import json_number
@@ -24,6 +26,9 @@ from coordinator.wide_tables import Column, fitting_tables
 RunStatus = Literal["held", "missed", "no-round-completed", "diverged", "failed", "refused", "interrupted"]
 UNHELD: Final = ("missed", "no-round-completed", "diverged")
 """What became of a run that went to its end and did not hold what it promised."""
+
+_MISSED: Final = "✗"
+"""Marks a figure whose threshold a run missed."""
 
 
 @dataclass(frozen=True)
@@ -179,36 +184,130 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def sweep_tables(results: Sequence[CellResult], width: int) -> list[Table]:
-    """Return the table for a terminal, its columns on several tables where it is wider than that.
+class _Promise(NamedTuple):
+    """A threshold of a cell: the metric that it limits, its tags included, and whether a run missed it."""
 
-    Of the settings it shows those that tell cells apart; ``sweep.csv`` has all.
+    key: str
+    aggregation: str
+    missed: bool
+
+
+def sweep_tables(results: Sequence[CellResult], width: int, *, everything: bool = False) -> list[Table]:
+    """Return what a terminal shows of a sweep: the thresholds of each cell, or every figure.
+
+    Of the settings it shows those that tell cells apart; ``sweep.csv`` has all. Thresholds have a column each
+    where these fit, intervals on lines of their own if need be, and otherwise a row each within their cell.
 
     Parameters
     ----------
-    results : of the cells, each a row.
+    results : of the cells.
     width : columns of the terminal.
+    everything : show all figures, on as many tables as they need. Otherwise it is one table: the thresholds,
+        and where there are none the first figures.
     """
     settings = [leaves(result.cell.settings) for result in results]
     runs = sum(len(result.results) for result in results)
-    fixed: list[Column] = [("cell", [str(result.cell.number) for result in results])]
-    fixed += [(path, [each.get(path, "") for each in settings]) for path in telling(settings)]
-    fixed.append(("held", [_held(result) for result in results]))
-    found = [result.estimates() for result in results]
-    figures: list[list[Column]] = [
-        # One word a line: a column as wide as its whole heading wastes the terminal.
-        [
-            (
-                name.replace(" ", "\n"),
-                [show_estimate(each[name][1], each[name][0]) if name in each else "–" for each in found],
-            )
-        ]
-        for name in _names(results)
-    ]
-    counts = f"{_counted(len(results), 'cell')}, {_counted(runs, 'run')}"
-    title = f"{counts}: mean ± {CONFIDENCE:.0%} interval"
+    title = f"{_counted(len(results), 'cell')}, {_counted(runs, 'run')}: mean ± {CONFIDENCE:.0%} interval"
     styles = [None if result.held == len(result.cell.runs) else "bold red" for result in results]
-    return fitting_tables(title, fixed, figures, width, styles)
+    fixed: list[Column] = [("cell", [str(result.cell.number) for result in results])]
+    fixed += [(_heading(path), [each.get(path, "") for each in settings]) for path in telling(settings)]
+    fixed.append(("held", [_held(result) for result in results]))
+    promises = [{} if everything else _promises(result) for result in results]
+    if not any(promises):
+        found = [result.estimates() for result in results]
+        figures = [[(_heading(name), [_shown(each, name) for each in found])] for name in _names(results)]
+        tables = fitting_tables(title, fixed, figures, width, styles)
+        return tables if everything else tables[:1]
+    if any(one.missed for each in promises for one in each.values()):
+        title += f", {_MISSED} missed by a run"
+    for stacked in (False, True):
+        columns = _threshold_columns(results, promises, stacked=stacked)
+        tables = fitting_tables(title, fixed, [[column] for column in columns], width, styles)
+        if len(tables) == 1:
+            return tables
+    return [_long_table(title, results, promises, styles)]
+
+
+def _heading(name: str) -> str:
+    """Return the name of a figure or setting on several lines: a wide heading wastes the terminal."""
+    return re.sub(r" |(?<=\.)|(?=\{)", "\n", name)
+
+
+def _shown(found: Mapping[str, tuple[str, Estimate]], name: str) -> str:
+    return show_estimate(found[name][1], found[name][0]) if name in found else "–"
+
+
+def _promises(result: CellResult) -> dict[str, _Promise]:
+    """Return the thresholds of a cell by their text, without those that nobody wrote."""
+    promises: dict[str, _Promise] = {}
+    for run in result.results.values():
+        for record in (record for record in run.verdicts if not record["implicit"]):
+            text = record["threshold"]
+            missed = not record["held"] or (text in promises and promises[text].missed)
+            promises[text] = _Promise(record["key"], record["aggregation"], missed)
+    return promises
+
+
+def _threshold_columns(
+    results: Sequence[CellResult], promises: Sequence[Mapping[str, _Promise]], *, stacked: bool
+) -> list[Column]:
+    """Return a column per figure that thresholds limit; the heading has the limits that all cells share.
+
+    One that depends on this host has no figure, only a verdict. ``stacked`` puts intervals below their means.
+    """
+    named = dict.fromkeys((one.key, one.aggregation) for each in promises for one in each.values())
+    found = [result.estimates() for result in results]
+    columns: list[Column] = []
+    for key, aggregation in named:
+        of_cells = [
+            {text: one.missed for text, one in each.items() if one[:2] == (key, aggregation)}
+            for each in promises
+        ]
+        common = sorted(set.intersection(*(set(each) for each in of_cells if each)))
+        limits = [text.removeprefix(f"{key}: ") for text in common] or [aggregation]
+        shown = [_shown(each, f"{key} {aggregation}") for each in found]
+        missed = [any(each.values()) for each in of_cells]
+        columns.append(("\n".join([_heading(key), *limits]), _marked(shown, missed, stacked=stacked)))
+    return columns
+
+
+def _marked(figures: Sequence[str], missed: Sequence[bool], *, stacked: bool) -> list[str]:
+    """Return figures with marks beside those that were missed, and room for a mark beside the others."""
+    broken = [figure.replace(" ±", "\n±") if stacked else figure for figure in figures]
+    if not any(missed):
+        return broken
+    texts = []
+    for text, mark in zip(broken, missed, strict=True):
+        mean, *interval = text.split("\n")
+        texts.append("\n".join([f"{mean} {_MISSED if mark else ' '}", *(f"{line}  " for line in interval)]))
+    return texts
+
+
+def _long_table(
+    title: str,
+    results: Sequence[CellResult],
+    promises: Sequence[Mapping[str, _Promise]],
+    styles: Sequence[str | None],
+) -> Table:
+    """Return a table with a row per threshold of each cell, and the settings of the cell beside them."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("cell", "setting", "held", "threshold"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("figure", justify="right", no_wrap=True)
+    settings = [leaves(result.cell.settings) for result in results]
+    paths = telling(settings)
+    for result, each, promised, style in zip(results, settings, promises, styles, strict=True):
+        found = result.estimates()
+        said = [f"{path}={each[path]}" for path in paths if path in each]
+        begun = [[str(result.cell.number)], said, [_held(result)]]
+        judged = [
+            (text, f"{_shown(found, f'{one.key} {one.aggregation}')} {_MISSED if one.missed else ' '}")
+            for text, one in promised.items()
+        ]
+        for *cells, one in zip_longest(*begun, judged, fillvalue=""):
+            table.add_row(*map(str, cells), *(one or ("", "")), style=style)
+        table.add_section()
+    return table
 
 
 def held_cells(results: Sequence[CellResult]) -> str:

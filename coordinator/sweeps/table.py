@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.metrics.reader import Shape, read_json
-from coordinator.run_directory import SWEEP_TABLE
+from coordinator.run_files import SWEEP_TABLE
 from coordinator.verdicts import JsonNumber
 
 

@@ -29,7 +29,7 @@ from coordinator.host import system_trouble
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.progress import RoundSummary, RunObserver, SilentProgress
-from coordinator.run_directory import ENDED, Status
+from coordinator.run_files import ENDED, Status
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.sweeps.results import Result, RunStatus

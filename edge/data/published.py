@@ -13,13 +13,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge.data.split import Split, split_leave_one_out
+from edge.data.split import PUBLISHED_NEGATIVES, Split, split_leave_one_out
 from edge.data.store import RatingStore
 from edge.data.table.reading import RatingsFile, read_in_order
 from edge.errors import DataError
-
-PUBLISHED_NEGATIVES = 99
-"""Items a user to rank the held-out one against."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,9 @@ from edge.data.hashing import hash_arrays
 from edge.data.store import RatingStore, as_items
 from edge.rng import stream
 
+PUBLISHED_NEGATIVES = 99
+"""Of each user, beside the held-out item: the split published with Neural Collaborative Filtering."""
+
 _CHUNK_USERS = 65_536
 _Flags = npt.NDArray[np.bool_]
 

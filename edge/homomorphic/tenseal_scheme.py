@@ -9,7 +9,6 @@ TenSEAL comes with the extra ``he`` and is imported when a scheme is made, not b
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,11 +19,6 @@ from edge.homomorphic.errors import BadCiphertextError
 from edge.homomorphic.keys import PublicKey, RunningSum, SecretKey
 from edge.homomorphic.parameters import DEGREE, MODULUS_BITS, SCALE, SLOTS
 from edge.homomorphic.vectors import Vector
-
-
-def available() -> bool:
-    """Say whether TenSEAL is installed, without importing it."""
-    return importlib.util.find_spec("tenseal") is not None
 
 
 def _tenseal() -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.errors import LocalProtocolError
+from edge.privacy.accounting import check_sd
 from edge.secagg.entropy import Entropy
 from edge.secagg.prg import SEED_BYTES, Keystream
 
@@ -55,18 +56,6 @@ def grid_step(sd: float) -> float:
     return math.ldexp(1.0, math.frexp(sd)[1] - 1 - _GRID_BITS) if sd > 0 else 0.0
 
 
-def share_sd(sum_sd: float, contributors: int) -> float:
-    """Return the standard deviation of each share of noise whose sum over ``contributors`` has ``sum_sd``.
-
-    Raises ``LocalProtocolError`` for less than one contributor, or a ``sum_sd`` that is negative or not
-    finite.
-    """
-    _check_sd(sum_sd)
-    if contributors < 1:
-        raise LocalProtocolError(f"noise is shared by 1 or more contributors, not {contributors}")
-    return sum_sd / math.sqrt(contributors)
-
-
 def gaussian(seed: bytes, sd: float, n: int) -> npt.NDArray[np.float64]:
     """Return ``n`` independent Gaussians of mean 0 and standard deviation ``sd``, float64[n].
 
@@ -82,7 +71,7 @@ def gaussian(seed: bytes, sd: float, n: int) -> npt.NDArray[np.float64]:
     Raises ``LocalProtocolError`` for an ``sd`` that is negative or not finite, ``WrongLengthError`` for
     another length of the seed.
     """
-    _check_sd(sd)
+    check_sd(sd)
     stream = Keystream(seed)
     noise = np.empty(n, dtype=np.float64)
     for start in range(0, n, _CHUNK):
@@ -133,7 +122,7 @@ def with_gaussian(
 
 def _on_grid(array: npt.NDArray[Any], sd: float, seed: bytes) -> npt.NDArray[Any]:
     """Return ``array`` rounded to the grid, with discrete Gaussian noise."""
-    _check_sd(sd)
+    check_sd(sd)
     step = grid_step(sd)
     farthest = _FARTHEST_STEP * step
     # By a power of two: only rounding to whole steps changes a value.
@@ -212,8 +201,3 @@ def _kept(words: npt.NDArray[np.uint64], sigma: float, largest: int | None) -> n
 def _unit(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Return uniforms in (0, 1], float64, from 64-bit words; small ones keep all their bits."""
     return np.asarray((words.astype(np.float64) + 0.5) * _TO_UNIT)
-
-
-def _check_sd(sd: float) -> None:
-    if not 0 <= sd < math.inf:
-        raise LocalProtocolError(f"a standard deviation of noise is 0 or more and finite, not {sd}")

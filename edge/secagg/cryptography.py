@@ -16,7 +16,6 @@ from edge.secagg.checks import DeviceIds
 from edge.secagg.config import SecAggConfig
 from edge.secagg.entropy import Entropy
 from edge.secagg.errors import AuthenticationError
-from edge.secagg.graph import ring_order
 from edge.secagg.keylist import Neighbourhood, Record, RoundContext, nearest, read_key_list, ring_seed
 from edge.secagg.keys import (
     HASH_BYTES,
@@ -28,7 +27,7 @@ from edge.secagg.keys import (
     verify,
 )
 from edge.secagg.masks import pair_seed, self_seed
-from edge.secagg.prg import add_all_expanded
+from edge.secagg.prg import add_all_expanded, ring_order
 from edge.secagg.ring import RingVector
 from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES, Channel, commit_shares, split_between
 from edge.secagg.shamir import SHARE_BYTES

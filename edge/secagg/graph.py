@@ -16,10 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from edge.secagg.errors import DuplicateKeyError, InfeasibleError, ThresholdError, WrongLengthError
-from edge.secagg.prg import SEED_BYTES
+from edge.secagg.errors import DuplicateKeyError, InfeasibleError, ThresholdError
 
 COMPLETE_UP_TO = 50
 """Up to this many devices the complete graph is cheap enough to be the better choice."""
@@ -244,24 +242,6 @@ def _lower_quantile(
 
 
 # -- the ring --------------------------------------------------------------------------------------------
-
-
-def ring_order(devices: Sequence[int], seed: bytes) -> list[int]:
-    """Return the devices in the random order of their ring, which a 16-byte ``seed`` decides.
-
-    The order depends on the set of devices, not on how it is listed. Each device, by id, draws 64 bits of the
-    AES-128-CTR keystream of the seed; the order of these is the ring.
-
-    Raises ``DuplicateKeyError`` for a device listed twice, ``WrongLengthError`` for another seed.
-    """
-    if len(seed) != SEED_BYTES:
-        raise WrongLengthError(f"the seed of a ring has {SEED_BYTES} bytes, not {len(seed)}")
-    ids = sorted(devices)
-    if len(set(ids)) != len(ids):
-        raise DuplicateKeyError("a device is listed twice for the ring")
-    stream = Cipher(algorithms.AES128(seed), modes.CTR(bytes(16))).encryptor()
-    draws = np.frombuffer(stream.update(bytes(8 * len(ids))), dtype="<u8")
-    return [ids[at] for at in np.argsort(draws, kind="stable").tolist()]
 
 
 def neighbours(order: Sequence[int], k: int) -> dict[int, tuple[int, ...]]:

@@ -19,7 +19,7 @@ from edge.privacy.noise import discrete_gaussian
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.entropy import Entropy
 from edge.secagg.errors import MalformedMessageError, WeightError, WrongDtypeError, WrongLengthError
-from edge.secagg.prg import SEED_BYTES
+from edge.secagg.prg import SEED_BYTES, Keystream
 from edge.secagg.quantize import Quantized, encode_integers
 from edge.secagg.ring import RingVector
 
@@ -68,7 +68,8 @@ def encode_input(
         room = vector[start : start + part.length]
         if isinstance(part, RealPart):
             quantizer = config.quantizers[part.name]
-            quantized = quantizer.quantize(value, entropy.bytes(SEED_BYTES), weight=weight, out=room)
+            rounding = Keystream(entropy.bytes(SEED_BYTES))
+            quantized = quantizer.quantize(value, rounding.words, weight=weight, out=room)
             clipped += quantized.clipped
             nonzero += quantized.nonzero
             if part.noise_sd:

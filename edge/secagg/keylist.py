@@ -25,7 +25,7 @@ from edge.secagg.errors import (
     TooFewContributorsError,
     UnknownDeviceError,
 )
-from edge.secagg.graph import check_parameters, ring_order
+from edge.secagg.graph import check_parameters
 from edge.secagg.keys import (
     HASH_BYTES,
     PUBLIC_BYTES,
@@ -35,7 +35,7 @@ from edge.secagg.keys import (
     key_list_hash,
     session_id_of_hash,
 )
-from edge.secagg.prg import SEED_BYTES
+from edge.secagg.prg import SEED_BYTES, ring_order
 from edge.secagg.states import Mode
 from edge.secagg_messages import KeyList
 

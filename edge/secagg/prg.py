@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from edge.errors import LocalProtocolError
-from edge.secagg.errors import WrongDtypeError, WrongLengthError
+from edge.secagg.errors import DuplicateKeyError, WrongDtypeError, WrongLengthError
 from edge.secagg.ring import RingVector
 
 SEED_BYTES = 16
@@ -131,6 +131,24 @@ class Keystream:
     def words(self, count: int) -> npt.NDArray[np.uint32]:
         """Return the next words, uint32[count], little-endian and read-only; up to 1 MiB at once."""
         return np.frombuffer(self._stream.update(_ZEROS[: 4 * count]), dtype="<u4")
+
+
+def ring_order(devices: Sequence[int], seed: bytes) -> list[int]:
+    """Return the devices in the random order of their ring, which a 16-byte ``seed`` decides.
+
+    The order depends on the set of devices, not on how it is listed. Each device, by id, draws 64 bits of the
+    AES-128-CTR keystream of the seed; the order of these is the ring.
+
+    Raises ``DuplicateKeyError`` for a device listed twice, ``WrongLengthError`` for another seed.
+    """
+    if len(seed) != SEED_BYTES:
+        raise WrongLengthError(f"the seed of a ring has {SEED_BYTES} bytes, not {len(seed)}")
+    ids = sorted(devices)
+    if len(set(ids)) != len(ids):
+        raise DuplicateKeyError("a device is listed twice for the ring")
+    stream = _encryptor(seed)
+    draws = np.frombuffer(stream.update(bytes(8 * len(ids))), dtype="<u8")
+    return [ids[at] for at in np.argsort(draws, kind="stable").tolist()]
 
 
 def _encryptor(seed: bytes) -> CipherContext:

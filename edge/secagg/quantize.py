@@ -15,6 +15,7 @@ sum of n devices is below n/S, its standard deviation at most √n/(2S).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -30,7 +31,6 @@ from edge.secagg.errors import (
     WrongDtypeError,
     WrongLengthError,
 )
-from edge.secagg.prg import Keystream
 from edge.secagg.ring import Ring, RingVector
 
 _EXACT = 2**53
@@ -93,7 +93,7 @@ class Quantizer:
     def quantize(
         self,
         values: npt.NDArray[np.floating[Any]],
-        rounding_seed: bytes,
+        words: Callable[[int], npt.NDArray[np.uint32]],
         *,
         weight: float = 1,
         out: RingVector | None = None,
@@ -103,15 +103,16 @@ class Quantizer:
         Parameters
         ----------
         values : float32[L] or float64[L].
-        rounding_seed : 16 bytes that decide the rounding, used once; the same seed rounds the same way. Each
-            decision has 32 random bits, so its probability is exact to 2**−32.
+        words : gives the next uniform words, uint32 of the length asked for, which decide the rounding: of
+            :class:`~edge.secagg.prg.Keystream`, whose seed is used once. Each decision has 32 random bits, so
+            its probability is exact to 2**−32.
         weight : from 0 to ``weight_max``.
         out : where to write, uint32[L] or uint64[L] of the ring; a new vector if left out.
 
         Raises
         ------
         ``WeightError``, ``NotFiniteError``, ``WrongDtypeError`` for other input than floats, and
-        ``WrongLengthError`` for another shape of ``values`` or ``out``, or another length of the seed.
+        ``WrongLengthError`` for another shape of ``values`` or ``out``.
         """
         self.check_weight(weight)
         if values.dtype not in (np.float32, np.float64):
@@ -121,7 +122,6 @@ class Quantizer:
         if out is None:
             out = self.ring.zeros(values.size)
         self.ring.check(out, values.size)
-        stream = Keystream(rounding_seed)
         signed = out.view(self.ring.signed_dtype)
         # |value/clip| <= 1 and a product of floats is monotone, so no rounding leads beyond weight · levels.
         factor = weight * self.levels
@@ -139,7 +139,7 @@ class Quantizer:
             lower = np.floor(piece)
             piece -= lower
             piece *= _WORD
-            lower += stream.words(piece.size) < piece
+            lower += words(piece.size) < piece
             signed[start : start + _CHUNK] = lower
         return Quantized(out, clipped, nonzero)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from edge.serving.errors import ExportError
+from edge.errors import ExportError
 from edge.serving.graph_writer import onnx_package, serialised
 from edge.serving.metadata import PREFIX
 

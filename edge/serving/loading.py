@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from edge.errors import ModelFileError
 from edge.serving import model_format as known
 from edge.serving.context_graph import CONTEXT
-from edge.serving.errors import ModelFileError
 from edge.serving.graph_writer import IR_VERSION, OPSET
 from edge.serving.metadata import ModelInfo, read_properties
 from edge.serving.neumf_graph import NEUMF

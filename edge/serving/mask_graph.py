@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge.serving.errors import ExportError
+from edge.errors import ExportError
 from edge.serving.graph_writer import GraphWriter
 from edge.serving.metadata import ModelInfo
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edge.serving.errors import ExportError, ModelFileError
+from edge.errors import ExportError, ModelFileError
 
 FORMAT_VERSION: Final = 1
 PREFIX: Final = "recfleet."

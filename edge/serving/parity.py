@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge.serving.errors import ParityError
+from edge.errors import ParityError
 from edge.serving.top_items import NOTHING_LEFT
 
 

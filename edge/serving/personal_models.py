@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from edge.errors import ExportError
 from edge.learning.base import RatingBatch, Recommender, State
 from edge.learning.masks.base import limited
 from edge.learning.masks.registry import MaskSettings
@@ -24,7 +25,6 @@ from edge.learning.methods.local_context import LocalContext
 from edge.learning.neumf import network_of
 from edge.learning.updates import Array
 from edge.serving.context_graph import ContextModels
-from edge.serving.errors import ExportError
 from edge.serving.mask_graph import Features, MaskKind, Weights
 from edge.serving.neumf_graph import NeuMFs
 from edge.serving.own_masks import Masks

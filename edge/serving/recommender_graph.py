@@ -12,8 +12,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from edge.errors import ExportError
 from edge.serving import formulas
-from edge.serving.errors import ExportError
 from edge.serving.graph_writer import GraphWriter
 from edge.serving.metadata import ModelInfo
 from edge.serving.own_masks import Mask, Masks

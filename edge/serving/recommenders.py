@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from edge.serving.errors import ExportError
+from edge.errors import ExportError
 from edge.serving.graph_writer import GraphWriter
 from edge.serving.metadata import ModelInfo
 from edge.serving.top_items import add_top, check_top

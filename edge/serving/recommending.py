@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge.serving.errors import ExportError, ModelFileError
+from edge.errors import ExportError, ModelFileError
 from edge.serving.loading import LoadedModel
 from edge.serving.ratings_file import History
 from edge.serving.session import Session

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from edge.serving.errors import ExportError
+from edge.errors import ExportError
 from edge.serving.graph_writer import GraphWriter
 
 _SMALLEST_DIVISOR = 1e-30

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from edge.serving.errors import ModelFileError
+from edge.errors import ModelFileError
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from edge.serving.errors import ExportError
+from edge.errors import ExportError
 from edge.serving.loading import tensor_places
 from edge.serving.mask_graph import Features, MaskKind, Weights, mask_model
 from edge.serving.metadata import ModelInfo

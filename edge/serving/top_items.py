@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge.serving.errors import ExportError
+from edge.errors import ExportError
 from edge.serving.graph_writer import GraphWriter
 
 NOTHING_LEFT = -1

@@ -68,7 +68,7 @@ def test_it_reads_ratings_and_fits_the_rounds_to_their_users(
     )
     scenario = load("my.yaml").scenario
     assert scenario.data.source == "auto"
-    assert (scenario.rounds.cohort, scenario.rounds.quorum) == (36, 18)
+    assert (scenario.rounds.cohort, scenario.rounds.quorum) == (36, 0.5)
     assert execute(["run", "my.yaml", "--quiet"]) == 0
 
 
@@ -78,6 +78,45 @@ def test_it_runs_on_pairs_without_a_rating(in_folder: Path, capsys: pytest.Captu
     assert execute(["init", "--data", "pairs.csv"]) == 0
     assert "no rating column: implicit feedback" in capsys.readouterr().out
     assert execute(["run", "scenario.yaml", "--quiet"]) == 0
+
+
+def test_settings_say_how_ratings_are_read_there_and_in_the_scenario(
+    in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{user};{(user + n) % 9};{n % 5 + 1},5\n" for user in range(20) for n in range(6))
+    Path("r.csv").write_text("Kunde;Produkt;Note: 1\n" + rows, encoding="utf-8")
+    assert execute(["init", "--data", "r.csv"]) == 2
+    columns = 'data.columns={user: Kunde, item: Produkt, rating: "Note: 1"}'
+    assert f"or --set '{columns}'" in capsys.readouterr().err
+    assert not Path("scenario.yaml").exists()
+    assert execute(["init", "--data", "r.csv", "--set", columns, "--set", "data.duplicates=mean"]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "120 ratings of 20 users and 9 items; columns user = Kunde, item = Produkt, rating = Note: 1"
+        in printed
+    )
+    assert execute(["validate", "scenario.yaml", "--data", "full"]) == 0
+    assert capsys.readouterr().out == f"scenario.yaml: ok; data: {printed.splitlines()[0]}\n"
+    data = load("scenario.yaml").scenario.data
+    assert (data.source, data.duplicates) == ("auto", "mean")
+    assert execute(["run", "scenario.yaml", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "data.decimal=,"], "--set says how ratings are read; name them with --data"),
+        (["--data", "r.csv", "--set", "rounds.cohort=5"], "settings say how ratings are read, data.…=…"),
+        (["--data", "r.csv", "--set", "data.colums.user=1"], "data.colums: unknown key"),
+    ],
+)
+def test_other_settings_are_refused(
+    arguments: list[str], said: str, in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_ratings(Path("r.csv"), 10)
+    assert execute(["init", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert not Path("scenario.yaml").exists()
 
 
 @pytest.mark.parametrize("users", [2, 3, 5, 10])

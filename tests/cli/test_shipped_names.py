@@ -102,6 +102,25 @@ def test_what_does_not_exist_is_answered_with_what_is_meant(
         assert advice in printed, verb
 
 
+def test_ratings_and_folders_are_no_scenarios_and_are_answered_with_what_is_meant(
+    scenario: Path, in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("my ratings.CSV").write_text("user,item,rating\n1,2,3\n")
+    assert execute(["run", "my ratings.CSV"]) == 2
+    said = "no scenario; if it holds ratings, recfleet init --data 'my ratings.CSV' writes one for them"
+    assert said in capsys.readouterr().err
+    assert execute(["run", str(scenario), "--quiet", "--out", "done"]) == 0
+    capsys.readouterr()
+    assert execute(["run", "done"]) == 2
+    resolved = Path("done", "scenario.resolved.yaml")
+    assert f"done is a folder; the scenario of that run is {resolved}" in capsys.readouterr().err
+    assert execute(["validate", str(resolved)]) == 0
+    Path("empty").mkdir()
+    capsys.readouterr()
+    assert execute(["validate", "empty"]) == 2
+    assert capsys.readouterr().err.rstrip().endswith("empty is a folder")
+
+
 def test_the_list_says_what_each_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["scenarios"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
@@ -125,7 +144,7 @@ def test_the_extras_that_are_listed_are_those_without_which_a_scenario_is_refuse
 ) -> None:
     for available in (
         "edge.privacy.accounting.available",
-        "edge.homomorphic.tenseal_scheme.available",
+        "edge.homomorphic.available",
         "edge.serving.graph_writer.available",
     ):
         monkeypatch.setattr(available, lambda: False)

@@ -29,7 +29,9 @@ def test_sweep_prints_a_table_and_writes_it(
     assert "1 of 1" in shown.out
     both = "cell 1, rounds.over_select=100%; cell 2, rounds.over_select=150%"
     assert f"thresholds held in every run of: {both}\n" in shown.out
-    assert "tables: runs/small-sweep/sweep.json, runs/small-sweep/sweep.csv" in shown.out
+    files = "runs/small-sweep/sweep.json, runs/small-sweep/sweep.csv"
+    assert f"every figure: {files} (--all prints them)\n" in shown.out
+    assert "energy" not in shown.out
     table = json.loads(Path("t.json").read_text(encoding="utf-8"))
     assert table == json.loads(Path("runs/small-sweep/sweep.json").read_text(encoding="utf-8"))
     assert [cell["held"] for cell in table["cells"]] == [1, 1]
@@ -38,8 +40,11 @@ def test_sweep_prints_a_table_and_writes_it(
         "small, rounds.over_select=100%", "small, rounds.over_select=150%",
     ]  # fmt: skip
     assert (suites.get("tests"), suites.get("failures")) == ("4", "0")
-    assert execute(command) == 0
-    assert "seed 3: held, kept" in capsys.readouterr().err
+    assert execute([*command, "--all"]) == 0
+    again = capsys.readouterr()
+    assert "seed 3: held, kept" in again.err
+    assert "energy" in again.out
+    assert f"every figure: {files}\n" in again.out
 
     cells = sorted(path for path in Path("runs/small-sweep").iterdir() if path.is_dir())
     assert execute(["compare", *map(str, cells), "--json", "c.json", "--junit", "c.xml"]) == 0
@@ -88,7 +93,11 @@ def test_show_lists_the_cells_and_run_leaves_them_alone(
     assert "# sweep: 2 cells, 1 run each: 2 runs" in shown
     assert "#   cell 2: rounds.over_select=150%" in shown
     assert execute(["run", str(swept), "--quiet", "--out", "run"]) == 0
+    assert capsys.readouterr().err == ""
     assert "over_select: 100%" in Path("run/scenario.resolved.yaml").read_text(encoding="utf-8")
+    assert execute(["run", str(swept), "--out", "run", "--overwrite"]) == 0
+    note = f"note: one run, without the scenario's section sweep; recfleet sweep {swept} runs its cells\n"
+    assert note in capsys.readouterr().err
 
 
 def test_run_writes_verdicts_for_machines(

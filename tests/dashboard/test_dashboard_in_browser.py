@@ -20,8 +20,8 @@ from browser import NAMES, Browser, Page, installed
 from dashboard_helpers import STORMY, figures_of_tables, watched
 from service_helpers import SMALL
 
-from coordinator.service.admission.arrivals import ArrivalLimits
 from coordinator.service.admission.gate import Gate, local_gate
+from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.app import Listening, guarded
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.routes import EVENTS, Dashboard

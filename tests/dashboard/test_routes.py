@@ -22,8 +22,8 @@ from dashboard_helpers import merged
 from prometheus_client.parser import text_string_to_metric_families
 from service_helpers import skip
 
-from coordinator.service.admission.arrivals import ArrivalLimits
 from coordinator.service.admission.gate import Gate, local_gate
+from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.app import Listening, guarded
 from coordinator.service.dashboard import routes
 from coordinator.service.dashboard.live_state import LiveState

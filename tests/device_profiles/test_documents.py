@@ -12,11 +12,10 @@ from device_profiles.documents import (
     MAX_LINE_CHARACTERS,
     MAX_NODES,
     Document,
-    DocumentError,
-    format_path,
     parse_document,
     read_document,
 )
+from device_profiles.positions import DocumentError, format_path
 
 
 def refusal(content: bytes | str) -> str:

@@ -5,9 +5,10 @@ from types import ModuleType
 
 import pytest
 
+from edge.homomorphic import available
 from edge.homomorphic.keys import Scheme
 from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.homomorphic.tenseal_scheme import TensealScheme, available
+from edge.homomorphic.tenseal_scheme import TensealScheme
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from edge.errors import LocalProtocolError, MissingExtraError
+from edge.homomorphic import available
 from edge.homomorphic.frames import pack
 from edge.homomorphic.parameters import CIPHERTEXT_BYTES, SLOTS
-from edge.homomorphic.tenseal_scheme import TensealPublicKey, TensealScheme, available
+from edge.homomorphic.tenseal_scheme import TensealPublicKey, TensealScheme
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +33,7 @@ def test_rounds_with_the_stand_in_need_no_tenseal() -> None:
         "import sys; sys.modules['tenseal'] = None; sys.path[:0] = ['tests/homomorphic', '.']\n"
         "from homomorphic_harness import Fleet\n"
         "from edge.homomorphic.modelled_scheme import ModelledScheme\n"
-        "from edge.homomorphic.tenseal_scheme import available\n"
+        "from edge.homomorphic import available\n"
         "fleet = Fleet(ModelledScheme(), 3); fleet.contribute(); fleet.finish(); fleet.check_sum(range(3))\n"
         "assert not available()\n"
     )
@@ -45,7 +46,7 @@ def test_rounds_with_the_stand_in_need_no_tenseal() -> None:
 def test_asking_whether_it_is_there_does_not_import_it() -> None:
     program = (
         "import sys\n"
-        "from edge.homomorphic.tenseal_scheme import available\n"
+        "from edge.homomorphic import available\n"
         "available()\n"
         "assert 'tenseal' not in sys.modules\n"
     )

@@ -3,7 +3,8 @@
 A block that is not run has a comment above it, ``<!-- commands: not run here, REASON -->``, with one of
 :data:`REASONS`, and the paragraph before says the same to people. The comment of a line says what it ends
 with, if not with 0 (``# exits with 3: they differ``), and whether it goes on when its run is over (``# …
-until Ctrl-C``).
+until Ctrl-C``). A line that ends in a backslash goes on in the next one. A block of text below a block of
+commands, with ``<!-- output -->`` above it, is what its last line prints.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ REASONS = {
 }
 """Why a block is not run, and what people are told."""
 
+OUTPUT_COLUMNS = 110
+"""Width of the terminal whose output pages show."""
+_OUTPUT = re.compile(r"```\n+<!-- output -->\n```text\n(?P<text>.*?)```", re.DOTALL)
 _MARK = re.compile(r"<!-- commands: (?P<rest>.*) -->")
 _FENCE = re.compile(r"```(\w*)")
 _SHELLS = ("sh", "bash", "shell", "console", "zsh")
@@ -38,6 +42,8 @@ class Line:
     """Why it is not run; None if it is."""
     said: str
     """The paragraph before the block."""
+    output: str | None = None
+    """What it prints on standard output; None where the page does not say."""
 
     @property
     def comment(self) -> str:
@@ -71,23 +77,35 @@ class Line:
 
 def lines_of(page: str) -> Iterator[Line]:
     """Yield the lines of the shell blocks of a page, without those that hold only a comment."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    printed = {text.count("\n", 0, found.start()): found["text"] for found in _OUTPUT.finditer(text)}
     language: str | None = None
     reason: str | None = None
     paragraph: list[str] = []
-    for number, text in enumerate((ROOT / page).read_text(encoding="utf-8").splitlines(), start=1):
-        fence = _FENCE.match(text)
-        mark = _MARK.fullmatch(text)
+    begun = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        fence = _FENCE.match(line)
+        mark = _MARK.fullmatch(line)
         if language is None and fence:
             language = fence.group(1)
         elif fence:
             language, reason, paragraph = None, None, []
-        elif language in _SHELLS and text.strip() and not text.startswith("#"):
-            yield Line(f"{page}:{number}", text, reason, " ".join(paragraph))
+        elif language in _SHELLS and line.endswith("\\"):
+            begun += line.removesuffix("\\")
+        elif language in _SHELLS and line.strip() and not line.startswith("#"):
+            command, begun = begun + line.strip() if begun else line, ""
+            yield Line(f"{page}:{number}", command, reason, " ".join(paragraph), printed.get(number))
         elif language is None and mark:
             reason = mark["rest"].removeprefix("not run here, ")
-        elif language is None and text.strip():
+        elif language is None and line.strip():
             if reason is not None or (paragraph and paragraph[-1] == ""):
                 paragraph = []
-            paragraph.append(text)
+            paragraph.append(line)
         elif language is None:
             paragraph.append("")
+
+
+def without_measured(text: str) -> list[str]:
+    """Return lines of an output without what differs from computer to computer: times, sizes of reports."""
+    measured = re.compile(r"(│ wall time\s+│|\.html: [0-9]+ runs?,).*")
+    return [measured.sub(r"\1", line.rstrip()) for line in text.splitlines()]

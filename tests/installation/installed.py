@@ -58,12 +58,12 @@ class Installation:
             check=False,
         )
 
-    def run_until_interrupted(self, line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    def run_until_interrupted(self, line: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a line that goes on when its run is over, and interrupt it then."""
         process = subprocess.Popen(
             ["bash", "-c", f"exec {line}"],
             cwd=folder,
-            env=self.environment(),
+            env={**self.environment(), **more},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 import pytest
-from documents import REASONS, Line, lines_of
+from documents import OUTPUT_COLUMNS, REASONS, Line, lines_of, without_measured
 from installed import Installation
 
 from coordinator.cli.entry import execute
 
-PAGES = ("README.md", "docs/guide.md")
+PAGES = ("README.md", "docs/guide.md", "docs/first-study.md")
+STUDY = PAGES[2]
 LINES = [line for page in PAGES for line in lines_of(page)]
 
 
@@ -55,7 +56,18 @@ def test_the_commands_of_a_page_run_in_order(page: str, tmp_path: Path, installa
         if line.reason is not None:
             continue
         run = installation.run_until_interrupted if line.goes_on else installation.run
-        done = run(line.text, tmp_path)
+        done = run(line.text, tmp_path, COLUMNS=str(OUTPUT_COLUMNS))
         assert done.returncode == line.code, (
             f"{line.place}: {line.text}\nexits with {done.returncode}\n{done.stdout}{done.stderr}"
         )
+        if line.output is not None:
+            assert without_measured(done.stdout) == without_measured(line.output), (
+                f"{line.place}: run it with COLUMNS={OUTPUT_COLUMNS} and copy its output to the page"
+            )
+
+
+def test_the_study_has_eight_commands_and_shows_what_each_prints() -> None:
+    lines = list(lines_of(STUDY))
+    assert len(lines) <= 8
+    silent = [line.text for line in lines if line.output is None]
+    assert [text.partition(" ")[0] for text in silent] == ["python3", "awk"]

@@ -64,13 +64,39 @@ def test_an_abandoned_round_and_an_evaluation_are_always_shown() -> None:
             Evaluation("rmse", 1.0, 5, population="unseen"),
         ],
     )
+    progress.on_round(_summary(3))
     progress.on_evaluation(3, [])
     assert lines[0] == "a"
     assert lines[2].endswith("loss –, simulated 40 s, wall 0 s, abandoned: quorum")
-    assert lines[3:] == [
-        "after round 2: rmse 0.91235, rmse 1 (unseen users)",
-        "after round 3: nothing to score",
-    ]
+    assert lines[3] == "after round 2: rmse 0.91235, rmse 1 (unseen users)"
+    assert lines[4].startswith("round 3 ")
+    assert lines[5:] == ["after round 3: nothing to score"]
+
+
+def test_an_evaluation_comes_after_its_round_however_late_that_is_reported() -> None:
+    lines: list[str] = []
+    progress = PlainProgress(lines.append, _Clock())
+    progress.on_start("a", 9)
+    progress.on_evaluation(0, [])
+    progress.on_evaluation(2, [])
+    for number in (1, 2, 3, 4):
+        progress.on_round(_summary(number))
+        if number == 3:
+            progress.on_evaluation(6, [])
+    progress.on_end("interrupted")
+    assert [line.partition(":")[0].partition("/")[0] for line in lines] == [
+        "a", "after round 0", "round 1", "round 2", "after round 2", "round 4", "after round 6",
+        "interrupted after 0 s",
+    ]  # fmt: skip
+
+
+def test_evaluations_of_a_run_that_is_gone_on_with_come_before_its_rounds() -> None:
+    lines: list[str] = []
+    progress = PlainProgress(lines.append, _Clock())
+    progress.on_start("a", 9)
+    progress.on_evaluation(5, [])
+    progress.on_round(_summary(6))
+    assert [line.partition(":")[0] for line in lines] == ["a", "after round 5", "round 6/9 [calm]"]
 
 
 def test_the_bar_of_a_terminal() -> None:

@@ -22,7 +22,7 @@ from coordinator.metrics.batches import round_batches
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.writer import RunWriter
-from coordinator.run_directory import MANIFEST
+from coordinator.run_files import MANIFEST
 from edge.vocabulary import EventKind, Stage
 
 

@@ -11,9 +11,6 @@ import pytest
 
 from coordinator.host import numerics
 from coordinator.run_directory import (
-    MANIFEST,
-    MODEL,
-    RESOLVED_SCENARIO,
     RunDirectory,
     RunDirectoryError,
     is_being_written,
@@ -22,6 +19,7 @@ from coordinator.run_directory import (
     run_status,
     write_json,
 )
+from coordinator.run_files import MANIFEST, MODEL, RESOLVED_SCENARIO
 
 ROOT = Path(__file__).resolve().parents[2]
 

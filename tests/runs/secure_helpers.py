@@ -11,7 +11,7 @@ from run_helpers import IDEAL_PROFILES, rows_of, tables_of
 
 from coordinator.metrics.schemas import SCHEMAS, deterministic_fields
 from coordinator.runner import RunOutcome
-from edge.homomorphic import tenseal_scheme
+from edge import homomorphic
 
 PHONES = "{mix: global_android_2024, availability: always_on}"
 """Phones that differ, and that nothing but a fault takes away."""
@@ -31,7 +31,7 @@ STAGES = {
 }
 """Where a device can be struck, in order, by mode."""
 
-with_tenseal = pytest.mark.skipif(not tenseal_scheme.available(), reason="needs the extra he")
+with_tenseal = pytest.mark.skipif(not homomorphic.available(), reason="needs the extra he")
 
 
 def faults(**fraction_of_stage: str) -> str:

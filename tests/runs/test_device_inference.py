@@ -20,13 +20,13 @@ from coordinator.cli.entry import execute
 from coordinator.diff import diff_runs
 from coordinator.metrics.reader import open_run
 from coordinator.metrics.schemas import is_measured
-from coordinator.run_directory import MODEL
+from coordinator.run_files import MODEL
 from coordinator.runner import RunOutcome
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
+from edge.errors import ParityError
 from edge.evaluation.ranking import top_k
-from edge.serving.errors import ParityError
 from edge.serving.session import RoundInference
 
 SCENARIO = """

@@ -11,7 +11,7 @@ from run_helpers import Silent, rows_of
 
 from coordinator import inference
 from coordinator.assembling import assemble
-from coordinator.run_directory import MODEL
+from coordinator.run_files import MODEL
 from coordinator.runner import run_assembled
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload

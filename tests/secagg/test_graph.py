@@ -20,10 +20,10 @@ from edge.secagg.graph import (
     complete_parameters,
     find_parameters,
     neighbours,
-    ring_order,
 )
 from edge.secagg.keylist import ring_seed
 from edge.secagg.keys import AdvertisedKeys, key_list_hash
+from edge.secagg.prg import ring_order
 from edge.secagg.states import Mode
 
 SEED = bytes(range(16))

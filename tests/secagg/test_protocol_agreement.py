@@ -22,9 +22,10 @@ from edge.secagg.errors import (
     ThresholdError,
     TooFewContributorsError,
 )
-from edge.secagg.graph import GraphParameters, neighbours, ring_order
+from edge.secagg.graph import GraphParameters, neighbours
 from edge.secagg.inputs import decode_sum, encode_input
 from edge.secagg.keylist import RoundContext, keys_statement, nearest
+from edge.secagg.prg import ring_order
 from edge.secagg.states import (
     COORDINATOR_FINAL,
     COORDINATOR_TRANSITIONS,

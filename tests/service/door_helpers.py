@@ -18,10 +18,10 @@ import aiohttp
 from service_helpers import HANG_S, skip
 
 from coordinator.scenario.fleet_section import Sockets
-from coordinator.service.admission.arrivals import ArrivalLimits
 from coordinator.service.admission.certificates import Identity, generated_identity
 from coordinator.service.admission.enrolment import Enrolment, issue
 from coordinator.service.admission.gate import Gate
+from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.app import Listening, make_app
 from coordinator.service.greeting import Offer
 from coordinator.service.hooks import NobodyWatches

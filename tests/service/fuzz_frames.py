@@ -27,7 +27,7 @@ from door_helpers import DEVICES, Inbox, Records, Service, frame_from, masked, p
 from service_helpers import HANG_S
 
 from coordinator.scenario.fleet_section import Sockets
-from coordinator.service.admission.arrivals import ArrivalLimits
+from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.sessions import DeviceSession
 from edge.codec import CodecLimits, decode, encode
 from edge.errors import CodecError

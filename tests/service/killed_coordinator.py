@@ -36,7 +36,7 @@ from service_helpers import HANG_S, SMALL
 from coordinator.assembling import assemble
 from coordinator.keeping import of_part
 from coordinator.metrics.reader import RunTables, open_run
-from coordinator.run_directory import MODEL
+from coordinator.run_files import MODEL
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, Named
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.service.admission.arrivals import OF_DEVICE, ArrivalLimits, Arrivals, LimitsError
+from coordinator.service.admission.arrivals import OF_DEVICE, Arrivals
 from coordinator.service.admission.buckets import BucketPerAddress, Rate, TokenBucket, origin
+from coordinator.service.admission.limits import ArrivalLimits, LimitsError
 
 
 class TestTokenBucket:

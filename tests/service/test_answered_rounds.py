@@ -285,7 +285,7 @@ KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from coordinator.service.answer_store import AnswerStore
-from coordinator.run_directory import write_atomically
+from coordinator.run_files import write_atomically
 
 folder, dies_at = Path(sys.argv[1]), int(sys.argv[2])
 steps = 0

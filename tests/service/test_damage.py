@@ -14,7 +14,8 @@ import pytest
 from test_survival import FINISHED_SUFFIXES, check_same_rounds, recfleet, run_to_step
 
 from coordinator.metrics.reader import open_run
-from coordinator.run_directory import MANIFEST, RESOLVED_SCENARIO, RunDirectoryError
+from coordinator.run_directory import RunDirectoryError
+from coordinator.run_files import MANIFEST, RESOLVED_SCENARIO
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, Mark
 from coordinator.service.survival.survivor import DamageError, Survivor
 

@@ -22,8 +22,8 @@ from coordinator.assembling import assemble
 from coordinator.assembly import Assembly
 from coordinator.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
-from coordinator.service.admission.arrivals import ArrivalLimits
 from coordinator.service.admission.gate import Gate, local_gate
+from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.admission.token_files import TokenFileError, read_tokens, write_enrolled_line
 from coordinator.service.app import Listening, guarded
 from coordinator.service.conducting import Company, RealTime

@@ -24,7 +24,7 @@ from door_helpers import (
 )
 from service_helpers import skip
 
-from coordinator.service.admission.arrivals import ArrivalLimits
+from coordinator.service.admission.limits import ArrivalLimits
 from edge.session_frames import (
     PROTOCOL,
     Hello,

@@ -21,7 +21,8 @@ from service_helpers import HANG_S, SMALL
 
 from coordinator.metrics.reader import open_run, read_manifest
 from coordinator.metrics.schemas import SCHEMAS
-from coordinator.run_directory import MODEL, RunDirectory, RunDirectoryError
+from coordinator.run_directory import RunDirectory, RunDirectoryError
+from coordinator.run_files import MODEL
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, create_journal
 from edge.privacy.analytic_gaussian import gaussian_epsilon
 

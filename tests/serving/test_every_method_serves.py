@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_models import info_for
 
+from edge.errors import ExportError
 from edge.learning.registry import METHODS as REGISTERED
 from edge.serving.compression import compress
-from edge.serving.errors import ExportError
 from edge.serving.loading import check_model
 from edge.serving.personal_models import personal_models
 from edge.serving.recommenders import Recommenders, recommender_model

@@ -14,9 +14,8 @@ from serving_models import info_for, item_model, one_recommender, recommender_sc
 from coordinator.cli.entry import execute
 from coordinator.export import read_trained
 from coordinator.metrics.schemas import OLDEST_VERSION
-from edge.errors import DataError
+from edge.errors import DataError, ModelFileError
 from edge.learning.local_steps import Ridge
-from edge.serving.errors import ModelFileError
 from edge.serving.loading import check_model
 from edge.serving.ratings_file import History, read_history
 from edge.serving.recommenders import recommender_model

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.assembling import assemble
 from coordinator.cli.entry import execute
-from coordinator.run_directory import MODEL
+from coordinator.run_files import MODEL
 from coordinator.scenario.load import load
 from coordinator.workload import RatingWorkload
 from edge.serving.loading import load_model

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_models import info_for, item_model
 
+from edge.errors import ModelFileError
 from edge.learning.local_steps import Ridge
 from edge.serving import loading
-from edge.serving.errors import ModelFileError
 from edge.serving.loading import check_model, load_model, tensor_places
 from edge.serving.ratings_file import History
 from edge.serving.recommending import recommend

@@ -18,8 +18,7 @@ from serving_models import (
     user_model,
 )
 
-from edge.errors import MissingExtraError
-from edge.serving.errors import ExportError, ParityError
+from edge.errors import ExportError, MissingExtraError, ParityError
 from edge.serving.formulas import mask_scores
 from edge.serving.loading import check_model
 from edge.serving.mask_graph import MaskKind, mask_model

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edge.errors import ParityError
 from edge.evaluation.ranking import top_k
-from edge.serving.errors import ParityError
 from edge.serving.parity import Tolerance, check_lists, check_rows
 
 TOLERANCE = Tolerance(1e-3, 1e-3)

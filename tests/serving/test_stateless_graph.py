@@ -10,13 +10,13 @@ import pytest
 from serving_models import info_for, item_model
 
 from edge.data.table.reading import read_ratings
+from edge.errors import ExportError
 from edge.learning.base import Problem
 from edge.learning.fedrecon_kernels import Ratings
 from edge.learning.local_steps import Ridge
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.serving.compression import compress, top_overlap
-from edge.serving.errors import ExportError
 from edge.serving.loading import check_model
 from edge.serving.recommender_graph import ItemModel
 from edge.serving.session import Session

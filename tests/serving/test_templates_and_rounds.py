@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from serving_models import KINDS, WIDTH, features_for, info_for, item_model, mask_weights, weight_shapes
 
-from edge.serving.errors import ExportError, ModelFileError
+from edge.errors import ExportError, ModelFileError
 from edge.serving.formulas import mask_scores
 from edge.serving.mask_graph import MaskKind, mask_model
 from edge.serving.own_masks import Masks

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,11 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from rich.console import Console
+from rich.table import Table
 from sweep_helpers import SCENARIO, SWEEP, Sweep, cells_of, die_at_once
 
 from coordinator.exit_codes import ExitCode
@@ -31,7 +34,7 @@ from coordinator.scenario.load import load
 from coordinator.scenario.sweep import load_cells
 from coordinator.sweeps import workers
 from coordinator.sweeps.execution import run_sweep
-from coordinator.sweeps.results import Result, sweep_tables
+from coordinator.sweeps.results import CellResult, Result, sweep_tables
 from coordinator.sweeps.telling import leaves, telling
 from coordinator.sweeps.workers import TRIES, Task, perform, run_all
 from coordinator.verdicts import read_verdicts
@@ -98,18 +101,101 @@ def test_csv_says_the_same(swept: tuple[Path, Sweep]) -> None:
             assert row[f"{name} n"] == "2"
 
 
-def test_the_terminal_has_a_row_a_cell_and_breaks_into_what_fits(swept: tuple[Path, Sweep]) -> None:
+def headings(table: Table) -> list[str]:
+    """Return the headings of a table, each in one line."""
+    lines = [str(column.header) for column in table.columns]
+    return [re.sub(r"\n", " ", re.sub(r"\.\n", ".", re.sub(r"\n\{", "{", each))) for each in lines]
+
+
+def cells_under(table: Table, heading: str) -> list[str]:
+    return [str(cell) for cell in table.columns[headings(table).index(heading)].cells]
+
+
+def test_the_terminal_has_a_row_a_cell_and_a_column_a_threshold(swept: tuple[Path, Sweep]) -> None:
     _, sweep = swept
-    (whole,) = sweep_tables(sweep.outcome.cells, 1000)
+    (table,) = sweep_tables(sweep.outcome.cells, 80)
+    assert headings(table) == [
+        "cell", "rounds.over_select", "held", "round.completed rate == 100%", "device.wasted_work rate < 5%",
+    ]  # fmt: skip
+    assert str(table.title).endswith("interval, ✗ missed by a run")
+    assert cells_under(table, "rounds.over_select") == ["100%", "150%"]
+    assert cells_under(table, "held") == ["2 of 2", "0 of 2"]
+    assert not any("✗" in cell for cell in cells_under(table, "round.completed rate == 100%"))
+    assert [cell.endswith(" ✗") for cell in cells_under(table, "device.wasted_work rate < 5%")] == [
+        False,
+        True,
+    ]
+
+
+def test_a_narrow_terminal_has_one_table_too(swept: tuple[Path, Sweep]) -> None:
+    _, sweep = swept
+    (wide,) = sweep_tables(sweep.outcome.cells, 200)
+    (stacked,) = sweep_tables(sweep.outcome.cells, 66)
+    assert headings(stacked) == headings(wide)
+    heading = "device.wasted_work rate < 5%"
+    unstacked = [re.sub(r"\s*\n", " ", re.sub(" ✗", "", cell)) for cell in cells_under(stacked, heading)]
+    assert [one.strip() for one in unstacked] == [
+        re.sub("✗", "", cell).strip() for cell in cells_under(wide, heading)
+    ]
+    assert [cell.splitlines()[0].endswith(" ✗") for cell in cells_under(stacked, heading)] == [False, True]
+    (long,) = sweep_tables(sweep.outcome.cells, 50)
+    assert headings(long) == ["cell", "setting", "held", "threshold", "figure"]
+    rows = list(zip(*(cells_under(long, each) for each in headings(long)), strict=True))
+    assert [row[:4] for row in rows] == [
+        ("1", "rounds.over_select=100%", "2 of 2", "round.completed: rate == 100%"),
+        ("", "", "", "device.wasted_work: rate < 5%"),
+        ("2", "rounds.over_select=150%", "0 of 2", "round.completed: rate == 100%"),
+        ("", "", "", "device.wasted_work: rate < 5%"),
+    ]
+    assert [row[4].endswith(" ✗") for row in rows] == [False, False, False, True]
+    console = Console(width=66, file=io.StringIO())
+    assert console.measure(stacked).maximum <= 66
+
+
+def test_all_figures_break_into_tables_that_fit(swept: tuple[Path, Sweep]) -> None:
+    _, sweep = swept
+    (whole,) = sweep_tables(sweep.outcome.cells, 1000, everything=True)
     assert whole.row_count == 2
-    names = [str(column.header).replace("\n", " ") for column in whole.columns]
+    names = headings(whole)
     assert names[:3] == ["cell", "rounds.over_select", "held"]
-    narrow = sweep_tables(sweep.outcome.cells, 80)
+    assert set(sweep.table["cells"][0]["figures"]) == set(names[3:])
+    narrow = sweep_tables(sweep.outcome.cells, 80, everything=True)
     assert len(narrow) > 2
-    split = [str(column.header).replace("\n", " ") for table in narrow for column in table.columns[3:]]
-    assert split == names[3:]
+    assert [name for table in narrow for name in headings(table)[3:]] == names[3:]
     console = Console(width=80, file=io.StringIO())
     assert all(console.measure(table).maximum <= 80 for table in narrow)
+
+
+def test_without_thresholds_one_table_has_the_first_figures(swept: tuple[Path, Sweep]) -> None:
+    _, sweep = swept
+    bare = [
+        CellResult(one.cell, {seed: replace(each, verdicts=()) for seed, each in one.results.items()})
+        for one in sweep.outcome.cells
+    ]
+    (table,) = sweep_tables(bare, 80)
+    whole = headings(sweep_tables(bare, 1000, everything=True)[0])
+    assert 4 < len(headings(table)) < len(whole)
+    assert headings(table) == whole[: len(headings(table))]
+
+
+def test_a_limit_of_some_cells_is_no_heading_and_what_was_not_observed_is_marked(
+    swept: tuple[Path, Sweep],
+) -> None:
+    _, sweep = swept
+    first, second = sweep.outcome.cells
+    record = {"key": "model.auc{phase=after}", "aggregation": "last", "implicit": False, "held": False}
+
+    def judged(cell: CellResult, *limits: str) -> CellResult:
+        verdicts = tuple({**record, "threshold": f"{record['key']}: {limit}"} for limit in limits)
+        return CellResult(
+            cell.cell, {seed: replace(each, verdicts=verdicts) for seed, each in cell.results.items()}
+        )
+
+    (table,) = sweep_tables([judged(first, "last > 0.5", "last < 1"), judged(second, "last < 1")], 80)
+    assert headings(table)[3:] == ["model.auc{phase=after} last < 1"]
+    (table,) = sweep_tables([judged(first, "last > 0.5"), judged(second, "last > 0.6")], 80)
+    assert headings(table)[3:] == ["model.auc{phase=after} last"]
+    assert cells_under(table, "model.auc{phase=after} last") == ["– ✗", "– ✗"]
 
 
 def test_cells_that_differ_in_sections_are_told_apart_by_single_settings() -> None:

@@ -3,57 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from coordinator.service.admission.buckets import BucketPerAddress, Rate, TokenBucket, origin
-from edge.errors import RecfleetError
+from coordinator.service.admission.limits import ArrivalLimits
 
 T = TypeVar("T", str, int)
 OF_DEVICE: Final = 4
 """Connections of one device that do not count for its address: older ones may be half open."""
 COMES_BACK_S: Final = 10.0
 """How often each known device may come back, in the long run, however fast others come from its address."""
-
-
-class LimitsError(RecfleetError):
-    """Limits that make no sense; the message names the option."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArrivalLimits:
-    """Limits on connections, each named after its option.
-
-    Attributes
-    ----------
-    connections, connections_per_address : open at one time. One whose device has proved who it is counts for
-        the device, and no longer for its address.
-    arrivals_per_s, arrivals_per_s_per_address : new ones a second, in the long run.
-    burst_s : how many seconds' worth of new ones may come at once.
-
-    The defaults let a thousand devices of one host join within seconds, and come back after a broken network.
-    """
-
-    connections: int = 8192
-    connections_per_address: int = 2048
-    arrivals_per_s: float = 500.0
-    arrivals_per_s_per_address: float = 200.0
-    burst_s: float = 10.0
-
-    def __post_init__(self) -> None:
-        for name in (
-            "connections",
-            "connections_per_address",
-            "arrivals_per_s",
-            "arrivals_per_s_per_address",
-        ):
-            if not getattr(self, name) > 0:
-                option = name.replace("_", "-")
-                raise LimitsError(f"--{option} {getattr(self, name)} lets nobody in; write more than 0")
-
-    def burst(self, per_s: float) -> Rate:
-        """Return the rate of a bucket; one that lets a connection in at all holds at least one token."""
-        return Rate(per_s, max(1.0, per_s * self.burst_s))
 
 
 class Arrivals:
@@ -75,8 +34,8 @@ class Arrivals:
         self._known_at: Counter[str] = Counter()
         self._room: dict[str, TokenBucket] = {}
         """What is left for the known devices of an address when its own bucket is empty."""
-        self._overall = TokenBucket(limits.burst(limits.arrivals_per_s), now_s)
-        self._by_address = BucketPerAddress(limits.burst(limits.arrivals_per_s_per_address))
+        self._overall = TokenBucket(_rate(limits, limits.arrivals_per_s), now_s)
+        self._by_address = BucketPerAddress(_rate(limits, limits.arrivals_per_s_per_address))
         self.turned_away: Counter[str] = Counter()
         """How many were not let in, by reason."""
 
@@ -154,3 +113,8 @@ def _count(counter: Counter[T], key: T, more: int) -> None:
     counter[key] += more
     if not counter[key]:
         del counter[key]
+
+
+def _rate(limits: ArrivalLimits, per_s: float) -> Rate:
+    """Return the rate of a bucket; one that lets a connection in at all holds at least one token."""
+    return Rate(per_s, max(1.0, per_s * limits.burst_s))

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from coordinator.service.admission.arrivals import ArrivalLimits, Arrivals
+from coordinator.service.admission.arrivals import Arrivals
 from coordinator.service.admission.certificates import Identity
 from coordinator.service.admission.enrolment import EnrolmentError, judge, key_of
 from coordinator.service.admission.enrolment_store import EnrolmentStore
+from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.admission.viewing import (
     COOKIE,
     QUERY,

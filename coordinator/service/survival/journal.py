@@ -34,7 +34,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.metrics.writer import piece_path, remove_pieces, write_parquet
-from coordinator.run_directory import npz_bytes, write_atomically
+from coordinator.run_directory import npz_bytes
+from coordinator.run_files import write_atomically
 from edge.errors import RecfleetError
 
 JOURNAL: Final = "journal.sqlite3"

@@ -24,13 +24,8 @@ from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS
 from coordinator.metrics.writer import RunWriter, parquet_path
 from coordinator.over_round import OverRound, lost_round
 from coordinator.round_records import Ended, cohort_of
-from coordinator.run_directory import (
-    MANIFEST,
-    PARTIAL_SUFFIX,
-    RunDirectory,
-    RunDirectoryError,
-    shut_out_others,
-)
+from coordinator.run_directory import RunDirectory, RunDirectoryError, shut_out_others
+from coordinator.run_files import MANIFEST, PARTIAL_SUFFIX
 from coordinator.service.real_world import SessionCohort
 from coordinator.service.survival.journal import (
     JOURNAL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -179,9 +180,10 @@ def choose(
         index = {role: at for role, at in index.items() if role not in refused}
     for role in ("user", "item"):
         if role not in index:
+            columns = f"{{{', '.join(_suggested(called, names))}}}"
             raise DataError(
                 f"{where}: no column is known as the {role}; {_there_are(called)}; "
-                f"write data.columns, such as {{{', '.join(_suggested(called, names))}}}"
+                f"write data.columns, such as {columns}, or --set 'data.columns={columns}'"
             )
     _refuse_times(where, sample, index, called, names)
     return Chosen(
@@ -198,8 +200,13 @@ def _there_are(called: Sequence[str]) -> str:
     return f"there are: {', '.join(first)}{more}"
 
 
+def _as_yaml(name: str) -> str:
+    """Return a name as it stands in a mapping of YAML: quoted unless it is nothing but words."""
+    return name if re.fullmatch(r"\w[\w .-]*", name) else json.dumps(name, ensure_ascii=False)
+
+
 def _suggested(called: Sequence[str], names: Sequence[str] | None) -> list[str]:
-    texts = [str(at + 1) for at in range(len(called))] if names is None else [*called]
+    texts = [str(at + 1) for at in range(len(called))] if names is None else [*map(_as_yaml, called)]
     return [f"{role}: {text}" for role, text in zip(ROLES, texts, strict=False)]
 
 

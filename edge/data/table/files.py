@@ -38,6 +38,7 @@ _COMMENT_MARKS: Final = (b"#", b"%")
 _INSIDE: Final = "\x1f"
 """Stands for a delimiter of several characters: pyarrow takes one only."""
 _COMPRESSED: Final = {b"\x1f\x8b": "gzip", b"(\xb5/\xfd": "zstd", b"BZh": "bz2", b"\x04\x22M\x18": "lz4"}
+_WEB_PAGE: Final = "a web page, perhaps in place of a download; save the file that it links to"
 _OTHERS: Final = {
     b"PK\x03\x04": "a zip archive or an Excel workbook; unpack it, or save the sheet as CSV",
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV",
@@ -52,6 +53,11 @@ _OTHERS: Final = {
     b"\xfd7zXZ": "xz; compress it with gzip or zstd, or not at all",
     b"7z\xbc\xaf": "a 7z archive; unpack it",
     b"%PDF": "a PDF; export the table as CSV",
+    b"<!DOCTYPE": _WEB_PAGE,
+    b"<!doctype": _WEB_PAGE,
+    b"<html": _WEB_PAGE,
+    b"<HTML": _WEB_PAGE,
+    b"<?xml": "XML; write it as CSV, JSON lines or Parquet",
 }
 _NUMBERS: Final = {"user": pa.int64(), "item": pa.int64(), "rating": pa.float64(), "time": pa.int64()}
 """Types that columns of delimited text are tried as, before they are read as text."""

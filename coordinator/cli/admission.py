@@ -1,18 +1,16 @@
-"""Options of ``serve`` and ``device`` about who may come in."""
+"""What the options of ``serve`` and ``device`` about who may come in ask for."""
 
 from __future__ import annotations
 
 import datetime
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-from coordinator.service.admission.arrivals import ArrivalLimits
 from coordinator.service.admission.certificates import (
     CertificateError,
     Identity,
@@ -21,57 +19,12 @@ from coordinator.service.admission.certificates import (
 )
 from coordinator.service.admission.enrolment_store import EnrolmentStore, shut
 from coordinator.service.admission.gate import Gate, is_loopback, require_safe
+from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.admission.token_files import TokenFileError, Tokens, read_tokens
 from coordinator.service.admission.viewing import checked_view_token, new_view_token
 from edge.secagg.roster import Roster
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _OTHERS: int = stat.S_IRGRP | stat.S_IROTH
-_DEFAULTS = ArrivalLimits()
-
-
-def _limit(name: str, text: str) -> Callable[[F], F]:
-    default = getattr(_DEFAULTS, name)
-    kind = click.IntRange(min=1) if isinstance(default, int) else click.FloatRange(min=0, min_open=True)
-    option = "--" + name.replace("_", "-")
-    return click.option(option, name, type=kind, default=default, show_default=True, help=text)
-
-
-_SERVE_OPTIONS = (
-    click.option(
-        "--enrolment",
-        type=click.Path(path_type=Path, file_okay=False),
-        metavar="DIR",
-        help="Devices need a token that 'recfleet enroll issue DIR' has issued.",
-    ),
-    click.option(
-        "--tls", is_flag=True, help="Speak TLS with a certificate that is generated, and kept in --enrolment."
-    ),
-    click.option("--certificate", type=_FILE, metavar="FILE", help="Speak TLS with this certificate (PEM)."),
-    click.option("--key", type=_FILE, metavar="FILE", help="The key of --certificate (PEM)."),
-    click.option("--insecure", is_flag=True, help="Speak plain HTTP also with other hosts."),
-    click.option(
-        "--view-token-file",
-        type=_FILE,
-        metavar="FILE",
-        help="Token for the dashboard and the metrics; other hosts need one in any case, and it is made up "
-        "and printed unless it is given.",
-    ),
-    _limit("connections", "Most connections at one time."),
-    _limit("connections_per_address", "Most connections at one time from one address."),
-    _limit("arrivals_per_s", "New connections a second, in the long run."),
-    _limit("arrivals_per_s_per_address", "The same from one address."),
-)
-"""Passed on as keyword arguments of :func:`open_gate`."""
-
-
-def serve_options(command: F) -> F:
-    """Add the options of a service to a command, which takes them as ``**admission``."""
-    for option in reversed(_SERVE_OPTIONS):
-        command = option(command)
-    return command
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,37 +144,6 @@ def _secret_in(file: Path) -> str:
 
 def _open_to_others(file: Path) -> str:
     return f"{file} can be read by others on this host; 'chmod 600 {file}' changes that"
-
-
-_DEVICE_OPTIONS = (
-    click.option(
-        "--token",
-        default="",
-        envvar="RECFLEET_TOKEN",
-        metavar="TOKEN",
-        help="What lets the device in, where that is asked for. Others on this host can see it among the "
-        "processes: a file, or the variable RECFLEET_TOKEN, is better.",
-    ),
-    click.option(
-        "--token-file",
-        type=_FILE,
-        metavar="FILE",
-        help="File with the token, or with lines 'DEVICE TOKEN', as 'recfleet enroll issue' prints them.",
-    ),
-    click.option(
-        "--pin",
-        metavar="SHA256",
-        help="Trust the certificate with this fingerprint, and no other one: 'sha256:…'.",
-    ),
-    click.option("--insecure", is_flag=True, help="Show the token to another host over plain HTTP, too."),
-)
-
-
-def device_options(command: F) -> F:
-    """Add the options of a device to a command: ``token``, ``token_file``, ``pin`` and ``insecure``."""
-    for option in reversed(_DEVICE_OPTIONS):
-        command = option(command)
-    return command
 
 
 def tokens_of(token: str, token_file: Path | None) -> Tokens:

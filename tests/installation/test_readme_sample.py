@@ -6,23 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
+from documents import ROOT, without_measured
 
 from coordinator.cli.entry import execute
 
-ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = re.compile(r"<!-- sample: recfleet (?P<command>.*?) -->\n```text\n(?P<output>.*?)```", re.DOTALL)
 
 
-def without_measured(text: str) -> list[str]:
-    """Return lines without what differs from computer to computer."""
-    return [re.sub(r"(│ wall time\s+│).*│", r"\1", line.rstrip()) for line in text.splitlines()]
-
-
 def test_the_readme_shows_what_the_command_prints(
-    in_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = SAMPLE.search((ROOT / "README.md").read_text(encoding="utf-8"))
     assert found is not None
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "122")
     assert execute(found["command"].split()) == 0
     printed = capsys.readouterr().out

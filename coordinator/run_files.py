@@ -1,0 +1,78 @@
+"""The files of a run directory: what they are called, and how one is written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+Status = Literal["running", "finished", "no-round-completed", "diverged", "interrupted", "failed"]
+ENDED: Final = ("finished", "no-round-completed", "diverged")
+"""What a run is called that went to its end and was judged: the model learnt, or it did not."""
+
+MANIFEST: Final = "manifest.json"
+RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
+SUMMARY: Final = "summary.json"
+REPORT: Final = "report.html"
+MODEL: Final = "model.npz"
+ITEMS: Final = "items.json"
+VERDICTS: Final = "verdicts.json"
+BASELINE: Final = "baseline"
+"""The run without faults, a whole run directory inside that of the run."""
+SWEEP_TABLE: Final = "sweep.json"
+"""In a directory of runs: the table of the sweep that did them."""
+DEVICES: Final = "devices"
+"""What real devices that live in the process of the run remember of it."""
+PARTIAL_SUFFIX: Final = ".partial"
+
+
+@contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Let refusals of the operating system name the file that is written: those of a write do not.
+
+    Raises
+    ------
+    OSError : of the same number, with the file's name.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+@contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """Give the path at which to write a file that then takes its place in one step.
+
+    Its bytes, then its name, have reached the disk. What cannot be written whole is removed: on a full disk
+    it takes the room that others need.
+
+    Raises
+    ------
+    OSError : with the name of ``target``.
+    """
+    temporary = target.with_name(target.name + ".tmp")
+    try:
+        with errors_name(target):
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(target)
+            folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, contents: bytes) -> None:
+    """Write a file so that its path holds the old contents or the new, whole, at any moment."""
+    with written_whole(path) as temporary:
+        temporary.write_bytes(contents)
