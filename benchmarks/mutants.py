@@ -66,7 +66,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "edge/transport/conditions.py": ("transport/test_link_conditions.py", "transport/test_link_outages.py"),
     "edge/transport/outages.py": ("transport/test_link_outages.py",),
     "edge/transport/playback.py": ("transport/test_link_playback.py",),
-    "edge/device/recorded_link.py": (
+    "edge/device/simulated.py": (
         "device/test_frames_in_vain.py",
         "runs/test_byte_conservation.py",
         "runs/test_fault_effects.py",

@@ -13,23 +13,21 @@ the same name is refused as long as the first is alive.
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import os
 import re
 import shutil
 import stat
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 import psutil
 
+from coordinator.checkpoint import npz_bytes
 from coordinator.host import host_facts
 from coordinator.metrics.reader import read_manifest
 from coordinator.metrics.schemas import SCHEMA_VERSION
@@ -356,14 +354,3 @@ def _publish(partial: Path, target: Path) -> None:
     target.rename(doomed)
     partial.rename(target)
     shutil.rmtree(doomed)
-
-
-def npz_bytes(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Return the bytes of an ``.npz`` file that ``numpy.load`` reads; names sorted, no time of day in it."""
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
-        for name in sorted(arrays):
-            one = io.BytesIO()
-            np.lib.format.write_array(one, np.asarray(arrays[name], order="C"), allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), one.getvalue())
-    return whole.getvalue()

@@ -1,6 +1,6 @@
 """Where a run takes place: its clock, its devices, and the coordinator that talks to them.
 
-Training needs no more than this. :class:`~coordinator.cohort.Simulation` is a world in virtual time;
+Training needs no more than this. :class:`~coordinator.simulation.Simulation` is a world in virtual time;
 :class:`~coordinator.service.real_world.RealWorld` is one of sockets, on the real clock.
 """
 

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.assembling import assemble
+from coordinator.checkpoint import npz_bytes
 from coordinator.metrics.facts import Evaluation
 from coordinator.metrics.memory import TablesInMemory
 from coordinator.metrics.recorder import TableRecorder
 from coordinator.progress import RoundSummary
-from coordinator.run_directory import npz_bytes
 from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.stop_reason import StopReason
 from coordinator.sums.base import SecureSums

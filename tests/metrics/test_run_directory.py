@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coordinator.checkpoint import npz_bytes
 from coordinator.host import numerics
 from coordinator.run_directory import (
     RunDirectory,
     RunDirectoryError,
     is_being_written,
-    npz_bytes,
     run_name,
     run_status,
     write_json,

@@ -9,12 +9,12 @@ import pytest
 
 from coordinator.assembling import assemble
 from coordinator.assembly import Assembly
+from coordinator.checkpoint import npz_bytes
 from coordinator.invitations import Invitations
 from coordinator.keeping import CoordinatorMemory, LostRound, Recalled
 from coordinator.metrics.recorder import TableRecorder
 from coordinator.metrics.writer import RunWriter
 from coordinator.progress import SilentProgress
-from coordinator.run_directory import npz_bytes
 from coordinator.scenario.load import load
 from coordinator.scenario.schema import Scenario
 from coordinator.threshold_watch import ThresholdWatch

@@ -33,8 +33,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coordinator.checkpoint import npz_bytes
 from coordinator.metrics.writer import piece_path, remove_pieces, write_parquet
-from coordinator.run_directory import npz_bytes
 from coordinator.run_files import write_atomically
 from edge.errors import RecfleetError
 
