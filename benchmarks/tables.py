@@ -1,6 +1,6 @@
 """Reading tables of ratings: time against pyarrow reading the same file alone, memory against the store made.
 
-    python benchmarks/tables.py [--rows 50000000] [--repeats 3] [--kinds csv text quoted parquet]
+    python benchmarks/tables.py [--rows 50000000] [--repeats 3] [--kinds csv text quoted parquet text-parquet]
 
 Every reading has a process of its own; the two take turns, and the least of each figure counts. On a crowded
 machine go by the time of the processor.
@@ -26,21 +26,22 @@ import pyarrow.parquet as pq
 
 from edge.data.table.reading import read_ratings
 
-KINDS = ("csv", "text", "quoted", "parquet")
-"""Ids are whole numbers, but text in ``text`` and, as pyarrow writes it by default, in ``quoted``."""
+KINDS = ("csv", "text", "quoted", "parquet", "text-parquet")
+"""Ids are whole numbers, but text in ``text``, ``text-parquet`` and, as pyarrow writes it by default,
+``quoted``."""
 _PART_ROWS = 2_000_000
 
 
 def write(folder: Path, kind: str, rows: int) -> Path:
     """Write ratings of ``rows / 100`` users in random order, by parts."""
-    path = folder / f"{kind}.{'parquet' if kind == 'parquet' else 'csv'}"
+    path = folder / f"{kind}.{'parquet' if kind.endswith('parquet') else 'csv'}"
     rng = np.random.default_rng(0)
     writer = None
     for start in range(0, rows, _PART_ROWS):
         size = min(_PART_ROWS, rows - start)
         users = pa.array((rng.beta(1, 3, size) * rows / 100).astype(np.int64))
         items = pa.array((rng.beta(1, 4, size) * 100_000).astype(np.int64))
-        if kind in ("text", "quoted"):
+        if kind in ("text", "quoted", "text-parquet"):
             users, items = (
                 pc.binary_join_element_wise(mark, ids.cast(pa.string()), "")
                 for mark, ids in (("u", users), ("i", items))
@@ -55,7 +56,7 @@ def write(folder: Path, kind: str, rows: int) -> Path:
         )
         if writer is None:
             style = pacsv.WriteOptions(quoting_style="none" if kind == "text" else "needed")
-            if kind == "parquet":
+            if path.suffix == ".parquet":
                 writer = pq.ParquetWriter(path, table.schema)
             else:
                 writer = pacsv.CSVWriter(path, table.schema, write_options=style)

@@ -43,11 +43,20 @@ class SweptCell:
 
 @dataclass(frozen=True, slots=True)
 class SweepTable:
-    """A sweep: the name of its directory, its cells, and the settings that tell them apart."""
+    """A sweep.
+
+    Attributes
+    ----------
+    name : of its directory.
+    cells : in their order.
+    telling : the settings that tell cells apart.
+    limited : the figures that thresholds limit.
+    """
 
     name: str
     cells: tuple[SweptCell, ...]
     telling: tuple[str, ...]
+    limited: frozenset[str] = frozenset()
 
     def label(self, cell: SweptCell, *, without: str | None = None) -> str:
         """Return a cell for people, by what tells it from the others, but for one setting of that."""
@@ -81,7 +90,14 @@ def read_sweep_table(directory: Path) -> SweepTable | None:
     if written is None:
         return None
     cells = tuple(_cell(cell) for cell in written)
-    return SweepTable(directory.resolve().name, cells, telling([cell.settings for cell in cells]))
+    limited = frozenset(_limited(one["threshold"]) for cell in written for one in cell.get("thresholds", ()))
+    return SweepTable(directory.resolve().name, cells, telling([cell.settings for cell in cells]), limited)
+
+
+def _limited(threshold: str) -> str:
+    """Return the figure that a threshold limits: ``round.duration p95`` of ``round.duration: p95 < 2 s``."""
+    key, _, rest = threshold.rpartition(": ")
+    return f"{key} {rest.partition(' ')[0]}"
 
 
 def _cell(written: Mapping[str, Any]) -> SweptCell:

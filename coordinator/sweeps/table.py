@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,14 @@ class _Figure(Shape):
     values: dict[str, JsonNumber]
 
 
+class _Threshold(Shape):
+    threshold: str
+
+
 class _Cell(Shape):
     settings: dict[str, str]
     runs: list[_Run]
+    thresholds: Sequence[_Threshold] = ()
     figures: dict[str, _Figure]
 
 

@@ -15,7 +15,7 @@ DUPLICATES: Final = ("last", "first", "mean", "error")
 """Rules for a user's ratings of one item: the last or first by time, then by row; their mean; none."""
 _CODED_STEPS = (1.0, 0.5, 0.25)
 _MAX_CODE = 255
-_CHUNK_ROWS = 1 << 18
+_CHUNK_ROWS = 1 << 16
 _Kind = TypeVar("_Kind", bound=np.generic)
 _NONE = np.empty(0, dtype=np.float32)
 _NO_CODES = np.empty(0, dtype=np.int32)
@@ -68,29 +68,30 @@ def build_store(
     n_users, n_items = columns.user_ids.size, columns.item_ids.size
     values, scale, offset = compact_ratings(columns.ratings)
     columns.ratings = _NONE
-    pairs = _pairs(columns.users, columns.items, n_items)
+    item_bits = (n_items - 1).bit_length()
+    pairs = _pairs(columns.users, columns.items, item_bits)
     columns.users = columns.items = _NO_CODES
-    order = _sort(pairs, n_users * n_items)
+    order = _sort(pairs, (n_users - 1).bit_length() + item_bits)
     times = columns.times
     repeated = pairs[1:] == pairs[:-1]
     dropped = int(np.count_nonzero(repeated))
     means = None
     if dropped:
         if duplicates == "error":
-            _refuse_duplicates(columns, pairs, order, repeated, where)
+            _refuse_duplicates(columns, pairs, order, repeated, where, item_bits)
         if times is not None:
             _sort_by_time(order, pairs, repeated, times)
         # Of every run of equal pairs one row survives.
         last = np.append(~repeated, True)
         if duplicates == "mean":
-            means = _means(values[order], np.flatnonzero(last), scale, offset)
+            means = _means(gathered(values, order), np.flatnonzero(last), scale, offset)
         kept = np.append(True, ~repeated) if duplicates == "first" else last
         order, pairs = _compress(order, kept), _compress(pairs, kept)
     del repeated
-    indptr, items = _rows_of_users(pairs, n_users, n_items)
+    indptr, items = _rows_of_users(pairs, n_users, n_items, item_bits)
     del pairs
     if means is None:
-        values = values[order]
+        values = gathered(values, order)
     else:
         values, scale, offset = compact_ratings(means)
     store = RatingStore(
@@ -100,7 +101,7 @@ def build_store(
         n_items=n_items,
         scale=scale,
         offset=offset,
-        timestamps=None if times is None else times[order],
+        timestamps=None if times is None else gathered(times, order),
         user_ids=columns.user_ids,
         item_ids=columns.item_ids,
     )
@@ -113,9 +114,10 @@ def _refuse_duplicates(
     order: npt.NDArray[np.unsignedinteger[Any]],
     repeated: npt.NDArray[np.bool_],
     where: str,
+    item_bits: int,
 ) -> NoReturn:
     first = int(np.argmax(repeated))
-    user, item = divmod(int(pairs[first]), columns.item_ids.size)
+    user, item = divmod(int(pairs[first]), 1 << item_bits)
     raise DataError(
         f"{where}: rows {order[first] + 1} and {order[first + 1] + 1} are both of user "
         f"{columns.user_ids[user]} and item {columns.item_ids[item]}, and "
@@ -149,23 +151,41 @@ def compact_ratings(
     return ratings, 1.0, 0.0
 
 
+def gathered(
+    values: npt.NDArray[Any], places: npt.NDArray[np.integer[Any]], out: npt.NDArray[Any] | None = None
+) -> npt.NDArray[Any]:
+    """Return ``values[places]``, all in range; ``out``, of as many elements, may be ``places`` itself.
+
+    By parts: numpy makes all places that are narrower than its own anew, 8 bytes each.
+    """
+    out = np.empty(places.size, dtype=values.dtype) if out is None else out
+    for first in range(0, places.size, _CHUNK_ROWS):
+        part = slice(first, first + _CHUNK_ROWS)
+        np.take(values, places[part], out=out[part], mode="clip")
+    return out
+
+
 def _pairs(
-    users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], n_items: int
+    users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], item_bits: int
 ) -> npt.NDArray[np.uint64]:
-    """Return ``user * n_items + item`` of each row."""
+    """Return each row's user, and its item in the lowest ``item_bits``."""
     pairs = np.empty(users.size, dtype=np.uint64)
-    np.multiply(users, np.uint64(n_items), out=pairs, casting="unsafe", dtype=np.uint64)
-    return np.add(pairs, items, out=pairs, casting="unsafe", dtype=np.uint64)
+    for first in range(0, pairs.size, _CHUNK_ROWS):
+        part = slice(first, first + _CHUNK_ROWS)
+        np.left_shift(users[part], item_bits, out=pairs[part], casting="unsafe", dtype=np.uint64)
+        np.bitwise_or(pairs[part], items[part], out=pairs[part], casting="unsafe", dtype=np.uint64)
+    return pairs
 
 
-def _sort(pairs: npt.NDArray[np.uint64], n_pairs: int) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Sort pairs below ``n_pairs`` in place; return the rows in their order, equal ones by row."""
+def _sort(pairs: npt.NDArray[np.uint64], pair_bits: int) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """Sort pairs of ``pair_bits`` in place; return the rows in their order, equal ones by row."""
     n_rows = pairs.size
-    # Many exports are in order already.
-    if (pairs[1:] >= pairs[:-1]).all():
+    # Many exports are in order already; of the others the first part says so.
+    parts = (pairs[first : first + _CHUNK_ROWS + 1] for first in range(0, n_rows, _CHUNK_ROWS))
+    if all((part[1:] >= part[:-1]).all() for part in parts):
         return np.arange(n_rows, dtype=np.uint32 if n_rows <= 2**32 else np.uint64)
     bits = (n_rows - 1).bit_length()
-    if (n_pairs - 1).bit_length() + bits > 64:
+    if pair_bits + bits > 64:
         order = np.argsort(pairs, kind="stable")
         pairs[:] = pairs[order]
         return order.astype(np.uint64)
@@ -177,8 +197,10 @@ def _sort(pairs: npt.NDArray[np.uint64], n_pairs: int) -> npt.NDArray[np.unsigne
     pairs.sort()
     rows: npt.NDArray[np.unsignedinteger[Any]]
     rows = np.empty(n_rows, dtype=np.uint32 if n_rows <= 2**32 else np.uint64)
-    np.bitwise_and(pairs, np.uint64(2**bits - 1), out=rows, casting="unsafe")
-    np.right_shift(pairs, np.uint64(bits), out=pairs)
+    for first in range(0, n_rows, _CHUNK_ROWS):
+        part = pairs[first : first + _CHUNK_ROWS]
+        np.bitwise_and(part, np.uint64(2**bits - 1), out=rows[first : first + part.size], casting="unsafe")
+        np.right_shift(part, np.uint64(bits), out=part)
     return rows
 
 
@@ -218,14 +240,14 @@ def _means(
 
 
 def _rows_of_users(
-    pairs: npt.NDArray[np.uint64], n_users: int, n_items: int
+    pairs: npt.NDArray[np.uint64], n_users: int, n_items: int, item_bits: int
 ) -> tuple[npt.NDArray[np.int64], Items]:
     """Return row pointers of the users and the items, from ascending pairs."""
     items = empty_items(pairs.size, n_items)
     counts = np.zeros(n_users, dtype=np.int64)
     for first in range(0, pairs.size, _CHUNK_ROWS):
         part = pairs[first : first + _CHUNK_ROWS]
-        users = (part // np.uint64(n_items)).astype(np.int64)
-        items[first : first + part.size] = part - users.astype(np.uint64) * np.uint64(n_items)
+        users = (part >> np.uint64(item_bits)).astype(np.int64)
+        items[first : first + part.size] = part & np.uint64(2**item_bits - 1)
         counts[users[0] : users[-1] + 1] += np.bincount(users - users[0])
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)]), items

@@ -200,13 +200,17 @@ _ROWS = st.lists(
 
 
 @settings(max_examples=100)
-@given(_ROWS, st.sampled_from(["last", "first", "mean"]), st.booleans())
-@example([(0, 1, 1, 3), (0, 1, 2, 1), (0, 2, 3, 0), (1, 0, 4, 2)], "last", True)  # in order already
-def test_build_equals_a_dictionary(rows: list[tuple[int, int, int, int]], rule: str, timed: bool) -> None:
+@given(_ROWS, st.sampled_from(["last", "first", "mean"]), st.booleans(), st.sampled_from([2, 1 << 16]))
+@example([(0, 1, 1, 3), (0, 1, 2, 1), (0, 2, 3, 0), (1, 0, 4, 2)], "last", True, 2)  # in order already
+@example([(0, 1, 1, 3), (0, 2, 2, 1), (0, 0, 3, 0), (0, 3, 4, 2)], "last", True, 2)  # but between two chunks
+def test_build_equals_a_dictionary(
+    rows: list[tuple[int, int, int, int]], rule: str, timed: bool, chunk: int
+) -> None:
     users, items, ratings, times = (list(column) for column in zip(*rows, strict=True))
-    store, duplicates = build_store(
-        _columns(users, items, [float(rating) for rating in ratings], times if timed else None), rule
-    )
+    columns = _columns(users, items, [float(rating) for rating in ratings], times if timed else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edge.data.build._CHUNK_ROWS", chunk)
+        store, duplicates = build_store(columns, rule)
     store.validate()
     by_pair: dict[tuple[int, int], list[tuple[int, int, float]]] = {}
     for row, (user, item, rating, time) in enumerate(rows):

@@ -416,7 +416,9 @@ def test_a_layout_cut_into_blocks_is_read_alike(
 ) -> None:
     monkeypatch.setattr("edge.data.table.files.BLOCK_BYTES", 700)
     monkeypatch.setattr("edge.data.table.files._BATCH_ROWS", 13)
+    monkeypatch.setattr("edge.data.table.files._PART_ROWS", 5)
     monkeypatch.setattr("edge.data.table.values._MERGED_IDS", 5)
+    monkeypatch.setattr("edge.data.table.values._MOST_RESERVED_ROWS", 3)
     read = read_ratings(write(tmp_path, layout, ROWS), "auto", TableOptions(**layout.options))
     assert rows_of(read) == naive(layout, ROWS)
     assert read.rows == len(ROWS)

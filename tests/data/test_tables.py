@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,73 @@ def test_ids_of_any_type_stay_apart(tmp_path: Path) -> None:
         DataError, match=r"r\.parquet: column 'user' is double; ids are whole numbers or text"
     ):
         read_ratings(path)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ([7, 3], [3, -1]),
+        ([7, 3], [2**40, 7]),
+        ([2**40, 7], [7, 3]),
+        ([7, 3], ["u", "7"]),
+        (["u", "7"], [7, 3]),
+        ([7, 3], [3, None], [5, 7]),
+        ([2**63, 7], [7, 3], ["u", "7"]),
+    ],
+)
+def test_users_are_the_same_in_parts_with_ids_of_other_kinds(
+    tmp_path: Path, parts: tuple[list[Any], ...]
+) -> None:
+    rated = set()
+    for number, users in enumerate(parts):
+        kind = pa.uint64() if 2**63 in users else None
+        items = [2 * number, 2 * number + 1]
+        columns = {"user": pa.array(users, kind), "item": items, "rating": [float(number)] * 2}
+        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet")
+        pairs = zip(users, items, strict=True)
+        rated |= {(user, item, number) for user, item in pairs if user is not None}
+    if any(user == "u" for user, _, _ in rated):
+        rated = {(str(user), item, number) for user, item, number in rated}
+    read = read_ratings(tmp_path, "table", TableOptions(skip_bad_rows=True, duplicates="error"))
+    store, ids = read.store, _ids(read)
+    assert ids == sorted({user for user, _, _ in rated})
+    assert (read.rows, read.skipped) == (len(rated), 2 * len(parts) - len(rated))
+    assert store.item_ids is not None
+    items = store.item_ids[store.items].tolist()
+    triples = zip(store.owners().tolist(), items, store.decoded().tolist(), strict=True)
+    assert {(ids[user], item, rating) for user, item, rating in triples} == rated
+
+
+def test_parts_of_parquet_share_the_ids_of_their_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge.data.table.files._BATCH_ROWS", 20)
+    monkeypatch.setattr("edge.data.table.files._PART_ROWS", 6)
+    users = [f"u{97 * n % 13}" for n in range(50)]
+    table = pa.table({"user": users, "item": list(range(50)), "rating": [3.0] * 50})
+    pq.write_table(table, tmp_path / "r.parquet", row_group_size=30)
+    read = read_ratings(tmp_path / "r.parquet")
+    owners = [_ids(read)[user] for user in read.store.owners()]
+    assert sorted(zip(read.store.items.tolist(), owners, strict=True)) == list(enumerate(users))
+
+
+def test_a_few_large_numbers_as_ids_take_little_memory(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        read = _read(tmp_path, "user,item,rating\n2000000000,1,5\n3,2,4\n")
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert _ids(read) == [3, 2_000_000_000]
+    assert peak_bytes < 200 << 20
+
+
+def test_more_rows_than_the_first_lines_promise_are_read(tmp_path: Path) -> None:
+    long = "".join(f"{'u' * 3000}{n},i,5\n" for n in range(100))
+    short = "".join(f"{n % 50},j{n},{n % 5}\n" for n in range(100_000))
+    read = _read(tmp_path, "user,item,rating\n" + long + short)
+    assert (read.rows, read.store.n_users) == (100_100, 150)
+    assert read.store.local(_ids(read).index("7"))[1].tolist() == [2.0] * 2000
 
 
 def test_ids_of_many_parts_are_refused(tmp_path: Path) -> None:

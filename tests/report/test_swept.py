@@ -38,9 +38,15 @@ def figure(values: Sequence[float], unit: str = "number") -> dict[str, Any]:
     }
 
 
-def table_of(folder: Path, *cells: tuple[Mapping[str, str], Mapping[str, Any]]) -> SweepTable:
+def table_of(
+    folder: Path, *cells: tuple[Mapping[str, str], Mapping[str, Any]], thresholds: Sequence[str] = ()
+) -> SweepTable:
     """Return the table of a sweep of cells, each of settings and figures, without runs."""
-    written = [{"settings": settings, "runs": [], "figures": figures} for settings, figures in cells]
+    judged = [{"threshold": text, "held": 1, "of": 1} for text in thresholds]
+    written = [
+        {"settings": settings, "runs": [], "thresholds": judged, "figures": figures}
+        for settings, figures in cells
+    ]
     (folder / "sweep.json").write_text(json.dumps({"cells": written}), encoding="utf-8")
     table = read_sweep_table(folder)
     assert table is not None
@@ -57,6 +63,33 @@ def tables_of(sweep: SweepTable) -> list[Table]:
     section = swept(sweep)
     assert section is not None
     return [block for block in section.blocks if isinstance(block, Table)]
+
+
+def test_what_thresholds_limit_is_drawn_in_its_unit_against_durations_in_any_unit(tmp_path: Path) -> None:
+    late, wasted, same = "round.duration p95", "device.wasted_work rate", "round.completed rate"
+    cells = [
+        (
+            {"rounds.deadline": text},
+            {
+                late: figure([seconds, seconds + 1], "duration"),
+                wasted: figure([share, share + 0.01], "share"),
+                same: figure([1.0, 1.0], "event"),
+                "round.duration p50": figure([seconds, seconds], "duration"),
+            },
+        )
+        for text, seconds, share in (("2 min", 120.0, 0.02), ("30 s", 30.0, 0.03), ("500 ms", 0.5, 0.2))
+    ]
+    thresholds = [
+        "round.duration: p95 < 60 s",
+        "device.wasted_work: rate < 5%",
+        "round.completed: rate >= 90%",
+    ]
+    plots = plots_of(table_of(tmp_path, *cells, thresholds=thresholds))
+    assert [plot.title for plot in plots] == [f"{late} against deadline", f"{wasted} against deadline"]
+    assert [[text for _, text in plot.x.ticks] for plot in plots] == [["500 ms", "30 s", "2 min"]] * 2
+    assert [plot.y.label for plot in plots] == [f"{late} (min)", f"{wasted} (%)"]
+    assert "20" in [text for _, text in plots[1].y.ticks]
+    assert plots_of(table_of(tmp_path, *cells)) == []
 
 
 def test_a_metric_is_drawn_against_the_swept_value(tmp_path: Path) -> None:
@@ -114,7 +147,10 @@ def test_units_stay_with_the_values(tmp_path: Path) -> None:
     assert [text for _, text in plot.x.ticks] == ["30 s", "60 s"]
 
 
-@pytest.mark.parametrize("values", [("30 s", "1 min"), ("1", "none"), ("fedrecon", "lipm")])
+@pytest.mark.parametrize(
+    "values",
+    [("30 s", "1 MiB"), ("30 s", "10"), ("1 parsec", "2 s"), ("1", "none"), ("fedrecon", "lipm")],
+)
 def test_what_is_no_axis_is_drawn_cell_by_cell(tmp_path: Path, values: Sequence[str]) -> None:
     cells = [
         ({"learning.of": text}, {RMSE: figure(found)})

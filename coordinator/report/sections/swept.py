@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ import numpy.typing as npt
 
 from coordinator.figures import show_estimate
 from coordinator.intervals import CONFIDENCE
-from coordinator.report.axes import Scale, around, number_axis
+from coordinator.report.axes import Scale, around, bytes_axis, duration_axis, energy_axis, number_axis
 from coordinator.report.blocks import Axis, Block, Cell, Plot, Section, Table
 from coordinator.report.charts import Line, line_plot
 from coordinator.report.sweep_table import SweepTable, SweptCell, SweptFigure
+from coordinator.scenario.metric_names import MetricKind
+from device_profiles.units import UnitError
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,11 +34,10 @@ _MOST_ROWS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class _Swept:
-    """A setting whose values are numbers in every cell, of one unit."""
+    """A setting whose values are numbers in every cell, without a unit or in units of one kind."""
 
     path: str
     values: dict[str, float]
-    unit: str
 
     @property
     def name(self) -> str:
@@ -47,13 +49,24 @@ def _swept(sweep: SweepTable) -> list[_Swept]:
     found = []
     for path in sweep.telling:
         texts = [cell.settings.get(path, "") for cell in sweep.cells]
-        matches = [_NUMBER.fullmatch(text) for text in texts]
-        known = [match for match in matches if match is not None]
-        units = {match[2] for match in known}
-        if len(known) == len(texts) and len(units) == 1 and len(set(texts)) > 1:
-            values = {text: float(match[1]) for text, match in zip(texts, known, strict=True)}
-            found.append(_Swept(path, values, units.pop()))
+        values = _numbers(texts)
+        if values is not None and len(values) > 1:
+            found.append(_Swept(path, values))
     return found
+
+
+def _numbers(texts: Sequence[str]) -> dict[str, float] | None:
+    """Return the values that texts stand for; None where some are no numbers or of another kind."""
+    matches = [_NUMBER.fullmatch(text) for text in texts]
+    known = [match for match in matches if match is not None]
+    if len(known) < len(texts):
+        return None
+    if len({match[2] for match in known}) == 1:
+        return {text: float(match[1]) for text, match in zip(texts, known, strict=True)}
+    for kind in (MetricKind.DURATION, MetricKind.BYTES):
+        with contextlib.suppress(UnitError):
+            return {text: kind.parse_limit(text) for text in texts}
+    return None
 
 
 def _finite(cell: SweptCell, name: str) -> SweptFigure | None:
@@ -116,16 +129,43 @@ def _against(sweep: SweepTable, name: str, swept: _Swept, table: Table) -> Plot 
         tips = [text for _, text, _ in points]
         spread = (mean - half, mean + half)
         lines.append(Line(group, x, mean, tips, marks=True, spread=spread, bars=True, dots=dots))
-    called = name.removeprefix(_MODEL).removesuffix(_LAST)
+    said = _said(name)
     return line_plot(
-        f"{called} at the end against {swept.name}",
-        f"Chart of {called} at the end against {swept.path}. "
-        + "; ".join(text for line in lines for text in line.tips),
+        f"{said} against {swept.name}",
+        f"Chart of {said} against {swept.path}. " + "; ".join(text for line in lines for text in line.tips),
         lines,
         (horizontal, vertical),
-        (_axis(swept, horizontal), number_axis(vertical, called)),
+        (_axis(swept, horizontal), _figure_axis(vertical, name, known[0].unit)),
         table,
     )
+
+
+def _said(name: str) -> str:
+    """Return a figure as titles have it: ``rmse at the end``, ``round.duration p95``."""
+    return f"{_called(name)} at the end" if _is_of_model(name) else name
+
+
+def _called(name: str) -> str:
+    return name.removeprefix(_MODEL).removesuffix(_LAST) if _is_of_model(name) else name
+
+
+def _is_of_model(name: str) -> bool:
+    return name.startswith(_MODEL) and name.endswith(_LAST)
+
+
+def _figure_axis(scale: Scale, name: str, unit: str, most: int | None = None) -> Axis:
+    """Return the axis of a figure by its unit; ``most`` steps at most where that is a plain number."""
+    called = _called(name)
+    match unit:
+        case MetricKind.DURATION.value:
+            return duration_axis(scale, called)
+        case MetricKind.BYTES.value:
+            return bytes_axis(scale, called)
+        case MetricKind.ENERGY.value:
+            return energy_axis(scale, called)
+        case MetricKind.SHARE.value | MetricKind.EVENT.value:
+            scale, called = Scale(scale.low * 100, scale.high * 100), f"{called} (%)"
+    return number_axis(scale, called) if most is None else number_axis(scale, called, most=most)
 
 
 def _by_cell(sweep: SweepTable, name: str, table: Table) -> Plot | None:
@@ -143,14 +183,14 @@ def _by_cell(sweep: SweepTable, name: str, table: Table) -> Plot | None:
         dots = (np.array(figure.values), np.full(len(figure.values), y))
         ends = Line(label, np.array([mean - half, mean + half]), np.array([y, y]), [text] * 2, group="cells")
         lines += [ends, Line(label, np.array([mean]), np.array([y]), [text], group="cells", dots=dots)]
-    called = name.removeprefix(_MODEL).removesuffix(_LAST)
+    said = _said(name)
     return line_plot(
-        f"{called} at the end, by cell",
-        f"Chart of {called} at the end. " + "; ".join(line.tips[0] for line in lines[::2]),
+        f"{said}, by cell",
+        f"Chart of {said}. " + "; ".join(line.tips[0] for line in lines[::2]),
         lines,
         (horizontal, vertical),
         # Names of cells leave a narrow chart little room.
-        (number_axis(horizontal, called, most=4), Axis("", tuple(ticks))),
+        (_figure_axis(horizontal, name, known[0][1].unit, most=4), Axis("", tuple(ticks))),
         table,
     )
 
@@ -188,7 +228,10 @@ def _all_settings(sweep: SweepTable) -> Table | None:
 
 
 def swept(sweep: SweepTable) -> Section | None:
-    """Return what a sweep shows: metrics of the model against swept values, and all figures by cell."""
+    """Return what a sweep shows: all figures by cell, and those that count against the swept values.
+
+    What counts is what thresholds limit, where it differs, and what the model is worth.
+    """
     finished = [cell for cell in sweep.cells if cell.figures]
     if len(finished) < 2:
         return None
@@ -201,7 +244,7 @@ def swept(sweep: SweepTable) -> Section | None:
     axes = _swept(sweep)
     blocks: list[Block] = []
     for name in names:
-        if not (name.startswith(_MODEL) and name.endswith(_LAST)):
+        if not _is_of_model(name) and (name not in sweep.limited or name not in differing):
             continue
         data = _table(sweep, [name], f"{name}, mean ± {CONFIDENCE:.0%} interval")
         if axes:

@@ -33,6 +33,9 @@ SAMPLE_ROWS: Final = 200
 _PARSED_BYTES: Final = 2 << 20
 _HEAD_BYTES: Final = 256 << 10
 _BATCH_ROWS: Final = 1 << 20
+"""Rows of Parquet read at a time; each batch has a dictionary of its own for text."""
+_PART_ROWS: Final = 1 << 17
+"""Rows of Parquet handed on at a time: what is made of them fits the processor's cache."""
 _DELIMITERS: Final = ("::", "\t", ";", "|", "\x01", ",", " ")
 _COMMENT_MARKS: Final = (b"#", b"%")
 _INSIDE: Final = "\x1f"
@@ -87,6 +90,7 @@ class TableFile(Protocol):
     sample : its first rows, as text.
     decimal : decimal mark of its numbers.
     skipped : rows left out so far, because they have another number of fields or are no JSON.
+    rows_about : number of rows, sooner too many than too few; 0 where that is open.
     """
 
     path: Path
@@ -94,6 +98,7 @@ class TableFile(Protocol):
     sample: list[list[str]]
     decimal: str
     skipped: int
+    rows_about: int
 
     def batches(self, index: Mapping[str, int]) -> Iterator[Batch]:
         """Read the columns at ``index``, by role; those are places in ``names``."""
@@ -165,6 +170,15 @@ def _chunks(path: Path, encoding: str | None, size: int) -> Generator[bytes, Non
             chunk = stream.read(size)
         if decoder is not None:
             yield decoder(b"", True)
+
+
+def _rows_about(path: Path, head: bytes, newline: bytes) -> int:
+    """Return about how many lines a text file has, an eighth too many for what its head does not show."""
+    with path.open("rb") as stream:
+        if stream.read(16).startswith(tuple(_COMPRESSED)):
+            return 0
+    rows = path.stat().st_size * (head.count(newline) + 1) // len(head)
+    return rows + rows // 8
 
 
 def _decoder(path: Path, head: bytes, encoding: str | None) -> Callable[[bytes, bool], bytes] | None:
@@ -282,6 +296,7 @@ class DelimitedFile:
         self._newline = b"\n" if b"\n" in head else b"\r"
         complete = len(head) < _HEAD_BYTES
         refuse_nul(path, head, 1, self._newline)
+        self.rows_about = _rows_about(path, head, self._newline)
         self._netflix = _NETFLIX_HEAD.match(head) is not None and options.delimiter is None
         lines = head.split(self._newline)
         lines = lines if complete or len(lines) < 2 else lines[:-1]
@@ -430,6 +445,11 @@ class DelimitedFile:
                 # Numbers would lose them, and 007 is another user than 7.
                 self._as_text |= {"user", "item"}
             table = self._parse(text, line, index)
+            for role in self._as_text & {"user", "item"}:
+                # All of a block at once: pyarrow's reader makes a dictionary for each part of it, in twice
+                # the time, and most ids are in all of them.
+                at = table.schema.get_field_index(str(index[role]))
+                table = table.set_column(at, table.field(at).name, table.column(at).dictionary_encode())
             first = 0
             for part in table.to_batches():
                 columns = {role: part.column(str(at)) for role, at in index.items()}
@@ -454,6 +474,8 @@ class DelimitedFile:
         wrong: list[str] = []
         # The handler is given text; without one such a row is an error, which names the byte.
         decodable = is_utf8(text)
+        # A single byte is looked for many times quicker than two.
+        escaped = self._quotes and b"\\" in text and b'\\"' in text
 
         def odd_row(row: Any) -> str:
             if row.text.strip(f' \t\r\n{delimiter}"'):
@@ -472,7 +494,7 @@ class DelimitedFile:
                     parse_options=pacsv.ParseOptions(
                         delimiter=delimiter,
                         quote_char='"' if self._quotes else False,
-                        escape_char="\\" if self._quotes and b'\\"' in text else False,
+                        escape_char="\\" if escaped else False,
                         newlines_in_values=self._quotes and b'"' in text,
                         invalid_row_handler=odd_row if decodable else None,
                     ),
@@ -500,7 +522,7 @@ class DelimitedFile:
 
     def _conversion(self, index: Mapping[str, int]) -> Any:
         text = pa.dictionary(pa.int32(), pa.string())
-        as_text = {"user": text, "item": text, "rating": text, "time": pa.string()}
+        as_text = {"user": pa.string(), "item": pa.string(), "rating": text, "time": pa.string()}
         kinds = {role: as_text[role] if role in self._as_text else _NUMBERS[role] for role in index}
         return pacsv.ConvertOptions(
             column_types={str(at): kinds[role] for role, at in index.items()},
@@ -621,6 +643,7 @@ class JsonFile:
         self._options = options
         self._newline = b"\n" if b"\n" in head else b"\r"
         refuse_nul(path, head, 1, self._newline)
+        self.rows_about = _rows_about(path, head, self._newline)
         self._is_array = head.lstrip().startswith(b"[")
         if self._is_array:
             self._array = self._read_array()
@@ -792,7 +815,8 @@ class ParquetFile:
         self.decimal = "."
         self.skipped = 0
         with _parquet(path):
-            with pq.ParquetFile(path) as opened:
+            with pq.ParquetFile(path, pre_buffer=False) as opened:
+                self.rows_about = max(0, opened.metadata.num_rows)
                 schema = opened.schema_arrow
                 self.names: tuple[str, ...] | None = tuple(schema.names)
                 batch = next(opened.iter_batches(batch_size=SAMPLE_ROWS), None)
@@ -811,12 +835,18 @@ class ParquetFile:
         names = {role: self.names[at] for role, at in index.items()}
         first = 0
         ids = [names[role] for role in ("user", "item") if role in names and names[role] in self._text]
-        with _parquet(self.path), pq.ParquetFile(self.path, read_dictionary=ids) as opened:
+        # A buffer would come to hold all of the file.
+        options = {"read_dictionary": ids, "pre_buffer": False}
+        with _parquet(self.path), pq.ParquetFile(self.path, **options) as opened:
             for batch in opened.iter_batches(batch_size=_BATCH_ROWS, columns=list(names.values())):
-                columns = {role: batch.column(name) for role, name in names.items()}
-                start = first
-                yield Batch(columns, batch.num_rows, lambda row, at=start: f"{self.path}: row {at + row + 1}")  # type: ignore[misc]
-                first += batch.num_rows
+                for start in range(0, batch.num_rows, _PART_ROWS):
+                    part = batch.slice(start, _PART_ROWS)
+                    columns = {role: part.column(name) for role, name in names.items()}
+                    yield Batch(columns, part.num_rows, self._places(first))
+                    first += part.num_rows
+
+    def _places(self, rows_before: int) -> Callable[[int], str]:
+        return lambda row: f"{self.path}: row {rows_before + row + 1}"
 
 
 @contextmanager

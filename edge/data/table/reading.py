@@ -27,7 +27,6 @@ from edge.data.table.values import (
     Numbers,
     TimeReader,
     Times,
-    encode_ids,
     in_seconds,
     looks_like_time,
     read_ratings_column,
@@ -241,6 +240,8 @@ class _Reader:
             file = open_table(path, self.options)
             self._choose(file)
             assert self.chosen is not None
+            if path == self.files[0]:
+                self._reserve(file)
             first_row = 0
             for batch in file.batches(self.chosen.index):
                 self._take(file, batch, first_row)
@@ -251,6 +252,15 @@ class _Reader:
         if not self.ratings.size:
             rest = f"; {self.skipped:,} rows were left out as bad ones" if self.skipped else ""
             raise DataError(f"{self.path}: no ratings{rest}")
+
+    def _reserve(self, first: TableFile) -> None:
+        """Make room for the rows of all files, as many for a byte as the first one has."""
+        rows = first.rows_about
+        if len(self.files) > 1:
+            rows = rows * sum(path.stat().st_size for path in self.files) // first.path.stat().st_size
+            rows += rows // 8
+        for growing in (self.users, self.items, self.ratings, self.times):
+            growing.reserve(rows)
 
     def columns(self) -> Columns:
         """Return what was read, in seconds and by distinct ids; afterwards the reader is empty."""
@@ -291,8 +301,8 @@ class _Reader:
         assert self.chosen is not None
         names, found = self.chosen.names, batch.columns
         with _named(file.path):
-            users, user_codes = encode_ids(found["user"], names["user"])
-            items, item_codes = encode_ids(found["item"], names["item"])
+            users, user_codes = self.users.encode(found["user"], names["user"])
+            items, item_codes = self.items.encode(found["item"], names["item"])
         problems = {"user is empty": user_codes < 0, "item is empty": item_codes < 0}
         blank = problems["user is empty"] & problems["item is empty"]
         if self.options.whole_ids:
@@ -302,7 +312,9 @@ class _Reader:
         if ratings is not None:
             blank &= ratings.missing
         times = self._times_of(found, file, problems, batch.rows)
-        bad = np.logical_or.reduce(list(problems.values()))
+        bad = np.zeros(batch.rows, dtype=np.bool_)
+        for problem in problems.values():
+            bad |= problem
         wrong = bad & ~blank
         if wrong.any():
             if not self.options.skip_bad_rows:
@@ -439,6 +451,8 @@ def _named(path: Path) -> Iterator[None]:
 
 def _ids_not_whole(role: str, distinct: Any, codes: npt.NDArray[np.int32]) -> dict[str, Bools]:
     """Return problems of a format whose ids are whole numbers from 0."""
+    if distinct is None:
+        return {}
     texts = distinct.to_pylist() if pa.types.is_string(distinct.type) else []
     no_number = np.array([text is not None and not text.lstrip("+-").isdigit() for text in texts], dtype=bool)
     if texts:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from edge.data.build import gathered
 from edge.data.store import Labels
 from edge.errors import DataError
 
@@ -26,7 +27,9 @@ NO_RATING: Final = (*MISSING, "NA", "N/A", "n/a", "#N/A", "-", "?", "None", "NAN
 """Text that stands for no rating and no time; as an id, some of it may be somebody's name."""
 
 _MERGED_IDS: Final = 1 << 20
-_FIRST_ROWS: Final = 1 << 16
+_MOST_RESERVED_ROWS: Final = 1 << 27
+_MARKED_ROWS: Final = 1 << 16
+_LARGEST_CODE: Final = 2**31 - 1
 _PLAIN_NUMBER: Final = r"^(0|-?[1-9][0-9]{0,18})$"
 _WHOLE_FLOAT: Final = r"^(0|-?[1-9][0-9]{0,17})(\.0+)?$"
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
@@ -89,42 +92,19 @@ def flat(column: Any) -> Any:
     return column
 
 
-def encode_ids(column: Any, name: str) -> tuple[Any, Codes]:
-    """Return the distinct ids of a column, and the place of each row's in them, -1 where it has none.
+def _is_same(array: Any, other: Any) -> bool:
+    """Return whether two Arrow arrays are the same memory; both are held."""
+    if (array.type, len(array), array.offset) != (other.type, len(other), other.offset):
+        return False
+    return _addresses(array) == _addresses(other)
 
-    Ids are stripped of spaces and of quotes around them. Whole numbers of any width, decimals and floats
-    without a fraction are whole numbers; binary is text where it is UTF-8, a UUID where it is one, else
-    hexadecimal.
 
-    Returns
-    -------
-    A pyarrow array of int64, uint64 or string, which may hold an id twice, and int32[N].
-
-    Raises
-    ------
-    DataError
-        for a type that is no id.
-    """
-    array = flat(column)
-    if isinstance(array, pa.ExtensionArray):
-        uuid = array.type.extension_name == "arrow.uuid"
-        array = array.storage
-        if uuid:
-            encoded = array.dictionary_encode()
-            return _uuids(encoded.dictionary), _codes(encoded)
-    if pa.types.is_nested(array.type):
-        raise DataError(f"column {name!r} is {array.type}; ids are whole numbers or text")
-    if not pa.types.is_dictionary(array.type):
-        array = array.dictionary_encode()
-    distinct = _plain_ids(array.dictionary, name)
-    codes = _codes(array)
-    none = np.asarray(distinct.is_null())
-    if none.any():
-        codes[none[codes] & (codes >= 0)] = -1
-    return distinct, codes
+def _addresses(array: Any) -> list[int | None]:
+    return [None if buffer is None else buffer.address for buffer in array.buffers()]
 
 
 def _codes(array: Any) -> Codes:
+    """Return the places of a dictionary array, -1 where there is none; they may be written to."""
     indices = array.indices.cast(pa.int32())
     if indices.null_count:
         indices = indices.fill_null(-1)
@@ -202,22 +182,25 @@ def _is_view(kind: Any) -> bool:
 class Growing:
     """An array that grows at its end.
 
-    It has room for twice as much when it is full; what was never written takes no memory. Many small arrays
-    would leave holes between what is released beside them. A view from :meth:`part` must not outlive the
-    next :meth:`append`.
+    Memory that was never written is not taken, so that too much is better reserved than too little: growing
+    beyond it costs more than all else that is done with a number. A view from :meth:`part` must not outlive
+    the next :meth:`append`.
     """
 
     def __init__(self, dtype: type[np.generic]) -> None:
-        self._whole: npt.NDArray[Any] = np.empty(_FIRST_ROWS, dtype=dtype)
+        self._whole: npt.NDArray[Any] = np.empty(0, dtype=dtype)
         self.size = 0
+
+    def reserve(self, rows: int) -> None:
+        """Make room for about that many elements; there are none yet."""
+        self._whole = np.empty(min(rows, _MOST_RESERVED_ROWS), dtype=self._whole.dtype)
 
     def append(self, part: npt.NDArray[Any]) -> None:
         """Add elements."""
         size = self.size + part.size
         if size > self._whole.size:
-            grown = np.empty(max(size, 2 * self._whole.size), dtype=self._whole.dtype)
-            grown[: self.size] = self._whole[: self.size]
-            self._whole = grown
+            # By a quarter at a time: new elements are written with zeros. Large arrays are moved, not copied.
+            self._whole.resize(size + size // 4, refcheck=False)
         self._whole[self.size : size] = part
         self.size = size
 
@@ -236,23 +219,79 @@ class Growing:
 class Ids:
     """Ids of all batches of a table, numbered as they come.
 
-    Batches have codes into dictionaries of their own. These are merged once they hold twice as many ids as
-    are known, so that memory follows the number of distinct ids, not of rows.
+    Batches have codes into dictionaries of their own. These are merged once they hold four times as many ids
+    as are known, so that memory follows the number of distinct ids, not of rows. While all ids are numbers
+    that are their own codes there is no dictionary.
     """
 
     _codes: Growing = field(default_factory=lambda: Growing(np.int32))
+    _are_numbers: bool = True
+    _dictionary: Any = None
+    _distinct: Any = None
+    """The last batch's dictionary, and what became of it: several batches may share one."""
     _known: Any = None
     _pending: list[tuple[Any, int]] = field(default_factory=list)
     """Dictionaries, and where the codes of each end."""
     _merged_rows: int = 0
     _size: int = 0
 
+    def reserve(self, rows: int) -> None:
+        """Make room for about that many rows; there are none yet."""
+        self._codes.reserve(rows)
+
+    def encode(self, column: Any, name: str) -> tuple[Any, Codes]:
+        """Return the distinct ids of a column, and the place of each row's in them, -1 where it has none.
+
+        Ids are stripped of spaces and of quotes around them. Whole numbers of any width, decimals and floats
+        without a fraction are whole numbers; binary is text where it is UTF-8, a UUID where it is one, else
+        hexadecimal.
+
+        Returns
+        -------
+        A pyarrow array of int64, uint64 or string, which may hold an id twice, and int32[N]. None in place of
+        the array where every row has a whole number from 0 to 2³¹ - 1: these are their own codes.
+
+        Raises
+        ------
+        DataError
+            for a type that is no id.
+        """
+        array = flat(column)
+        if pa.types.is_integer(array.type) and len(array) and not array.null_count:
+            numbers = np.asarray(array)
+            if numbers.min() >= 0 and numbers.max() <= _LARGEST_CODE:
+                return None, numbers.astype(np.int32, copy=False)
+        is_uuid = isinstance(array, pa.ExtensionArray) and array.type.extension_name == "arrow.uuid"
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        if pa.types.is_nested(array.type):
+            raise DataError(f"column {name!r} is {array.type}; ids are whole numbers or text")
+        if not pa.types.is_dictionary(array.type):
+            array = array.dictionary_encode()
+        if self._dictionary is None or not _is_same(array.dictionary, self._dictionary):
+            self._dictionary = array.dictionary
+            self._distinct = _uuids(array.dictionary) if is_uuid else _plain_ids(array.dictionary, name)
+        codes = _codes(array)
+        if self._distinct.null_count:
+            none = np.asarray(self._distinct.is_null())
+            codes[none[codes] & (codes >= 0)] = -1
+        return self._distinct, codes
+
     def add(self, distinct: Any, codes: Codes) -> None:
-        """Take a batch: its distinct ids and the place of each row's in them, none below 0."""
+        """Take a batch as :meth:`encode` returns it, without codes below 0."""
+        if distinct is not None and self._are_numbers:
+            self._encode_numbers()
+        if distinct is None and not self._are_numbers:
+            distinct, codes = _encoded(codes)
         self._codes.append(codes)
+        if distinct is None:
+            return
+        if self._pending and self._pending[-1][0] is distinct:
+            self._pending[-1] = (distinct, self._codes.size)
+            return
         self._pending.append((distinct, self._codes.size))
         self._size += len(distinct)
-        if self._size > max(_MERGED_IDS, 2 * (0 if self._known is None else len(self._known))):
+        if self._size > max(_MERGED_IDS, 4 * (0 if self._known is None else len(self._known))):
             self._merge()
 
     def finish(self) -> tuple[Labels, Codes]:
@@ -262,18 +301,34 @@ class Ids:
         "007"), or such a number with a fraction of zeros; otherwise text. Numbers ascend numerically, text by
         code point. Only ids of rows are there.
         """
-        self._merge()
-        labels = _labels(self._known)
-        codes = self._codes.finish()
-        used = np.zeros(labels.size, dtype=np.bool_)
-        used[codes] = True
+        largest = self._codes.part(0, self._codes.size).max()
+        if self._are_numbers and largest > max(_MERGED_IDS, self._codes.size):
+            # A table of every number up to the largest would be mostly empty.
+            self._encode_numbers()
         distinct: Labels
-        distinct, place = np.unique(labels[used], return_inverse=True)  # type: ignore[assignment]
-        mapping = np.zeros(labels.size, dtype=np.int32)
+        if self._are_numbers:
+            codes = self._codes.finish()
+            used = _used(codes, int(largest) + 1)
+            distinct = np.flatnonzero(used)
+            place = np.arange(distinct.size)
+        else:
+            self._merge()
+            labels = _labels(self._known)
+            self._known = self._dictionary = self._distinct = None
+            codes = self._codes.finish()
+            used = _used(codes, labels.size)
+            distinct, place = np.unique(labels[used], return_inverse=True)  # type: ignore[assignment]
+        mapping = np.zeros(used.size, dtype=np.int32)
         mapping[used] = place
-        np.take(mapping, codes, out=codes, mode="clip")
-        self._known = None
-        return distinct, codes
+        return distinct, gathered(mapping, codes, out=codes)
+
+    def _encode_numbers(self) -> None:
+        """Replace the numbers of the rows so far by codes into a dictionary."""
+        self._are_numbers = False
+        codes = self._codes.part(0, self._codes.size)
+        if codes.size:
+            self._known, codes[:] = _encoded(codes)
+            self._merged_rows = codes.size
 
     def _merge(self) -> None:
         parts = [part for part, _ in self._pending]
@@ -289,10 +344,24 @@ class Ids:
         for part, end in self._pending:
             own = mapping[start : start + len(part)]
             codes = self._codes.part(self._merged_rows, end)
-            np.take(own, codes, out=codes, mode="clip")
+            gathered(own, codes, out=codes)
             start += len(part)
             self._merged_rows = end
         self._known, self._pending, self._size = merged.dictionary, [], 0
+
+
+def _used(codes: Codes, size: int) -> Bools:
+    """Return which of ``size`` codes are there; by parts, as :func:`~edge.data.build.gathered`."""
+    used = np.zeros(size, dtype=np.bool_)
+    for first in range(0, codes.size, _MARKED_ROWS):
+        used[codes[first : first + _MARKED_ROWS]] = True
+    return used
+
+
+def _encoded(numbers: Codes) -> tuple[Any, Codes]:
+    """Return the distinct ones of numbers, an Arrow array of int64, and each number's place in them."""
+    encoded = pa.array(numbers).dictionary_encode()
+    return encoded.dictionary.cast(pa.int64()), _codes(encoded)
 
 
 def _labels(known: Any) -> Labels:
