@@ -18,7 +18,7 @@ from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation
 from device_profiles.positions import Path
 from edge.homomorphic.config import CkksConfig
 from edge.learning.registry import METHODS
-from edge.privacy.accounting import share_sd
+from edge.privacy.noise_scale import share_sd
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
 from edge.secagg.errors import (
     InfeasibleError,

@@ -283,24 +283,6 @@ def sum_multiplier(noise_multiplier: float, contributors: int) -> float:
     return noise_multiplier * math.sqrt(contributors)
 
 
-def share_sd(sum_sd: float, contributors: int) -> float:
-    """Return the standard deviation of each share of noise whose sum over ``contributors`` has ``sum_sd``.
-
-    Raises ``LocalProtocolError`` for less than one contributor, or a ``sum_sd`` that is negative or not
-    finite.
-    """
-    check_sd(sum_sd)
-    if contributors < 1:
-        raise LocalProtocolError(f"noise is shared by 1 or more contributors, not {contributors}")
-    return sum_sd / math.sqrt(contributors)
-
-
-def check_sd(sd: float) -> None:
-    """Raise ``LocalProtocolError`` for a standard deviation of noise that is negative or not finite."""
-    if not 0 <= sd < math.inf:
-        raise LocalProtocolError(f"a standard deviation of noise is 0 or more and finite, not {sd}")
-
-
 def available() -> bool:
     """Return whether dp-accounting is installed, without importing it."""
     return importlib.util.find_spec(_PACKAGE) is not None

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.errors import LocalProtocolError
-from edge.privacy.accounting import check_sd
+from edge.privacy.noise_scale import check_sd
 from edge.secagg.entropy import Entropy
 from edge.secagg.prg import SEED_BYTES, Keystream
 

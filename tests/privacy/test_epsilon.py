@@ -23,9 +23,9 @@ from edge.privacy.accounting import (
     NoisyPart,
     Release,
     Sampling,
-    share_sd,
     sum_multiplier,
 )
+from edge.privacy.noise_scale import share_sd
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 
 ROOT = Path(__file__).resolve().parents[2]

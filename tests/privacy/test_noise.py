@@ -14,8 +14,8 @@ from privacy_statistics import (
 
 from edge.errors import LocalProtocolError
 from edge.privacy import noise
-from edge.privacy.accounting import share_sd
 from edge.privacy.noise import Sampler, discrete_gaussian, gaussian, grid_step, with_gaussian
+from edge.privacy.noise_scale import share_sd
 from edge.secagg.entropy import SeededEntropy
 from edge.secagg.errors import WrongLengthError
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from secagg_harness import Fleet, small_config
 
 from edge.errors import LocalProtocolError
-from edge.privacy.accounting import share_sd
+from edge.privacy.noise_scale import share_sd
 from edge.secagg import config as config_module
 from edge.secagg.config import NOISE_TAIL_SD, CountPart, RealPart, SecAggConfig
 from edge.secagg.entropy import SeededEntropy
