@@ -876,13 +876,17 @@ def _is_coded(metadata: Any, name: str) -> bool:
 
 
 def _tables(batches: Iterator[Any], rows: int) -> Iterator[Any]:
-    """Yield batches put together to tables of so many rows or more; the last may have fewer."""
+    """Yield batches put together to tables of so many rows or more; the last may have fewer.
+
+    The first is one batch: a check looks no further.
+    """
     held: list[Any] = []
+    wanted = 1
     for batch in batches:
         held.append(batch)
-        if sum(map(len, held)) >= rows:
+        if sum(map(len, held)) >= wanted:
             yield pa.Table.from_batches(held)
-            held = []
+            held, wanted = [], rows
     if held:
         yield pa.Table.from_batches(held)
 
