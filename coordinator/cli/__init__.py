@@ -14,7 +14,8 @@ def main() -> NoReturn:
     """Run the command on ``sys.argv`` and exit with its code; from the first import on a signal ends it."""
     end_at_once_on_signals()
     # Not before: importing click takes longer than it takes to press Ctrl-C.
-    from coordinator.cli.entry import execute, limit_blas_threads  # noqa: PLC0415
+    from coordinator.cli.blas import limit_blas_threads  # noqa: PLC0415
+    from coordinator.cli.entry import execute  # noqa: PLC0415
     from coordinator.cli.output import open_outputs, reader_gone  # noqa: PLC0415
     from coordinator.exit_codes import ExitCode  # noqa: PLC0415
 

@@ -16,13 +16,14 @@ from edge import plugins as registry
 def check_plugin(what: str) -> int:
     """Run the conformance checks of what is meant; return the exit code."""
     code = ExitCode.HELD
-    for entry in _meant(what):
-        label = f"{registry.kind_of(entry.kind).noun} {entry.name}"
-        for finding in conform(entry):
-            problem = "ok" if finding.problem is None else f"WRONG: {finding.problem}"
-            click.echo(f"{label}: {finding.rule}: {problem}")
-            if finding.problem is not None:
-                code = ExitCode.INVALID_SCENARIO
+    with registry.scope():
+        for entry in _meant(what):
+            label = f"{registry.kind_of(entry.kind).noun} {entry.name}"
+            for finding in conform(entry):
+                problem = "ok" if finding.problem is None else f"WRONG: {finding.problem}"
+                click.echo(f"{label}: {finding.rule}: {problem}")
+                if finding.problem is not None:
+                    code = ExitCode.INVALID_SCENARIO
     return int(code)
 
 

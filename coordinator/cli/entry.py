@@ -1,34 +1,15 @@
-"""Entry of the command: what must precede every import, and errors turned into exit codes."""
+"""Entry of the command: the verb is run, and errors turned into exit codes."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from coordinator.cli.failures import report_failure
 from coordinator.cli.verbs import Settings, cli
 from coordinator.exit_codes import ExitCode
-
-BLAS_THREAD_VARIABLES: Final = (
-    "OPENBLAS_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-
-
-def limit_blas_threads() -> None:
-    """Hold BLAS to one thread; must come before numpy is imported, which reads these variables only then.
-
-    The last bits of a matrix product depend on how many threads share it, and a run's must not. The matrices
-    of one device are far too small to gain from more, too.
-    """
-    for name in BLAS_THREAD_VARIABLES:
-        os.environ[name] = "1"
 
 
 def execute(arguments: Sequence[str]) -> int:

@@ -27,6 +27,8 @@ else:
     _PathType = _TextType = click.ParamType
 
 
+SWARM_SCENARIOS: Final = 500
+"""How many scenarios ``swarm`` runs by default."""
 _DEVICES: Final = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
 
 
@@ -136,7 +138,9 @@ setting_option = click.option(
 
 def _load_plugins(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
     """Load plug-ins until the end of the command."""
-    from edge import plugins  # noqa: PLC0415 - only when a command line is accepted
+    if not given:
+        return
+    from edge import plugins  # noqa: PLC0415 - hashlib and more, which most command lines do without
 
     context.with_resource(plugins.scope())
     with refusals():
@@ -201,7 +205,7 @@ overwrite_option = click.option(
 
 def duration_s(context: click.Context, parameter: click.Parameter, text: str) -> float:
     """Return the seconds of a duration; the callback of an option."""
-    from device_profiles.units import UnitError, parse_duration_s  # noqa: PLC0415 - as above
+    from device_profiles.units import UnitError, parse_duration_s  # noqa: PLC0415 - decimal and more
 
     try:
         return parse_duration_s(text)

@@ -12,9 +12,9 @@ from typing import Final
 import click
 
 from coordinator.cli.consoles import console
+from coordinator.cli.options import SWARM_SCENARIOS
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
-from coordinator.cli.verbs import SWARM_SCENARIOS
 from coordinator.exit_codes import ExitCode
 from coordinator.junit import write_junit
 from coordinator.swarm.campaign import Findings, Plan, run_campaign

@@ -6,7 +6,6 @@ come at once. The work of a verb, and numpy and pydantic with it, is imported wh
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import pkgutil
@@ -19,6 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from coordinator.cli.options import (
+    SWARM_SCENARIOS,
     KnownName,
     device_range,
     duration_s,
@@ -37,10 +37,11 @@ from coordinator.cli.options import (
 from coordinator.cli.refusals import refusals
 from coordinator.run_files import REPORT
 from coordinator.scenario import DEFAULT_FLEET
+from coordinator.scenario.errors import did_you_mean
 from coordinator.service.admission.limits import ArrivalLimits
 from device_profiles import CATALOGUE_SECTIONS
 
-__all__ = ["SWARM_SCENARIOS", "Settings", "Work", "cli"]
+__all__ = ["Settings", "VerbWork", "cli"]
 
 _PATH: Final = click.Path(path_type=Path)
 _FOLDER: Final = click.Path(path_type=Path, file_okay=False)
@@ -50,11 +51,8 @@ _FILE_OR_FOLDER: Final = click.Path(path_type=Path, exists=True)
 Declaration: TypeAlias = Callable[[], None]
 """A function without statements: its name is that of a verb, its docstring the help."""
 
-SWARM_SCENARIOS: Final = 500
-"""How many scenarios ``swarm`` runs by default."""
 
-
-class Work:
+class VerbWork:
     """The work of a verb, as the callback of its command: imported when the verb is run.
 
     Parameters
@@ -74,9 +72,9 @@ class Work:
             return pkgutil.resolve_name(self.target)(**values)
 
 
-def works_in(target: str) -> Callable[[Declaration], Work]:
-    """Return a decorator that makes a declaration the :class:`Work` of ``target``."""
-    return functools.partial(Work, target)
+def works_in(target: str) -> Callable[[Declaration], VerbWork]:
+    """Return a decorator that makes a declaration the :class:`VerbWork` of ``target``."""
+    return functools.partial(VerbWork, target)
 
 
 @dataclass
@@ -117,8 +115,7 @@ class Verbs(click.Group):
             and not args[0].startswith("-")
             and not ctx.resilient_parsing
         ):
-            close = difflib.get_close_matches(args[0], self.commands, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(self.commands)}"
+            hint = did_you_mean(args[0], self.commands) or f"there are: {', '.join(self.commands)}"
             raise click.UsageError(f"unknown verb {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -475,7 +472,7 @@ def swarm() -> None:
     """
 
 
-def _limit(name: str, text: str) -> Callable[[Work], Work]:
+def _limit(name: str, text: str) -> Callable[[VerbWork], VerbWork]:
     """Return the option for a limit on connections, with its default."""
     default = getattr(ArrivalLimits(), name)
     kind = click.IntRange(min=1) if isinstance(default, int) else click.FloatRange(min=0, min_open=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -50,6 +49,8 @@ def did_you_mean(written: str, known: Iterable[str], *, listed: str | None = Non
     known : the names that exist.
     listed : when nothing is close, list the known names under this heading; None lists nothing.
     """
+    import difflib  # noqa: PLC0415 - and heapq, only for names that do not exist
+
     names = sorted(known)
     lowered = {name.lower(): name for name in reversed(names)}
     close = difflib.get_close_matches(written.lower(), list(lowered), n=1, cutoff=0.6)

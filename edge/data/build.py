@@ -52,7 +52,7 @@ def build_store(
     """Return a store of the rows and the number of duplicates dropped.
 
     Whole, half and quarter stars are stored as one byte each. The arrays of ``columns`` are released as they
-    are used, so that at most 28 bytes a row are held, of which the store keeps 11 to 13 with times.
+    are used, so that at most 26 bytes a row are held, of which the store keeps 11 to 13 with times.
 
     Parameters
     ----------

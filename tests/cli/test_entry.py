@@ -13,8 +13,9 @@ import click
 import pytest
 
 from coordinator.cli import scenarios
-from coordinator.cli.entry import BLAS_THREAD_VARIABLES, execute
-from coordinator.cli.verbs import Work, cli
+from coordinator.cli.blas import BLAS_THREAD_VARIABLES
+from coordinator.cli.entry import execute
+from coordinator.cli.verbs import VerbWork, cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,7 +78,7 @@ def test_every_verb_has_help(words: tuple[str, ...], capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("words", list(verbs()), ids=" ".join)
 def test_the_work_of_a_verb_takes_its_arguments_and_options(words: tuple[str, ...]) -> None:
     command = command_of(words)
-    assert isinstance(command.callback, Work)
+    assert isinstance(command.callback, VerbWork)
     values = {one.name: object() for one in command.params if one.expose_value}
     work = pkgutil.resolve_name(command.callback.target)
     taken = inspect.signature(work)
@@ -96,7 +97,7 @@ def test_blas_is_held_to_one_thread_before_numpy_is_imported() -> None:
     # Where a variable came too late, OpenBLAS would have started its threads by the end of this program.
     printed = python(
         "import os, sys, psutil\n"
-        "from coordinator.cli.entry import limit_blas_threads\n"
+        "from coordinator.cli.blas import limit_blas_threads\n"
         "assert 'numpy' not in sys.modules\n"
         "limit_blas_threads()\n"
         "import numpy\n"

@@ -284,14 +284,17 @@ def test_users_are_the_same_in_parts_with_ids_of_other_kinds(
     assert {(ids[user], item, rating) for user, item, rating in triples} == rated
 
 
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_parts_of_parquet_share_the_ids_of_their_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, coded: bool, kind: Any
 ) -> None:
-    monkeypatch.setattr("edge.data.table.files._BATCH_ROWS", 20)
-    monkeypatch.setattr("edge.data.table.files._PART_ROWS", 6)
-    users = [f"u{97 * n % 13}" for n in range(50)]
-    table = pa.table({"user": users, "item": list(range(50)), "rating": [3.0] * 50})
-    pq.write_table(table, tmp_path / "r.parquet", row_group_size=30)
+    monkeypatch.setattr("edge.data.table.files._BATCH_ROWS", 400)
+    monkeypatch.setattr("edge.data.table.files._ENCODED_ROWS", 700)
+    monkeypatch.setattr("edge.data.table.files._PART_ROWS", 60)
+    users = [f"u{97 * n % 13}" for n in range(2000)]
+    table = pa.table({"user": pa.array(users, kind), "item": list(range(2000)), "rating": [3.0] * 2000})
+    pq.write_table(table, tmp_path / "r.parquet", row_group_size=900, use_dictionary=coded)
     read = read_ratings(tmp_path / "r.parquet")
     owners = [_ids(read)[user] for user in read.store.owners()]
     assert sorted(zip(read.store.items.tolist(), owners, strict=True)) == list(enumerate(users))

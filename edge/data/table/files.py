@@ -33,7 +33,9 @@ SAMPLE_ROWS: Final = 200
 _PARSED_BYTES: Final = 2 << 20
 _HEAD_BYTES: Final = 256 << 10
 _BATCH_ROWS: Final = 1 << 20
-"""Rows of Parquet read at a time; each batch has a dictionary of its own for text."""
+"""Rows of Parquet read at a time."""
+_ENCODED_ROWS: Final = 1 << 22
+"""Rows of Parquet whose text is encoded at a time: the more, the fewer dictionaries are to be merged."""
 _PART_ROWS: Final = 1 << 17
 """Rows of Parquet handed on at a time: what is made of them fits the processor's cache."""
 _DELIMITERS: Final = ("::", "\t", ";", "|", "\x01", ",", " ")
@@ -445,11 +447,9 @@ class DelimitedFile:
                 # Numbers would lose them, and 007 is another user than 7.
                 self._as_text |= {"user", "item"}
             table = self._parse(text, line, index)
-            for role in self._as_text & {"user", "item"}:
-                # All of a block at once: pyarrow's reader makes a dictionary for each part of it, in twice
-                # the time, and most ids are in all of them.
-                at = table.schema.get_field_index(str(index[role]))
-                table = table.set_column(at, table.field(at).name, table.column(at).dictionary_encode())
+            # All of a block at once: pyarrow's reader makes a dictionary for each part of it, in twice the
+            # time, and most ids are in all of them.
+            table = _encoded(table, [str(index[role]) for role in self._as_text & {"user", "item"}])
             first = 0
             for part in table.to_batches():
                 columns = {role: part.column(str(at)) for role, at in index.items()}
@@ -557,6 +557,14 @@ class DelimitedFile:
     def _example(self) -> str:
         assert self._delimiter is not None
         return self._delimiter.join(self.sample[0])[:100]
+
+
+def _encoded(table: Any, names: Sequence[str]) -> Any:
+    """Return an Arrow table with some columns as places in one dictionary each."""
+    for name in names:
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, table.column(at).dictionary_encode())
+    return table
 
 
 def _has_leading_zeros(text: bytes, delimiter: str) -> bool:
@@ -819,34 +827,68 @@ class ParquetFile:
                 self.rows_about = max(0, opened.metadata.num_rows)
                 schema = opened.schema_arrow
                 self.names: tuple[str, ...] | None = tuple(schema.names)
+                text = {
+                    name
+                    for name in schema.names
+                    if schema.field(name).type in (pa.string(), pa.large_string())
+                }
+                self._coded = {name for name in text if _is_coded(opened.metadata, name)}
+                self._plain = text - self._coded
                 batch = next(opened.iter_batches(batch_size=SAMPLE_ROWS), None)
             rows = [] if batch is None else [batch.column(at) for at in range(batch.num_columns)]
             texts = [[str(plain_value(value)) for value in column] for column in rows]
         if not texts or not texts[0]:
             raise DataError(f"{path}: no ratings in the table")
         self.sample = [list(row) for row in zip(*texts, strict=True)]
-        self._text = {
-            name for name in schema.names if schema.field(name).type in (pa.string(), pa.large_string())
-        }
 
     def batches(self, index: Mapping[str, int]) -> Iterator[Batch]:
         """Read the columns at ``index`` by role; see :class:`TableFile`."""
         assert self.names is not None
         names = {role: self.names[at] for role, at in index.items()}
         first = 0
-        ids = [names[role] for role in ("user", "item") if role in names and names[role] in self._text]
+        ids = {names["user"], names["item"]}
+        plain = list(ids & self._plain)
         # A buffer would come to hold all of the file.
-        options = {"read_dictionary": ids, "pre_buffer": False}
+        options = {"read_dictionary": list(ids & self._coded), "pre_buffer": False}
         with _parquet(self.path), pq.ParquetFile(self.path, **options) as opened:
-            for batch in opened.iter_batches(batch_size=_BATCH_ROWS, columns=list(names.values())):
-                for start in range(0, batch.num_rows, _PART_ROWS):
-                    part = batch.slice(start, _PART_ROWS)
+            batches = opened.iter_batches(batch_size=_BATCH_ROWS, columns=list(names.values()))
+            for table in _tables(batches, _ENCODED_ROWS if plain else 1):
+                for part in _encoded(table, plain).to_batches(max_chunksize=_PART_ROWS):
                     columns = {role: part.column(name) for role, name in names.items()}
                     yield Batch(columns, part.num_rows, self._places(first))
                     first += part.num_rows
 
     def _places(self, rows_before: int) -> Callable[[int], str]:
         return lambda row: f"{self.path}: row {rows_before + row + 1}"
+
+
+def _is_coded(metadata: Any, name: str) -> bool:
+    """Return whether a column of text is in the file as places in a dictionary.
+
+    These take fewer bytes than plain text has for its length alone, unless the dictionary was given up, as
+    writers do with large ones.
+    """
+    places = [at for at in range(metadata.num_columns) if metadata.schema.column(at).path == name]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = [group.column(at) for group in groups for at in places]
+    size = sum(int(chunk.total_uncompressed_size) for chunk in chunks)
+    return size < 4 * sum(int(chunk.num_values) for chunk in chunks)
+
+
+def _tables(batches: Iterator[Any], rows: int) -> Iterator[Any]:
+    """Yield batches put together to tables of so many rows or more; the last may have fewer.
+
+    The first is one batch: a check looks no further.
+    """
+    held: list[Any] = []
+    wanted = 1
+    for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= wanted:
+            yield pa.Table.from_batches(held)
+            held, wanted = [], rows
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 @contextmanager

@@ -1,0 +1,24 @@
+"""Threads of BLAS, set apart from everything that imports numpy."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+BLAS_THREAD_VARIABLES: Final = (
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+def limit_blas_threads() -> None:
+    """Hold BLAS to one thread; must come before numpy is imported, which reads these variables only then.
+
+    The last bits of a matrix product depend on how many threads share it, and a run's must not. The matrices
+    of one device are far too small to gain from more, too.
+    """
+    for name in BLAS_THREAD_VARIABLES:
+        os.environ[name] = "1"
