@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from run_helpers import rows_of, run_text
 
-from coordinator import assembly
+from coordinator import assembling
 from coordinator.swarm.methods import Asked, method
 from edge.data.split import Split
 from edge.data.store import RatingStore
@@ -85,9 +85,9 @@ def model_of(folder: Path, name: str, text: str) -> bytes:
 def both_models(folder: Path, patch: pytest.MonkeyPatch, text: str) -> tuple[bytes, bytes]:
     """Return the models of a scenario as it stands, and with its held-out items replaced."""
     as_it_stands = model_of(folder, "as-it-stands", text)
-    split_of = assembly._split
+    split_of = assembling._split
     with patch.context() as inside:
-        inside.setattr(assembly, "_split", lambda *arguments: elsewhere(split_of(*arguments)))
+        inside.setattr(assembling, "_split", lambda *arguments: elsewhere(split_of(*arguments)))
         return as_it_stands, model_of(folder, "replaced", text)
 
 
