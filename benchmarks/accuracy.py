@@ -34,13 +34,13 @@ import numpy as np
 import numpy.typing as npt
 from rating_references import LeastSquares, Shrinkage, Task, biases, item_means, least_squares, task_of
 
-from coordinator.assembling import assemble
-from coordinator.metrics.facts import Evaluation
-from coordinator.progress import RoundSummary
-from coordinator.runner import run_scenario
+from coordinator.engine.facts import Evaluation
+from coordinator.engine.progress import RoundSummary
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import LoadedScenario, load
-from coordinator.workload import RatingWorkload
-from edge.evaluation.rating_errors import RatingErrors
+from edge.metrics.rating_errors import RatingErrors
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 FOLDERS = {"movielens_100k": "ml-100k", "movielens_1m": "ml-1m"}

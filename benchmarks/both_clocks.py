@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.metrics.reader import open_run
-from coordinator.runner import VirtualTime, run_assembled
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.training import StopReason, Training
+from coordinator.engine.world import Clock
+from coordinator.results.tables.reader import open_run
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import VirtualTime, run_assembled
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.service.conducting import Company, RealTime
 from coordinator.service.local_run import along
-from coordinator.training import StopReason, Training
-from coordinator.world import Clock
 
 SETTLING_S = 2.0
 Floats = npt.NDArray[np.float64]

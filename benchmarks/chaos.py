@@ -34,7 +34,7 @@ from chaos_proxy import Proxy
 from chaos_wire import Ledger
 from service_process import ENVIRONMENT, metrics, recfleet, serving
 
-from coordinator.metrics.reader import RunTables, open_run
+from coordinator.results.tables.reader import RunTables, open_run
 
 HERE = Path(__file__).parent
 PROCESSES, DEVICES_EACH, BAD = 10, 6, 8

@@ -13,7 +13,7 @@ import aiohttp
 from chaos_proxy import Proxy, Recording, frames_in
 from chaos_wire import HUGE_HEADER, REQUEST, Ledger, NotNowError, masked, trickle
 
-from edge.session_frames import (
+from edge.wire.session_frames import (
     MESSAGE_BYTES,
     PROTOCOL,
     Ack,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from coordinator.service.admission.token_files import read_tokens
 from coordinator.service.local_devices import LocalDevices, Tally
-from edge import real_clock
+from edge.clock import real as real_clock
+from edge.core.vocabulary import Reason
 from edge.device.participation import Participation
-from edge.vocabulary import Reason
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edge.errors import CodecError
-from edge.session_frames import Hello, Piece, SessionFrame, Welcome, unpack
+from edge.core.errors import CodecError
+from edge.wire.session_frames import Hello, Piece, SessionFrame, Welcome, unpack
 
 _KEPT_BYTES = 1 << 20
 

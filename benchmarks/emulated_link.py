@@ -25,8 +25,8 @@ from pathlib import Path
 
 from both_clocks import Clocked, Quiet, SettledTime, simulated
 
-from coordinator.assembling import assemble
-from coordinator.runner import run_assembled
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import load
 from coordinator.service.admission.gate import Gate
 from coordinator.service.admission.limits import ArrivalLimits

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 from rating_references import Shrinkage, Task, biases, task_of
 
-from coordinator.assembling import assemble
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.reader import open_run
-from coordinator.progress import RoundSummary
-from coordinator.runner import run_scenario
+from coordinator.engine.facts import Evaluation
+from coordinator.engine.progress import RoundSummary
+from coordinator.engine.workload import RatingWorkload
+from coordinator.results.summary import summarise
+from coordinator.results.tables.reader import open_run
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
-from coordinator.summary import summarise
-from coordinator.workload import RatingWorkload
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 SHARED = ("learning.learning_rate=0.014", "learning.reconstruction.regularization=16")

@@ -40,7 +40,7 @@ import emulated_link
 import numpy as np
 from both_clocks import Clocked, Floats, Host, Keyed, both
 
-from edge.vocabulary import Stage, label
+from edge.core.vocabulary import Stage, label
 
 QUANTILES = (50, 90, 95, 99)
 TARGET = 0.10

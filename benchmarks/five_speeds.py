@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from secure_training import Quiet
 
-from coordinator.assembling import assemble
-from coordinator.metrics.reader import open_run
-from coordinator.runner import RunOutcome, run_scenario
+from coordinator.results.tables.reader import open_run
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
 
 FLEET = """

@@ -42,25 +42,26 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
-from coordinator import runner
-from coordinator.active_round import Channel
-from coordinator.actor import Coordinator
-from coordinator.aggregation.plan import aggregating
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.metrics.reader import RunTables, open_run
-from coordinator.progress import SilentProgress
-from coordinator.runner import run_assembled, run_scenario
+from coordinator.engine.active_round import Channel
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.aggregation.plan import aggregating
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.progress import SilentProgress
+from coordinator.engine.training import Training
+from coordinator.results.tables.reader import RunTables, open_run
+from coordinator.run import runner
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_assembled, run_scenario
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_devices import LocalDevices
-from coordinator.training import Training
-from edge.ckks_messages import DecryptedSum, EncryptedInput
+from edge.core.vocabulary import Reason
 from edge.learning.accumulators import VALUE_MAX
 from edge.learning.updates import Aggregate, ClientUpdate
-from edge.message_kinds import AnyMessage
-from edge.messages import Accept, Decline, Failure, Report
-from edge.secagg_messages import (
+from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Accept, Decline, Failure, Report
+from edge.wire.secagg_messages import (
     Abort,
     AdvertiseKeys,
     ConsistencySignature,
@@ -68,7 +69,7 @@ from edge.secagg_messages import (
     SealedShares,
     UnmaskShares,
 )
-from edge.session_frames import (
+from edge.wire.session_frames import (
     PROTOCOL,
     Ack,
     Goodbye,
@@ -82,7 +83,6 @@ from edge.session_frames import (
     pack,
     unpack,
 )
-from edge.vocabulary import Reason
 
 DEVICES = 12
 ROUNDS_OF_RUN = 8

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from edge.transport.loss import lossy_transfer
-from edge.transport.sharing import SharedLink
-from edge.transport.tcp_model import (
+from edge.network.bottleneck import SharedLink
+from edge.network.loss import lossy_transfer
+from edge.network.tcp import (
     INITIAL_WINDOW_SEGMENTS,
     SEGMENT_PAYLOAD_BYTES,
     ack_clock_period,

@@ -46,12 +46,12 @@ from accuracy import Curve
 from private_methods import both_epsilons, central, personal
 from ranking_references import ImplicitLeastSquares, ItemKnn, popularity
 
-from coordinator.assembling import assemble
-from coordinator.run_files import ENDED
-from coordinator.runner import run_scenario
+from coordinator.engine.run_files import ENDED
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
-from coordinator.workload import RatingWorkload
-from edge.evaluation.ranking import RankingSums
+from edge.metrics.ranking import RankingSums
 
 MOST_ROUNDS, EVERY = 60, 10
 METRICS = ("ndcg@10", "recall@10", "precision@10")

@@ -1,6 +1,6 @@
 """Changes put into the source one at a time, and which of them no test notices.
 
-    python benchmarks/mutants.py [--mutants 300] [--seed 1] [--only 'edge/transport/*'] [--slow] [--show]
+    python benchmarks/mutants.py [--mutants 300] [--seed 1] [--only 'edge/network/*'] [--slow] [--show]
     python benchmarks/mutants.py --again FILE      those alone that an earlier run has printed as survivors
 
 A mutant is the product with one small change in a module of sums, bytes, links, clock, privacy or thresholds:
@@ -45,9 +45,9 @@ COPIED: Final = (
 )
 _RUNS: Final = ("runs/test_hand_computed_round.py", "runs/test_accounting.py")
 TESTS: Final[dict[str, tuple[str, ...]]] = {
-    "edge/transport/tcp_model.py": ("transport/test_tcp_model.py", *_RUNS),
-    "edge/transport/loss.py": ("transport/test_tcp_loss.py",),
-    "edge/transport/link.py": (
+    "edge/network/tcp.py": ("transport/test_tcp_model.py", *_RUNS),
+    "edge/network/loss.py": ("transport/test_tcp_loss.py",),
+    "edge/network/link.py": (
         *(
             "runs/test_fault_effects.py",
             "transport/test_link_conditions.py",
@@ -61,11 +61,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
             *_RUNS,
         ),
     ),
-    "edge/transport/disturbances.py": ("transport/test_disturbances.py", "runs/test_fault_effects.py"),
-    "edge/transport/sharing.py": ("transport/test_link_sharing.py",),
-    "edge/transport/conditions.py": ("transport/test_link_conditions.py", "transport/test_link_outages.py"),
-    "edge/transport/outages.py": ("transport/test_link_outages.py",),
-    "edge/transport/playback.py": ("transport/test_link_playback.py",),
+    "edge/network/disturbances.py": ("transport/test_disturbances.py", "runs/test_fault_effects.py"),
+    "edge/network/bottleneck.py": ("transport/test_link_sharing.py",),
+    "edge/network/conditions.py": ("transport/test_link_conditions.py", "transport/test_link_outages.py"),
+    "edge/network/outages.py": ("transport/test_link_outages.py",),
+    "edge/network/playback.py": ("transport/test_link_playback.py",),
     "edge/device/simulated.py": (
         "device/test_frames_in_vain.py",
         "runs/test_byte_conservation.py",
@@ -74,8 +74,8 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "edge/device/compute_model.py": ("device/test_compute_model.py", *_RUNS),
     "edge/device/energy.py": ("device/test_energy.py", *_RUNS),
-    "edge/clock.py": ("engine/test_clock.py",),
-    "edge/codec.py": ("engine/test_codec.py",),
+    "edge/clock/virtual.py": ("engine/test_clock.py",),
+    "edge/wire/codec.py": ("engine/test_codec.py",),
     "edge/learning/accumulators.py": (
         *("learning/test_accumulators.py", "learning/test_fedrecon.py", "aggregation/test_held_updates.py"),
     ),
@@ -90,7 +90,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "edge/privacy/accounting.py": ("privacy/test_epsilon.py",),
     "edge/privacy/analytic_gaussian.py": ("privacy/test_analytic_gaussian.py",),
     "edge/privacy/clipping.py": ("privacy/test_clipping.py", "privacy/test_protection.py"),
-    "edge/privacy/noise.py": (
+    "edge/crypto/noise.py": (
         "privacy/test_noise.py",
         "privacy/test_protection.py",
         "privacy/test_run_privacy.py",
@@ -98,30 +98,33 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "edge/privacy/protection.py": ("privacy/test_protection.py", "privacy/test_run_privacy.py"),
     "edge/privacy/rated_set.py": ("privacy/test_rated_set.py",),
     "edge/secagg/quantize.py": ("secagg/test_quantize.py", "secagg/test_noise_shares.py"),
-    "coordinator/aggregation/[bhr]*.py": (
+    "coordinator/engine/aggregation/[bhr]*.py": (
         *("aggregation/test_ranges.py", "learning/test_robust_rules.py", "aggregation/test_held_updates.py"),
         *("runs/test_hostile_reports.py", "runs/test_robust_runs.py"),
     ),
-    "coordinator/sums/*.py": (
+    "coordinator/secure/sums/*.py": (
         *("engine/test_sums_of_a_run.py", "engine/test_mixed_rounds.py", "runs/test_secure_equals_plain.py"),
     ),
-    "coordinator/metrics/totals.py": ("metrics/test_round_batches.py", *_RUNS),
-    "coordinator/metrics/batches.py": (
+    "coordinator/results/tables/totals.py": ("metrics/test_round_batches.py", *_RUNS),
+    "coordinator/results/tables/batches.py": (
         "metrics/test_round_batches.py",
         "metrics/test_tables_on_disk.py",
         *_RUNS,
     ),
-    "coordinator/metrics/metric_source.py": ("metrics/test_metric_source.py", "scenario/test_thresholds.py"),
+    "coordinator/results/tables/metric_source.py": (
+        "metrics/test_metric_source.py",
+        "scenario/test_thresholds.py",
+    ),
     "coordinator/scenario/threshold*.py": (
         *("scenario/test_thresholds.py", "metrics/test_metric_source.py", "runs/test_baseline.py"),
     ),
-    "coordinator/energy.py": ("device/test_energy.py", "runs/test_connections.py", *_RUNS),
-    "coordinator/fleet.py": (
+    "coordinator/engine/energy.py": ("device/test_energy.py", "runs/test_connections.py", *_RUNS),
+    "coordinator/engine/fleet.py": (
         *("runs/test_hand_computed_round.py", "runs/test_accounting.py", "runs/test_hostile_reports.py"),
         *("runs/test_fault_effects.py", "runs/test_determinism.py", "runs/test_shielded_runs.py"),
     ),
-    "coordinator/learnt.py": ("runs/test_nothing_learnt.py", "runs/test_hostile_reports.py"),
-    "coordinator/analysis/*.py": (
+    "coordinator/results/learnt.py": ("runs/test_nothing_learnt.py", "runs/test_hostile_reports.py"),
+    "coordinator/results/analysis/*.py": (
         "report/test_swept.py",
         *(
             "analysis/test_critical_path.py",

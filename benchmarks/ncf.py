@@ -56,15 +56,15 @@ from ncf_training import (
 )
 from ranking_references import popularity
 
-from coordinator.assembly import Assembly
-from coordinator.evaluation import RatingEvaluator
-from coordinator.intervals import estimate
-from coordinator.progress import SilentProgress
-from coordinator.runner import run_scenario
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.evaluation import RatingEvaluator
+from coordinator.engine.progress import SilentProgress
+from coordinator.engine.workload import RatingWorkload
+from coordinator.results.intervals import estimate
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
-from coordinator.workload import RatingWorkload
-from edge.evaluation.ranking import ranks_among
 from edge.learning.sharpness import Radii
+from edge.metrics.ranking import ranks_among
 
 
 def ranked(scores: npt.NDArray[Any], table: npt.NDArray[np.int64]) -> tuple[float, float]:

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from ranking_references import ImplicitLeastSquares, ItemKnn
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load
-from coordinator.workload import RatingWorkload
+from edge.core.rng import hashed_bits, stream, stream_key
 from edge.learning.base import State
 from edge.learning.sharpness import Radii
-from edge.rng import hashed_bits, stream, stream_key
 
 REFERENCE_RADII = Radii(0.02, 0.02)
 """FedRecGEL's own, within which sharpness is measured, too."""

@@ -33,11 +33,11 @@ import numpy as np
 from accuracy import Curve, spread
 from rating_references import Shrinkage, biases, task_of
 
-from coordinator.assembling import assemble
-from coordinator.run_files import ENDED
-from coordinator.runner import run_scenario
+from coordinator.engine.run_files import ENDED
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
-from coordinator.workload import RatingWorkload
 
 MOST_ROUNDS, EVERY = 24, 4
 SCENARIO = """

@@ -40,11 +40,11 @@ from rich.console import Console
 from rich.table import Table
 from secure_training import Quiet
 
-from coordinator.baseline import own_thresholds
-from coordinator.metrics.metric_source import TableMetricSource
-from coordinator.metrics.reader import open_run
-from coordinator.run_files import BASELINE
-from coordinator.runner import run_scenario
+from coordinator.engine.run_files import BASELINE
+from coordinator.results.tables.metric_source import TableMetricSource
+from coordinator.results.tables.reader import open_run
+from coordinator.run.baseline import own_thresholds
+from coordinator.run.runner import run_scenario
 from coordinator.scenario import thresholds as grammar
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.scenario.schema import Scenario

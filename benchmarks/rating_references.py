@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.rng import stream
 from edge.data.split import Split
 from edge.data.store import RatingBatch
-from edge.rng import stream
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -36,11 +36,11 @@ import numpy as np
 from accuracy import FOLDERS, REFERENCES, SCENARIOS, UNSEEN, learning, score
 from rating_references import Shrinkage, Task, biases, item_means, task_of
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load
-from coordinator.workload import RatingWorkload
-from edge.rng import stream
+from edge.core.rng import stream
 
 COHORT = 100
 LOOKS = 100

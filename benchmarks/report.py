@@ -21,9 +21,9 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS / "metrics"), str(TESTS / "report")
 from browser import NAMES, Browser, installed  # noqa: E402
 from large_run import write_large_run  # noqa: E402
 
-from coordinator.metrics.reader import open_run  # noqa: E402
-from coordinator.report.page import report_of  # noqa: E402
-from coordinator.summary import summarise  # noqa: E402
+from coordinator.results.report.page import report_of  # noqa: E402
+from coordinator.results.summary import summarise  # noqa: E402
+from coordinator.results.tables.reader import open_run  # noqa: E402
 
 WIDTHS = (1280, 390)
 

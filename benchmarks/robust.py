@@ -32,12 +32,12 @@ import numpy as np
 from rating_references import Shrinkage, biases, task_of
 from secure_training import Quiet
 
-from coordinator.assembling import assemble
-from coordinator.metrics.reader import open_run
-from coordinator.runner import run_scenario
+from coordinator.engine.stop_reason import StopReason
+from coordinator.engine.workload import RatingWorkload
+from coordinator.results.tables.reader import open_run
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
-from coordinator.stop_reason import StopReason
-from coordinator.workload import RatingWorkload
 
 SCENARIO = Path(__file__).resolve().parents[1] / "scenarios" / "movielens_100k.yaml"
 SEEDS = (1, 2, 3)

@@ -25,17 +25,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coordinator.secagg.oracle import Oracle
-from coordinator.secagg.server import SecAggServer
-from edge.codec import measure
+from coordinator.secure.secagg.oracle import Oracle
+from coordinator.secure.secagg.server import SecAggServer
+from edge.crypto.entropy import SystemEntropy
+from edge.crypto.keys import KeyPair
+from edge.crypto.prg import SEED_BYTES, add_all_expanded
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
-from edge.secagg.entropy import SystemEntropy
 from edge.secagg.graph import GraphParameters
-from edge.secagg.keys import KeyPair
-from edge.secagg.prg import SEED_BYTES, add_all_expanded
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState
-from edge.secagg_messages import FromCoordinator
+from edge.wire.codec import measure
+from edge.wire.secagg_messages import FromCoordinator
 
 ENTROPY = SystemEntropy()
 MODEL_HASH = bytes(32)

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.reader import open_run
-from coordinator.progress import RoundSummary
-from coordinator.runner import run_scenario
+from coordinator.engine.facts import Evaluation
+from coordinator.engine.progress import RoundSummary
+from coordinator.results.summary import summarise
+from coordinator.results.summary_tables import render, render_details
+from coordinator.results.tables.reader import open_run
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
-from coordinator.summary import summarise
-from coordinator.summary_tables import render, render_details
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "movielens_100k.yaml"
 SAME_COHORTS = ("learning.upload=dense", "rounds.interval=3 min")

@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from coordinator.assembling import assemble
+from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load
 from edge.learning.local_steps import Ridge
-from edge.serving.compression import compress, top_overlap
-from edge.serving.mask_graph import mask_model
-from edge.serving.metadata import ModelInfo
-from edge.serving.recommender_graph import ItemModel
-from edge.serving.session import Session, run_round
-from edge.serving.stateless_graph import stateless_model
-from edge.serving.templates import mask_template
+from edge.onnx.compression import compress, top_overlap
+from edge.onnx.mask_graph import mask_model
+from edge.onnx.metadata import ModelInfo
+from edge.onnx.recommender_graph import ItemModel
+from edge.onnx.session import Session, run_round
+from edge.onnx.stateless_graph import stateless_model
+from edge.onnx.templates import mask_template
 
 ITEMS, WIDTH, FACTORS, HIDDEN = 1682, 19, 8, 16
 ROUND = 1000

@@ -31,7 +31,7 @@ import psutil
 from aiohttp import web
 from service_process import COMMAND, ENVIRONMENT, metrics, serving
 
-from coordinator.metrics.reader import open_run
+from coordinator.results.tables.reader import open_run
 
 MIB = 1 << 20
 SCENARIO = """

@@ -38,26 +38,26 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.actor import Coordinator
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.faults.striking import FaultsOfRun
-from coordinator.rounds import RoundPlan
-from coordinator.runner import run_assembled
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.rounds import RoundPlan
+from coordinator.engine.selection.pool import Pool
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario, load
-from coordinator.selection.pool import Pool
-from coordinator.simulation import SimulatedCohort, Simulation
-from edge.clock import VirtualClockLoop
-from edge.clock import run as run_on_virtual_clock
+from coordinator.simulation.faults.striking import FaultsOfRun
+from coordinator.simulation.world import SimulatedCohort, Simulation
+from edge.clock.virtual import VirtualClockLoop
+from edge.clock.virtual import run as run_on_virtual_clock
+from edge.core.rng import stream
+from edge.core.vocabulary import Direction
 from edge.device.compute import ComputeQueue, InlineExecutor
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.base import State, Work
 from edge.learning.updates import Accumulator, Aggregate, ArraySpec, UpdateBatch
-from edge.message_kinds import AnyMessage
-from edge.rng import stream
-from edge.transport.link import Delivery, DeviceLink, SimulatedNetwork
-from edge.transport.pace import Conditions
-from edge.vocabulary import Direction
+from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
+from edge.network.pace import Conditions
+from edge.wire.message_kinds import AnyMessage
 
 HERE = Path(__file__).parent
 
@@ -248,9 +248,9 @@ def case_d(folder: Path) -> None:
     code = (
         "import sys, time; start = time.perf_counter();"
         "import os; os.environ.setdefault('OPENBLAS_NUM_THREADS', '1');"
-        "from coordinator.assembly import assemble; from coordinator.scenario.load import load;"
+        "from coordinator.engine.assembly import assemble; from coordinator.scenario.load import load;"
         "assembly = assemble(load(sys.argv[1]));"
-        "from coordinator.host import peak_rss_bytes;"
+        "from coordinator.engine.host import peak_rss_bytes;"
         "print(time.perf_counter() - start, peak_rss_bytes() / 1e6,"
         " assembly.fleet.nbytes_per_device, assembly.workload.split.train.nbytes / assembly.fleet.n)"
     )

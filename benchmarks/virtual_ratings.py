@@ -29,13 +29,13 @@ import numpy as np
 import numpy.typing as npt
 from accuracy import loaded, spread
 
-from coordinator.assembling import assemble
-from coordinator.workload import RatingWorkload
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
+from edge.core.rng import hashed_bits, stream
 from edge.data.split import Split
 from edge.learning.base import Problem
 from edge.learning.methods.fedrec import FedRec, FedRecSettings
 from edge.privacy.rated_set import rated_set_attack
-from edge.rng import hashed_bits, stream
 
 ROUNDS, COHORT = 200, 100
 SHARES = (0.0, 1.0, 3.0)

@@ -1,6 +1,6 @@
 """What a device, its radio, its link and a fleet are like: frozen, checked when built, in SI units.
 
-How the numbers enter time and energy is described where they are used (``edge.device``, ``edge.transport``);
+How the numbers enter time and energy is described where they are used (``edge.device``, ``edge.network``);
 where each number comes from is in the profile's own ``sources``.
 """
 

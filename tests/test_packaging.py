@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.doctor import requirements
+from coordinator.cli.installation import requirements
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("edge", "coordinator", "device_profiles", "recfleet")

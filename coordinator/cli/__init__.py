@@ -17,7 +17,7 @@ def main() -> NoReturn:
     from coordinator.cli.blas import limit_blas_threads  # noqa: PLC0415
     from coordinator.cli.entry import execute  # noqa: PLC0415
     from coordinator.cli.output import open_outputs, reader_gone  # noqa: PLC0415
-    from coordinator.exit_codes import ExitCode  # noqa: PLC0415
+    from coordinator.scenario.exit_codes import ExitCode  # noqa: PLC0415
 
     limit_blas_threads()
     open_outputs()

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from coordinator.cli.refusals import Refusal
-from coordinator.exit_codes import ExitCode
 from coordinator.scenario.errors import did_you_mean
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.swarm.conformance import conform
-from edge import plugins as registry
+from edge.core import plugins as registry
 
 
 def check_plugin(what: str) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from coordinator.cli.consoles import console
-from coordinator.comparison import compare_runs
-from coordinator.comparison_report import comparison_record, comparison_suites, render_comparison
-from coordinator.junit import write_junit
-from coordinator.run_directory import write_json
+from coordinator.results.comparison import compare_runs
+from coordinator.results.comparison_report import comparison_record, comparison_suites, render_comparison
+from coordinator.results.junit import write_junit
+from coordinator.results.run_directory import write_json
 
 
 def compare(runs: tuple[Path, ...], json_file: Path | None, junit_file: Path | None) -> None:

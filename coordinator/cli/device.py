@@ -9,10 +9,10 @@ import click
 
 from coordinator.cli.admission import tokens_of
 from coordinator.cli.termination import termination_interrupts
-from coordinator.exit_codes import ExitCode
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.service.admission.pinning import parse_pin, require_private
 from coordinator.service.local_devices import LocalDevices
-from edge import real_clock
+from edge.clock import real as real_clock
 
 
 def _default_memory() -> Path:

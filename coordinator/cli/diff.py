@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from coordinator.diff import diff_runs, render_diff
-from coordinator.exit_codes import ExitCode
-from coordinator.metrics.reader import open_run
+from coordinator.results.diff import diff_runs, render_diff
+from coordinator.results.tables.reader import open_run
+from coordinator.scenario.exit_codes import ExitCode
 
 
 def diff(first: Path, second: Path) -> int:

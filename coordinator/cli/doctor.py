@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from coordinator.doctor import Severity, examine
-from coordinator.exit_codes import ExitCode
+from coordinator.cli.installation import Severity, examine
+from coordinator.scenario.exit_codes import ExitCode
 
 _MARKS = {Severity.FINE: "ok   ", Severity.NOTE: "note ", Severity.WRONG: "WRONG"}
 

@@ -15,7 +15,7 @@ from coordinator.service.admission.enrolment import issue
 from coordinator.service.admission.enrolment_store import EnrolmentStore, shut
 from coordinator.service.admission.token_files import write_enrolled_line, write_line
 from device_profiles.units import format_duration
-from edge.secagg.keys import SECRET_BYTES, Identity
+from edge.crypto.keys import SECRET_BYTES, Identity
 from edge.secagg.roster import Roster
 
 _MOST_AT_ONCE = 1_000_000

@@ -9,7 +9,7 @@ import click
 
 from coordinator.cli.failures import report_failure
 from coordinator.cli.verbs import Settings, cli
-from coordinator.exit_codes import ExitCode
+from coordinator.scenario.exit_codes import ExitCode
 
 
 def execute(arguments: Sequence[str]) -> int:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from coordinator.export import FinishedRun, read_finished, trained_model
-from coordinator.export_device import personal_model, stateless_of_anyone
-from coordinator.run_files import write_atomically
+from coordinator.engine.run_files import write_atomically
+from coordinator.results.export import FinishedRun, read_finished, trained_model
+from coordinator.run.export_device import personal_model, stateless_of_anyone
 from coordinator.scenario.learning_section import method_name
 from device_profiles.units import format_bytes
-from edge.serving.compression import compress
-from edge.serving.titles_file import read_titles
+from edge.onnx.compression import compress
+from edge.onnx.titles_file import read_titles
 
 
 def export(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import click
 
-from edge.errors import ParityError
+from edge.core.errors import ParityError
 
 
 def report_failure(error: Exception, arguments: Sequence[str], *, show_traceback: bool) -> None:
@@ -23,7 +23,7 @@ def report_failure(error: Exception, arguments: Sequence[str], *, show_traceback
     arguments : what follows ``recfleet`` on the command line.
     show_traceback : write the traceback to standard error instead of to a file.
     """
-    from coordinator.host import system_trouble  # noqa: PLC0415 - numpy, which 'recfleet --help' does without
+    from coordinator.engine.host import system_trouble  # noqa: PLC0415 - numpy, which 'recfleet --help' does without
 
     text = "".join(traceback.format_exception(error))
     trouble = system_trouble(error)

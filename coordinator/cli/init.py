@@ -10,7 +10,7 @@ import click
 
 from coordinator.cli.data import read_with
 from coordinator.cli.refusals import Refusal
-from coordinator.run_files import write_atomically
+from coordinator.engine.run_files import write_atomically
 from coordinator.scenario.load import load_text
 from coordinator.scenario.starter import starter_text
 

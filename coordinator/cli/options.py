@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from coordinator.cli.refusals import refusals
-from coordinator.run_files import RESOLVED_SCENARIO
+from coordinator.engine.run_files import RESOLVED_SCENARIO
 from coordinator.scenario import MAX_WORKERS
 from coordinator.scenario.errors import did_you_mean
 from coordinator.scenario.shipped import is_name, shipped_files

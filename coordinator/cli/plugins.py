@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.table import Table
 
 from coordinator.cli.consoles import console
-from coordinator.host import host_facts
-from coordinator.run_directory import write_json
-from edge import plugins as registry
+from coordinator.engine.host import host_facts
+from coordinator.results.run_directory import write_json
+from edge.core import plugins as registry
 
 _DIGITS = 12
 """Digits of a hash that a table shows."""

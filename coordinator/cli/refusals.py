@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import click
 
-from coordinator.exit_codes import ExitCode
 from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.exit_codes import ExitCode
 from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
 from device_profiles.positions import CatalogueError
-from edge.errors import DeadlockError, LocalProtocolError, ParityError, PluginError, RecfleetError
+from edge.core.errors import DeadlockError, LocalProtocolError, ParityError, PluginError, RecfleetError
 
 
 class Refusal(click.ClickException):

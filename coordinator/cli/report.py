@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from coordinator.cli.refusals import Refusal
-from coordinator.report.chosen import chosen_runs
-from coordinator.report.page import report_of
-from coordinator.run_files import REPORT, write_atomically
+from coordinator.engine.run_files import REPORT, write_atomically
+from coordinator.results.report.chosen import chosen_runs
+from coordinator.results.report.page import report_of
 from device_profiles.units import format_bytes
 
 

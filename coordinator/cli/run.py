@@ -15,16 +15,16 @@ from coordinator.cli.consoles import console
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.cli.verdicts import verdict_table
-from coordinator.clock_words import REAL, SIMULATED
-from coordinator.figures import of_json
-from coordinator.junit import write_junit
-from coordinator.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
-from coordinator.run_directory import require_no_finished_run, run_name, write_json
-from coordinator.run_files import MANIFEST, REPORT, SUMMARY
-from coordinator.run_records import outcome_record, suites_of_run
-from coordinator.runner import RunOutcome, run_scenario
+from coordinator.engine.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
+from coordinator.engine.run_files import MANIFEST, REPORT, SUMMARY
+from coordinator.results.figures import of_json
+from coordinator.results.junit import write_junit
+from coordinator.results.run_directory import require_no_finished_run, run_name, write_json
+from coordinator.results.summary_tables import render, render_details
+from coordinator.run.run_records import outcome_record, suites_of_run
+from coordinator.run.runner import RunOutcome, run_scenario
+from coordinator.scenario.clock_words import REAL, SIMULATED
 from coordinator.scenario.load import LoadedScenario
-from coordinator.summary_tables import render, render_details
 
 _RUNS = Path("runs")
 

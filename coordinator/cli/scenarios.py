@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from coordinator.cli.upgrade import load_with_notes
-from coordinator.exit_codes import ExitCode
 from coordinator.scenario.data_section import FileRatings
 from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.json_schema import json_schema
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.sweep import Cell, load_cells
-from coordinator.secure_plan import plan_lines
-from edge.errors import DataError
+from coordinator.secure.plan import plan_lines
+from edge.core.errors import DataError
 
 
 def validate(files: tuple[Path, ...], data: str, settings: tuple[str, ...]) -> int:
@@ -42,7 +42,7 @@ def _read(loaded: LoadedScenario, *, full: bool) -> str | None:
     """Read ratings that are in files, or their first rows; return what was read if it is all of them."""
     if not isinstance(loaded.scenario.data, FileRatings):
         return None
-    from coordinator.ratings import check_data  # noqa: PLC0415 - pyarrow, which other scenarios do without
+    from coordinator.scenario.ratings import check_data  # noqa: PLC0415 - pyarrow, which other scenarios do without
 
     return check_data(loaded, loaded.scenario.data, full=full)
 

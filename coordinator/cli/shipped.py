@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.refusals import Refusal
-from coordinator.run_files import write_atomically
+from coordinator.engine.run_files import write_atomically
 from coordinator.scenario.extends import read_chain
 from coordinator.scenario.shipped import shipped_files
 from coordinator.scenario.shipped_needs import ShippedScenario, shipped_scenarios

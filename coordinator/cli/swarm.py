@@ -15,8 +15,8 @@ from coordinator.cli.consoles import console
 from coordinator.cli.options import SWARM_SCENARIOS
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
-from coordinator.exit_codes import ExitCode
-from coordinator.junit import write_junit
+from coordinator.results.junit import write_junit
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
 from coordinator.swarm.failures import PROCESSES, Kept, judge_file, keep
 from coordinator.swarm.report import failure_lines, progress_line, render, suite_of

@@ -12,12 +12,12 @@ from coordinator.cli.consoles import console
 from coordinator.cli.refusals import Refusal
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
-from coordinator.exit_codes import ExitCode
-from coordinator.junit import suite_of_cell, write_junit
-from coordinator.run_files import SWEEP_TABLE, write_atomically
+from coordinator.cluster.execution import CSV_TABLE, run_sweep
+from coordinator.engine.run_files import SWEEP_TABLE, write_atomically
+from coordinator.results.junit import suite_of_cell, write_junit
+from coordinator.results.sweep.results import Result, held_cells, sweep_tables
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.sweep import Cell, load_cells
-from coordinator.sweeps.execution import CSV_TABLE, run_sweep
-from coordinator.sweeps.results import Result, held_cells, sweep_tables
 
 _RUNS = Path("runs")
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from coordinator.exit_codes import ExitCode
+from coordinator.scenario.exit_codes import ExitCode
 
 _STANDARD_ERROR: Final = 2
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from coordinator.exit_codes import ExitCode
-from coordinator.run_files import write_atomically
+from coordinator.engine.run_files import write_atomically
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.formats import FORMAT
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.scenario.upgrade import Upgrade

@@ -35,7 +35,7 @@ from coordinator.cli.options import (
     worker_count,
 )
 from coordinator.cli.refusals import refusals
-from coordinator.run_files import REPORT
+from coordinator.engine.run_files import REPORT
 from coordinator.scenario import DEFAULT_FLEET
 from coordinator.scenario.errors import did_you_mean
 from coordinator.service.admission.limits import ArrivalLimits

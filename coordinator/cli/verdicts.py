@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from coordinator.results.verdicts import shown, shown_margin
 from coordinator.scenario.threshold_evaluation import ThresholdResult
 from coordinator.scenario.thresholds import BASELINE
-from coordinator.verdicts import shown, shown_margin
 
 
 def _verdict(result: ThresholdResult) -> str:

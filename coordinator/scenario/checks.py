@@ -17,9 +17,9 @@ from coordinator.scenario.secure_section import Masking
 from coordinator.scenario.selection_section import fitting_policies
 from coordinator.scenario.thresholds import BASELINE
 from device_profiles.quantities import quoted
+from edge.core.vocabulary import Way, label, labels
 from edge.data.split import PUBLISHED_NEGATIVES
 from edge.learning.registry import METHODS
-from edge.vocabulary import Way, label, labels
 
 _PLACE = ("rounds", "pacing")
 _UNNOISED = "what devices reported without noise, of which no epsilon counts what the choice of a round shows"

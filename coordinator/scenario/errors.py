@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from device_profiles.positions import DocumentError, Path
-from edge.errors import RecfleetError
+from edge.core.errors import RecfleetError
 
 _SHOWN_PROBLEMS = 50
 

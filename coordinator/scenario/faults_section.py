@@ -25,9 +25,9 @@ from device_profiles.fields import (
     describe_value,
 )
 from device_profiles.quantities import UnitError
-from edge.draws import Draws
-from edge.plugins import FAULTS, View, generation
-from edge.vocabulary import Stage, label
+from edge.core.draws import Draws
+from edge.core.plugins import FAULTS, View, generation
+from edge.core.vocabulary import Stage, label
 
 ORDER: Final = (
     Stage.INVITE,

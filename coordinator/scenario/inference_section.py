@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from coordinator.scenario.errors import Problem
 from coordinator.scenario.model import Section, require
 from device_profiles.fields import PositiveFloat, PositiveInt
-from edge.serving import graph_writer
+from edge.onnx import graph_writer
 
 
 class Inference(Section):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel
 
 from coordinator.scenario.model import Registered
-from edge.plugins import ALGORITHMS, View
+from edge.core.plugins import ALGORITHMS, View
 
 Learning = Annotated[
     BaseModel,

@@ -28,7 +28,7 @@ from pydantic_core import (
 
 from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
 from device_profiles.quantities import quoted
-from edge.plugins import ADVICE
+from edge.core.plugins import ADVICE
 from edge.privacy.clipping import SMALLEST_BOUND
 
 _KNOWN_ERRORS: Final = frozenset(get_args(core_schema.ErrorType))
@@ -83,7 +83,7 @@ class Registered(Choice):
 
     Attributes
     ----------
-    kind : of :mod:`edge.plugins`; ``sections`` is a view of it.
+    kind : of :mod:`edge.core.plugins`; ``sections`` is a view of it.
     """
 
     kind: str = ""

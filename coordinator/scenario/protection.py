@@ -16,17 +16,17 @@ from coordinator.scenario.privacy_section import (
 from coordinator.scenario.sections import Sections
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
 from device_profiles.positions import Path
-from edge.homomorphic.config import CkksConfig
-from edge.learning.registry import METHODS
-from edge.privacy.noise_scale import share_sd
-from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
-from edge.secagg.errors import (
+from edge.crypto.errors import (
     InfeasibleError,
     OverflowingConfigError,
     SecAggError,
     ThresholdError,
     TooFewContributorsError,
 )
+from edge.crypto.noise_scale import share_sd
+from edge.homomorphic.config import CkksConfig
+from edge.learning.registry import METHODS
+from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
 
 Parts = tuple[RealPart | CountPart, ...]
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from coordinator.scenario.model import Shape, field_shape, words_of
 from device_profiles.fields import Form
-from edge.draws import Draws
+from edge.core.draws import Draws
 
 _TRIES: Final = 20
 

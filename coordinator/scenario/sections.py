@@ -25,8 +25,8 @@ from coordinator.scenario.sweep_section import SweepSection
 from coordinator.scenario.thresholds import Threshold, parse_thresholds, written_thresholds
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
+from edge.core.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry, used
 from edge.learning.registry import METHODS
-from edge.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry, used
 
 FORMAT: Final = 2
 """The format that scenarios are written in; older files are read by :mod:`coordinator.scenario.formats`."""

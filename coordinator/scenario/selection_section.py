@@ -1,4 +1,4 @@
-"""The section ``rounds.selection``: who is invited. The policies are in :mod:`coordinator.selection`."""
+"""The section ``rounds.selection``: who is invited. The policies are in ``selection``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from coordinator.scenario.model import Registered, Section
 from device_profiles.fields import StrictBool
-from edge.plugins import SELECTORS, View
+from edge.core.plugins import SELECTORS, View
 
 
 class PolicySettings(Section):

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.exit_codes import ExitCode
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.metric_names import MetricKind
 from coordinator.scenario.thresholds import BASELINE, Threshold, percentile_of
 

@@ -21,7 +21,7 @@ from coordinator.scenario.model import (
 from coordinator.scenario.sections import FORMAT
 from device_profiles.fields import describe_value
 from device_profiles.positions import Path
-from edge.plugins import ADVICE
+from edge.core.plugins import ADVICE
 
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:

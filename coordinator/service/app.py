@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler, Middleware
 from coordinator.service.doors import Doors, quiet_logger
 from coordinator.service.hooks import Admission
 from coordinator.service.sessions import Sessions
-from edge.transport.websocket import CLOSING_S, SERVER_MESSAGE_BYTES
+from edge.network.sockets.websocket import CLOSING_S, SERVER_MESSAGE_BYTES
 
 
 def guarded(admission: Admission) -> Middleware:

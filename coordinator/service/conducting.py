@@ -12,10 +12,12 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from coordinator.actor import Coordinator
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.conductor import new_run_id
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.stop_reason import StopReason
+from coordinator.engine.training import Training
+from coordinator.run.assembling import assemble
+from coordinator.run.conductor import new_run_id
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.admission.gate import local_gate
@@ -28,12 +30,10 @@ from coordinator.service.refusals import refuse_on_real_clock
 from coordinator.service.sessions import Sessions
 from coordinator.service.stopping import first_signal
 from coordinator.service.survival.survivor import Survivor
-from coordinator.stop_reason import StopReason
-from coordinator.training import Training
-from edge import real_clock
-from edge.errors import RecfleetError
-from edge.real_clock import RealClockLoop
-from edge.secagg.entropy import SecretSource
+from edge.clock import real as real_clock
+from edge.clock.real import RealClockLoop
+from edge.core.errors import RecfleetError
+from edge.crypto.entropy import SecretSource
 
 _UNSEEN = frozenset({"secagg.sum_error", "secagg.double_reveal", "round.clipped", "privacy.clipped"})
 """Metrics of what happens on devices, which the coordinator has no business to know."""

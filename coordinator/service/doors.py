@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from coordinator.service.hooks import Admission
-from edge.transport.websocket import CLOSING_S
+from edge.network.sockets.websocket import CLOSING_S
 
 _BACKLOG = 4096
 _PAUSE_S = 0.5

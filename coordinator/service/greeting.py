@@ -10,9 +10,9 @@ import aiohttp
 from aiohttp import web
 
 from coordinator.scenario.fleet_section import Sockets
-from edge.errors import CodecError
-from edge.session_frames import Goodbye, Hello, Welcome, pack, unpack
-from edge.transport.websocket import CLOSING_S
+from edge.core.errors import CodecError
+from edge.network.sockets.websocket import CLOSING_S
+from edge.wire.session_frames import Goodbye, Hello, Welcome, pack, unpack
 
 _WHY_LETTERS = 120
 """Of a reason: in a session frame, a letter may take four bytes."""

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from aiohttp import web
 
-from edge.errors import RecfleetError
-from edge.message_kinds import AnyMessage
-from edge.vocabulary import Direction, Reason
+from edge.core.errors import RecfleetError
+from edge.core.vocabulary import Direction, Reason
+from edge.wire.message_kinds import AnyMessage
 
 
 class AdmissionError(RecfleetError):

@@ -13,14 +13,14 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
-from coordinator.assembly import Assembly
+from coordinator.engine.assembly import Assembly
+from coordinator.secure.sums.masked import MaskedSums
 from coordinator.service.hooks import Admission, AdmissionError
-from coordinator.sums.masked import MaskedSums
-from edge.secagg.entropy import SystemEntropy
-from edge.secagg.keys import Identity
+from edge.crypto.entropy import SystemEntropy
+from edge.crypto.keys import Identity
+from edge.network.sockets.device_client import Backoff
 from edge.secagg.roster import Enrolled, Roster, RosterError
 from edge.secagg.states import Mode
-from edge.transport.device_client import Backoff
 
 ROSTER: Final = "/v1/roster"
 _BEARER: Final = "Bearer "

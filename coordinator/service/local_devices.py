@@ -12,22 +12,22 @@ from pathlib import Path
 
 import aiohttp
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
+from coordinator.engine.assembly import Assembly
+from coordinator.run.assembling import assemble
 from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.service.answer_store import AnswerStore
 from coordinator.service.identities import enrol, fetch_roster, sums_with_identities
 from coordinator.service.local_work import DeviceWork, LocalWorks
 from coordinator.service.refusals import refuse_on_devices
 from device_profiles.positions import Path as Place
+from edge.core.errors import RecfleetError
+from edge.core.vocabulary import Reason
 from edge.device.participation import Participation
 from edge.device.real import ResidentDevice
-from edge.errors import RecfleetError
+from edge.network.sockets.device_client import Backoff, DeviceClient
 from edge.secagg.roster import Enrolled, Roster, RosterError
-from edge.session import Event
-from edge.session_frames import Welcome
-from edge.transport.device_client import Backoff, DeviceClient
-from edge.vocabulary import Reason
+from edge.wire.session import Event
+from edge.wire.session_frames import Welcome
 
 JOIN_S = 10.0
 """How long a device waits for a connection and its welcome until it has the scenario, which says."""

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from coordinator.assembly import Assembly
-from coordinator.progress import Observers, RunObserver
-from coordinator.run_files import DEVICES, PARTIAL_SUFFIX
-from coordinator.runner import RunOutcome, run_assembled
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.progress import Observers, RunObserver
+from coordinator.engine.run_files import DEVICES, PARTIAL_SUFFIX
+from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import Company, RealTime, assembled
 from coordinator.service.dashboard.live_state import LiveState
@@ -25,7 +25,7 @@ def run_here(
     """Run a scenario with all of its devices in this process, over sockets on loopback.
 
     ``live`` is told what happens. Other parameters and errors are those of
-    :func:`~coordinator.runner.run_scenario`.
+    :func:`~coordinator.run.runner.run_scenario`.
     """
     assembly = assembled(loaded, None)
     memory = target.with_name(target.name + PARTIAL_SUFFIX) / DEVICES

@@ -10,21 +10,21 @@ import bisect
 
 import numpy as np
 
-from coordinator.assembly import Assembly
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.secure_sums import RoundOfSums
 from coordinator.scenario.load import LoadedScenario
-from coordinator.sums.base import RoundOfSums
+from edge.core.rng import hashed_bits_scalar, stream_key
+from edge.core.vocabulary import Reason
+from edge.crypto.entropy import SecretSource, SystemEntropy
+from edge.crypto.errors import NotFiniteError
 from edge.device.answered import UNLIMITED
 from edge.device.crypto_costs import CryptoCosts
 from edge.learning.updates import ClientUpdate
-from edge.messages import Model
+from edge.network.shaping import LinkShape, ShapedLink
 from edge.privacy.protection import clipped_update
-from edge.rng import hashed_bits_scalar, stream_key
-from edge.secagg.entropy import SecretSource, SystemEntropy
-from edge.secagg.errors import NotFiniteError
 from edge.secagg.participant import Participant
 from edge.secagg.work import CryptoWork
-from edge.transport.shaping import LinkShape, ShapedLink
-from edge.vocabulary import Reason
+from edge.wire.messages import Model
 
 
 class LocalWorks:

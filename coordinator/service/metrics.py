@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from coordinator.host import rss_bytes
+from coordinator.engine.host import rss_bytes
 from coordinator.service.dashboard.histogram import Histogram
 from coordinator.service.dashboard.live_state import LiveState
-from edge.errors import RecfleetError
+from edge.core.errors import RecfleetError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -11,22 +11,23 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.active_round import ActiveRound, Broadcast
-from coordinator.actor import Coordinator
-from coordinator.assembly import Assembly
-from coordinator.round_records import Ended, ended_of
-from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.selection.experience import ANSWERS, UPDATES, Experience
+from coordinator.engine.active_round import ActiveRound, Broadcast
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.round_records import Ended, ended_of
+from coordinator.engine.secure_rounds import SecureRoundMachine
+from coordinator.engine.secure_sums import RoundOfSums, SecureSums
+from coordinator.engine.selection.experience import ANSWERS, UPDATES, Experience
+from coordinator.engine.shielding import Shield
+from coordinator.engine.witness import Witness
+from coordinator.engine.workload import TrainingKernel
+from coordinator.engine.world import CrashHandler, RunningCohort
 from coordinator.service.hooks import ServiceObserver
 from coordinator.service.session_records import SessionRecords
 from coordinator.service.sessions import DeviceSession, Sessions, Transfer
-from coordinator.shielding import Shield
-from coordinator.sums.base import RoundOfSums, SecureSums
-from coordinator.witness import Witness
-from coordinator.workload import TrainingKernel
-from coordinator.world import CrashHandler, RunningCohort
-from edge.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
-from edge.codec import CodecLimits, decode
+from edge.clock.real import RealClockLoop
+from edge.core.errors import CodecError
+from edge.core.vocabulary import Direction, Outcome, Reason, Stage
 from edge.device.compute import Kernel
 from edge.device.endings import (
     LAST_OF_REPORT,
@@ -34,13 +35,13 @@ from edge.device.endings import (
     RECEIPT_PATIENCE,
 )
 from edge.device.round_faults import RoundFaults
-from edge.errors import CodecError
 from edge.learning.updates import ClientUpdate
-from edge.message_kinds import KINDS, AnyMessage
-from edge.messages import Accept, AcceptBare, Acknowledge, Decline, Failure, Invite, Model, Report
-from edge.real_clock import RealClockLoop
 from edge.secagg.reasons import reason_of
-from edge.secagg_messages import (
+from edge.wire.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
+from edge.wire.codec import CodecLimits, decode
+from edge.wire.message_kinds import KINDS, AnyMessage
+from edge.wire.messages import Accept, AcceptBare, Acknowledge, Decline, Failure, Invite, Model, Report
+from edge.wire.secagg_messages import (
     Abort,
     AdvertiseKeys,
     ConsistencyCheck,
@@ -52,8 +53,7 @@ from edge.secagg_messages import (
     UnmaskRequest,
     UnmaskShares,
 )
-from edge.session import Noted, Received
-from edge.vocabulary import Direction, Outcome, Reason, Stage
+from edge.wire.session import Noted, Received
 
 FRAMES_OF_ROUND = 1024
 """Most messages, and most notes, that a device may send in one round; the protocol needs a dozen."""
@@ -366,7 +366,7 @@ _STAGES = frozenset(int(stage) for stage in Stage)
 
 
 class RealWorld:
-    """Devices behind sessions; implements :class:`~coordinator.world.World`, and listens to the sessions.
+    """Devices behind sessions; implements ``World``, and listens to the sessions.
 
     Parameters
     ----------

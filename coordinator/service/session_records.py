@@ -6,14 +6,14 @@ below it is not seen.
 
 from __future__ import annotations
 
+from coordinator.engine.world import Clock
 from coordinator.service.sessions import Transfer
-from coordinator.world import Clock
-from edge.codec import measure
+from edge.core.log import EventLog, pack_record
+from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage
 from edge.device.endings import event_of_discarded
-from edge.log import EventLog, pack_record
-from edge.message_kinds import KINDS, AnyMessage
-from edge.session import Received
-from edge.vocabulary import Direction, EventKind, Fate, Reason, Stage
+from edge.wire.codec import measure
+from edge.wire.message_kinds import KINDS, AnyMessage
+from edge.wire.session import Received
 
 
 class SessionRecords:

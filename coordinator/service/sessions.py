@@ -18,13 +18,13 @@ from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.doors import quiet_logger
 from coordinator.service.greeting import Offer, Refusal, read_hello, refuse, say_goodbye, say_welcome
 from coordinator.service.hooks import Admission, AdmissionError, ServiceObserver
-from edge.codec import CodecLimits, encode
-from edge.errors import RemoteProtocolError
-from edge.message_kinds import AnyMessage
-from edge.session import Acknowledged, Event, Noted, Received, Sent, Session, SessionLimits
-from edge.session_frames import PROTOCOL, Hello
-from edge.transport.websocket import Conversation, Parting
-from edge.vocabulary import Reason
+from edge.core.errors import RemoteProtocolError
+from edge.core.vocabulary import Reason
+from edge.network.sockets.websocket import Conversation, Parting
+from edge.wire.codec import CodecLimits, encode
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.session import Acknowledged, Event, Noted, Received, Sent, Session, SessionLimits
+from edge.wire.session_frames import PROTOCOL, Hello
 
 _TOKEN_BYTES = 24
 _SILENCE_S = 3.0

@@ -11,28 +11,28 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.faults.base import FaultKind, Setting, Strike
-from coordinator.metrics.schemas import deterministic_fields
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.selection.base import Knowledge, Selector, make_selector
+from coordinator.engine.selection.experience import Experience
+from coordinator.results.tables.schemas import deterministic_fields
+from coordinator.run.assembling import assemble
 from coordinator.scenario.faults_section import KINDS as FAULT_KINDS
 from coordinator.scenario.faults_section import STAGES_OF_MODE, fault_section
 from coordinator.scenario.load import load_text
 from coordinator.scenario.random_settings import random_settings
 from coordinator.scenario.selection_section import SECTIONS
-from coordinator.selection.base import Knowledge, Selector, make_selector
-from coordinator.selection.experience import Experience
+from coordinator.simulation.faults.base import FaultKind, Setting, Strike
 from coordinator.swarm.generator import Document, document_of, text_of
 from coordinator.swarm.storms import STORM, Stormy, fault_of
 from coordinator.swarm.trial import Trial, run_trial
 from coordinator.swarm.verdict import judge_text
+from edge.core.draws import Draws
+from edge.core.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry
+from edge.core.rng import stream
+from edge.core.vocabulary import Reason
 from edge.device.round_faults import RoundFaults
 from edge.device.simulated import CohortPlan
-from edge.draws import Draws
 from edge.learning.updates import ClientUpdate
-from edge.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry
-from edge.rng import stream
-from edge.vocabulary import Reason
 
 _TRIES: Final = 3
 """Random settings that each plug-in is tried with."""

@@ -8,7 +8,7 @@ from typing import Final
 from coordinator.scenario.learning_section import method_name
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import rows
-from edge.vocabulary import RoundOutcome, label
+from edge.core.vocabulary import RoundOutcome, label
 
 Coverage = Counter[tuple[str, str, str]]
 """How often, by section, row and column."""

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from coordinator.scenario.data_section import SyntheticRatings
+from edge.core.draws import Draws
 from edge.data.synthetic import generate_ratings
-from edge.draws import Draws
 
 Settings = dict[str, Any]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from coordinator.run_files import write_atomically
+from coordinator.engine.run_files import write_atomically
 from coordinator.scenario.load import load
 from coordinator.swarm.generator import Document, document, text_of
 from coordinator.swarm.invariants.base import Violation
@@ -16,7 +16,7 @@ from coordinator.swarm.invariants.registry import REPLAYS
 from coordinator.swarm.minimise import Fails, minimise
 from coordinator.swarm.verdict import VALID, fails_alike, judge_text
 from coordinator.swarm.workers import Digest, Worker
-from edge import plugins
+from edge.core import plugins
 
 PROCESSES: Final = 3
 """Processes that a run is repeated in where it has to be the same; the order of a set may agree in two."""

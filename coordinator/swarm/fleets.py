@@ -6,7 +6,7 @@ import functools
 from typing import Any, Final
 
 from device_profiles import catalogue
-from edge.draws import Draws
+from edge.core.draws import Draws
 
 Settings = dict[str, Any]
 

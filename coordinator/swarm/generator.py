@@ -15,9 +15,9 @@ from coordinator.scenario.faults_section import STAGES_OF_MODE
 from coordinator.scenario.sections import FORMAT
 from coordinator.swarm import datasets, fleets, methods, protections, waiting
 from coordinator.swarm.storms import STORM, Stormy, fault
-from edge.draws import Draws
+from edge.core.draws import Draws
+from edge.core.vocabulary import Stage, label
 from edge.learning.registry import METHODS
-from edge.vocabulary import Stage, label
 
 Document = dict[str, Any]
 """A scenario as the mapping that its file holds."""

@@ -9,21 +9,21 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.rounds import RoundMachine
-from coordinator.secagg.server import SecAggServer
-from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.simulation import Simulation
-from edge.ckks_messages import DecryptedSum, EncryptedInput
-from edge.clock import sleep
+from coordinator.engine.rounds import RoundMachine
+from coordinator.engine.secure_rounds import SecureRoundMachine
+from coordinator.secure.secagg.server import SecAggServer
+from coordinator.simulation.world import Simulation
+from edge.clock.virtual import sleep
+from edge.core.vocabulary import Reason
+from edge.crypto.ring import RingVector
 from edge.device.simulated import SimulatedDevice
 from edge.learning.base import State
 from edge.learning.updates import Aggregate, Array
-from edge.message_kinds import AnyMessage
-from edge.messages import Report
-from edge.secagg.ring import RingVector
-from edge.secagg_messages import MaskedInput
-from edge.transport.link import Delivery
-from edge.vocabulary import Reason
+from edge.network.link import Delivery
+from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Report
+from edge.wire.secagg_messages import MaskedInput
 
 LONGEST_RUN_S: Final = 90 * 86400.0
 """Simulated time after which a run is held to be frozen: its waits add up to less."""
@@ -73,7 +73,7 @@ class Applied(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """A :class:`~coordinator.witness.Witness` that keeps what the invariants ask for."""
+    """A :class:`~coordinator.engine.witness.Witness` that keeps what the invariants ask for."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     """Every frame that was put on a link."""

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Group
 from rich.table import Table
 
-from coordinator.junit import Case, Suite
+from coordinator.results.junit import Case, Suite
 from coordinator.swarm.campaign import Findings
 from coordinator.swarm.coverage import KINDS, MODES, PARTS, STAGES, Coverage
 from coordinator.swarm.failures import Kept, replay_command

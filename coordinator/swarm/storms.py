@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coordinator.scenario.faults_section import KINDS
-from edge.draws import Draws
-from edge.vocabulary import label
+from edge.core.draws import Draws
+from edge.core.vocabulary import label
 
 Fault = dict[str, Any]
 

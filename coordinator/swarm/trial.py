@@ -17,22 +17,22 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.assembling import assemble
-from coordinator.checkpoint import npz_bytes
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.memory import TablesInMemory
-from coordinator.metrics.recorder import TableRecorder
-from coordinator.progress import RoundSummary
+from coordinator.engine.checkpoint import npz_bytes
+from coordinator.engine.facts import Evaluation
+from coordinator.engine.progress import RoundSummary
+from coordinator.engine.secure_sums import SecureSums
+from coordinator.engine.stop_reason import StopReason
+from coordinator.engine.training import Training
+from coordinator.results.tables.memory import TablesInMemory
+from coordinator.results.tables.recorder import TableRecorder
+from coordinator.results.threshold_watch import ThresholdWatch
+from coordinator.run.assembling import assemble
+from coordinator.run.virtual_time import simulate
 from coordinator.scenario.load import LoadedScenario, load_text
-from coordinator.stop_reason import StopReason
-from coordinator.sums.base import SecureSums
 from coordinator.swarm.record import FrozenError, Record
-from coordinator.threshold_watch import ThresholdWatch
-from coordinator.training import Training
-from coordinator.virtual_time import simulate
+from edge.crypto.entropy import SecretSource
 from edge.device.compute import InlineExecutor
 from edge.learning.base import State
-from edge.secagg.entropy import SecretSource
 
 LONGEST_WAIT_S: Final = 120
 """Seconds on this host after which a run is held to be frozen; it takes a tenth of one."""

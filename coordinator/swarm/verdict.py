@@ -12,7 +12,7 @@ from coordinator.swarm.generator import Document, document, text_of
 from coordinator.swarm.invariants.base import Violation
 from coordinator.swarm.invariants.registry import REPLAYS, violations_of
 from coordinator.swarm.trial import run_trial
-from edge.draws import Draws
+from edge.core.draws import Draws
 
 VALID: Final = "valid"
 """The name of the invariant that the loader takes what the generator makes."""

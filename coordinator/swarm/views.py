@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from coordinator.metrics.digest import whole_columns
-from coordinator.metrics.metric_source import Tables
+from coordinator.results.tables.digest import whole_columns
+from coordinator.results.tables.metric_source import Tables
 
 Columns = dict[str, list[Any]]
 """Columns by name, as plain values: labels as text, None where null."""

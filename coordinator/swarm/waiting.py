@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from coordinator.scenario.random_settings import random_settings
 from coordinator.scenario.selection_section import SECTIONS
-from edge.draws import Draws
+from edge.core.draws import Draws
 
 Settings = dict[str, Any]
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple
 
+from coordinator.run.virtual_time import quiet_collector
 from coordinator.swarm.verdict import Verdict, digest_of, judge
-from coordinator.virtual_time import quiet_collector
-from edge import plugins
+from edge.core import plugins
 
 _HASH_SEED: Final = "PYTHONHASHSEED"
 

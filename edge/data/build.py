@@ -8,8 +8,8 @@ from typing import Any, Final, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.errors import DataError
 from edge.data.store import Items, Labels, RatingStore, empty_items
-from edge.errors import DataError
 
 DUPLICATES: Final = ("last", "first", "mean", "error")
 """Rules for a user's ratings of one item: the last or first by time, then by row; their mean; none."""

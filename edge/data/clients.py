@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.rng import stream
 from edge.data.store import RatingStore
 from edge.data.taste import taste_clusters
-from edge.rng import stream
 
 GROUPINGS = ("iid", "by-activity", "dirichlet")
 """The ways of dealing users to clients."""

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.errors import DataError
+from edge.core.rng import stream
 from edge.data.store import RatingStore, as_items
-from edge.errors import DataError
-from edge.rng import stream
 
 
 def keep_positives(store: RatingStore, threshold: float) -> RatingStore:

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.errors import DataError
 from edge.data.split import PUBLISHED_NEGATIVES, Split, split_leave_one_out
 from edge.data.store import RatingStore
 from edge.data.table.reading import RatingsFile, read_in_order
-from edge.errors import DataError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

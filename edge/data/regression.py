@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.errors import DataError
+from edge.core.rng import stream
 from edge.data.hashing import hash_arrays
-from edge.errors import DataError
-from edge.rng import stream
 
 HETEROGENEITIES = ("iid", "feature-shift", "label-shift")
 """How clients may differ from one another."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.errors import DataError
 from edge.data.hashing import hash_arrays
-from edge.errors import DataError
 
 Items = npt.NDArray[np.uint16] | npt.NDArray[np.int32]
 """Item indices; uint16 for catalogues below 65,536 items, int32 above."""

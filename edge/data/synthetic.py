@@ -28,8 +28,8 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.rng import stream, stream_key
 from edge.data.store import Items, RatingStore, empty_items, item_dtype
-from edge.rng import stream, stream_key
 
 MAX_ITEMS = 131_072
 """Largest catalogue that can be generated: the quantile tables keep two entries per item."""

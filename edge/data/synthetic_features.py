@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edge.core.rng import stream
 from edge.data.features import ItemFeatures, standardise
 from edge.data.synthetic import SyntheticRatings, item_tastes
-from edge.rng import stream
 
 
 def synthetic_features(spec: SyntheticRatings, *, seed: int, noise: float = 1.0) -> ItemFeatures:

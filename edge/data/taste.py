@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.rng import stream
 from edge.data.store import RatingBatch, RatingStore
-from edge.rng import stream
 
 _RANK = 8
 _POWER_PASSES = 3

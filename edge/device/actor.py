@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol
 
+from edge.clock.mailbox import DeadlineExceededError
+from edge.core.vocabulary import Reason
+from edge.crypto.errors import SecAggError
 from edge.device.participation import Participation, State
 from edge.learning.updates import ClientUpdate
-from edge.mailbox import DeadlineExceededError
-from edge.message_kinds import AnyMessage
-from edge.messages import Invite, Model
-from edge.secagg.errors import SecAggError
 from edge.secagg.participant import Answer, Participant
 from edge.secagg.reasons import reason_of
-from edge.vocabulary import Reason
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Invite, Model
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _AWAITING_MODEL = State.AWAITING_MODEL
@@ -42,7 +42,7 @@ class DeviceContext(Protocol):
         """Start sending ``message`` to the coordinator; returns at once."""
 
     def receive(self) -> Awaitable[AnyMessage]:
-        """Wait for the next frame; raise :class:`~edge.mailbox.DeadlineExceededError` when time is up."""
+        """Wait for the next frame; raise ``DeadlineExceededError`` when time is up."""
 
     def settle(self, reason: Reason) -> None:
         """Say what became of the frame received last: acted on (``NONE``), or discarded and why."""

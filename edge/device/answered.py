@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from edge.vocabulary import Reason
+from edge.core.vocabulary import Reason
 
 Ids = npt.NDArray[np.int64]
 Counts = int | npt.NDArray[np.int32]

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from edge.clock import sleep
+from edge.clock.virtual import sleep
 
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from device_profiles.profile import DeviceProfile
+from edge.core.rng import Counter, hashed_normal
 from edge.learning.base import Work
-from edge.rng import Counter, hashed_normal
 
 Floats = npt.NDArray[np.float64]
 
@@ -131,7 +131,7 @@ def task_seconds(
     specs : n rows.
     framework_step_s : c_fw, seconds a step.
     busy_s : float64[n], seconds that each device has worked without a rest before this task.
-    noise_key : key of the stream of the log-normal factor, from :func:`edge.rng.stream_key`.
+    noise_key : key of the stream of the log-normal factor, from :func:`edge.core.rng.stream_key`.
     device_ids : int64[n].
     task : int or int[n], which task of the device this is; the round, if it has one a round.
     kappa : float64[kinds].

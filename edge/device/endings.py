@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from edge.ckks_messages import DecryptedSum, EncryptedInput
-from edge.message_kinds import KINDS, AnyMessage
-from edge.messages import Report
-from edge.secagg_messages import (
+from edge.core.vocabulary import EventKind, Outcome, Reason
+from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
+from edge.wire.message_kinds import KINDS, AnyMessage
+from edge.wire.messages import Report
+from edge.wire.secagg_messages import (
     AdvertiseKeys,
     ConsistencySignature,
     MaskedInput,
     SealedShares,
     UnmaskShares,
 )
-from edge.vocabulary import EventKind, Outcome, Reason
 
 _EVENT_OF_REASON = {
     Reason.DUPLICATE: EventKind.DUPLICATE,

@@ -11,13 +11,23 @@ from __future__ import annotations
 import enum
 import math
 
-from edge.ckks_messages import DecryptRequest
-from edge.errors import LocalProtocolError
-from edge.message_kinds import AnyMessage
-from edge.messages import Accept, AcceptBare, Acknowledge, Arrays, Decline, Failure, Invite, Model, Report
+from edge.core.errors import LocalProtocolError
+from edge.core.vocabulary import Reason
 from edge.secagg.reasons import reason_of
-from edge.secagg_messages import FROM_COORDINATOR, Abort
-from edge.vocabulary import Reason
+from edge.wire.ckks_messages import DecryptRequest
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import (
+    Accept,
+    AcceptBare,
+    Acknowledge,
+    Arrays,
+    Decline,
+    Failure,
+    Invite,
+    Model,
+    Report,
+)
+from edge.wire.secagg_messages import FROM_COORDINATOR, Abort
 
 _OF_SECURE_SUM = frozenset((*FROM_COORDINATOR, DecryptRequest))
 _REASONS = {int(reason): reason for reason in Reason}

@@ -6,7 +6,7 @@ executor, one device at a time, so that the loop goes on answering; how long it 
 
 A device that is as slow as its profile has a time of its own, which starts with what came last and goes on by
 what the profile says. It acts no sooner than then. Where the host gets to it later, it says what it says as
-of its own time, and the link makes up for it as far as it can (:mod:`edge.transport.shaping`).
+of its own time, and the link makes up for it as far as it can (:mod:`edge.network.shaping`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
-from edge.codec import CodecLimits, decode, encode
+from edge.clock.mailbox import DeadlineExceededError
+from edge.core.errors import CodecError
+from edge.core.vocabulary import Reason, Stage
 from edge.device.actor import take_part
 from edge.device.endings import RECEIPT_PATIENCE
 from edge.device.participation import Participation
-from edge.errors import CodecError
 from edge.learning.updates import ClientUpdate
-from edge.mailbox import DeadlineExceededError
-from edge.message_kinds import KINDS, AnyMessage
-from edge.messages import Accept, AcceptBare, Decline, Failure, Invite, Model
 from edge.secagg.participant import Answer, Participant
 from edge.secagg.work import CryptoWork
-from edge.session import Event, Received
-from edge.vocabulary import Reason, Stage
+from edge.wire.codec import CodecLimits, decode, encode
+from edge.wire.message_kinds import KINDS, AnyMessage
+from edge.wire.messages import Accept, AcceptBare, Decline, Failure, Invite, Model
+from edge.wire.session import Event, Received
 
 _WAITING_FRAMES = 1024
 """Most frames that wait for an actor."""

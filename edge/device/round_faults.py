@@ -14,13 +14,13 @@ from typing import Protocol
 
 import numpy as np
 
-from edge.clock import VirtualClockLoop
+from edge.clock.virtual import VirtualClockLoop
+from edge.core.rng import hashed_uniform_scalar
+from edge.core.vocabulary import Direction, Reason, Stage
 from edge.learning.updates import ClientUpdate
-from edge.message_kinds import KINDS
-from edge.rng import hashed_uniform_scalar
-from edge.transport.disturbances import LinkEffect
-from edge.transport.link import Delivery
-from edge.vocabulary import Direction, Reason, Stage
+from edge.network.disturbances import LinkEffect
+from edge.network.link import Delivery
+from edge.wire.message_kinds import KINDS
 
 _STRUCK = 0
 _MOMENT = 1 << 32

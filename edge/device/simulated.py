@@ -16,8 +16,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edge.clock import VirtualClockLoop, sleep
-from edge.codec import measure
+from edge.clock.mailbox import DeadlineExceededError, Mailbox
+from edge.clock.virtual import VirtualClockLoop, sleep
+from edge.core.log import pack_record
+from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 from edge.device.actor import take_part
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.crypto_costs import CryptoCosts
@@ -30,19 +32,17 @@ from edge.device.endings import (
 from edge.device.participation import Participation
 from edge.device.round_faults import Ending, RoundFaults
 from edge.learning.updates import Array, ClientUpdate
-from edge.log import pack_record
-from edge.mailbox import DeadlineExceededError, Mailbox
-from edge.message_kinds import KINDS, AnyMessage
-from edge.messages import Accept, AcceptBare, Decline, Failure, Invite, Model, Report
+from edge.network.cohort import CohortLinks
+from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
+from edge.network.loss import TransferFailedError
+from edge.network.pace import Conditions
+from edge.network.tcp import INITIAL_WINDOW_BYTES, tcp_ip_bytes
 from edge.secagg.participant import Answer, Participant
 from edge.secagg.reasons import reason_of
-from edge.secagg_messages import Abort
-from edge.transport.cohort import CohortLinks
-from edge.transport.link import Delivery, DeviceLink, SimulatedNetwork
-from edge.transport.loss import TransferFailedError
-from edge.transport.pace import Conditions
-from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, tcp_ip_bytes
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
+from edge.wire.codec import measure
+from edge.wire.message_kinds import KINDS, AnyMessage
+from edge.wire.messages import Accept, AcceptBare, Decline, Failure, Invite, Model, Report
+from edge.wire.secagg_messages import Abort
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _NOWHERE = Direction.NONE

@@ -8,10 +8,10 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
+from edge.crypto.errors import OverflowingConfigError, TooFewContributorsError
 from edge.homomorphic.parameters import DEGREE, LEVELS_MAX, MODULUS_BITS, SCALE, SLOTS, SUM_MAX
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart
-from edge.secagg.errors import OverflowingConfigError, TooFewContributorsError
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""The named errors that only homomorphic sums have; all others are those of :mod:`edge.secagg.errors`."""
+"""The named errors that only homomorphic sums have; all others are those of :mod:`edge.crypto.errors`."""
 
 from __future__ import annotations
 
-from edge.secagg.errors import SecAggError
+from edge.crypto.errors import SecAggError
 
 
 class BadCiphertextError(SecAggError):

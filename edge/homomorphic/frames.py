@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
+from edge.crypto.errors import WrongLengthError
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.parameters import CIPHERTEXT_BYTES
-from edge.messages import Arrays
 from edge.secagg.checks import OCTETS, expect_arrays, octets, read
-from edge.secagg.errors import WrongLengthError
+from edge.wire.messages import Arrays
 
 _LENGTHS = np.dtype("<i8")
 

@@ -9,27 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edge.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
-from edge.errors import LocalProtocolError
-from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.frames import pack, unpack
-from edge.homomorphic.keys import SecretKey
-from edge.homomorphic.vectors import Encoded, Vector, decode_sum, encode_input, settle
-from edge.learning.updates import ClientUpdate
-from edge.message_kinds import AnyMessage
-from edge.secagg.checks import expect_round
-from edge.secagg.contribution import part_values
-from edge.secagg.errors import (
+from edge.core.errors import LocalProtocolError
+from edge.crypto.errors import (
     RepeatedUnmaskError,
     SecAggError,
     TooFewContributorsError,
     WrongReceiverError,
     WrongStageError,
 )
+from edge.homomorphic.config import CkksConfig
+from edge.homomorphic.frames import pack, unpack
+from edge.homomorphic.keys import SecretKey
+from edge.homomorphic.vectors import Encoded, Vector, decode_sum, encode_input, settle
+from edge.learning.updates import ClientUpdate
+from edge.secagg.checks import expect_round
+from edge.secagg.contribution import part_values
 from edge.secagg.participant import Answer
 from edge.secagg.states import DEVICE_FINAL, DeviceState
 from edge.secagg.work import CryptoWork
-from edge.secagg_messages import Abort
+from edge.wire.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.secagg_messages import Abort
 
 
 class CkksParticipant:
@@ -119,7 +119,7 @@ class CkksParticipant:
     def receive(self, message: AnyMessage) -> Answer | None:
         """Take a frame from the coordinator; return the decrypted sum if it is asked for.
 
-        Raises a :class:`~edge.secagg.errors.SecAggError` by the name of what is wrong. ``StaleSessionError``,
+        Raises a :class:`~edge.crypto.errors.SecAggError` by the name of what is wrong. ``StaleSessionError``,
         ``StaleRoundError``, ``WrongReceiverError``, ``WrongStageError`` and ``RepeatedUnmaskError`` leave the
         machine as it was; after any other its state is ``ABORTED``.
         """

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from edge.errors import MissingExtraError
+from edge.core.errors import MissingExtraError
 from edge.homomorphic.errors import BadCiphertextError
 from edge.homomorphic.keys import PublicKey, RunningSum, SecretKey
 from edge.homomorphic.parameters import DEGREE, MODULUS_BITS, SCALE, SLOTS

@@ -13,11 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.errors import ImpreciseSumError
-from edge.homomorphic.parameters import ERROR_MAX
-from edge.secagg.config import RealPart
-from edge.secagg.errors import (
+from edge.crypto.errors import (
     MalformedMessageError,
     NotFiniteError,
     SumMismatchError,
@@ -26,6 +22,10 @@ from edge.secagg.errors import (
     WrongDtypeError,
     WrongLengthError,
 )
+from edge.homomorphic.config import CkksConfig
+from edge.homomorphic.errors import ImpreciseSumError
+from edge.homomorphic.parameters import ERROR_MAX
+from edge.secagg.config import RealPart
 from edge.secagg.inputs import Sums
 
 Vector = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from edge.errors import RemoteProtocolError
+from edge.core.errors import RemoteProtocolError
 from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
 
 VALUE_MAX: Final = 2.0**30

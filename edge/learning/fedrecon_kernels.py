@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.rng import hashed_bits
 from edge.learning.base import RatingBatch
 from edge.learning.least_squares import (
     descend,
@@ -26,7 +27,6 @@ from edge.learning.least_squares import (
     shuffled_ranks,
 )
 from edge.learning.local_steps import GradientSteps, MiniBatches, Ridge, UserSteps
-from edge.rng import hashed_bits
 
 F = TypeVar("F", np.float32, np.float64)
 

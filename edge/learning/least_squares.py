@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from edge.rng import hashed_bits
+from edge.core.rng import hashed_bits
 
 F = TypeVar("F", np.float32, np.float64)
 

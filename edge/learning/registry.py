@@ -1,7 +1,7 @@
 """The methods by name.
 
 The ``learning`` section of a scenario is the settings model of one method; its field ``algorithm`` selects
-which. The built-in methods are listed in :mod:`edge.plugins`; see docs/adding-an-algorithm.md.
+which. The built-in methods are listed in :mod:`edge.core.plugins`; see docs/adding-an-algorithm.md.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
+from edge.core.plugins import ALGORITHMS, Kind, View
 from edge.learning.base import Algorithm, Problem
-from edge.plugins import ALGORITHMS, Kind, View
 
 
 def _lacks(method: type[Algorithm[Any]]) -> Iterator[str]:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.rng import hashed_bits
 from edge.learning.base import RatingBatch
-from edge.rng import hashed_bits
 
 _DRAW_SALT = 0x6E65_6761_7469_7601
 _RANK_SALT = 0x6E65_6761_7469_7602

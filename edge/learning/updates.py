@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
 
 Array = npt.NDArray[Any]
 

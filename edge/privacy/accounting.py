@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge.errors import LocalProtocolError, MissingExtraError
+from edge.core.errors import LocalProtocolError, MissingExtraError
 from edge.privacy.analytic_gaussian import gaussian_epsilon
 from edge.secagg.config import LEAST_NOISE_STEPS, CountPart, SecAggConfig
 
@@ -157,7 +157,7 @@ class DiscreteGaussianRelease:
     Parts of different scale and noise are put in units of their own σ: Δ₂/σ becomes C/min σ + √Σ d/(Sσ)²,
     with C and the smallest σ in units of the update; τ√d and τ·d are summed over parts, √Σ τ²d and Σ τd.
 
-    That is for exact discrete Gaussians. As they are drawn (:func:`edge.privacy.noise.discrete_gaussian`,
+    That is for exact discrete Gaussians. As they are drawn (:func:`edge.crypto.noise.discrete_gaussian`,
     cut at 12 σ) add at most n·d·2**−43 to ε and n·d·(1+e^ε)·1.1e−31 to δ for each release.
 
     Attributes

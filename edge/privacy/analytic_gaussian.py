@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
 
 _STEPS = 200
 _FARTHEST = 40.0

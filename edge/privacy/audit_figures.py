@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.evaluation.rating_errors import mean
+from edge.metrics.rating_errors import mean
 
 
 class AuditMetric(NamedTuple):

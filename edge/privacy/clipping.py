@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.errors import LocalProtocolError
-from edge.secagg.errors import NotFiniteError
+from edge.core.errors import LocalProtocolError
+from edge.crypto.errors import NotFiniteError
 
 _ROUNDING = 2.0**-53
 SMALLEST_BOUND = 1e-30

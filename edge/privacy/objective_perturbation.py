@@ -35,10 +35,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
+from edge.crypto.noise import gaussian
+from edge.crypto.prg import SEED_BYTES
 from edge.learning.least_squares import segment_grams
-from edge.privacy.noise import gaussian
-from edge.secagg.prg import SEED_BYTES
 
 Floats = npt.NDArray[np.float64]
 _NORM_SLACK = 1e-12

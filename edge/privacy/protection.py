@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edge.crypto.entropy import Entropy
+from edge.crypto.noise import Sampler, with_gaussian
 from edge.learning.updates import ClientUpdate
 from edge.privacy.clipping import clip_update
-from edge.privacy.noise import Sampler, with_gaussian
-from edge.secagg.entropy import Entropy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Protection:
 
         Arrays of whole numbers (which rows a sparse update changes) are left as they are.
 
-        Raises what :func:`~edge.privacy.clipping.clip_update` and :func:`~edge.privacy.noise.with_gaussian`
+        Raises what :func:`~edge.privacy.clipping.clip_update` and :func:`~edge.crypto.noise.with_gaussian`
         raise.
         """
         protected, clipped = clipped_update(update, self.clip_norm)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge.messages import Arrays
-from edge.secagg.errors import (
+from edge.crypto.errors import (
     MalformedMessageError,
     MissingSignatureError,
     StaleRoundError,
@@ -17,6 +16,7 @@ from edge.secagg.errors import (
     WrongDtypeError,
     WrongLengthError,
 )
+from edge.wire.messages import Arrays
 
 Octets = npt.NDArray[np.uint8]
 """Byte strings as they travel: uint8[length], or uint8[rows, length]."""

@@ -25,7 +25,19 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
+from edge.crypto.entropy import Entropy
+from edge.crypto.errors import (
+    DuplicateMessageError,
+    RepeatedUnmaskError,
+    SecAggError,
+    TooFewNeighboursError,
+    WrongReceiverError,
+    WrongStageError,
+)
+from edge.crypto.keys import Identity
+from edge.crypto.ring import RingVector
+from edge.crypto.shamir import SHARE_BYTES
 from edge.secagg.checks import (
     DEVICE_IDS,
     OCTETS,
@@ -38,15 +50,6 @@ from edge.secagg.checks import (
 )
 from edge.secagg.config import SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography, Secrets
-from edge.secagg.entropy import Entropy
-from edge.secagg.errors import (
-    DuplicateMessageError,
-    RepeatedUnmaskError,
-    SecAggError,
-    TooFewNeighboursError,
-    WrongReceiverError,
-    WrongStageError,
-)
 from edge.secagg.inputs import encode_input
 from edge.secagg.keylist import (
     Neighbourhood,
@@ -56,13 +59,10 @@ from edge.secagg.keylist import (
     keys_statement,
     survivors_statement,
 )
-from edge.secagg.keys import Identity
-from edge.secagg.ring import RingVector
 from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES
-from edge.secagg.shamir import SHARE_BYTES
 from edge.secagg.states import DEVICE_FINAL, DEVICE_TRANSITIONS, DeviceEvent, DeviceState, Mode
 from edge.secagg.survivors import read_survivors, read_unmask_request
-from edge.secagg_messages import (
+from edge.wire.secagg_messages import (
     FROM_COORDINATOR,
     Abort,
     AdvertiseKeys,
@@ -235,7 +235,7 @@ class SecAggClient:
     def receive(self, message: SecAggMessage) -> FromDevice | None:
         """Take a frame from the coordinator; return the answer, if it wants one.
 
-        Raises a :class:`~edge.secagg.errors.SecAggError` by the name of what is wrong. ``StaleSessionError``,
+        Raises a :class:`~edge.crypto.errors.SecAggError` by the name of what is wrong. ``StaleSessionError``,
         ``StaleRoundError``, ``WrongReceiverError``, ``WrongStageError``, ``DuplicateMessageError`` and
         ``RepeatedUnmaskError`` leave the machine as it was; after any other its state is ``ABORTED``.
         """

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from edge.errors import LocalProtocolError
-from edge.secagg.errors import OverflowingConfigError, TooFewContributorsError
+from edge.core.errors import LocalProtocolError
+from edge.crypto.errors import OverflowingConfigError, TooFewContributorsError
+from edge.crypto.ring import Ring
 from edge.secagg.graph import (
     GRINDING_BITS,
     GraphParameters,
@@ -23,7 +24,6 @@ from edge.secagg.graph import (
     complete_parameters,
 )
 from edge.secagg.quantize import Quantizer, check_integers, plan
-from edge.secagg.ring import Ring
 from edge.secagg.states import Mode
 
 HONEST_AT_LEAST = 2

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge.crypto.errors import MalformedMessageError, WeightError, WrongLengthError
 from edge.learning.updates import ClientUpdate
 from edge.secagg.config import CountPart, RealPart
-from edge.secagg.errors import MalformedMessageError, WeightError, WrongLengthError
 
 EXAMPLES = "examples"
 """The part of whole numbers that counts examples, [1]."""

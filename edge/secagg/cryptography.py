@@ -12,12 +12,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from edge.secagg.checks import DeviceIds
-from edge.secagg.config import SecAggConfig
-from edge.secagg.entropy import Entropy
-from edge.secagg.errors import AuthenticationError
-from edge.secagg.keylist import Neighbourhood, Record, RoundContext, nearest, read_key_list, ring_seed
-from edge.secagg.keys import (
+from edge.crypto.entropy import Entropy
+from edge.crypto.errors import AuthenticationError
+from edge.crypto.keys import (
     HASH_BYTES,
     SECRET_BYTES,
     SIGNATURE_BYTES,
@@ -26,13 +23,16 @@ from edge.secagg.keys import (
     commit,
     verify,
 )
+from edge.crypto.prg import add_all_expanded, ring_order
+from edge.crypto.ring import RingVector
+from edge.crypto.shamir import SHARE_BYTES
+from edge.secagg.checks import DeviceIds
+from edge.secagg.config import SecAggConfig
+from edge.secagg.keylist import Neighbourhood, Record, RoundContext, nearest, read_key_list, ring_seed
 from edge.secagg.masks import pair_seed, self_seed
-from edge.secagg.prg import add_all_expanded, ring_order
-from edge.secagg.ring import RingVector
 from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES, Channel, commit_shares, split_between
-from edge.secagg.shamir import SHARE_BYTES
 from edge.secagg.states import Mode
-from edge.secagg_messages import KeyList
+from edge.wire.secagg_messages import KeyList
 
 
 class DeviceSecrets:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.secagg.errors import DuplicateKeyError, InfeasibleError, ThresholdError
+from edge.crypto.errors import DuplicateKeyError, InfeasibleError, ThresholdError
 
 COMPLETE_UP_TO = 50
 """Up to this many devices the complete graph is cheap enough to be the better choice."""

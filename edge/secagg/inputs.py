@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.privacy.noise import discrete_gaussian
+from edge.crypto.entropy import Entropy
+from edge.crypto.errors import MalformedMessageError, WeightError, WrongDtypeError, WrongLengthError
+from edge.crypto.noise import discrete_gaussian
+from edge.crypto.prg import SEED_BYTES, Keystream
+from edge.crypto.ring import RingVector
 from edge.secagg.config import RealPart, SecAggConfig
-from edge.secagg.entropy import Entropy
-from edge.secagg.errors import MalformedMessageError, WeightError, WrongDtypeError, WrongLengthError
-from edge.secagg.prg import SEED_BYTES, Keystream
 from edge.secagg.quantize import Quantized, encode_integers
-from edge.secagg.ring import RingVector
 
 
 class Sums(NamedTuple):

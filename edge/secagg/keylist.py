@@ -13,9 +13,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from edge.secagg.checks import OCTETS, DeviceIds, expect_arrays, read, read_devices
-from edge.secagg.config import SecAggConfig
-from edge.secagg.errors import (
+from edge.crypto.errors import (
     ConfigMismatchError,
     IncompleteListError,
     ModelMismatchError,
@@ -25,8 +23,7 @@ from edge.secagg.errors import (
     TooFewContributorsError,
     UnknownDeviceError,
 )
-from edge.secagg.graph import check_parameters
-from edge.secagg.keys import (
+from edge.crypto.keys import (
     HASH_BYTES,
     PUBLIC_BYTES,
     SIGNATURE_BYTES,
@@ -35,9 +32,12 @@ from edge.secagg.keys import (
     key_list_hash,
     session_id_of_hash,
 )
-from edge.secagg.prg import SEED_BYTES, ring_order
+from edge.crypto.prg import SEED_BYTES, ring_order
+from edge.secagg.checks import OCTETS, DeviceIds, expect_arrays, read, read_devices
+from edge.secagg.config import SecAggConfig
+from edge.secagg.graph import check_parameters
 from edge.secagg.states import Mode
-from edge.secagg_messages import KeyList
+from edge.wire.secagg_messages import KeyList
 
 Verify = Callable[[bytes, bytes, bytes], None]
 """Checks a signature: takes identity, signature and statement; raises ``BadSignatureError``."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, cast
 
+from edge.crypto.errors import SecAggError
+from edge.crypto.ring import RingVector
+from edge.crypto.shamir import SECRET_BYTES
 from edge.learning.updates import ClientUpdate
-from edge.message_kinds import AnyMessage
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import SecAggConfig
 from edge.secagg.contribution import part_values
-from edge.secagg.errors import SecAggError
 from edge.secagg.participant import Answer
-from edge.secagg.ring import RingVector
-from edge.secagg.shamir import SECRET_BYTES
 from edge.secagg.states import DEVICE_FINAL, Mode
 from edge.secagg.work import CryptoWork
-from edge.secagg_messages import (
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.secagg_messages import (
     Abort,
     ConsistencyCheck,
     FromDevice,

@@ -5,8 +5,8 @@ Each seed serves one vector of one round: session and round are bound into it, a
 
 from __future__ import annotations
 
-from edge.secagg.keys import KeyPair, derive
-from edge.secagg.prg import SEED_BYTES
+from edge.crypto.keys import KeyPair, derive
+from edge.crypto.prg import SEED_BYTES
 
 VECTOR = "input"
 """The role of the one masked vector of a round."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from edge.learning.updates import ClientUpdate
-from edge.message_kinds import AnyMessage
 from edge.secagg.work import CryptoWork
-from edge.secagg_messages import Abort
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.secagg_messages import Abort
 
 
 class Answer(NamedTuple):
@@ -31,14 +31,14 @@ class Participant(Protocol):
     def begin(self, update: ClientUpdate) -> Answer:
         """Take the update that shall be summed, and return the first message.
 
-        Raises a :class:`~edge.secagg.errors.SecAggError` for an update that the round's configuration does
+        Raises a :class:`~edge.crypto.errors.SecAggError` for an update that the round's configuration does
         not allow; the device's part has then ended.
         """
 
     def receive(self, message: AnyMessage) -> Answer | None:
         """Take a frame from the coordinator; return the answer, if it wants one.
 
-        Raises a :class:`~edge.secagg.errors.SecAggError` by the name of what is wrong; :attr:`over` says
+        Raises a :class:`~edge.crypto.errors.SecAggError` by the name of what is wrong; :attr:`over` says
         whether the device's part has ended with it.
         """
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.secagg.errors import (
+from edge.crypto.errors import (
     NotFiniteError,
     OverflowingConfigError,
     ValueRangeError,
@@ -31,7 +31,7 @@ from edge.secagg.errors import (
     WrongDtypeError,
     WrongLengthError,
 )
-from edge.secagg.ring import Ring, RingVector
+from edge.crypto.ring import Ring, RingVector
 
 _EXACT = 2**53
 """Up to here every whole number is a float64: finer steps would be lost before they are rounded."""
@@ -104,7 +104,7 @@ class Quantizer:
         ----------
         values : float32[L] or float64[L].
         words : gives the next uniform words, uint32 of the length asked for, which decide the rounding: of
-            :class:`~edge.secagg.prg.Keystream`, whose seed is used once. Each decision has 32 random bits, so
+            :class:`~edge.crypto.prg.Keystream`, whose seed is used once. Each decision has 32 random bits, so
             its probability is exact to 2**−32.
         weight : from 0 to ``weight_max``.
         out : where to write, uint32[L] or uint64[L] of the ring; a new vector if left out.
@@ -217,7 +217,7 @@ def encode_integers(
     value_max : largest absolute value of one device.
 
     Raises ``OverflowingConfigError`` if a sum could leave the signed range, ``ValueRangeError`` for a value
-    beyond ``value_max``, otherwise as :meth:`edge.secagg.ring.Ring.from_signed`.
+    beyond ``value_max``, otherwise as :meth:`edge.crypto.ring.Ring.from_signed`.
     """
     check_integers(ring, n_max=n_max, value_max=value_max)
     encoded = ring.from_signed(values)

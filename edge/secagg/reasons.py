@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edge.secagg import errors
-from edge.vocabulary import Reason
+from edge.core.vocabulary import Reason
+from edge.crypto import errors
 
 _REASON_OF = {
     errors.DuplicateMessageError.NAME: Reason.DUPLICATE,

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from edge.errors import RecfleetError
-from edge.secagg.keys import PUBLIC_BYTES, Identity
+from edge.core.errors import RecfleetError
+from edge.crypto.keys import PUBLIC_BYTES, Identity
 
 _LABEL: Final = b"recfleet/secagg/1/roster/"
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from edge.secagg.entropy import Entropy
+from edge.crypto.entropy import Entropy
+from edge.crypto.keys import SEAL_KEY_BYTES, SEAL_OVERHEAD_BYTES, KeyPair, derive, open_sealed, seal
+from edge.crypto.shamir import SHARE_BYTES, split_many
 from edge.secagg.keylist import Neighbourhood
-from edge.secagg.keys import SEAL_KEY_BYTES, SEAL_OVERHEAD_BYTES, KeyPair, derive, open_sealed, seal
-from edge.secagg.shamir import SHARE_BYTES, split_many
 
 SEALED_BYTES = 2 * SHARE_BYTES + SEAL_OVERHEAD_BYTES
 """Length of the sealed message to one neighbour: a share of the seed, a share of the mask key, the tag."""

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
-from edge.secagg_messages import (
+from edge.wire.secagg_messages import (
     AdvertiseKeys,
     ConsistencySignature,
     MaskedInput,

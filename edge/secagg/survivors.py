@@ -10,9 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edge.secagg.checks import OCTETS, DeviceIds, expect_arrays, read, read_devices
-from edge.secagg.config import SecAggConfig
-from edge.secagg.errors import (
+from edge.crypto.errors import (
     IncompleteListError,
     MalformedMessageError,
     OverlappingListError,
@@ -21,9 +19,11 @@ from edge.secagg.errors import (
     TooFewSurvivorsError,
     UnknownDeviceError,
 )
+from edge.crypto.keys import SIGNATURE_BYTES
+from edge.secagg.checks import OCTETS, DeviceIds, expect_arrays, read, read_devices
+from edge.secagg.config import SecAggConfig
 from edge.secagg.keylist import Neighbourhood, Verify, expect_neighbours, survivors_statement
-from edge.secagg.keys import SIGNATURE_BYTES
-from edge.secagg_messages import ConsistencyCheck, UnmaskRequest
+from edge.wire.secagg_messages import ConsistencyCheck, UnmaskRequest
 
 
 def read_survivors(

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.aggregation import held
-from coordinator.aggregation.bound import BoundedUpdates, norm_of
-from coordinator.aggregation.held import HeldUpdates
-from edge.errors import RemoteProtocolError
+from coordinator.engine.aggregation import held
+from coordinator.engine.aggregation.bound import BoundedUpdates, norm_of
+from coordinator.engine.aggregation.held import HeldUpdates
+from edge.core.errors import RemoteProtocolError
 from edge.learning.accumulators import DenseAccumulator, RowAccumulator
 from edge.learning.robust_rules import Krum, Median, Rule, TrimmedMean
 from edge.learning.updates import Accumulator, Aggregate, ClientUpdate

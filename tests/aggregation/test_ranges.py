@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.aggregation.ranges import LOSS_MAX, WEIGHT_MIN, ReportRanges
-from edge.errors import RemoteProtocolError
+from coordinator.engine.aggregation.ranges import LOSS_MAX, WEIGHT_MIN, ReportRanges
+from edge.core.errors import RemoteProtocolError
 from edge.learning.accumulators import VALUE_MAX, DenseAccumulator
 from edge.learning.updates import Aggregate
-from edge.messages import Report
+from edge.wire.messages import Report
 
 UNIFORM = ReportRanges(weight_max=1.0, examples_max=50)
 COUNTED = ReportRanges(weight_max=50.0, examples_max=50)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from metrics_samples import NAMES, facts, record, sample_round, three_device_log, three_devices
 
-from coordinator.analysis.critical_path import (
+from coordinator.results.analysis.critical_path import (
     ARRIVAL,
     DEADLINE,
     NOBODY,
@@ -20,12 +20,12 @@ from coordinator.analysis.critical_path import (
     critical_path,
     held_up,
 )
-from coordinator.metrics.batches import RoundBatches, round_batches
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.writer import RunWriter
-from coordinator.summary import summarise
-from edge.log import EventLog
-from edge.vocabulary import Direction, EventKind, Outcome, Stage
+from coordinator.results.summary import summarise
+from coordinator.results.tables.batches import RoundBatches, round_batches
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.writer import RunWriter
+from edge.core.log import EventLog
+from edge.core.vocabulary import Direction, EventKind, Outcome, Stage
 
 
 def path_of(directory: Path, *rounds: RoundBatches) -> CriticalPath:

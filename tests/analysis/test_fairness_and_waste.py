@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from metrics_samples import sample_evaluation, sample_round, write_run
 
-from coordinator.analysis.fairness import accuracy_by_class, jain_index, participation
-from coordinator.analysis.learning_curves import learning_curves, time_to_accuracy
-from coordinator.analysis.rows import read_rows
-from coordinator.analysis.waste import waste_by_outcome
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.reader import RunTables, open_run
-from coordinator.metrics.writer import RunWriter
-from coordinator.summary import summarise
+from coordinator.engine.facts import Evaluation
+from coordinator.results.analysis.fairness import accuracy_by_class, jain_index, participation
+from coordinator.results.analysis.learning_curves import learning_curves, time_to_accuracy
+from coordinator.results.analysis.rows import read_rows
+from coordinator.results.analysis.waste import waste_by_outcome
+from coordinator.results.summary import summarise
+from coordinator.results.tables.reader import RunTables, open_run
+from coordinator.results.tables.writer import RunWriter
 
 
 def run_of(directory: Path, evaluations: list[list[Evaluation]]) -> RunTables:

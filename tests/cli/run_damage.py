@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.metrics.schemas import VERSION_KEY
+from coordinator.results.tables.schemas import VERSION_KEY
 
 FINITE: Final = (1.7e308, -1.7e308, 5e-324, -0.0, 1e16, 2**63 - 1, -(2**63), 2**31, 0, -1, 1)
 """Finite numbers at the ends of their ranges."""

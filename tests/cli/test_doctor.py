@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import doctor
 from coordinator.cli import doctor as doctor_verb
+from coordinator.cli import installation as doctor
 from coordinator.cli.entry import execute
-from coordinator.doctor import Finding, Severity
-from coordinator.host import numerics
+from coordinator.cli.installation import Finding, Severity
+from coordinator.engine.host import numerics
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path("/venv/site-packages")
@@ -184,7 +184,7 @@ def test_what_bits_depend_on_is_named() -> None:
 )
 @pytest.mark.parametrize("core", ["Nehalem", "Sandybridge"])
 def test_the_kernels_named_are_those_that_openblas_runs(core: str) -> None:
-    program = "from coordinator.host import numerics; print(numerics()['blas_core'])"
+    program = "from coordinator.engine.host import numerics; print(numerics()['blas_core'])"
     environment = os.environ | {"OPENBLAS_CORETYPE": core}
     shown = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True

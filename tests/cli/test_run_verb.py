@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.cli.entry import execute
-from coordinator.metrics.reader import open_run
+from coordinator.results.tables.reader import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
 

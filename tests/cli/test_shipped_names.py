@@ -145,7 +145,7 @@ def test_the_extras_that_are_listed_are_those_without_which_a_scenario_is_refuse
     for available in (
         "edge.privacy.accounting.available",
         "edge.homomorphic.available",
-        "edge.serving.graph_writer.available",
+        "edge.onnx.graph_writer.available",
     ):
         monkeypatch.setattr(available, lambda: False)
     listed = {one.name: one.extras for one in shipped_needs.shipped_scenarios()}

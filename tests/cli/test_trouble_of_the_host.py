@@ -16,8 +16,8 @@ import pytest
 
 from coordinator.cli.entry import execute
 from coordinator.cli.failures import report_failure
-from coordinator.exit_codes import ExitCode
-from coordinator.metrics.reader import open_run
+from coordinator.results.tables.reader import open_run
+from coordinator.scenario.exit_codes import ExitCode
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "coordinator.cli"]

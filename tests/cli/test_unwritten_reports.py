@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordinator import runner
 from coordinator.cli.entry import execute
-from coordinator.metrics.reader import open_run
+from coordinator.results.tables.reader import open_run
+from coordinator.run import runner
 
 SCENARIO = """
 format: 2

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from coordinator.cli.verdicts import verdict_table
+from coordinator.results.verdicts import verdict_record
 from coordinator.scenario.threshold_evaluation import evaluate_one
 from coordinator.scenario.thresholds import parse_thresholds
-from coordinator.verdicts import verdict_record
 
 
 def row_of(metric: str, expectation: str, observations: list[float]) -> list[str]:

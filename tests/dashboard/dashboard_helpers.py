@@ -8,8 +8,8 @@ from typing import Any
 
 from run_helpers import Silent
 
-from coordinator.metrics.reader import open_run
-from coordinator.runner import RunOutcome
+from coordinator.results.tables.reader import open_run
+from coordinator.run.runner import RunOutcome
 from coordinator.scenario.load import load
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.watched_run import run_watched

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from coordinator.service.dashboard.at_work import AT_WORK, INVITED, OVER, STATES, DevicesAtWork
-from edge.messages import Accept, Acknowledge, Decline, Failure, Model, Report
-from edge.secagg_messages import Abort, AdvertiseKeys, KeyList, MaskedInput, UnmaskRequest
-from edge.vocabulary import Direction, Reason
+from edge.core.vocabulary import Direction, Reason
+from edge.wire.messages import Accept, Acknowledge, Decline, Failure, Model, Report
+from edge.wire.secagg_messages import Abort, AdvertiseKeys, KeyList, MaskedInput, UnmaskRequest
 
 ACCEPT = Accept("run", 1, 7)
 MODEL = Model("run", 1, {})

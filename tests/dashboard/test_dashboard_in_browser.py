@@ -26,8 +26,8 @@ from coordinator.service.app import Listening, guarded
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.routes import EVENTS, Dashboard
 from coordinator.service.dashboard.watching import Watching
-from edge.messages import Accept
-from edge.vocabulary import Direction, Reason
+from edge.core.vocabulary import Direction, Reason
+from edge.wire.messages import Accept
 
 PROGRAM = installed()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=f"needs a browser, one of {', '.join(NAMES)}")

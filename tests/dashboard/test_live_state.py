@@ -11,16 +11,16 @@ import pytest
 from dashboard_helpers import SECURE, STORMY, figures_of_tables, merged, watched
 from run_helpers import rows_of, run_text
 
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.schemas import SCHEMAS
-from coordinator.progress import RoundSummary
-from coordinator.runner import RunOutcome
+from coordinator.engine.progress import RoundSummary
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.schemas import SCHEMAS
+from coordinator.results.verdicts import read_verdicts
+from coordinator.run.runner import RunOutcome
 from coordinator.service.dashboard.happenings import KEPT
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.session_figures import MOST_REASONS, OTHER, SessionFigures
 from coordinator.service.dashboard.table_figures import KEPT_ROUNDS
-from coordinator.verdicts import read_verdicts
-from edge.vocabulary import Reason
+from edge.core.vocabulary import Reason
 
 
 class Curious(LiveState):

@@ -31,9 +31,9 @@ from coordinator.service.dashboard.page import dashboard_page
 from coordinator.service.dashboard.routes import Dashboard
 from coordinator.service.dashboard.watching import Watching
 from coordinator.service.metrics import exposition
-from edge import real_clock
-from edge.messages import Accept
-from edge.vocabulary import Direction, Reason
+from edge.clock import real as real_clock
+from edge.core.vocabulary import Direction, Reason
+from edge.wire.messages import Accept
 
 LIMIT_S = 600
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "dashboard.md"

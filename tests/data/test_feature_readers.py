@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from edge.core.errors import DataError
 from edge.data.readers.lastfm_features import read_tag_features, tf_idf
 from edge.data.readers.movielens_features import (
     GENRES_1M,
@@ -19,7 +20,6 @@ from edge.data.readers.movielens_features import (
 )
 from edge.data.readers.table_features import read_table_features
 from edge.data.table.reading import read_ratings
-from edge.errors import DataError
 
 FLAGS = "|".join(["0"] * 19)
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge.core.errors import DataError
 from edge.data.filters import keep_core, keep_positives, sample_users
 from edge.data.published import read_published_ml_1m
 from edge.data.split import split_leave_one_out, split_none, split_ratio
 from edge.data.store import RatingStore
 from edge.data.synthetic import SyntheticRatings, generate_ratings
-from edge.errors import DataError
 
 STORE = RatingStore(
     indptr=np.array([0, 3, 4, 4, 6]),

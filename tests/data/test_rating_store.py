@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from edge.core.errors import DataError
 from edge.data.build import Columns, build_store, compact_ratings
 from edge.data.hashing import hash_arrays
 from edge.data.store import RatingStore
 from edge.data.synthetic import SyntheticRatings, generate_ratings
-from edge.errors import DataError
 
 
 def _store(**changes: Any) -> RatingStore:

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from edge.core.errors import DataError
 from edge.data.published import read_published_ml_1m
 from edge.data.table.reading import quantile_bins, read_ratings
-from edge.errors import DataError
-from edge.evaluation.ranking import RankingSums, ranks_among
+from edge.metrics.ranking import RankingSums, ranks_among
 
 
 def _write(folder: Path, name: str, text: str | bytes) -> Path:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge.core.errors import DataError
 from edge.data.regression import HETEROGENEITIES, RegressionStore, generate_regression
-from edge.errors import DataError
 
 
 def _generate(**changes: Any) -> RegressionStore:

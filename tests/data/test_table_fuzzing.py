@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from test_table_layouts import LAYOUTS, ROWS, write
 
+from edge.core.errors import DataError
 from edge.data.table.options import TableOptions
 from edge.data.table.reading import read_ratings
-from edge.errors import DataError
 
 _PIECES = (
     b"\n", b"\r\n", b"\r", b",", b";", b"\t", b'"', b'\\"', b"\\", b"'", b"\0", b"#", b"%", b" ",

@@ -20,9 +20,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from edge.core.errors import DataError
 from edge.data.table.options import TableOptions
 from edge.data.table.reading import RatingsFile, read_ratings
-from edge.errors import DataError
 
 Row = tuple[int, int, float, int]
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from edge.core.errors import DataError
 from edge.data.table.columns import KNOWN_NAMES, known_role
 from edge.data.table.options import TableOptions
 from edge.data.table.reading import RatingsFile, check_ratings, read_ratings
-from edge.errors import DataError
 
 
 def _file(folder: Path, text: str | bytes, name: str = "r.csv") -> Path:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from edge.core.errors import DataError
 from edge.data.readers.titles import read_item_titles
 from edge.data.table.reading import read_ratings
-from edge.errors import DataError
 
 RATINGS = {
     "movielens-100k": ("u.data", "1\t10\t5\t0\n2\t7\t3\t0\n"),

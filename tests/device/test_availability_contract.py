@@ -17,8 +17,8 @@ from device_profiles.availability import (
 )
 from device_profiles.errors import ProfileError
 from device_profiles.traces import AvailabilityTrace
+from edge.core.vocabulary import Stage
 from edge.device.availability import NO_STAGE, SEARCH_HORIZON_S, All, Grouped, build
-from edge.vocabulary import Stage
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 

@@ -21,10 +21,10 @@ from device_profiles.availability import (
     TraceAvailability,
 )
 from device_profiles.traces import AvailabilityTrace
+from edge.core.vocabulary import Stage
 from edge.device.availability import NO_STAGE, AvailabilityModel, build
 from edge.device.availability.battery import BatteryAvailability
 from edge.device.availability.heavy_tail import HeavyTailAvailability
-from edge.vocabulary import Stage
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.fleet_assembly import build_fleet
 from coordinator.scenario.load import load
+from coordinator.simulation.fleet_assembly import build_fleet
 from device_profiles.profile import CryptoProfile, DeviceProfile, ThermalProfile
+from edge.core.rng import hashed_normal, stream_key
 from edge.device.compute_model import (
     KAPPA,
     ComputeSpecs,
@@ -22,7 +23,6 @@ from edge.device.compute_model import (
     throttled_seconds,
 )
 from edge.learning.base import WORK_KINDS, Work
-from edge.rng import hashed_normal, stream_key
 
 Floats = npt.NDArray[np.float64]
 FLEET = """

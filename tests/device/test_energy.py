@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.energy import device_energy
+from coordinator.engine.energy import device_energy
 from device_profiles.profile import RadioProfile
+from edge.core.log import EventLog, pack_record
+from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage
 from edge.device.energy import (
     RadioSpecs,
     Tail,
@@ -16,8 +18,6 @@ from edge.device.energy import (
     radio_joules,
     tail_after,
 )
-from edge.log import EventLog, pack_record
-from edge.vocabulary import Direction, EventKind, Fate, Reason, Stage
 
 LTE = RadioProfile(
     "lte",

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge.codec import measure
+from edge.core.log import RECORD, Column
+from edge.core.vocabulary import Direction, Fate, Reason
 from edge.device.simulated import RecordedLink
-from edge.log import RECORD, Column
-from edge.message_kinds import AnyMessage
-from edge.messages import Acknowledge, Model
-from edge.transport.link import Delivery
-from edge.vocabulary import Direction, Fate, Reason
+from edge.network.link import Delivery
+from edge.wire.codec import measure
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Acknowledge, Model
 
 
 class Link(RecordedLink):

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from edge import real_clock
+from edge.clock import real as real_clock
+from edge.clock.mailbox import DeadlineExceededError
+from edge.core.vocabulary import Reason, Stage
 from edge.device.real import RealDevice
-from edge.mailbox import DeadlineExceededError
-from edge.messages import Accept, Invite, Model
 from edge.secagg.work import CryptoWork
-from edge.vocabulary import Reason, Stage
+from edge.wire.messages import Accept, Invite, Model
 
 HOST_S = 0.08
 """What the update takes here."""

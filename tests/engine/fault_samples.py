@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.faults.base import FaultKind, Setting, Strike
-from coordinator.faults.striking import victims
-from coordinator.metrics.facts import FleetNames
+from coordinator.engine.facts import FleetNames
 from coordinator.scenario.faults_section import Fault, fault_section
+from coordinator.simulation.faults.base import FaultKind, Setting, Strike
+from coordinator.simulation.faults.striking import victims
+from edge.core.vocabulary import Reason, Stage, label
 from edge.device.round_faults import RoundFaults
 from edge.device.simulated import CohortPlan
-from edge.vocabulary import Reason, Stage, label
 
 Ids = npt.NDArray[np.int64]
 

@@ -13,32 +13,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coordinator.homomorphic.server import CkksServer
-from coordinator.rounds import RoundPlan, Verdict
-from coordinator.secagg.oracle import Oracle
-from coordinator.secagg.server import SecAggServer
-from coordinator.secure_rounds import SecureRoundMachine
-from edge.codec import decode, encode
+from coordinator.engine.rounds import RoundPlan, Verdict
+from coordinator.engine.secure_rounds import SecureRoundMachine
+from coordinator.secure.homomorphic.server import CkksServer
+from coordinator.secure.secagg.oracle import Oracle
+from coordinator.secure.secagg.server import SecAggServer
+from edge.clock.mailbox import DeadlineExceededError
+from edge.core.errors import RemoteProtocolError
+from edge.core.vocabulary import Reason, RoundOutcome
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.keys import Identity
 from edge.device.actor import take_part
 from edge.device.participation import Participation
-from edge.errors import RemoteProtocolError
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.participant import CkksParticipant
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.updates import ClientUpdate
-from edge.mailbox import DeadlineExceededError
-from edge.messages import Acknowledge, Invite, Model, Report
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
-from edge.secagg.entropy import SeededEntropy
-from edge.secagg.keys import Identity
 from edge.secagg.masking import MaskingParticipant
 from edge.secagg.participant import Answer, Participant
 from edge.secagg.states import CoordinatorState, Mode
-from edge.secagg_messages import Abort
-from edge.vocabulary import Reason, RoundOutcome
+from edge.wire.codec import decode, encode
+from edge.wire.messages import Acknowledge, Invite, Model, Report
+from edge.wire.secagg_messages import Abort
 
 RUN = "run"
 ROUND = 4

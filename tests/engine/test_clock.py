@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from edge import clock
-from edge.clock import VirtualClockLoop, sleep
-from edge.errors import DeadlockError, UnsupportedPythonError
-from edge.mailbox import DeadlineExceededError, Mailbox
+from edge.clock import virtual as clock
+from edge.clock.mailbox import DeadlineExceededError, Mailbox
+from edge.clock.virtual import VirtualClockLoop, sleep
+from edge.core.errors import DeadlockError, UnsupportedPythonError
 
 
 def loop_now() -> float:

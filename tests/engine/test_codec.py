@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from edge import ckks_messages as ckks
-from edge import secagg_messages as secagg
-from edge.codec import (
+from edge.core.errors import CodecError, FrameTooLargeError, LocalProtocolError
+from edge.wire import ckks_messages as ckks
+from edge.wire import secagg_messages as secagg
+from edge.wire.codec import (
     DTYPES,
     CodecLimits,
     array_frame_size,
@@ -24,9 +25,8 @@ from edge.codec import (
     round_of_head,
     unsigned_sizes,
 )
-from edge.errors import CodecError, FrameTooLargeError, LocalProtocolError
-from edge.message_kinds import KINDS, AnyMessage
-from edge.messages import (
+from edge.wire.message_kinds import KINDS, AnyMessage
+from edge.wire.messages import (
     Accept,
     AcceptBare,
     Acknowledge,

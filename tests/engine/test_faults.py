@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pytest
 from fault_samples import Everybody, fault, plan_of, strike
 
-from coordinator.faults.striking import FaultsOfRun
 from coordinator.scenario.faults_section import ORDER as ALL_STAGES
 from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
 from coordinator.scenario.load import load
-from edge.vocabulary import Stage, label
+from coordinator.simulation.faults.striking import FaultsOfRun
+from edge.core.vocabulary import Stage, label
 
 Ids = npt.NDArray[np.int64]
 

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from secure_round_harness import INVITE, ROUND, RUN, Encrypted, Masked, Round, update_of, with_arrays
 
-from coordinator.rounds import RoundPlan, Verdict
-from coordinator.secure_rounds import SecureRoundMachine
-from coordinator.sums.base import aggregate_of, joined
-from edge.codec import encode
-from edge.errors import LocalProtocolError
+from coordinator.engine.rounds import RoundPlan, Verdict
+from coordinator.engine.secure_rounds import SecureRoundMachine
+from coordinator.engine.secure_sums import aggregate_of, joined
+from edge.core.errors import LocalProtocolError
+from edge.core.vocabulary import Reason, RoundOutcome
 from edge.learning.updates import Aggregate, ArraySpec
-from edge.messages import Accept, Failure, Report
 from edge.secagg.states import CoordinatorState, Mode
-from edge.secagg_messages import Abort, AdvertiseKeys, MaskedInput, SealedShares, UnmaskShares
-from edge.vocabulary import Reason, RoundOutcome
+from edge.wire.codec import encode
+from edge.wire.messages import Accept, Failure, Report
+from edge.wire.secagg_messages import Abort, AdvertiseKeys, MaskedInput, SealedShares, UnmaskShares
 
 BOTH = pytest.mark.parametrize("mode", list(Mode))
 DISCARD, REFUSE, AGGREGATE = Verdict.DISCARD, Verdict.REFUSE, Verdict.AGGREGATE

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from secure_round_harness import INVITE, MODEL, ROUND, RUN, Device, Masked
 
-from edge.ckks_messages import DecryptRequest
+from edge.core.errors import LocalProtocolError
+from edge.core.vocabulary import Reason
+from edge.crypto.errors import TooFewContributorsError, TooFewSurvivorsError
 from edge.device.participation import Participation, State
-from edge.errors import LocalProtocolError
-from edge.messages import Accept, Acknowledge, Decline, Failure
-from edge.secagg.errors import TooFewContributorsError, TooFewSurvivorsError
-from edge.secagg_messages import (
+from edge.wire.ckks_messages import DecryptRequest
+from edge.wire.messages import Accept, Acknowledge, Decline, Failure
+from edge.wire.secagg_messages import (
     Abort,
     AdvertiseKeys,
     ConsistencyCheck,
@@ -22,7 +23,6 @@ from edge.secagg_messages import (
     SharesDelivery,
     UnmaskRequest,
 )
-from edge.vocabulary import Reason
 
 DEVICE = 7
 NONE, DUPLICATE, WRONG_STAGE = Reason.NONE, Reason.DUPLICATE, Reason.WRONG_STAGE

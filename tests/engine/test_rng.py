@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rng import (
+from edge.core.rng import (
     hashed_bits,
     hashed_bits_scalar,
     hashed_exponential,
@@ -40,7 +40,9 @@ def test_a_negative_seed_is_refused() -> None:
 def test_known_values_pin_the_streams() -> None:
     assert stream_key(7, "device", 17, "dropout") == 0xBE300756F8EBE2F4
     assert hashed_bits_scalar(1, 2, 3) == 0x2DA45A1FB5225383
-    program = "from edge.rng import stream_key, stream; print(stream_key(7, 'x', 3), stream(7, 'x').random())"
+    program = (
+        "from edge.core.rng import stream_key, stream; print(stream_key(7, 'x', 3), stream(7, 'x').random())"
+    )
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from coordinator.rounds import RoundMachine, RoundPlan, Verdict
-from edge.codec import decode, encode
+from coordinator.engine.rounds import RoundMachine, RoundPlan, Verdict
+from edge.core.errors import LocalProtocolError
+from edge.core.vocabulary import Reason, RoundOutcome
 from edge.device.participation import Participation, State
-from edge.errors import LocalProtocolError
-from edge.messages import Accept, Acknowledge, Decline, Failure, Invite, Message, Model, Report
-from edge.vocabulary import Reason, RoundOutcome
+from edge.wire.codec import decode, encode
+from edge.wire.messages import Accept, Acknowledge, Decline, Failure, Invite, Message, Model, Report
 
 RUN = "run"
 INVITE = Invite(RUN, 1, "task", 60.0, 100)

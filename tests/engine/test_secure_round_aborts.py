@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from secure_round_harness import ROUND, RUN, Masked, Round, flipped, with_arrays
 
-from coordinator.rounds import Verdict
-from edge.messages import Accept
-from edge.secagg import errors
+from coordinator.engine.rounds import Verdict
+from edge.core.vocabulary import Reason, RoundOutcome
+from edge.crypto import errors
+from edge.crypto.shamir import SECRET_BYTES
 from edge.secagg.graph import GraphParameters
-from edge.secagg.shamir import SECRET_BYTES
 from edge.secagg.states import CoordinatorState, Mode
-from edge.secagg_messages import (
+from edge.wire.messages import Accept
+from edge.wire.secagg_messages import (
     Abort,
     AdvertiseKeys,
     ConsistencySignature,
@@ -22,7 +23,6 @@ from edge.secagg_messages import (
     SealedShares,
     UnmaskShares,
 )
-from edge.vocabulary import Reason, RoundOutcome
 
 BOTH = pytest.mark.parametrize("mode", list(Mode))
 DISCARD, REFUSE = Verdict.DISCARD, Verdict.REFUSE

@@ -11,12 +11,12 @@ from collections import Counter
 import pytest
 from secure_round_harness import ROUND, Encrypted, Masked, Round
 
-from coordinator.rounds import Verdict
-from edge.codec import decode, encode
+from coordinator.engine.rounds import Verdict
+from edge.core.vocabulary import Reason, RoundOutcome
 from edge.learning.updates import ClientUpdate
-from edge.messages import Decline, Failure
 from edge.secagg.states import Mode
-from edge.vocabulary import Reason, RoundOutcome
+from edge.wire.codec import decode, encode
+from edge.wire.messages import Decline, Failure
 
 WEATHER = ("drops", "duplicates", "stale", "early deadlines", "vanishing", "known losses", "refusals")
 """What may happen; each round has some of it and not the rest."""

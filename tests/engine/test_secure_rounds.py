@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from secure_round_harness import INVITE, MODEL, ROUND, RUN, Masked, Round, flipped, with_arrays
 
-from coordinator.rounds import RoundPlan, Verdict
-from coordinator.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
-from edge.errors import LocalProtocolError
-from edge.message_kinds import KINDS
-from edge.messages import Accept, Decline, Failure, Report
+from coordinator.engine.rounds import RoundPlan, Verdict
+from coordinator.engine.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
+from edge.core.errors import LocalProtocolError
+from edge.core.vocabulary import Reason
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState, Mode
-from edge.secagg_messages import (
+from edge.wire.message_kinds import KINDS
+from edge.wire.messages import Accept, Decline, Failure, Report
+from edge.wire.secagg_messages import (
     Abort,
     AdvertiseKeys,
     ConsistencySignature,
@@ -27,7 +28,6 @@ from edge.secagg_messages import (
     SealedShares,
     UnmaskShares,
 )
-from edge.vocabulary import Reason
 
 BOTH = pytest.mark.parametrize("mode", list(Mode))
 DISCARD, REFUSE = Verdict.DISCARD, Verdict.REFUSE

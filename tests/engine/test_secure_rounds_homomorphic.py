@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from secure_round_harness import ROUND, RUN, Encrypted, Round, with_arrays
 
-from coordinator.rounds import Verdict
-from edge.ckks_messages import DecryptedSum, EncryptedInput
+from coordinator.engine.rounds import Verdict
+from edge.core.vocabulary import Reason, RoundOutcome
+from edge.crypto import errors
 from edge.homomorphic.errors import ImpreciseSumError
-from edge.messages import Accept, Failure
-from edge.secagg import errors
 from edge.secagg.states import CoordinatorState
-from edge.secagg_messages import Abort
-from edge.vocabulary import Reason, RoundOutcome
+from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
+from edge.wire.messages import Accept, Failure
+from edge.wire.secagg_messages import Abort
 
 DISCARD, REFUSE, NOTE = Verdict.DISCARD, Verdict.REFUSE, Verdict.NOTE
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.active_round import ActiveRound, Broadcast
-from coordinator.actor import Coordinator
-from coordinator.aggregation.ranges import ReportRanges
-from coordinator.rounds import RoundPlan
+from coordinator.engine.active_round import ActiveRound, Broadcast
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.aggregation.ranges import ReportRanges
+from coordinator.engine.rounds import RoundPlan
+from edge.core.vocabulary import Reason, RoundOutcome
 from edge.device.participation import Participation
 from edge.learning.accumulators import DenseAccumulator
-from edge.message_kinds import AnyMessage
-from edge.messages import Accept, Acknowledge, Invite, Model, Report
-from edge.vocabulary import Reason, RoundOutcome
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Accept, Acknowledge, Invite, Model, Report
 
 RUN = "run"
 

@@ -11,33 +11,33 @@ import numpy as np
 import pytest
 from secure_round_harness import MODEL, PARTS, ROUND, Round, update_of, with_arrays
 
-from coordinator.rounds import Verdict
+from coordinator.engine.rounds import Verdict
+from coordinator.engine.secure_aggregation import SecureAggregation
+from coordinator.engine.secure_sums import SecureSums, SumFacts, aggregate_of, arrays_of, joined, lengths
 from coordinator.scenario.secure_section import StageDeadlines
-from coordinator.secagg.aggregation import SecureAggregation
-from coordinator.sums.base import SecureSums, SumFacts, aggregate_of, arrays_of, joined, lengths
-from coordinator.sums.encrypted import EncryptedSums
-from coordinator.sums.masked import MaskedSums
-from coordinator.sums.roster import SeededRoster
-from edge.ckks_messages import DecryptedSum, EncryptedInput
-from edge.codec import encode
-from edge.errors import LocalProtocolError
+from coordinator.secure.sums.encrypted import EncryptedSums
+from coordinator.secure.sums.masked import MaskedSums
+from coordinator.secure.sums.roster import SeededRoster
+from edge.core.errors import LocalProtocolError
+from edge.core.vocabulary import Reason
+from edge.crypto.entropy import SeededEntropy, SystemEntropy
+from edge.crypto.keys import Identity
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.vectors import decode_sum as decode_encrypted
 from edge.homomorphic.vectors import encode_input as encode_encrypted
 from edge.learning.updates import Aggregate, ArraySpec, ClientUpdate
-from edge.messages import Model
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.contribution import part_values
 from edge.secagg.cryptography import MODELLED, REAL, Cryptography
-from edge.secagg.entropy import SeededEntropy, SystemEntropy
 from edge.secagg.inputs import Sums, decode_sum, encode_input
-from edge.secagg.keys import Identity
 from edge.secagg.participant import Participant
 from edge.secagg.states import CoordinatorState, Mode
-from edge.secagg_messages import AdvertiseKeys, ConsistencySignature, MaskedInput, UnmaskShares
-from edge.vocabulary import Reason
+from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
+from edge.wire.codec import encode
+from edge.wire.messages import Model
+from edge.wire.secagg_messages import AdvertiseKeys, ConsistencySignature, MaskedInput, UnmaskShares
 
 DEADLINES = StageDeadlines.model_validate(
     {"share_keys": "3 s", "masked_input": "4 s", "consistency": "5 s", "unmask": "6 s"}
@@ -287,7 +287,7 @@ def test_noise_of_a_device_by_itself_is_no_keystream_of_the_seed(
 ) -> None:
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "coordinator.sums.masked.SecAggClient",
+        "coordinator.secure.sums.masked.SecAggClient",
         lambda config, **given: made.append(given) or SecAggClient(config, **given),
     )
     parts = tuple(

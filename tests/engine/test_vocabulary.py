@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.vocabulary import (
+from edge.core.vocabulary import (
     Direction,
     EventKind,
     Fate,

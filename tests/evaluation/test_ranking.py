@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.data.store import RatingBatch
-from edge.evaluation.negatives import sample_negatives
-from edge.evaluation.ranking import RankingSums, metric_name, ranks_among, top_k
+from edge.metrics.negatives import sample_negatives
+from edge.metrics.ranking import RankingSums, metric_name, ranks_among, top_k
 
 
 def lists(*rows: list[int]) -> RatingBatch:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from edge.evaluation.rating_errors import RatingErrors
+from edge.metrics.rating_errors import RatingErrors
 
 PREDICTED = np.array([3.5, 2.0, 4.2, 1.0, 5.0], dtype=np.float64)
 ACTUAL = np.array([4.0, 2.0, 5.0, 3.0, 4.5], dtype=np.float32)

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coordinator.homomorphic.server import CkksServer
-from coordinator.secagg.aggregation import Step
-from edge.ckks_messages import DecryptedSum, DecryptRequest
-from edge.codec import decode, encode
+from coordinator.engine.secure_aggregation import Step
+from coordinator.secure.homomorphic.server import CkksServer
+from edge.crypto.errors import SecAggError
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.keys import Scheme
 from edge.homomorphic.participant import CkksParticipant
 from edge.learning.updates import ClientUpdate
 from edge.secagg.config import CountPart, RealPart
-from edge.secagg.errors import SecAggError
 from edge.secagg.work import CryptoWork
+from edge.wire.ckks_messages import DecryptedSum, DecryptRequest
+from edge.wire.codec import decode, encode
 
 RUN = "run"
 ROUND = 3

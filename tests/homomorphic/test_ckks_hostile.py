@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from homomorphic_harness import Fleet, long_config, refusal, small_config, with_arrays
 
-from edge.codec import decode, encode
+from edge.crypto import errors
 from edge.homomorphic.errors import BadCiphertextError, ImpreciseSumError
 from edge.homomorphic.keys import Scheme
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.parameters import CIPHERTEXT_BYTES, SLOTS
 from edge.homomorphic.tenseal_scheme import TensealScheme
-from edge.messages import Model
-from edge.secagg import errors
 from edge.secagg.states import CoordinatorState
-from edge.secagg_messages import Abort, MaskedInput
+from edge.wire.codec import decode, encode
+from edge.wire.messages import Model
+from edge.wire.secagg_messages import Abort, MaskedInput
 
 MASKING, UNMASKING = CoordinatorState.MASKING, CoordinatorState.UNMASKING
 LIAR = 1

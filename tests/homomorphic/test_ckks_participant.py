@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from homomorphic_harness import CLIP, ROUND, RUN, small_config, update_of
 
-from edge.ckks_messages import EncryptedInput
-from edge.codec import frame_size
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
+from edge.crypto.errors import NotFiniteError, SecAggError, WeightError, WrongStageError
 from edge.homomorphic.frames import unpack
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.parameters import CIPHERTEXT_BYTES
 from edge.homomorphic.participant import CkksParticipant
 from edge.learning.updates import ClientUpdate
-from edge.secagg.errors import NotFiniteError, SecAggError, WeightError, WrongStageError
-from edge.secagg_messages import Abort
+from edge.wire.ckks_messages import EncryptedInput
+from edge.wire.codec import frame_size
+from edge.wire.secagg_messages import Abort
 
 
 def participant() -> CkksParticipant:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from homomorphic_harness import ROUND, RUN, Fleet, long_config, small_config
 
-from coordinator.homomorphic.server import CkksServer
-from edge.errors import LocalProtocolError
-from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.keys import Scheme
-from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.homomorphic.tenseal_scheme import TensealScheme
-from edge.secagg.errors import (
+from coordinator.secure.homomorphic.server import CkksServer
+from edge.core.errors import LocalProtocolError
+from edge.crypto.errors import (
     OverflowingConfigError,
     SumMismatchError,
     TooFewContributorsError,
     TooFewSurvivorsError,
     WrongStageError,
 )
+from edge.homomorphic.config import CkksConfig
+from edge.homomorphic.keys import Scheme
+from edge.homomorphic.modelled_scheme import ModelledScheme
+from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.secagg.states import CoordinatorState, DeviceState
 from edge.secagg.work import CryptoWork
 

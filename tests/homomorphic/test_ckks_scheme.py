@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from edge.errors import LocalProtocolError, MissingExtraError
+from edge.core.errors import LocalProtocolError, MissingExtraError
 from edge.homomorphic import available
 from edge.homomorphic.frames import pack
 from edge.homomorphic.parameters import CIPHERTEXT_BYTES, SLOTS

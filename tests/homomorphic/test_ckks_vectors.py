@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from homomorphic_harness import CLIP, long_config, small_config
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
+from edge.crypto import errors
 from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.errors import ImpreciseSumError
 from edge.homomorphic.keys import Scheme
 from edge.homomorphic.parameters import LEVELS_MAX, SLOTS, SUM_MAX
 from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.homomorphic.vectors import decode_sum, encode_input, settle
-from edge.secagg import errors
 from edge.secagg.config import CountPart, RealPart
 
 REAL, COUNT = RealPart("factors", 2, CLIP), CountPart("touched", 2, 3)

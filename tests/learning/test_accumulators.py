@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from learning_helpers import add_all, fedrecon, keys_for, random_ratings, trained_looking_state
 
-from edge.errors import LocalProtocolError, RemoteProtocolError
+from edge.core.errors import LocalProtocolError, RemoteProtocolError
 from edge.learning.accumulators import DenseAccumulator, RowsAndWholeAccumulator
 from edge.learning.updates import ClientUpdate
 

@@ -20,7 +20,7 @@ from learning_helpers import (
 )
 from pydantic import ValidationError
 
-from edge.errors import RemoteProtocolError
+from edge.core.errors import RemoteProtocolError
 from edge.learning import joint_descent
 from edge.learning.base import Problem
 from edge.learning.fedrecon_kernels import CLIENT_DRAW, Ratings

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.metrics.reader import open_run
-from coordinator.progress import RoundSummary
-from coordinator.runner import run_scenario
+from coordinator.engine.progress import RoundSummary
+from coordinator.results.tables.reader import open_run
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
 from edge.learning.base import Problem
 from edge.learning.masks.memo import UserRatings

@@ -12,7 +12,7 @@ from learning_helpers import add_all, assert_same_update, keys_for, offsets_of, 
 from ncf_helpers import BATCHES, N_ITEMS, STEPS, fedncf, planted, some_rows
 from pydantic import ValidationError
 
-from edge.errors import RemoteProtocolError
+from edge.core.errors import RemoteProtocolError
 from edge.learning import neumf
 from edge.learning.fedrecon_kernels import Ratings, place_keys
 from edge.learning.item_rows import ITEMS, ROWS

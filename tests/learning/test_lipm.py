@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from interest_helpers import TimedRatings, lipm, lively_state, take_timed, timed_ratings
 from learning_helpers import add_all, assert_same_update, fedrecon, keys_for, low_rank_ratings
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
 from edge.learning.fedrecon_kernels import Ratings
 from edge.learning.local_steps import Ridge
 from edge.learning.methods.lipm.algorithm import LIPM

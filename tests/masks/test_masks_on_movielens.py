@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge.core.rng import hashed_bits, stream_key
 from edge.data.readers.movielens_features import read_100k_features
 from edge.data.split import split_ratio
 from edge.data.table.reading import read_ratings
@@ -16,7 +17,6 @@ from edge.learning.masks.one_order import OneOrderSettings
 from edge.learning.masks.registry import create
 from edge.learning.masks.two_order import TwoOrderSettings
 from edge.learning.masks.zero_order import ZeroOrderSettings
-from edge.rng import hashed_bits, stream_key
 
 # Mean over seeds 0 … 9: 1.0422, 1.0038, 1.0033, 1.0044, each ± .004 from seed to seed.
 EXPECTED = (

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.metrics.batches import evaluation_batch, round_batches
-from coordinator.metrics.facts import Cohort, Evaluation, FleetNames, RoundFacts
-from coordinator.metrics.writer import RunWriter
-from edge.log import WIDTH, Column
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
+from coordinator.engine.facts import Cohort, Evaluation, FleetNames, RoundFacts
+from coordinator.results.tables.batches import evaluation_batch, round_batches
+from coordinator.results.tables.writer import RunWriter
+from edge.core.log import WIDTH, Column
+from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
 
 NAMES = FleetNames(
     classes=tuple(f"class_{number:02}" for number in range(12)),

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.metrics.batches import (
+from coordinator.engine.facts import Cohort, Evaluation, FaultStrike, FleetNames, Inferences, RoundFacts
+from coordinator.results.tables.batches import (
     RoundBatches,
     evaluation_batch,
     fault_batch,
     inference_batch,
     round_batches,
 )
-from coordinator.metrics.facts import Cohort, Evaluation, FaultStrike, FleetNames, Inferences, RoundFacts
-from coordinator.metrics.writer import RunWriter
-from edge.log import EventLog, pack_record
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
+from coordinator.results.tables.writer import RunWriter
+from edge.core.log import EventLog, pack_record
+from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
 
 NAMES = FleetNames(classes=("budget", "flagship"), networks=("3g", "wifi"), regions=("north",))
 

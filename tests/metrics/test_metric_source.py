@@ -15,15 +15,15 @@ from metrics_samples import (
     three_devices,
 )
 
-from coordinator.metrics.batches import round_batches
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.metric_source import TableMetricSource
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.writer import RunWriter
+from coordinator.engine.facts import Evaluation
+from coordinator.results.tables.batches import round_batches
+from coordinator.results.tables.metric_source import TableMetricSource
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.writer import RunWriter
 from coordinator.scenario.metric_names import METRICS
 from coordinator.scenario.threshold_evaluation import MetricSource, evaluate
 from coordinator.scenario.thresholds import parse_thresholds
-from edge.vocabulary import Reason, RoundOutcome
+from edge.core.vocabulary import Reason, RoundOutcome
 
 BUDGET = {"tag": "class", "group": "budget"}
 

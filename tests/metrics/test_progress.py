@@ -7,9 +7,15 @@ import pytest
 from metrics_samples import sample_round
 from rich.console import Console
 
-from coordinator.metrics.facts import Evaluation
-from coordinator.progress import PlainProgress, RoundSummary, RunObserver, TerminalProgress, round_summary
-from edge.vocabulary import Reason, RoundOutcome
+from coordinator.engine.facts import Evaluation
+from coordinator.engine.progress import (
+    PlainProgress,
+    RoundSummary,
+    RunObserver,
+    TerminalProgress,
+    round_summary,
+)
+from edge.core.vocabulary import Reason, RoundOutcome
 
 
 def _summary(number: int, abandoned: str | None = None, loss: float = 0.5) -> RoundSummary:

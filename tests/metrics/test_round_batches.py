@@ -17,11 +17,21 @@ from metrics_samples import (
     three_devices,
 )
 
-from coordinator.metrics.batches import evaluation_batch, round_batches
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.schemas import EVALUATIONS, SCHEMAS, SPLITS
-from edge.log import WIDTH, Column, EventLog, pack_record
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, label, labels
+from coordinator.engine.facts import Evaluation
+from coordinator.results.tables.batches import evaluation_batch, round_batches
+from coordinator.results.tables.schemas import EVALUATIONS, SCHEMAS, SPLITS
+from edge.core.log import WIDTH, Column, EventLog, pack_record
+from edge.core.vocabulary import (
+    Direction,
+    EventKind,
+    Fate,
+    Outcome,
+    Reason,
+    RoundOutcome,
+    Stage,
+    label,
+    labels,
+)
 
 
 def _made() -> tuple[dict[str, list[object]], dict[str, object], list[dict[str, object]]]:

@@ -17,13 +17,13 @@ from metrics_samples import (
     write_run,
 )
 
-from coordinator.diff import CONTEXT_ROWS, diff_runs, render_diff
-from coordinator.metrics.batches import round_batches
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.writer import RunWriter
-from coordinator.run_files import MANIFEST
-from edge.vocabulary import EventKind, Stage
+from coordinator.engine.facts import Evaluation
+from coordinator.engine.run_files import MANIFEST
+from coordinator.results.diff import CONTEXT_ROWS, diff_runs, render_diff
+from coordinator.results.tables.batches import round_batches
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.writer import RunWriter
+from edge.core.vocabulary import EventKind, Stage
 
 
 def test_equal_runs_are_identical(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.checkpoint import npz_bytes
-from coordinator.host import numerics
-from coordinator.run_directory import (
+from coordinator.engine.checkpoint import npz_bytes
+from coordinator.engine.host import numerics
+from coordinator.engine.run_files import MANIFEST, MODEL, RESOLVED_SCENARIO
+from coordinator.results.run_directory import (
     RunDirectory,
     RunDirectoryError,
     is_being_written,
@@ -19,7 +20,6 @@ from coordinator.run_directory import (
     run_status,
     write_json,
 )
-from coordinator.run_files import MANIFEST, MODEL, RESOLVED_SCENARIO
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -102,7 +102,7 @@ def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:
 def test_the_lock_of_another_process_holds_and_ends_with_it(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib; sys.path.insert(0, sys.argv[2])\n"
-        "from coordinator.run_directory import RunDirectory\n"
+        "from coordinator.results.run_directory import RunDirectory\n"
         "kept = RunDirectory.create(pathlib.Path(sys.argv[1]), 'seed: 1\\n', {'seed': 1})\n"
         "print('made', flush=True); sys.stdin.read()\n"
     )

@@ -9,14 +9,14 @@ import pytest
 from metrics_samples import sample_evaluation, sample_inference, sample_round, write_run
 from rich.console import Console
 
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.reference import member_meanings, reference
-from coordinator.metrics.writer import RunWriter
+from coordinator.engine.facts import Evaluation
+from coordinator.results.summary import percentiles, summarise
+from coordinator.results.summary_tables import render, render_details
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.reference import member_meanings, reference
+from coordinator.results.tables.writer import RunWriter
 from coordinator.scenario.metric_names import higher_is_better
-from coordinator.summary import percentiles, summarise
-from coordinator.summary_tables import render, render_details
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
+from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -162,7 +162,9 @@ def test_which_way_a_metric_is_better(metric: str, higher: bool) -> None:
 
 def test_the_documentation_of_the_tables_is_current() -> None:
     written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert written == reference(), "renew it: python -m coordinator.metrics.reference > docs/metrics.md"
+    assert written == reference(), (
+        "renew it: python -m coordinator.results.tables.reference > docs/metrics.md"
+    )
 
 
 @pytest.mark.parametrize("vocabulary", [Stage, Outcome, RoundOutcome, Reason, EventKind, Direction, Fate])

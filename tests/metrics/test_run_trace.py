@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from metrics_samples import sample_round, write_run
 
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.trace import _activity, _sample, trace_events, write_trace
-from coordinator.metrics.writer import RunWriter
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.trace import _activity, _sample, trace_events, write_trace
+from coordinator.results.tables.writer import RunWriter
 
 
 @pytest.fixture

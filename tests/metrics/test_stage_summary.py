@@ -12,13 +12,13 @@ import pytest
 from metrics_samples import NAMES, facts, record, three_devices, write_run
 from rich.console import Console
 
-from coordinator.metrics.batches import round_batches
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.writer import RunWriter
-from coordinator.summary import summarise
-from coordinator.summary_tables import render_details
-from edge.log import EventLog
-from edge.vocabulary import Direction, EventKind, Stage
+from coordinator.results.summary import summarise
+from coordinator.results.summary_tables import render_details
+from coordinator.results.tables.batches import round_batches
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.writer import RunWriter
+from edge.core.log import EventLog
+from edge.core.vocabulary import Direction, EventKind, Stage
 
 UP, DOWN = Direction.UP, Direction.DOWN
 

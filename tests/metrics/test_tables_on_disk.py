@@ -21,11 +21,11 @@ from metrics_samples import (
     write_run,
 )
 
-from coordinator.metrics.batches import round_batches
-from coordinator.metrics.digest import RunDigest, TableDigest
-from coordinator.metrics.reader import RunFormatError, _stream_prefix, open_run
-from coordinator.metrics.schemas import OLDEST_VERSION, SCHEMA_VERSION, SCHEMAS, VERSION_KEY
-from coordinator.metrics.writer import RunWriter, stream_path
+from coordinator.results.tables.batches import round_batches
+from coordinator.results.tables.digest import RunDigest, TableDigest
+from coordinator.results.tables.reader import RunFormatError, _stream_prefix, open_run
+from coordinator.results.tables.schemas import OLDEST_VERSION, SCHEMA_VERSION, SCHEMAS, VERSION_KEY
+from coordinator.results.tables.writer import RunWriter, stream_path
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,7 +83,7 @@ def test_the_digest_does_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) 
     )
     digests = set()
     for rows_at_once in (1, 50, 10_000):
-        monkeypatch.setattr("coordinator.metrics.digest._ROWS_AT_ONCE", rows_at_once)
+        monkeypatch.setattr("coordinator.results.tables.digest._ROWS_AT_ONCE", rows_at_once)
         for size in (7, 40, whole.num_rows):
             digest = TableDigest("device_rounds")
             for piece in whole.combine_chunks().to_batches(max_chunksize=size):
@@ -203,7 +203,7 @@ def test_kill_9_leaves_every_finished_round_readable(tmp_path: Path) -> None:
         import sys, pathlib
         sys.path[:0] = sys.argv[2:]
         from metrics_samples import sample_round
-        from coordinator.metrics.writer import RunWriter
+        from coordinator.results.tables.writer import RunWriter
         writer = RunWriter(pathlib.Path(sys.argv[1]))
         number = 0
         while True:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from coordinator.pacing.buffer import Buffer, Doorway, VersionMachine, Weight, staleness_weight
-from coordinator.rounds import RoundPlan, Verdict
-from edge.errors import RemoteProtocolError
+from coordinator.engine.pacing.buffer import Buffer, Doorway, VersionMachine, Weight, staleness_weight
+from coordinator.engine.rounds import RoundPlan, Verdict
+from edge.core.errors import RemoteProtocolError
+from edge.core.vocabulary import Reason, RoundOutcome
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.updates import Array, ClientUpdate
-from edge.messages import Accept, Decline, Failure, Model, Report
-from edge.vocabulary import Reason, RoundOutcome
+from edge.wire.messages import Accept, Decline, Failure, Model, Report
 
 RUN = "run"
 

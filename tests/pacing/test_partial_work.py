@@ -7,10 +7,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from coordinator.fleet import Fleet
-from coordinator.pacing.partial_work import PartialWork
-from coordinator.predictions import Predictions
-from coordinator.workload import Workload
+from coordinator.engine.fleet import Fleet
+from coordinator.engine.pacing.partial_work import PartialWork
+from coordinator.engine.predictions import Predictions
+from coordinator.engine.workload import Workload
 
 
 class Steps:

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from coordinator.pacing.tiers import UNHEARD, SpeedTiers
-from coordinator.selection.experience import Experience
+from coordinator.engine.pacing.tiers import UNHEARD, SpeedTiers
+from coordinator.engine.selection.experience import Experience
 
 
 def heard(durations_s: dict[int, float], n: int) -> Experience:

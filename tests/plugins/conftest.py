@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge import plugins
+from edge.core import plugins
 
 
 @pytest.fixture(autouse=True)

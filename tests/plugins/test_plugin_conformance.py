@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.swarm.conformance import conform
-from edge import plugins
+from edge.core import plugins
 
 UNRULY = '''
 from typing import Literal
@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from coordinator.faults.base import FaultKind, Strike
-from coordinator.selection.base import AvailableSettings, Policy
-from edge.vocabulary import Reason
+from coordinator.simulation.faults.base import FaultKind, Strike
+from coordinator.engine.selection.base import AvailableSettings, Policy
+from edge.core.vocabulary import Reason
 
 
 class Everywhere(FaultKind):

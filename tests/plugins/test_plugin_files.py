@@ -13,7 +13,7 @@ from coordinator.cli.entry import execute
 from coordinator.scenario.load import load_text
 from coordinator.swarm.failures import replay_command
 from coordinator.swarm.generator import document, text_of
-from edge import plugins
+from edge.core import plugins
 
 SAMPLES = Path(__file__).parents[1] / "plugin_package" / "recfleet_sample"
 SCENARIO = """\

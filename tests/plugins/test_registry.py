@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from edge import plugins
+from edge.core import plugins
 
 FAULT = '''\
-from coordinator.faults.base import FaultKind, Strike
+from coordinator.simulation.faults.base import FaultKind, Strike
 
 
 class Nap(FaultKind):
@@ -85,7 +85,7 @@ def test_the_hash_is_that_of_the_source(tmp_path: Path) -> None:
             "a second fault 'nap': one comes from",
         ),
         (
-            "from coordinator.selection.base import Policy\n\n\nclass P(Policy):\n    pass\n",
+            "from coordinator.engine.selection.base import Policy\n\n\nclass P(Policy):\n    pass\n",
             4,
             "P has no Settings with a field 'policy: Literal[\"its-name\"]'",
         ),

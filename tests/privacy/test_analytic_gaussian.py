@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
 from edge.privacy.analytic_gaussian import gaussian_epsilon, naive_multiplier
 
 

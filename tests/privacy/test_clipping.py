@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
+from edge.crypto.errors import NotFiniteError
 from edge.privacy.clipping import clip_update
-from edge.secagg.errors import NotFiniteError
 
 Arrays = dict[str, npt.NDArray[Any]]
 

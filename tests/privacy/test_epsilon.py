@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from privacy_statistics import zcdp_epsilon
 
-from edge.errors import LocalProtocolError, MissingExtraError, RecfleetError
+from edge.core.errors import LocalProtocolError, MissingExtraError, RecfleetError
+from edge.crypto.noise_scale import share_sd
 from edge.privacy import accounting
 from edge.privacy.accounting import (
     Accountant,
@@ -25,7 +26,6 @@ from edge.privacy.accounting import (
     Sampling,
     sum_multiplier,
 )
-from edge.privacy.noise_scale import share_sd
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.privacy import RunPrivacy
+from coordinator.engine.privacy import RunPrivacy
+from coordinator.engine.secure_sums import SecureSums
 from coordinator.scenario.load import load
 from coordinator.scenario.protection import masking_config
 from coordinator.scenario.secure_section import Masking
-from coordinator.sums.base import SecureSums
-from coordinator.sums.masked import MaskedSums
+from coordinator.secure.sums.masked import MaskedSums
+from edge.crypto.entropy import SecretSource
 from edge.privacy import accounting
 from edge.secagg.cryptography import MODELLED
-from edge.secagg.entropy import SecretSource
 
 pytestmark = pytest.mark.skipif(not accounting.available(), reason="needs recfleet[dp]")
 

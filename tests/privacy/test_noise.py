@@ -12,12 +12,12 @@ from privacy_statistics import (
     distance_to_normal,
 )
 
-from edge.errors import LocalProtocolError
-from edge.privacy import noise
-from edge.privacy.noise import Sampler, discrete_gaussian, gaussian, grid_step, with_gaussian
-from edge.privacy.noise_scale import share_sd
-from edge.secagg.entropy import SeededEntropy
-from edge.secagg.errors import WrongLengthError
+from edge.core.errors import LocalProtocolError
+from edge.crypto import noise
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.errors import WrongLengthError
+from edge.crypto.noise import Sampler, discrete_gaussian, gaussian, grid_step, with_gaussian
+from edge.crypto.noise_scale import share_sd
 
 
 def seed(number: int) -> bytes:

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pytest
 from privacy_statistics import distance_to_normal
 
-from coordinator.assembling import assemble
-from coordinator.metrics.reader import open_run
-from coordinator.progress import SilentProgress
-from coordinator.runner import RunOutcome, run_assembled
+from coordinator.engine.progress import SilentProgress
+from coordinator.results.tables.reader import open_run
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import load
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_run import along

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
 from edge.privacy.objective_perturbation import objective_noise, perturbed_item_factors
 
 SEED = bytes(range(16))

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from coordinator.personal_budgets import PersonalBudgets
+from coordinator.engine.personal_budgets import PersonalBudgets
 from coordinator.scenario.privacy_section import PersonalGaussian
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.noise import Sampler
 from edge.learning.updates import ClientUpdate
-from edge.privacy.noise import Sampler
 from edge.privacy.protection import Protection
-from edge.secagg.entropy import SeededEntropy
 
 ACTIVITY = np.array([1, 50, 51, 200, 201, 4000])
 TIERS = (("casual", 50, 4.0), ("regular", 200, 2.0), ("heavy", None, 1.0))

@@ -11,16 +11,16 @@ import numpy.typing as npt
 import pytest
 from privacy_statistics import distance_to_normal
 
-from coordinator.assembling import assemble
-from coordinator.metrics.reader import open_run
-from coordinator.runner import run_assembled
+from coordinator.results.tables.reader import open_run
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import load
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
+from edge.core.vocabulary import Outcome, Reason, label
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.errors import NotFiniteError
 from edge.learning.updates import ClientUpdate
 from edge.privacy.protection import Protection
-from edge.secagg.entropy import SeededEntropy
-from edge.secagg.errors import NotFiniteError
-from edge.vocabulary import Outcome, Reason, label
 
 
 def entropy(device: int = 1, number: int = 1) -> SeededEntropy:

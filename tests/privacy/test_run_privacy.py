@@ -11,14 +11,16 @@ import numpy.typing as npt
 import pytest
 from privacy_statistics import distance_to_normal, zcdp_epsilon
 
-from coordinator.privacy import RunPrivacy
+from coordinator.engine.privacy import RunPrivacy
+from coordinator.engine.secure_sums import SecureSums
 from coordinator.scenario.load import load
 from coordinator.scenario.protection import ckks_config, masking_config
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.secure_section import Ckks, Masking
-from coordinator.sums.base import SecureSums
-from coordinator.sums.encrypted import EncryptedSums
-from coordinator.sums.masked import MaskedSums
+from coordinator.secure.sums.encrypted import EncryptedSums
+from coordinator.secure.sums.masked import MaskedSums
+from edge.crypto.entropy import SecretSource, SeededEntropy
+from edge.crypto.noise import Sampler
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.learning.updates import Aggregate
 from edge.privacy import accounting
@@ -31,9 +33,7 @@ from edge.privacy.accounting import (
     Sampling,
 )
 from edge.privacy.ledger import Epsilon
-from edge.privacy.noise import Sampler
 from edge.secagg.cryptography import REAL
-from edge.secagg.entropy import SecretSource, SeededEntropy
 from edge.secagg.inputs import Sums, decode_sum, encode_input
 
 pytestmark = pytest.mark.skipif(not accounting.available(), reason="needs recfleet[dp]")

@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from coordinator.assembling import assemble
+from coordinator.engine.shielding import Shield
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
-from coordinator.shielding import Shield
-from coordinator.workload import RatingWorkload
+from edge.core.rng import hashed_bits
 from edge.learning.base import Problem, RatingBatch, Work
 from edge.learning.fedrecon_kernels import split
 from edge.learning.masks.memo import UserRatings
 from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
 from edge.privacy.shielding import IndicatorTest, MaskTest, RecoveryTest
-from edge.rng import hashed_bits
 
 ITEMS, FEATURES = 40, 5
 SCALE = np.array([1.0, 2.0, 3.0, 4.0, 5.0])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.metrics.reader import open_run
+from coordinator.results.tables.reader import open_run
 
 VOID = frozenset({"meta", "link", "br", "img", "input", "hr", "wbr"})
 

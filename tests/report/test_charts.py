@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coordinator.report.axes import (
+from coordinator.results.report.axes import (
     Scale,
     around,
     bytes_axis,
@@ -16,7 +16,7 @@ from coordinator.report.axes import (
     round_axis,
     show,
 )
-from coordinator.report.charts import (
+from coordinator.results.report.charts import (
     CDF_POINTS,
     Line,
     distribution,

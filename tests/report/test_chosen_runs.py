@@ -9,9 +9,9 @@ import pytest
 from metrics_samples import write_run
 from report_reading import Page
 
-from coordinator.metrics.reader import RunFormatError
-from coordinator.report.chosen import chosen_runs
-from coordinator.report.page import report_of
+from coordinator.results.report.chosen import chosen_runs
+from coordinator.results.report.page import report_of
+from coordinator.results.tables.reader import RunFormatError
 
 
 def make_runs(folder: Path, *names: str) -> None:

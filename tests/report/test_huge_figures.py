@@ -14,24 +14,24 @@ import pytest
 from rich.console import Console
 from run_helpers import run_text
 
-from coordinator.comparison import compare_runs
-from coordinator.comparison_report import comparison_record, render_comparison
-from coordinator.diff import diff_runs, render_diff
-from coordinator.figures import of_json
-from coordinator.learnt import judge_learning
-from coordinator.metrics.metric_source import TableMetricSource
-from coordinator.metrics.reader import RunFormatError, open_run
-from coordinator.metrics.schemas import SCHEMAS
-from coordinator.metrics.trace import trace_events
-from coordinator.report.page import report_of
+from coordinator.engine.stop_reason import StopReason
+from coordinator.results.comparison import compare_runs
+from coordinator.results.comparison_report import comparison_record, render_comparison
+from coordinator.results.diff import diff_runs, render_diff
+from coordinator.results.figures import of_json
+from coordinator.results.learnt import judge_learning
+from coordinator.results.report.page import report_of
+from coordinator.results.summary import summarise
+from coordinator.results.summary_tables import render, render_details
+from coordinator.results.tables.metric_source import TableMetricSource
+from coordinator.results.tables.reader import RunFormatError, open_run
+from coordinator.results.tables.schemas import SCHEMAS
+from coordinator.results.tables.trace import trace_events
+from coordinator.results.verdicts import json_values, verdict_records
 from coordinator.scenario.load import load
 from coordinator.scenario.threshold_evaluation import evaluate
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.metrics import exposition
-from coordinator.stop_reason import StopReason
-from coordinator.summary import summarise
-from coordinator.summary_tables import render, render_details
-from coordinator.verdicts import json_values, verdict_records
 
 SCENARIO = """
 format: 2

@@ -13,7 +13,7 @@ from large_run import write_large_run
 from metrics_samples import write_run
 from report_reading import figures_of_tables
 
-from coordinator.report.page import report_of
+from coordinator.results.report.page import report_of
 
 PROGRAM = installed()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=f"needs a browser, one of {', '.join(NAMES)}")

@@ -12,11 +12,11 @@ from metrics_samples import sample_evaluation, sample_round, write_run
 from report_reading import Page, figures_of_tables
 
 from coordinator.cli.entry import execute
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.writer import RunWriter
-from coordinator.report.page import report_of
-from coordinator.verdicts import read_verdicts
+from coordinator.engine.facts import Evaluation
+from coordinator.results.report.page import report_of
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.writer import RunWriter
+from coordinator.results.verdicts import read_verdicts
 
 
 @pytest.fixture(scope="module")

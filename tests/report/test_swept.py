@@ -14,15 +14,15 @@ import pytest
 from metrics_samples import sample_evaluation, sample_round
 from report_reading import Page
 
-from coordinator.analysis.learning_curves import Curve, mean_curve
-from coordinator.intervals import Estimate, estimate
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.writer import RunWriter
-from coordinator.report.blocks import Plot, Table
-from coordinator.report.page import report_of
-from coordinator.report.sections.swept import swept
-from coordinator.report.sweep_table import SweepTable, read_sweep_table
-from coordinator.verdicts import json_number
+from coordinator.engine.facts import Evaluation
+from coordinator.results.analysis.learning_curves import Curve, mean_curve
+from coordinator.results.intervals import Estimate, estimate
+from coordinator.results.report.blocks import Plot, Table
+from coordinator.results.report.page import report_of
+from coordinator.results.report.sections.swept import swept
+from coordinator.results.report.sweep_table import SweepTable, read_sweep_table
+from coordinator.results.tables.writer import RunWriter
+from coordinator.results.verdicts import json_number
 
 RMSE = "model.rmse last"
 

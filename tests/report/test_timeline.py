@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from metrics_samples import sample_round
 
-from coordinator.metrics.batches import fault_batch
-from coordinator.metrics.facts import FaultStrike
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.writer import RunWriter
-from coordinator.report.blocks import Lanes
-from coordinator.report.sections.timeline import timeline
-from coordinator.report.view import view_of
-from edge.vocabulary import RoundOutcome, Stage
+from coordinator.engine.facts import FaultStrike
+from coordinator.results.report.blocks import Lanes
+from coordinator.results.report.sections.timeline import timeline
+from coordinator.results.report.view import view_of
+from coordinator.results.tables.batches import fault_batch
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.writer import RunWriter
+from edge.core.vocabulary import RoundOutcome, Stage
 
 SCENARIO = """
 faults:

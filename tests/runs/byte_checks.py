@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from run_helpers import run_text, tables_of
 
-from coordinator.metrics.reader import RunTables
+from coordinator.results.tables.reader import RunTables
 from coordinator.swarm.invariants.conservation import tables_agree, unaccounted
-from edge.codec import encode
+from edge.core.vocabulary import Direction
 from edge.device.simulated import SimulatedDevice
-from edge.transport.link import Delivery, SimulatedNetwork
-from edge.vocabulary import Direction
+from edge.network.link import Delivery, SimulatedNetwork
+from edge.wire.codec import encode
 
 
 def duplicating(patch: pytest.MonkeyPatch, seed: int) -> list[Delivery]:

@@ -17,8 +17,8 @@ import numpy as np
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, secure
 
+from coordinator.engine.training import Training
 from coordinator.scenario.errors import ScenarioError
-from coordinator.training import Training
 from edge.learning.updates import Aggregate, ClientUpdate
 from edge.secagg.masking import MaskingParticipant
 

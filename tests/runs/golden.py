@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from shipped_runs import NEEDS_DATA, SHORTENED, Variant, data_folder, run_apart
 
-from coordinator.host import host_facts
-from coordinator.metrics.reader import open_run
+from coordinator.engine.host import host_facts
+from coordinator.results.tables.reader import open_run
 from coordinator.swarm.generator import document, text_of
 from coordinator.swarm.trial import run_trial
 

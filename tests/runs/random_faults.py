@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from coordinator.swarm.storms import Stormy, fault
-from edge.draws import Draws
+from edge.core.draws import Draws
 
 PLAIN_STAGES = ("invite", "download", "report", "acknowledge")
 """Where frames can be struck in rounds whose updates are reported."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.reader import RunTables, open_run
-from coordinator.progress import RoundSummary
-from coordinator.runner import RunOutcome, run_scenario
+from coordinator.engine.facts import Evaluation
+from coordinator.engine.progress import RoundSummary
+from coordinator.results.tables.reader import RunTables, open_run
+from coordinator.run.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
 
 IDEAL_PROFILES = Path(__file__).with_name("ideal_profiles.yaml")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from run_helpers import IDEAL_PROFILES, rows_of, tables_of
 
-from coordinator.metrics.schemas import SCHEMAS, deterministic_fields
-from coordinator.runner import RunOutcome
+from coordinator.results.tables.schemas import SCHEMAS, deterministic_fields
+from coordinator.run.runner import RunOutcome
 from edge import homomorphic
 
 PHONES = "{mix: global_android_2024, availability: always_on}"

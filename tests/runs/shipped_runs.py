@@ -16,7 +16,7 @@ from pathlib import Path
 
 from run_helpers import SCENARIOS, Silent
 
-from coordinator.runner import run_scenario
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
 
 NEEDS_DATA = {

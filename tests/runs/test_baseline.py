@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from run_helpers import SCENARIOS, SMALL, rows_of, run_text, tables_of
 
-from coordinator.exit_codes import ExitCode
-from coordinator.metrics.reader import open_run
-from coordinator.runner import RunOutcome
-from coordinator.summary import summarise
-from coordinator.verdicts import read_verdicts
+from coordinator.results.summary import summarise
+from coordinator.results.tables.reader import open_run
+from coordinator.results.verdicts import read_verdicts
+from coordinator.run.runner import RunOutcome
+from coordinator.scenario.exit_codes import ExitCode
 
 STORMY = """
 format: 2

@@ -15,8 +15,8 @@ from random_faults import random_faults
 from run_helpers import SMALL, rows_of, run_text, tables_of
 from test_byte_conservation import random_scenario
 
-from coordinator.assembling import assemble
-from coordinator.runner import RunOutcome
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome
 from coordinator.scenario.load import load
 from edge.learning.updates import ClientUpdate
 

@@ -9,8 +9,8 @@ from byte_checks import bytes_of, check_run
 from random_faults import random_faults
 from run_helpers import run_text, tables_of
 
-from edge.codec import encode
-from edge.messages import Invite
+from edge.wire.codec import encode
+from edge.wire.messages import Invite
 
 AVAILABILITY = [
     "always_on",

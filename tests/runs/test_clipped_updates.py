@@ -10,10 +10,10 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, secure
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
+from edge.crypto.entropy import Entropy
 from edge.learning.updates import ClientUpdate
 from edge.privacy.protection import Protection
-from edge.secagg.entropy import Entropy
 
 COHORT = 20
 MASKED, ENCRYPTED = "mode: secagg-plus, crypto: modelled", "mode: ckks, crypto: modelled"

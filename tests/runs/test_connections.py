@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from run_helpers import IDEAL_PROFILES, rows_of, run_text
 
-from edge.transport.link import TLS_HANDSHAKE_BYTES
-from edge.transport.tcp_model import HANDSHAKE_RECEIVED_BYTES, HANDSHAKE_SENT_BYTES, SYN_BYTES
+from edge.network.link import TLS_HANDSHAKE_BYTES
+from edge.network.tcp import HANDSHAKE_RECEIVED_BYTES, HANDSHAKE_SENT_BYTES, SYN_BYTES
 
 TCP_HANDSHAKE_BYTES = HANDSHAKE_SENT_BYTES + HANDSHAKE_RECEIVED_BYTES
 ROUND_TRIP_S = 0.1 + 960 / 10e6

@@ -19,12 +19,12 @@ import pytest
 from run_helpers import SCENARIOS, rows_of, run_text
 from secure_helpers import IDEAL_WIRE, secure
 
-from coordinator.actor import Coordinator
-from coordinator.checkpoint import CHECKPOINT, Checkpoint
-from coordinator.runner import RunOutcome
-from coordinator.simulation import SimulatedCohort, Simulation
-from coordinator.stop_reason import StopReason
-from coordinator.training import Training
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.checkpoint import CHECKPOINT, Checkpoint
+from coordinator.engine.stop_reason import StopReason
+from coordinator.engine.training import Training
+from coordinator.run.runner import RunOutcome
+from coordinator.simulation.world import SimulatedCohort, Simulation
 from edge.learning.updates import Aggregate
 
 ROUNDS = 2
@@ -201,8 +201,8 @@ def dies_while_saving(path: Path, step: str) -> None:
 import os, sys
 from pathlib import Path
 import numpy as np
-from coordinator import run_directory
-from coordinator.checkpoint import Checkpoint
+from coordinator.results import run_directory
+from coordinator.engine.checkpoint import Checkpoint
 
 def die(*_):
     os._exit(77)

@@ -7,21 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.checkpoint import npz_bytes
-from coordinator.invitations import Invitations
-from coordinator.keeping import CoordinatorMemory, LostRound, Recalled
-from coordinator.metrics.recorder import TableRecorder
-from coordinator.metrics.writer import RunWriter
-from coordinator.progress import SilentProgress
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.checkpoint import npz_bytes
+from coordinator.engine.invitations import Invitations
+from coordinator.engine.keeping import CoordinatorMemory, LostRound, Recalled
+from coordinator.engine.progress import SilentProgress
+from coordinator.engine.training import Training
+from coordinator.results.tables.recorder import TableRecorder
+from coordinator.results.tables.writer import RunWriter
+from coordinator.results.threshold_watch import ThresholdWatch
+from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load
 from coordinator.scenario.schema import Scenario
-from coordinator.threshold_watch import ThresholdWatch
-from coordinator.training import Training
-from edge.messages import Report
-from edge.secagg.entropy import SecretSource
-from edge.vocabulary import Reason
+from edge.core.vocabulary import Reason
+from edge.crypto.entropy import SecretSource
+from edge.wire.messages import Report
 
 TEXT = """
 format: 2

@@ -8,7 +8,7 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, MIXED_WIRES, endings_of, faults, secure
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
 
 UNMASK_S = 40.0
 

@@ -8,8 +8,8 @@ import pytest
 from run_helpers import SCENARIOS
 from shipped_runs import NEEDS_DATA, SHORTENED, Variant, data_folder, run_apart
 
-from coordinator.diff import diff_runs, render_diff
-from coordinator.metrics.reader import open_run
+from coordinator.results.diff import diff_runs, render_diff
+from coordinator.results.tables.reader import open_run
 
 NEWS = "a run changed: record it with tests/runs/golden.py in a commit that names the changed behaviour"
 

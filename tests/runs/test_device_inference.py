@@ -14,20 +14,20 @@ from run_helpers import IDEAL_PROFILES, rows_of, run_text, tables_of
 from secure_helpers import differing_columns
 from test_interruption import running_scenario, wait_for_round
 
-from coordinator import inference
-from coordinator.assembling import assemble
 from coordinator.cli.entry import execute
-from coordinator.diff import diff_runs
-from coordinator.metrics.reader import open_run
-from coordinator.metrics.schemas import is_measured
-from coordinator.run_files import MODEL
-from coordinator.runner import RunOutcome
+from coordinator.engine import inference
+from coordinator.engine.run_files import MODEL
+from coordinator.engine.workload import RatingWorkload
+from coordinator.results.diff import diff_runs
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.schemas import is_measured
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
-from coordinator.workload import RatingWorkload
-from edge.errors import ParityError
-from edge.evaluation.ranking import top_k
-from edge.serving.session import RoundInference
+from edge.core.errors import ParityError
+from edge.metrics.ranking import top_k
+from edge.onnx.session import RoundInference
 
 SCENARIO = """
 format: 2

@@ -14,7 +14,7 @@ from run_helpers import SMALL, rows_of, run_text
 from secure_helpers import differing_columns, secure
 from test_hand_computed_round import SCENARIO, hand_computed_compute_s
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
 from coordinator.scenario.errors import ScenarioError
 
 Rows = list[dict[str, Any]]

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from run_helpers import IDEAL_PROFILES, rows_of, run_text
 
-from coordinator.fleet import Fleet
-from coordinator.fleet_assembly import build_fleet
+from coordinator.engine.fleet import Fleet
 from coordinator.scenario.dump import dump_resolved
 from coordinator.scenario.load import load
+from coordinator.simulation.fleet_assembly import build_fleet
 from device_profiles import catalogue
+from edge.core.vocabulary import Direction
 from edge.device.availability import NO_STAGE
-from edge.transport.conditions import LinkConditions
-from edge.transport.mixed_conditions import MixedConditions
-from edge.transport.playback import TracePlayback
-from edge.vocabulary import Direction
+from edge.network.conditions import LinkConditions
+from edge.network.mixed_conditions import MixedConditions
+from edge.network.playback import TracePlayback
 
 REST = """
 format: 2

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from run_helpers import SCENARIOS, rows_of, run_text
 
-from coordinator.exit_codes import ExitCode
+from coordinator.scenario.exit_codes import ExitCode
 from edge.data.regression import generate_regression
 
 RATE = 0.3

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_helpers import SCENARIOS, Silent, rows_of, run_text
 
-from coordinator.runner import run_scenario
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.faults_section import KINDS
 from coordinator.scenario.load import load
 

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pytest
 from run_helpers import rows_of, run_text
 
-from coordinator import assembling
+from coordinator.run import assembling
 from coordinator.swarm.methods import Asked, method
+from edge.core.draws import Draws
 from edge.data.split import Split
 from edge.data.store import RatingStore
-from edge.draws import Draws
 from edge.learning.registry import METHODS
 
 OF_RATINGS = sorted(name for name, entry in METHODS.items() if entry.data == "ratings")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.aggregation.ranges import ReportRanges
-from coordinator.fleet import Fleet
+from coordinator.engine.aggregation.ranges import ReportRanges
+from coordinator.engine.fleet import Fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 CHOSEN = [

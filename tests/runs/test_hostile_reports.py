@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from run_helpers import SMALL, Silent, run_text
 
-from coordinator.active_round import Channel
-from coordinator.actor import Coordinator
-from coordinator.fleet_assembly import build_fleet
-from coordinator.metrics.reader import open_run
-from coordinator.runner import RunOutcome
+from coordinator.engine.active_round import Channel
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.selection.pool import Pool
+from coordinator.results.tables.reader import open_run
+from coordinator.run.runner import RunOutcome
 from coordinator.scenario.load import load
-from coordinator.selection.pool import Pool
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.watched_run import run_watched
 from coordinator.service.metrics import exposition
-from edge.message_kinds import AnyMessage
-from edge.messages import Report
-from edge.vocabulary import Reason
+from coordinator.simulation.fleet_assembly import build_fleet
+from edge.core.vocabulary import Reason
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Report
 
 BUFFERED = "rounds.pacing={mode: buffered, concurrency: 30}"
 ROBUST = "aggregation={rule: trimmed-mean, trim: 20%}"

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from run_helpers import rows_of, run_text
 
-import coordinator.evaluation
-from coordinator.assembling import assemble
+import coordinator.engine.evaluation
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
-from coordinator.workload import RatingWorkload
-from edge.evaluation.ranking import ranks_among
 from edge.learning.item_rows import ITEMS
+from edge.metrics.ranking import ranks_among
 
 NCF = "algorithm: fedncf, gmf_factors: 4, mlp_factors: 6, layers: [8, 4], learning_rate: 0.05"
 GEL = f"algorithm: fedrecgel, base: {{{NCF}, upload: dense, weighting: uniform}}"
@@ -75,7 +75,7 @@ def test_ranking_candidates_alone_is_ranking_their_scores(
         found.append((arguments, ranks_among(*arguments)))
         return found[-1][1]
 
-    monkeypatch.setattr(coordinator.evaluation, "ranks_among", keep)
+    monkeypatch.setattr(coordinator.engine.evaluation, "ranks_among", keep)
     assembly = assemble(loaded(tmp_path, learning))
     workload: Any = assembly.workload
     state = workload.algorithm.initial_state(3)
@@ -84,7 +84,7 @@ def test_ranking_candidates_alone_is_ranking_their_scores(
     evaluator: Any = assembly.evaluator
     users, candidates = evaluator.candidates()
     np.testing.assert_array_equal(candidates, np.column_stack([positives, negatives]))
-    keys = coordinator.evaluation.hashed_bits(evaluator._key, users)
+    keys = coordinator.engine.evaluation.hashed_bits(evaluator._key, users)
     support = workload.training_batch(users, 0)
     scores = workload.algorithm.scores(state, support, keys, workload.kept_of(users))
     rows = np.arange(len(users))

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from run_helpers import Silent, rows_of
 
-from coordinator import inference
-from coordinator.assembling import assemble
-from coordinator.run_files import MODEL
-from coordinator.runner import run_assembled
+from coordinator.engine import inference
+from coordinator.engine.run_files import MODEL
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import load
-from coordinator.workload import RatingWorkload
-from edge.rng import hashed_bits, stream_key
+from edge.core.rng import hashed_bits, stream_key
 
 SCENARIO = """
 format: 2

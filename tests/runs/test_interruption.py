@@ -12,11 +12,11 @@ from typing import IO
 
 from run_helpers import SCENARIOS
 
-from coordinator.diff import diff_runs
-from coordinator.exit_codes import ExitCode
-from coordinator.metrics.reader import RunTables, open_run
-from coordinator.run_directory import run_status
-from coordinator.summary import summarise
+from coordinator.results.diff import diff_runs
+from coordinator.results.run_directory import run_status
+from coordinator.results.summary import summarise
+from coordinator.results.tables.reader import RunTables, open_run
+from coordinator.scenario.exit_codes import ExitCode
 
 # Each round waits for all of its devices until the deadline, so the rounds before the last one are finished.
 SETTINGS = ("rounds.over_select=100%", "evaluation.every=1", "evaluation.users=10")

@@ -9,7 +9,7 @@ import pytest
 from pacing_helpers import FAST_AND_SLOW, by_round, ideal, ideal_regression
 from run_helpers import SMALL, rows_of, run_text
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
 from coordinator.scenario.selection_section import SECTIONS
 
 ROUNDS = "{mode: synchronous}"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from run_helpers import SMALL, Silent, rows_of
 
-from coordinator.metrics.facts import Evaluation
-from coordinator.progress import RoundSummary
-from coordinator.runner import run_scenario
+from coordinator.engine.facts import Evaluation
+from coordinator.engine.progress import RoundSummary
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
 
 

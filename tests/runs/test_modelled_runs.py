@@ -8,7 +8,7 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import PHONES, STAGES, differing_columns, faults, secure, with_tenseal
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
 
 MODES = {
     "secagg": 20,

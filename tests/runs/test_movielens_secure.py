@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from run_helpers import SCENARIOS, Silent, rows_of
 
-from coordinator.runner import RunOutcome, run_scenario
+from coordinator.run.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
 
 SETTINGS = (

@@ -13,7 +13,7 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, faults, secure
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
 
 COHORT, ITEMS, WIDTH = 40, 1500, 5
 ELEMENTS = ITEMS * WIDTH

@@ -12,22 +12,22 @@ import pytest
 from run_helpers import SMALL, Silent, run_text
 
 from coordinator.cli.entry import execute
-from coordinator.comparison import compare_runs
-from coordinator.comparison_report import comparison_record
-from coordinator.divergence import has_run_away
-from coordinator.exit_codes import ExitCode
-from coordinator.learnt import judge_learning
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.reader import RunTables, open_run
-from coordinator.run_directory import run_status
-from coordinator.run_records import outcome_record, suites_of_run
-from coordinator.runner import RunOutcome, run_scenario
+from coordinator.cluster.workers import Task, perform
+from coordinator.engine.divergence import has_run_away
+from coordinator.engine.facts import Evaluation
+from coordinator.engine.stop_reason import StopReason
+from coordinator.results.comparison import compare_runs
+from coordinator.results.comparison_report import comparison_record
+from coordinator.results.learnt import judge_learning
+from coordinator.results.run_directory import run_status
+from coordinator.results.tables.reader import RunTables, open_run
+from coordinator.results.verdicts import read_verdicts
+from coordinator.run.run_records import outcome_record, suites_of_run
+from coordinator.run.runner import RunOutcome, run_scenario
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import load
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.watched_run import run_watched
-from coordinator.stop_reason import StopReason
-from coordinator.sweeps.workers import Task, perform
-from coordinator.verdicts import read_verdicts
 
 TOO_FAST = "learning.learning_rate=1e4"
 TOO_SOON = "rounds.deadline=1 ms"

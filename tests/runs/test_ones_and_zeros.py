@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from run_helpers import rows_of, run_text
 
-from coordinator.assembling import assemble
+from coordinator.run.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
-from edge.evaluation.ranking import RankingSums
+from edge.metrics.ranking import RankingSums
 
 SCENARIO = """
 format: 2

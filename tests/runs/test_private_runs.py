@@ -14,8 +14,8 @@ from rich.console import Console
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE
 
-from coordinator.runner import RunOutcome
-from coordinator.summary_tables import render
+from coordinator.results.summary_tables import render
+from coordinator.run.runner import RunOutcome
 from edge.privacy import accounting
 
 pytestmark = pytest.mark.skipif(not accounting.available(), reason="needs recfleet[dp]")

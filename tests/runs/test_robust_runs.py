@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from run_helpers import rows_of, run_text
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
 
 TEXT = """
 format: 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from run_helpers import IDEAL_PROFILES, SMALL, Silent, rows_of, run_text
 
-from coordinator.runner import RunOutcome, run_scenario
+from coordinator.run.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
 
 

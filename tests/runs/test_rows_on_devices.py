@@ -11,14 +11,14 @@ import pytest
 from run_helpers import IDEAL_PROFILES, Silent, rows_of, run_text
 from secure_helpers import IDEAL_WIRE, faults, secure
 
-from coordinator import inference
-from coordinator.assembling import assemble
 from coordinator.cli.entry import execute
-from coordinator.runner import RunOutcome, run_assembled
+from coordinator.engine import inference
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import load
-from coordinator.workload import RatingWorkload
+from edge.core.rng import hashed_bits
 from edge.learning.base import State
-from edge.rng import hashed_bits
 
 FACTORS = 3
 STEPS = (

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from run_helpers import rows_of, run_text, tables_of
 
-import coordinator.evaluation
-from coordinator.assembling import assemble
+import coordinator.engine.evaluation
+from coordinator.run.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from edge.data.published import read_published_ml_1m
 from edge.data.synthetic import generate_ratings
-from edge.evaluation.ranking import ranks_among
+from edge.metrics.ranking import ranks_among
 
 SCENARIO = """
 format: 2
@@ -36,7 +36,7 @@ def ranked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
         seen.append((positives, negatives))
         return ranks_among(positive_scores, scores, positives, negatives)
 
-    monkeypatch.setattr(coordinator.evaluation, "ranks_among", keep)
+    monkeypatch.setattr(coordinator.engine.evaluation, "ranks_among", keep)
     return seen
 
 

@@ -7,7 +7,7 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import MIXED_WIRES, endings, secure
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
 
 FLEET = MIXED_WIRES.replace("ideal_wire: 50%, slow_wire: 50%", "ideal_wire: 70%, slow_wire: 30%")
 DATA = "source: synthetic-ratings, users: 20, items: 200, ratings_per_user: 10"

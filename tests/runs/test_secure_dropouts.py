@@ -7,7 +7,7 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, endings_of, faults, secure
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
 
 DEADLINE_S = {
     "advertise-keys": 60.0,

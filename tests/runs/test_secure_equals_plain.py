@@ -9,8 +9,8 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, secure
 
-from coordinator.exit_codes import ExitCode
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import load
 from coordinator.scenario.protection import ckks_config, masking_config
 from coordinator.scenario.secure_section import Ckks, Masking

@@ -8,7 +8,7 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, PHONES, endings, secure
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
 
 MODES = {"plain": "off", "masked": "secagg-plus", "signed": "active", "encrypted": "ckks, crypto: modelled"}
 PHASES = "phases:\n" + "".join(

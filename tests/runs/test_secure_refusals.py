@@ -6,7 +6,7 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, endings_of, secure
 
-from coordinator.assembling import assemble
+from coordinator.run.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from edge.homomorphic.parameters import CIPHERTEXT_BYTES, SLOTS

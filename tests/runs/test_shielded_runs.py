@@ -16,9 +16,9 @@ from secure_helpers import IDEAL_WIRE, PHONES, differing_columns, faults, secure
 from test_secure_byte_conservation import random_secure_scenario
 from test_secure_equals_plain import distance, planned_errors
 
-from coordinator.exit_codes import ExitCode
-from coordinator.runner import RunOutcome
-from coordinator.summary import summarise
+from coordinator.results.summary import summarise
+from coordinator.run.runner import RunOutcome
+from coordinator.scenario.exit_codes import ExitCode
 from edge.device.participation import Participation
 
 DATA = "source: synthetic-ratings, users: 120, items: 60, ratings_per_user: 12, features: {kind: synthetic}"

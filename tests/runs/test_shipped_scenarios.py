@@ -7,10 +7,10 @@ import pytest
 from run_helpers import SCENARIOS, Silent, rows_of
 from shipped_runs import NEEDS_DATA
 
-from coordinator.exit_codes import ExitCode
-from coordinator.runner import RunOutcome, run_scenario
+from coordinator.run.runner import RunOutcome, run_scenario
 from coordinator.scenario.dump import dump_resolved
 from coordinator.scenario.errors import ScenarioError
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import load
 from coordinator.scenario.schema import Scenario
 from device_profiles.documents import parse_document

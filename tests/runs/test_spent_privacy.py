@@ -15,13 +15,14 @@ import pytest
 from run_helpers import rows_of, run_text
 from secure_helpers import IDEAL_WIRE, secure
 
-from coordinator.aggregation.ranges import ReportRanges
-from coordinator.exit_codes import ExitCode
-from coordinator.runner import RunOutcome
+from coordinator.engine.aggregation.ranges import ReportRanges
+from coordinator.run.runner import RunOutcome
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import load
 from coordinator.scenario.protection import ckks_config, masking_config
 from coordinator.scenario.secure_section import Ckks, Masking
-from coordinator.secagg import server
+from coordinator.secure.secagg import server
+from edge.crypto.errors import SumMismatchError
 from edge.privacy import accounting
 from edge.privacy.accounting import (
     Accountant,
@@ -31,7 +32,6 @@ from edge.privacy.accounting import (
     Release,
     Sampling,
 )
-from edge.secagg.errors import SumMismatchError
 
 COHORT, USERS, ITEMS, WIDTH = 20, 120, 60, 5
 ARRAYS = [("item_rows", ITEMS * WIDTH)]

@@ -10,16 +10,16 @@ import numpy.typing as npt
 import pytest
 from run_helpers import run_text
 
-from coordinator.active_round import Channel
-from coordinator.actor import Coordinator
-from coordinator.assembling import assemble
+from coordinator.engine.active_round import Channel
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.training import Training
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load
-from coordinator.training import Training
-from coordinator.workload import RatingWorkload
+from edge.core.vocabulary import Reason
 from edge.learning.updates import Aggregate
-from edge.message_kinds import AnyMessage
-from edge.messages import Report
-from edge.vocabulary import Reason
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Report
 
 DEVICES = 12
 SCENARIO = f"""

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.exit_codes import ExitCode
+from coordinator.results.threshold_watch import RunningFigures
 from coordinator.scenario.errors import FieldProblemsError
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.metric_names import METRICS, MetricKind, find_metric
 from coordinator.scenario.threshold_evaluation import (
     ThresholdResult,
@@ -22,7 +23,6 @@ from coordinator.scenario.threshold_evaluation import (
     percentile,
 )
 from coordinator.scenario.thresholds import Abort, Limit, Threshold, parse_thresholds, written_thresholds
-from coordinator.threshold_watch import RunningFigures
 
 
 def one(metric: str, expectation: str) -> Threshold:

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.secagg.aggregation import Step
-from coordinator.secagg.oracle import Oracle
-from coordinator.secagg.server import SecAggServer
-from edge.codec import decode, encode
-from edge.messages import Arrays
+from coordinator.engine.secure_aggregation import Step
+from coordinator.secure.secagg.oracle import Oracle
+from coordinator.secure.secagg.server import SecAggServer
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.errors import SecAggError
+from edge.crypto.keys import Identity
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
-from edge.secagg.entropy import SeededEntropy
-from edge.secagg.errors import SecAggError
-from edge.secagg.keys import Identity
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState, DeviceState, Mode
-from edge.secagg_messages import Abort, SecAggMessage, SharesDelivery, UnmaskShares
+from edge.wire.codec import decode, encode
+from edge.wire.messages import Arrays
+from edge.wire.secagg_messages import Abort, SecAggMessage, SharesDelivery, UnmaskShares
 
 RUN = "run"
 ROUND = 3

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from secagg_harness import Fleet, small_config, with_arrays
 
-from edge.codec import decode, encode
-from edge.secagg.errors import (
+from edge.crypto.errors import (
     AuthenticationError,
     CommitmentMismatchError,
     InconsistentSharesError,
@@ -29,10 +28,11 @@ from edge.secagg.errors import (
     TooFewSurvivorsError,
     WrongShareError,
 )
+from edge.crypto.shamir import SECRET_BYTES
 from edge.secagg.graph import GraphParameters
-from edge.secagg.shamir import SECRET_BYTES
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState, DeviceState, Mode
-from edge.secagg_messages import MaskedInput, SecAggMessage, UnmaskRequest, UnmaskShares
+from edge.wire.codec import decode, encode
+from edge.wire.secagg_messages import MaskedInput, SecAggMessage, UnmaskRequest, UnmaskShares
 
 LOSSES = {
     kind.NAME

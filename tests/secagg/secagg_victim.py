@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from secagg_harness import Fleet
 
-from edge.codec import decode
-from edge.secagg import errors
+from edge.crypto import errors
 from edge.secagg.states import CoordinatorState, DeviceState
+from edge.wire.codec import decode
 
 VICTIM = 2
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge.crypto import errors
 from edge.learning.updates import ClientUpdate
-from edge.secagg import errors
 from edge.secagg.config import CountPart, RealPart
 from edge.secagg.contribution import part_values
 

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from secagg_harness import small_config
 
-from edge.secagg.errors import DuplicateKeyError, InfeasibleError, ThresholdError, WrongLengthError
+from edge.crypto.errors import DuplicateKeyError, InfeasibleError, ThresholdError, WrongLengthError
+from edge.crypto.keys import AdvertisedKeys, key_list_hash
+from edge.crypto.prg import ring_order
 from edge.secagg.graph import (
     COMPLETE_UP_TO,
     GraphParameters,
@@ -22,8 +24,6 @@ from edge.secagg.graph import (
     neighbours,
 )
 from edge.secagg.keylist import ring_seed
-from edge.secagg.keys import AdvertisedKeys, key_list_hash
-from edge.secagg.prg import ring_order
 from edge.secagg.states import Mode
 
 SEED = bytes(range(16))

@@ -10,14 +10,14 @@ import pytest
 from secagg_harness import MODEL_HASH, ROUND, RUN, Fleet, flipped, small_config, with_arrays
 from secagg_victim import VICTIM, expect, ids, to_victim
 
-from coordinator.secagg.cohort import Cohort
-from edge.secagg import errors
-from edge.secagg.entropy import SeededEntropy
+from coordinator.secure.secagg.cohort import Cohort
+from edge.crypto import errors
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.keys import KeyPair
 from edge.secagg.graph import GraphParameters
 from edge.secagg.keylist import Record, RoundContext
-from edge.secagg.keys import KeyPair
 from edge.secagg.states import CoordinatorState, Mode
-from edge.secagg_messages import KeyList
+from edge.wire.secagg_messages import KeyList
 
 Forge = Callable[[Any], Any]
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from secagg_harness import MODEL_HASH, ROUND, RUN, Fleet, flipped, with_arrays
 
-from coordinator.secagg.outcome import SumMismatchError
-from edge.codec import decode
-from edge.secagg import errors
+from coordinator.secure.secagg.outcome import SumMismatchError
+from edge.crypto import errors
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.keys import KeyPair
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.cryptography import DeviceSecrets
-from edge.secagg.entropy import SeededEntropy
 from edge.secagg.graph import GraphParameters
-from edge.secagg.keys import KeyPair
 from edge.secagg.states import CoordinatorState, DeviceState, Mode
-from edge.secagg_messages import (
+from edge.wire.codec import decode
+from edge.wire.secagg_messages import (
     Abort,
     AdvertiseKeys,
     ConsistencyCheck,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from secagg_harness import ROUND, RUN, Fleet, with_arrays
 
-from edge.codec import DTYPES, decode
-from edge.secagg.errors import SecAggError
+from edge.crypto.errors import SecAggError
 from edge.secagg.states import CoordinatorState, DeviceState, Mode
-from edge.secagg_messages import FROM_COORDINATOR, FROM_DEVICES, ConsistencyCheck
+from edge.wire.codec import DTYPES, decode
+from edge.wire.secagg_messages import FROM_COORDINATOR, FROM_DEVICES, ConsistencyCheck
 
 NAMES = (
     *("context", "dead", "devices", "digest", "masked", "record", "records"),

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from secagg_harness import Fleet, small_config, with_arrays
 
-from edge.codec import decode
-from edge.secagg import errors
+from edge.crypto import errors
 from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.cryptography import DeviceSecrets
 from edge.secagg.graph import GraphParameters
 from edge.secagg.inputs import decode_sum
 from edge.secagg.keylist import Record
 from edge.secagg.states import CoordinatorState, Mode
-from edge.secagg_messages import AdvertiseKeys, MaskedInput, UnmaskRequest
+from edge.wire.codec import decode
+from edge.wire.secagg_messages import AdvertiseKeys, MaskedInput, UnmaskRequest
 
 
 @pytest.mark.parametrize("n", range(3, 12))

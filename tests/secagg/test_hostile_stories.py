@@ -9,18 +9,18 @@ import pytest
 from secagg_harness import MODEL_HASH, ROUND, RUN, Fleet, with_arrays
 from secagg_victim import VICTIM, ids, to_victim
 
-from edge.codec import decode
-from edge.secagg import errors
+from edge.crypto import errors
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.keys import KeyPair
+from edge.crypto.prg import add_all_expanded
+from edge.crypto.shamir import SHARE_BYTES, combine
 from edge.secagg.checks import octets
 from edge.secagg.client import SecAggClient
-from edge.secagg.entropy import SeededEntropy
 from edge.secagg.graph import GraphParameters
-from edge.secagg.keys import KeyPair
 from edge.secagg.masks import pair_seed, self_seed
-from edge.secagg.prg import add_all_expanded
-from edge.secagg.shamir import SHARE_BYTES, combine
 from edge.secagg.states import CoordinatorState, DeviceState, Mode
-from edge.secagg_messages import (
+from edge.wire.codec import decode
+from edge.wire.secagg_messages import (
     Abort,
     ConsistencyCheck,
     MaskedInput,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.errors import LocalProtocolError
-from edge.secagg.entropy import SeededEntropy, SystemEntropy
-from edge.secagg.errors import (
+from edge.core.errors import LocalProtocolError
+from edge.crypto.entropy import SeededEntropy, SystemEntropy
+from edge.crypto.errors import (
     AuthenticationError,
     BadKeyError,
     BadSignatureError,
@@ -21,7 +21,7 @@ from edge.secagg.errors import (
     MissingSignatureError,
     WrongLengthError,
 )
-from edge.secagg.keys import (
+from edge.crypto.keys import (
     AdvertisedKeys,
     Identity,
     KeyPair,

@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 from secagg_harness import IDENTITIES, KEY, MODEL_HASH, ROUND, RUN
 
-from coordinator.secagg.oracle import Oracle
-from coordinator.secagg.server import SecAggServer
-from edge.codec import decode, encode
-from edge.errors import LocalProtocolError
+from coordinator.secure.secagg.oracle import Oracle
+from coordinator.secure.secagg.server import SecAggServer
+from edge.core.errors import LocalProtocolError
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.errors import MalformedMessageError, NotFiniteError, SecAggError, WeightError
+from edge.crypto.keys import Identity, KeyPair
 from edge.learning.updates import ClientUpdate
 from edge.secagg import cryptography
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
-from edge.secagg.entropy import SeededEntropy
-from edge.secagg.errors import MalformedMessageError, NotFiniteError, SecAggError, WeightError
 from edge.secagg.graph import GraphParameters
-from edge.secagg.keys import Identity, KeyPair
 from edge.secagg.masking import MaskingParticipant
 from edge.secagg.sealing import Channel
 from edge.secagg.states import COORDINATOR_FINAL, DeviceState, Mode
 from edge.secagg.work import CryptoWork
-from edge.secagg_messages import (
+from edge.wire.codec import decode, encode
+from edge.wire.secagg_messages import (
     Abort,
     AdvertiseKeys,
     ConsistencySignature,

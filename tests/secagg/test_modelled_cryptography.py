@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from secagg_harness import IDENTITIES, RUN, Fleet, with_arrays
 
-from coordinator.secagg.aggregation import Step
-from edge.codec import encode
+from coordinator.engine.secure_aggregation import Step
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.errors import SecAggError
 from edge.secagg.cryptography import MODELLED, REAL, Cryptography, ModelledCryptography
-from edge.secagg.entropy import SeededEntropy
-from edge.secagg.errors import SecAggError
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import CoordinatorState, Mode
-from edge.secagg_messages import (
+from edge.wire.codec import encode
+from edge.wire.secagg_messages import (
     ConsistencySignature,
     MaskedInput,
     SealedShares,

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from secagg_harness import Fleet, small_config
 
-from edge.errors import LocalProtocolError
-from edge.privacy.noise_scale import share_sd
+from edge.core.errors import LocalProtocolError
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.errors import OverflowingConfigError
+from edge.crypto.noise_scale import share_sd
 from edge.secagg import config as config_module
 from edge.secagg.config import NOISE_TAIL_SD, CountPart, RealPart, SecAggConfig
-from edge.secagg.entropy import SeededEntropy
-from edge.secagg.errors import OverflowingConfigError
 from edge.secagg.inputs import decode_sum, encode_input
 
 KEY = bytes(range(16))

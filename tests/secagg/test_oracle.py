@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from secagg_harness import small_config
 
-from coordinator.secagg.oracle import Oracle
-from edge.errors import LocalProtocolError
-from edge.secagg.ring import RingVector
+from coordinator.secure.secagg.oracle import Oracle
+from edge.core.errors import LocalProtocolError
+from edge.crypto.ring import RingVector
 
 CONFIG = small_config(8)
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import edge.secagg
-from edge.errors import LocalProtocolError
-from edge.secagg import prg
-from edge.secagg.errors import WrongDtypeError, WrongLengthError
-from edge.secagg.prg import Keystream, add_all_expanded, add_expanded, expand_into, make_scratch
-from edge.secagg.ring import Ring, RingVector
+from edge.core.errors import LocalProtocolError
+from edge.crypto import prg
+from edge.crypto.errors import WrongDtypeError, WrongLengthError
+from edge.crypto.prg import Keystream, add_all_expanded, add_expanded, expand_into, make_scratch
+from edge.crypto.ring import Ring, RingVector
 
 SEED = bytes(range(16))
 OTHER = bytes(range(16, 32))

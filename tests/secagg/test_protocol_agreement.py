@@ -10,22 +10,21 @@ import numpy as np
 import pytest
 from secagg_harness import Fleet, small_config
 
-from edge import secagg_messages as messages
-from edge.errors import LocalProtocolError
-from edge.secagg.checks import read_devices
-from edge.secagg.config import CountPart, RealPart, SecAggConfig
-from edge.secagg.entropy import SeededEntropy
-from edge.secagg.errors import (
+from edge.core.errors import LocalProtocolError
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.errors import (
     InfeasibleError,
     MalformedMessageError,
     OverflowingConfigError,
     ThresholdError,
     TooFewContributorsError,
 )
+from edge.crypto.prg import ring_order
+from edge.secagg.checks import read_devices
+from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.graph import GraphParameters, neighbours
 from edge.secagg.inputs import decode_sum, encode_input
 from edge.secagg.keylist import RoundContext, keys_statement, nearest
-from edge.secagg.prg import ring_order
 from edge.secagg.states import (
     COORDINATOR_FINAL,
     COORDINATOR_TRANSITIONS,
@@ -36,7 +35,8 @@ from edge.secagg.states import (
     Mode,
     diagram,
 )
-from edge.secagg_messages import MaskedInput, SealedShares, UnmaskShares
+from edge.wire import secagg_messages as messages
+from edge.wire.secagg_messages import MaskedInput, SealedShares, UnmaskShares
 
 GUIDE = Path(__file__).parents[2] / "docs" / "secure-aggregation.md"
 

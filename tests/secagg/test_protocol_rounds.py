@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from secagg_harness import MODEL_HASH, RUN, Fleet, small_config
 
-from coordinator.secagg.server import SecAggServer
-from edge.codec import decode
-from edge.errors import LocalProtocolError
-from edge.secagg.client import SecAggClient
-from edge.secagg.config import RealPart, SecAggConfig
-from edge.secagg.entropy import SystemEntropy
-from edge.secagg.errors import (
+from coordinator.secure.secagg.server import SecAggServer
+from edge.core.errors import LocalProtocolError
+from edge.crypto.entropy import SystemEntropy
+from edge.crypto.errors import (
     OverflowingConfigError,
     TooFewContributorsError,
     TooFewNeighboursError,
     TooFewSurvivorsError,
     WrongStageError,
 )
+from edge.secagg.client import SecAggClient
+from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.graph import GraphParameters
 from edge.secagg.inputs import decode_sum
 from edge.secagg.states import CoordinatorState, DeviceState, Mode
-from edge.secagg_messages import Abort, MaskedInput
+from edge.wire.codec import decode
+from edge.wire.secagg_messages import Abort, MaskedInput
 
 BOTH = pytest.mark.parametrize("mode", list(Mode))
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from secagg_harness import ROUND, Fleet, small_config, with_arrays
 
-from edge.codec import decode, encode
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState, DeviceState, Mode
-from edge.secagg_messages import SecAggMessage, UnmaskShares
+from edge.wire.codec import decode, encode
+from edge.wire.secagg_messages import SecAggMessage, UnmaskShares
 
 AT = st.integers(0, 10**6)
 ORDER = list(CoordinatorState)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.secagg.errors import (
+from edge.crypto.errors import (
     NotFiniteError,
     OverflowingConfigError,
     ValueRangeError,
@@ -18,9 +18,9 @@ from edge.secagg.errors import (
     WrongDtypeError,
     WrongLengthError,
 )
-from edge.secagg.prg import Keystream
+from edge.crypto.prg import Keystream
+from edge.crypto.ring import Ring
 from edge.secagg.quantize import Quantizer, check_integers, encode_integers, plan
-from edge.secagg.ring import Ring
 
 SEED = bytes(range(16))
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-import edge.homomorphic.errors
-import edge.secagg.errors  # noqa: F401
-from edge.secagg.errors import SecAggError
+from edge.core.vocabulary import Reason
+from edge.crypto.errors import SecAggError
 from edge.secagg.reasons import reason_of
-from edge.vocabulary import Reason
 
 REASONS = {
     Reason.DUPLICATE: {"duplicate-message", "repeated-unmask"},

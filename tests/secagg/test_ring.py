@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.errors import LocalProtocolError, RemoteProtocolError
-from edge.secagg import errors
-from edge.secagg.errors import SecAggError, ValueRangeError, WrongDtypeError, WrongLengthError
-from edge.secagg.ring import Ring
+from edge.core.errors import LocalProtocolError, RemoteProtocolError
+from edge.crypto import errors
+from edge.crypto.errors import SecAggError, ValueRangeError, WrongDtypeError, WrongLengthError
+from edge.crypto.ring import Ring
 
 
 @pytest.mark.parametrize("bits", [0, 8, 24, 31, 33, 128])

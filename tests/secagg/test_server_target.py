@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from secagg_harness import MODEL_HASH, ROUND, RUN, Fleet, small_config, with_arrays
 
-from coordinator.secagg.server import SecAggServer
-from edge.errors import LocalProtocolError
-from edge.secagg.errors import (
+from coordinator.secure.secagg.server import SecAggServer
+from edge.core.errors import LocalProtocolError
+from edge.crypto.errors import (
     OverflowingConfigError,
     TooFewContributorsError,
     TooFewSurvivorsError,
@@ -17,7 +17,7 @@ from edge.secagg.errors import (
 from edge.secagg.graph import GraphParameters
 from edge.secagg.inputs import decode_sum
 from edge.secagg.states import CoordinatorState, Mode
-from edge.secagg_messages import KeyList
+from edge.wire.secagg_messages import KeyList
 
 ADVERTISING, SHARING = CoordinatorState.ADVERTISING, CoordinatorState.SHARING
 BOTH = pytest.mark.parametrize("mode", list(Mode))

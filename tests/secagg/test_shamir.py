@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.secagg import shamir
-from edge.secagg.entropy import SeededEntropy
-from edge.secagg.errors import (
+from edge.crypto import shamir
+from edge.crypto.entropy import SeededEntropy
+from edge.crypto.errors import (
     CommitmentMismatchError,
     DuplicateShareError,
     InconsistentSharesError,
@@ -20,8 +20,8 @@ from edge.secagg.errors import (
     ShareValueError,
     ThresholdError,
 )
-from edge.secagg.keys import KeyPair, check_commitment, check_secret, commit
-from edge.secagg.shamir import PRIME, SHARE_BYTES, combine, combine_many, split, split_many
+from edge.crypto.keys import KeyPair, check_commitment, check_secret, commit
+from edge.crypto.shamir import PRIME, SHARE_BYTES, combine, combine_many, split, split_many
 
 
 def entropy(number: int = 0) -> SeededEntropy:

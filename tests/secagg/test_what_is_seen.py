@@ -9,13 +9,13 @@ import pytest
 from secagg_harness import ROUND, Fleet
 from secagg_victim import VICTIM
 
-from edge.codec import encode
-from edge.messages import Arrays
+from edge.crypto.prg import add_all_expanded
+from edge.crypto.shamir import combine
 from edge.secagg.masks import self_seed
-from edge.secagg.prg import add_all_expanded
-from edge.secagg.shamir import combine
 from edge.secagg.states import CoordinatorState, Mode
-from edge.secagg_messages import MaskedInput, UnmaskShares
+from edge.wire.codec import encode
+from edge.wire.messages import Arrays
+from edge.wire.secagg_messages import MaskedInput, UnmaskShares
 
 MODES = [Mode.SEMI_HONEST, Mode.ACTIVE]
 DEVICES = 6

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from selection_helpers import fleet_of, knowledge_of, report
 
+from coordinator.engine.selection.base import Knowledge
+from coordinator.engine.selection.oort import Oort
+from coordinator.engine.selection.pool import Pool
 from coordinator.scenario.selection_section import SECTIONS
-from coordinator.selection.base import Knowledge
-from coordinator.selection.oort import Oort
-from coordinator.selection.pool import Pool
 
 
 def oort(knowledge: Knowledge, **settings: Any) -> Oort:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from selection_helpers import fleet_of, knowledge_of, report, selector_of
 
+from coordinator.engine.selection.pool import Pool, sample_by_weight
 from coordinator.scenario.selection_section import SECTIONS
-from coordinator.selection.pool import Pool, sample_by_weight
 from device_profiles.availability import AvailabilityProfile, Diurnal
-from edge.rng import stream
+from edge.core.rng import stream
 
 POLICIES = list(SECTIONS)
 NIGHTLY: AvailabilityProfile = Diurnal(

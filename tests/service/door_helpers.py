@@ -26,9 +26,10 @@ from coordinator.service.app import Listening, make_app
 from coordinator.service.greeting import Offer
 from coordinator.service.hooks import NobodyWatches
 from coordinator.service.sessions import DeviceSession, Sessions, Transfer
-from edge import real_clock
-from edge.session import Noted, Received
-from edge.session_frames import (
+from edge.clock import real as real_clock
+from edge.core.vocabulary import Reason
+from edge.wire.session import Noted, Received
+from edge.wire.session_frames import (
     PROTOCOL,
     Goodbye,
     Hello,
@@ -40,7 +41,6 @@ from edge.session_frames import (
     pack,
     unpack,
 )
-from edge.vocabulary import Reason
 
 DEVICES = 10
 SCENARIO = "title: a scenario\n"

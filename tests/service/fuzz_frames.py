@@ -29,11 +29,11 @@ from service_helpers import HANG_S
 from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.sessions import DeviceSession
-from edge.codec import CodecLimits, decode, encode
-from edge.errors import CodecError
-from edge.messages import Accept, Model, Report
-from edge.session import Received
-from edge.session_frames import (
+from edge.core.errors import CodecError
+from edge.wire.codec import CodecLimits, decode, encode
+from edge.wire.messages import Accept, Model, Report
+from edge.wire.session import Received
+from edge.wire.session_frames import (
     PROTOCOL,
     Ack,
     Goodbye,

@@ -33,10 +33,10 @@ from typing import IO
 import numpy as np
 from service_helpers import HANG_S, SMALL
 
-from coordinator.assembling import assemble
-from coordinator.keeping import of_part
-from coordinator.metrics.reader import RunTables, open_run
-from coordinator.run_files import MODEL
+from coordinator.engine.keeping import of_part
+from coordinator.engine.run_files import MODEL
+from coordinator.results.tables.reader import RunTables, open_run
+from coordinator.run.assembling import assemble
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, Named
 

@@ -16,16 +16,16 @@ from typing import Any
 import msgpack
 from aiohttp import WSMsgType, web
 
-from coordinator.assembly import Assembly
+from coordinator.engine.assembly import Assembly
 from coordinator.scenario.load import LoadedScenario
-from coordinator.secagg.outcome import SecAggResult
-from coordinator.secagg.server import SecAggServer
+from coordinator.secure.secagg.outcome import SecAggResult
+from coordinator.secure.secagg.server import SecAggServer
+from coordinator.secure.sums.masked import MaskedSums
 from coordinator.service.local_devices import LocalDevices
-from coordinator.sums.masked import MaskedSums
-from edge.codec import decode, encode
-from edge.messages import Accept, AcceptBare, Acknowledge, Decline, Invite, Model, Report
+from edge.core.vocabulary import Reason
 from edge.secagg.states import COORDINATOR_FINAL
-from edge.vocabulary import Reason
+from edge.wire.codec import decode, encode
+from edge.wire.messages import Accept, AcceptBare, Acknowledge, Decline, Invite, Model, Report
 
 HELLO, WELCOME, PIECE, NOTE, ACK, PING, PONG, GOODBYE = range(1, 9)
 PIECE_BYTES = 65_536

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coordinator.assembling import assemble
-from coordinator.metrics.reader import open_run
-from coordinator.runner import RunOutcome, run_assembled
+from coordinator.results.tables.reader import open_run
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_run import along
-from edge.real_clock import RealClockLoop
+from edge.clock.real import RealClockLoop
 
 HANG_S = 600.0
 """Nothing here takes so long, however slow the host, unless it hangs."""

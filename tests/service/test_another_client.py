@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from service_helpers import Silent, loaded_text, rows_of
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.runner import run_assembled
+from coordinator.engine.assembly import Assembly
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_devices import LocalDevices

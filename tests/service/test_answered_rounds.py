@@ -21,10 +21,11 @@ from door_helpers import play, until
 from lying_coordinator import RUN, LyingCoordinator, lying, meeting
 from service_helpers import loaded_text
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
 from coordinator.cli.entry import execute
+from coordinator.engine.assembly import Assembly
+from coordinator.run.assembling import assemble
 from coordinator.scenario.load import LoadedScenario
+from coordinator.secure.sums.masked import MaskedSums
 from coordinator.service.answer_store import Answered, AnswerStore, AnswerStoreError
 from coordinator.service.identities import enrol_all_here
 from coordinator.service.local_devices import (
@@ -33,9 +34,8 @@ from coordinator.service.local_devices import (
     RunMismatchError,
     ScenarioMismatchError,
 )
-from coordinator.sums.masked import MaskedSums
-from edge.messages import Arrays, Invite, Model
-from edge.vocabulary import Reason
+from edge.core.vocabulary import Reason
+from edge.wire.messages import Arrays, Invite, Model
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICES = 12
@@ -285,7 +285,7 @@ KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from coordinator.service.answer_store import AnswerStore
-from coordinator.run_files import write_atomically
+from coordinator.engine.run_files import write_atomically
 
 folder, dies_at = Path(sys.argv[1]), int(sys.argv[2])
 steps = 0

@@ -14,19 +14,21 @@ import numpy as np
 import pytest
 from service_helpers import HANG_S, SMALL, Silent, loaded_text, payloads, rows_of, run_real, skip
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.runner import RunOutcome, run_assembled
+from coordinator.engine.assembly import Assembly
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime
 from coordinator.service.hooks import NobodyWatches
 from coordinator.service.local_devices import LocalDevices
 from coordinator.service.local_work import DeviceWork
-from edge.message_kinds import AnyMessage
-from edge.messages import Accept, Model
-from edge.secagg_messages import MaskedInput
-from edge.session import Session
-from edge.session_frames import (
+from edge.core.vocabulary import Direction, Reason
+from edge.network.sockets.device_client import DeviceClient
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Accept, Model
+from edge.wire.secagg_messages import MaskedInput
+from edge.wire.session import Session
+from edge.wire.session_frames import (
     PROTOCOL,
     Ack,
     Goodbye,
@@ -39,8 +41,6 @@ from edge.session_frames import (
     pack,
     unpack,
 )
-from edge.transport.device_client import DeviceClient
-from edge.vocabulary import Direction, Reason
 
 MASKED = "secure_aggregation: {mode: secagg-plus, clip: 1}\n"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from service_helpers import SMALL, loaded_text, rows_of, run_real, run_virtual
 
-from edge.vocabulary import Stage, label
+from edge.core.vocabulary import Stage, label
 
 ROOT = Path(__file__).parents[2]
 HALF_ROUND_TRIP_S = 0.2

@@ -14,12 +14,12 @@ from door_helpers import play, serving
 from service_helpers import HANG_S
 
 from coordinator.service.identities import ROSTER, fetch_roster
-from edge.secagg.entropy import SystemEntropy
-from edge.secagg.keys import Identity
+from edge.crypto.entropy import SystemEntropy
+from edge.crypto.keys import Identity
+from edge.network.sockets.device_client import Backoff, DeviceClient, JoinError
 from edge.secagg.roster import Enrolled, Roster, RosterError
-from edge.session import Event
-from edge.session_frames import Goodbye, Hello, Welcome, pack, unpack
-from edge.transport.device_client import Backoff, DeviceClient, JoinError
+from edge.wire.session import Event
+from edge.wire.session_frames import Goodbye, Hello, Welcome, pack, unpack
 
 WELCOME = Welcome("a session", 0, 15.0, 60.0, 30.0, 1 << 20, "0" * 64, "", "a-run_01")
 Answer = Callable[[web.WebSocketResponse, web.Request], Awaitable[None]]

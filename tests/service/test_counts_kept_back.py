@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pytest
 from service_helpers import IDEAL_PROFILES, Silent, loaded_text, rows_of, run_real, run_virtual
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.metrics.schemas import SCHEMAS
-from coordinator.runner import RunOutcome, run_assembled
+from coordinator.engine.assembly import Assembly
+from coordinator.results.tables.schemas import SCHEMAS
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime, assembled

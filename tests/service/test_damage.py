@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from test_survival import FINISHED_SUFFIXES, check_same_rounds, recfleet, run_to_step
 
-from coordinator.metrics.reader import open_run
-from coordinator.run_directory import RunDirectoryError
-from coordinator.run_files import MANIFEST, RESOLVED_SCENARIO
+from coordinator.engine.run_files import MANIFEST, RESOLVED_SCENARIO
+from coordinator.results.run_directory import RunDirectoryError
+from coordinator.results.tables.reader import open_run
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, Mark
 from coordinator.service.survival.survivor import DamageError, Survivor
 

@@ -13,20 +13,20 @@ import numpy.typing as npt
 import pytest
 from service_helpers import SMALL, Silent, loaded_text, rows_of
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.runner import run_assembled
+from coordinator.engine.assembly import Assembly
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_devices import LocalDevices
 from coordinator.service.real_world import FRAMES_OF_ROUND
-from edge.codec import decode, encode
-from edge.errors import RemoteProtocolError
-from edge.message_kinds import AnyMessage
-from edge.messages import Accept, Decline, Failure, Invite, Model, Report
-from edge.secagg_messages import Abort, UnmaskShares
-from edge.session import Ended, Received, Session, SessionLimits
-from edge.session_frames import PROTOCOL, Hello, Welcome, pack, unpack
+from edge.core.errors import RemoteProtocolError
+from edge.wire.codec import decode, encode
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Accept, Decline, Failure, Invite, Model, Report
+from edge.wire.secagg_messages import Abort, UnmaskShares
+from edge.wire.session import Ended, Received, Session, SessionLimits
+from edge.wire.session_frames import PROTOCOL, Hello, Welcome, pack, unpack
 
 STAGES = "stage_deadlines: {share_keys: 5 s, masked_input: 5 s, unmask: 5 s, consistency: 5 s}"
 MASKED = f"secure_aggregation: {{mode: secagg-plus, clip: 1, {STAGES}}}\n"

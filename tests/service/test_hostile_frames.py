@@ -20,7 +20,8 @@ from door_helpers import (
     upgraded,
 )
 
-from edge.session_frames import (
+from edge.core.vocabulary import Reason
+from edge.wire.session_frames import (
     MESSAGE_BYTES,
     PROTOCOL,
     Ack,
@@ -34,7 +35,6 @@ from edge.session_frames import (
     pack,
     unpack,
 )
-from edge.vocabulary import Reason
 
 
 class TestGarbage:

@@ -20,10 +20,10 @@ from door_helpers import (
 )
 from service_helpers import HANG_S
 
-from edge.session_frames import (
+from edge.network.sockets.device_client import Backoff, DeviceClient, JoinError
+from edge.wire.session_frames import (
     Welcome,
 )
-from edge.transport.device_client import Backoff, DeviceClient, JoinError
 
 
 class TestRequests:

@@ -24,8 +24,8 @@ from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.admission.enrolment import NOT_VALID, Enrolment, EnrolmentError
 from coordinator.service.admission.review import review
 from coordinator.service.hooks import AdmissionError
-from edge.session_frames import PROTOCOL, Goodbye, Hello, Ping, Welcome, pack, unpack
-from edge.vocabulary import Reason
+from edge.core.vocabulary import Reason
+from edge.wire.session_frames import PROTOCOL, Goodbye, Hello, Ping, Welcome, pack, unpack
 
 NOW_S = 1_000.0
 

@@ -18,10 +18,11 @@ from aiohttp import web
 from door_helpers import Records
 from service_helpers import HANG_S, SMALL, Silent, loaded_text, rows_of
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.runner import RunOutcome, run_assembled
+from coordinator.engine.assembly import Assembly
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
+from coordinator.secure.sums.roster import SeededRoster
 from coordinator.service.admission.gate import Gate, local_gate
 from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.admission.token_files import TokenFileError, read_tokens, write_enrolled_line
@@ -30,13 +31,12 @@ from coordinator.service.conducting import Company, RealTime
 from coordinator.service.identities import add_roster_route, enrol, fetch_roster, sums_with_identities
 from coordinator.service.local_devices import LocalDevices
 from coordinator.service.local_run import run_here
-from coordinator.sums.roster import SeededRoster
-from edge.errors import LocalProtocolError
-from edge.messages import Model
-from edge.secagg.entropy import SystemEntropy
-from edge.secagg.keys import Identity
+from edge.core.errors import LocalProtocolError
+from edge.crypto.entropy import SystemEntropy
+from edge.crypto.keys import Identity
+from edge.network.sockets.device_client import Backoff
 from edge.secagg.roster import Enrolled, Roster, RosterError
-from edge.transport.device_client import Backoff
+from edge.wire.messages import Model
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "coordinator.cli"]

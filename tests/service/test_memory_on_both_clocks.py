@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from service_helpers import SMALL, loaded_text, rows_of, run_real, run_virtual
 
-from coordinator.assembling import assemble
-from coordinator.conductor import new_run_id
-from coordinator.metrics.reader import read_manifest
-from coordinator.runner import RunOutcome
+from coordinator.engine.stop_reason import StopReason
+from coordinator.engine.training import Training
+from coordinator.engine.world import World
+from coordinator.results.tables.reader import read_manifest
+from coordinator.run.assembling import assemble
+from coordinator.run.conductor import new_run_id
+from coordinator.run.runner import RunOutcome
 from coordinator.service.conducting import RealTime
-from coordinator.stop_reason import StopReason
-from coordinator.training import Training
-from coordinator.world import World
+from edge.core.vocabulary import Reason
+from edge.crypto.entropy import SecretSource
 from edge.device.answered import AnsweredRounds, objections
-from edge.secagg.entropy import SecretSource
-from edge.vocabulary import Reason
 
 ALL = np.arange(12)
 NO_EVALUATION = "evaluation: {every: 2}"

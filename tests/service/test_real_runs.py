@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from service_helpers import SMALL, loaded_text, payloads, rows_of, run_real, run_virtual
 
-from coordinator.runner import RunOutcome
+from coordinator.run.runner import RunOutcome
 
 WAYS = {
     "plain": "",

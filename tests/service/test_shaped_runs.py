@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from service_helpers import SMALL, Silent, loaded_text, payloads, rows_of, run_real, run_virtual
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.runner import run_assembled
+from coordinator.engine.assembly import Assembly
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime
 from coordinator.service.hooks import NobodyWatches
 from coordinator.service.local_devices import LocalDevices
-from edge.transport.loss import TransferFailedError
-from edge.transport.shaping import ShapedLink
+from edge.network.loss import TransferFailedError
+from edge.network.shaping import ShapedLink
 
 SLOW = SMALL.replace("users: 12, items: 40", "users: 6, items: 400").replace("count: 3", "count: 2")
 FICKLE = """

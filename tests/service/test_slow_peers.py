@@ -25,13 +25,13 @@ from door_helpers import (
 from service_helpers import skip
 
 from coordinator.service.admission.limits import ArrivalLimits
-from edge.session_frames import (
+from edge.core.vocabulary import Reason
+from edge.wire.session_frames import (
     PROTOCOL,
     Hello,
     Welcome,
     pack,
 )
-from edge.vocabulary import Reason
 
 
 class TestSlowPeers:

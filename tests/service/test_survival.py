@@ -19,10 +19,10 @@ import pytest
 from killed_coordinator import COMMAND, MODES, ROOT, Coordinator, Play
 from service_helpers import HANG_S, SMALL
 
-from coordinator.metrics.reader import open_run, read_manifest
-from coordinator.metrics.schemas import SCHEMAS
-from coordinator.run_directory import RunDirectory, RunDirectoryError
-from coordinator.run_files import MODEL
+from coordinator.engine.run_files import MODEL
+from coordinator.results.run_directory import RunDirectory, RunDirectoryError
+from coordinator.results.tables.reader import open_run, read_manifest
+from coordinator.results.tables.schemas import SCHEMAS
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, create_journal
 from edge.privacy.analytic_gaussian import gaussian_epsilon
 
@@ -65,8 +65,8 @@ print(steps)
 """
 
 SPOILS = """
-from coordinator.actor import Coordinator
-from edge.messages import Report
+from coordinator.engine.actor import Coordinator
+from edge.wire.messages import Report
 
 judge = Coordinator.frame_received
 

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from service_helpers import SMALL, Silent, loaded_text, rows_of
 
-from coordinator.assembling import assemble
-from coordinator.assembly import Assembly
-from coordinator.runner import RunOutcome, run_assembled
+from coordinator.engine.assembly import Assembly
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_devices import LocalDevices
-from edge.codec import CodecLimits, decode
-from edge.message_kinds import AnyMessage
-from edge.messages import Report
-from edge.secagg_messages import MaskedInput
-from edge.session_frames import Piece
+from edge.wire.codec import CodecLimits, decode
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Report
+from edge.wire.secagg_messages import MaskedInput
+from edge.wire.session_frames import Piece
 
 ROOT = Path(__file__).parents[2]
 DEVICES = 12

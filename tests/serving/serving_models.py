@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge.serving.mask_graph import MaskKind, Weights
-from edge.serving.metadata import ModelInfo
-from edge.serving.own_masks import Mask
-from edge.serving.recommender_graph import Factorizations, ItemModel, UserModel
+from edge.onnx.mask_graph import MaskKind, Weights
+from edge.onnx.metadata import ModelInfo
+from edge.onnx.own_masks import Mask
+from edge.onnx.recommender_graph import Factorizations, ItemModel, UserModel
 
 KINDS: tuple[MaskKind, ...] = ("zero-order", "one-order", "two-order", "high-order")
 WIDTH, FACTORS, HIDDEN = 7, 3, 5

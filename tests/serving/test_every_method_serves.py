@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_models import info_for
 
-from edge.errors import ExportError
+from edge.core.errors import ExportError
 from edge.learning.registry import METHODS as REGISTERED
-from edge.serving.compression import compress
-from edge.serving.loading import check_model
-from edge.serving.personal_models import personal_models
-from edge.serving.recommenders import Recommenders, recommender_model
-from edge.serving.session import Session
-from edge.serving.work import recommender_work
+from edge.onnx.compression import compress
+from edge.onnx.loading import check_model
+from edge.onnx.personal_models import personal_models
+from edge.onnx.recommenders import Recommenders, recommender_model
+from edge.onnx.session import Session
+from edge.onnx.work import recommender_work
 
 INFO = info_for(N_ITEMS, WIDTH)
 TOP = 7

@@ -12,17 +12,17 @@ import pytest
 from serving_models import info_for, item_model, one_recommender, recommender_scores, user_model
 
 from coordinator.cli.entry import execute
-from coordinator.export import read_trained
-from coordinator.metrics.schemas import OLDEST_VERSION
-from edge.errors import DataError, ModelFileError
+from coordinator.results.export import read_trained
+from coordinator.results.tables.schemas import OLDEST_VERSION
+from edge.core.errors import DataError, ModelFileError
 from edge.learning.local_steps import Ridge
-from edge.serving.loading import check_model
-from edge.serving.ratings_file import History, read_history
-from edge.serving.recommenders import recommender_model
-from edge.serving.recommending import recommend
-from edge.serving.session import Session
-from edge.serving.stateless_graph import stateless_model
-from edge.serving.titles_file import read_titles
+from edge.onnx.loading import check_model
+from edge.onnx.ratings_file import History, read_history
+from edge.onnx.recommenders import recommender_model
+from edge.onnx.recommending import recommend
+from edge.onnx.session import Session
+from edge.onnx.stateless_graph import stateless_model
+from edge.onnx.titles_file import read_titles
 
 SCENARIO = """\
 format: 2

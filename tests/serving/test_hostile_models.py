@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_models import info_for, item_model
 
-from edge.errors import ModelFileError
+from edge.core.errors import ModelFileError
 from edge.learning.local_steps import Ridge
-from edge.serving import loading
-from edge.serving.loading import check_model, load_model, tensor_places
-from edge.serving.ratings_file import History
-from edge.serving.recommending import recommend
-from edge.serving.session import Session
-from edge.serving.stateless_graph import stateless_model
+from edge.onnx import loading
+from edge.onnx.loading import check_model, load_model, tensor_places
+from edge.onnx.ratings_file import History
+from edge.onnx.recommending import recommend
+from edge.onnx.session import Session
+from edge.onnx.stateless_graph import stateless_model
 
 INFO = info_for(9, item_labels=tuple(range(10, 19)), rating_range=(1.0, 5.0), titles=tuple("abcdefghi"))
 GOOD = stateless_model(item_model(np.random.default_rng(0), 9), Ridge(), INFO, user_bias=True, top=5)

@@ -18,14 +18,14 @@ from serving_models import (
     user_model,
 )
 
-from edge.errors import ExportError, MissingExtraError, ParityError
-from edge.serving.formulas import mask_scores
-from edge.serving.loading import check_model
-from edge.serving.mask_graph import MaskKind, mask_model
-from edge.serving.parity import check_parity
-from edge.serving.recommender_graph import ItemModel, UserModel
-from edge.serving.recommenders import recommender_model
-from edge.serving.session import Session
+from edge.core.errors import ExportError, MissingExtraError, ParityError
+from edge.onnx.formulas import mask_scores
+from edge.onnx.loading import check_model
+from edge.onnx.mask_graph import MaskKind, mask_model
+from edge.onnx.parity import check_parity
+from edge.onnx.recommender_graph import ItemModel, UserModel
+from edge.onnx.recommenders import recommender_model
+from edge.onnx.session import Session
 
 N_ITEMS = 40
 TOLERANCE = {"absolute": 2e-5, "relative": 2e-5}

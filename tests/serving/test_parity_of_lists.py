@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge.errors import ParityError
-from edge.evaluation.ranking import top_k
-from edge.serving.parity import Tolerance, check_lists, check_rows
+from edge.core.errors import ParityError
+from edge.metrics.ranking import top_k
+from edge.onnx.parity import Tolerance, check_lists, check_rows
 
 TOLERANCE = Tolerance(1e-3, 1e-3)
 NOBODY = (np.array([], np.intp), np.array([], np.int64))

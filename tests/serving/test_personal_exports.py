@@ -7,13 +7,13 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from coordinator.assembling import assemble
 from coordinator.cli.entry import execute
-from coordinator.run_files import MODEL
-from coordinator.runner import run_scenario
+from coordinator.engine.run_files import MODEL
+from coordinator.engine.workload import RatingWorkload
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
-from coordinator.workload import RatingWorkload
-from edge.serving.loading import load_model
+from edge.onnx.loading import load_model
 
 SCENARIO = """
 format: 2

@@ -7,9 +7,9 @@ import onnx
 import pytest
 from serving_models import KINDS, WIDTH, info_for, item_model, mask_for, one_recommender, user_model
 
-from edge.serving.mask_graph import MaskKind
-from edge.serving.recommenders import recommender_model
-from edge.serving.work import factorization_work, mask_work, recommender_work
+from edge.onnx.mask_graph import MaskKind
+from edge.onnx.recommenders import recommender_model
+from edge.onnx.work import factorization_work, mask_work, recommender_work
 
 N_ITEMS = 30
 

@@ -9,18 +9,18 @@ import onnx
 import pytest
 from serving_models import info_for, item_model
 
+from edge.core.errors import ExportError
 from edge.data.table.reading import read_ratings
-from edge.errors import ExportError
 from edge.learning.base import Problem
 from edge.learning.fedrecon_kernels import Ratings
 from edge.learning.local_steps import Ridge
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
-from edge.serving.compression import compress, top_overlap
-from edge.serving.loading import check_model
-from edge.serving.recommender_graph import ItemModel
-from edge.serving.session import Session
-from edge.serving.stateless_graph import stateless_model
+from edge.onnx.compression import compress, top_overlap
+from edge.onnx.loading import check_model
+from edge.onnx.recommender_graph import ItemModel
+from edge.onnx.session import Session
+from edge.onnx.stateless_graph import stateless_model
 
 DATA = Path(os.environ.get("RECFLEET_DATA", "data"))
 

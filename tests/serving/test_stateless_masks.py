@@ -7,7 +7,7 @@ import onnx
 import pytest
 from serving_models import info_for, item_model, normal
 
-from edge.errors import ExportError
+from edge.core.errors import ExportError
 from edge.learning.base import Problem
 from edge.learning.fedrecon_kernels import Ratings
 from edge.learning.local_steps import Ridge
@@ -15,11 +15,11 @@ from edge.learning.masks.base import limited
 from edge.learning.masks.one_order import OneOrderSettings
 from edge.learning.masks.zero_order import ZeroOrderSettings
 from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
-from edge.serving.compression import compress
-from edge.serving.loading import check_model
-from edge.serving.session import Session
-from edge.serving.stateless_graph import stateless_model
-from edge.serving.stateless_mask import MaskRule, OneOrderRule, ZeroOrderRule
+from edge.onnx.compression import compress
+from edge.onnx.loading import check_model
+from edge.onnx.session import Session
+from edge.onnx.stateless_graph import stateless_model
+from edge.onnx.stateless_mask import MaskRule, OneOrderRule, ZeroOrderRule
 
 WIDTH = 7
 

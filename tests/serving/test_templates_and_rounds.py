@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from serving_models import KINDS, WIDTH, features_for, info_for, item_model, mask_weights, weight_shapes
 
-from edge.errors import ExportError, ModelFileError
-from edge.serving.formulas import mask_scores
-from edge.serving.mask_graph import MaskKind, mask_model
-from edge.serving.own_masks import Masks
-from edge.serving.parity import check_parity
-from edge.serving.recommender_graph import Factorizations, UserModels
-from edge.serving.recommenders import recommender_model
-from edge.serving.session import Session, run_round
-from edge.serving.templates import mask_template, recommender_template
+from edge.core.errors import ExportError, ModelFileError
+from edge.onnx.formulas import mask_scores
+from edge.onnx.mask_graph import MaskKind, mask_model
+from edge.onnx.own_masks import Masks
+from edge.onnx.parity import check_parity
+from edge.onnx.recommender_graph import Factorizations, UserModels
+from edge.onnx.recommenders import recommender_model
+from edge.onnx.session import Session, run_round
+from edge.onnx.templates import mask_template, recommender_template
 
 ROOT = Path(__file__).resolve().parents[2]
 N_ITEMS = 30
@@ -143,7 +143,7 @@ def test_an_item_outside_the_catalogue_is_refused() -> None:
 def test_neither_package_is_imported_before_it_is_needed() -> None:
     program = (
         "import sys, coordinator.cli.run, coordinator.cli.export, coordinator.cli.recommend\n"
-        "import edge.serving.templates, edge.serving.session\n"
+        "import edge.onnx.templates, edge.onnx.session\n"
         "print(sorted({'onnx', 'onnxruntime'} & set(sys.modules)))"
     )
     done = subprocess.run(

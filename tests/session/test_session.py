@@ -8,9 +8,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from edge.errors import CodecError, FrameTooLargeError, RemoteProtocolError
-from edge.session import CONTROL_FRAMES, Acknowledged, Ended, Noted, Received, Session, SessionLimits
-from edge.session_frames import (
+from edge.core.errors import CodecError, FrameTooLargeError, RemoteProtocolError
+from edge.wire.session import CONTROL_FRAMES, Acknowledged, Ended, Noted, Received, Session, SessionLimits
+from edge.wire.session_frames import (
     MESSAGE_BYTES,
     PIECE_BYTES,
     Ack,

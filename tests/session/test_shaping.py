@@ -8,19 +8,19 @@ import math
 import numpy as np
 import pytest
 
-from edge.codec import encode
-from edge.errors import CodecError
-from edge.messages import Accept, Model
-from edge.rng import hashed_bits_scalar, stream_key
-from edge.session_frames import PIECE_BYTES, Ack, Note, Piece, pack
-from edge.transport.cohort import CohortLinks, Frame, LinkSpecs
-from edge.transport.conditions import LinkConditions
-from edge.transport.loss import LossyResult, TransferFailedError, lossy_transfer, silence_limit
-from edge.transport.outages import outage_intervals
-from edge.transport.pace import Conditions, alone, carry
-from edge.transport.shaping import Lane, LinkShape, Radio, ShapedLink
-from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, data_time, small_round_trip
-from edge.vocabulary import Direction
+from edge.core.errors import CodecError
+from edge.core.rng import hashed_bits_scalar, stream_key
+from edge.core.vocabulary import Direction
+from edge.network.cohort import CohortLinks, Frame, LinkSpecs
+from edge.network.conditions import LinkConditions
+from edge.network.loss import LossyResult, TransferFailedError, lossy_transfer, silence_limit
+from edge.network.outages import outage_intervals
+from edge.network.pace import Conditions, alone, carry
+from edge.network.shaping import Lane, LinkShape, Radio, ShapedLink
+from edge.network.tcp import INITIAL_WINDOW_BYTES, data_time, small_round_trip
+from edge.wire.codec import encode
+from edge.wire.messages import Accept, Model
+from edge.wire.session_frames import PIECE_BYTES, Ack, Note, Piece, pack
 
 RATE_BPS, RTT_S = 2e6, 0.1
 SEED, DEVICE = 7, 5

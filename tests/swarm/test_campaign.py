@@ -9,7 +9,8 @@ import pytest
 from swarm_helpers import PLAIN
 
 from coordinator.cli.consoles import console
-from coordinator.junit import junit_xml
+from coordinator.engine.training import Training
+from coordinator.results.junit import junit_xml
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
 from coordinator.swarm.coverage import KINDS, MODES, PARTS, STAGES
 from coordinator.swarm.generator import document, text_of
@@ -18,7 +19,6 @@ from coordinator.swarm.report import NAMES, progress_line, render, suite_of
 from coordinator.swarm.trial import run_trial
 from coordinator.swarm.verdict import digest_of, judge, judge_text
 from coordinator.swarm.workers import Digest, Judge, WorkerError, started
-from coordinator.training import Training
 
 SEED = 20261128
 

@@ -7,7 +7,7 @@ from swarm_helpers import MASKED, PLAIN, BrokenTables, breakable, said, trial_of
 
 from coordinator.swarm.invariants.conservation import conserved_bytes, exact_frames
 from coordinator.swarm.trial import Trial
-from edge.vocabulary import Direction, EventKind, Fate, label
+from edge.core.vocabulary import Direction, EventKind, Fate, label
 
 
 @pytest.fixture(scope="module", params=[PLAIN, MASKED], ids=["plain", "masked"])

@@ -9,8 +9,8 @@ import pytest
 
 from coordinator.swarm import datasets, methods, protections
 from coordinator.swarm.generator import document
+from edge.core.draws import Draws
 from edge.data.synthetic import SyntheticRatings, generate_ratings
-from edge.draws import Draws
 from edge.learning.registry import METHODS
 
 SCENARIOS = 500

@@ -5,15 +5,15 @@ import dataclasses
 import pytest
 from swarm_helpers import MASKED, PLAIN, PRIVATE, breakable, said, trial_of
 
+from coordinator.engine.stop_reason import StopReason
 from coordinator.scenario.load import load_text
-from coordinator.stop_reason import StopReason
 from coordinator.swarm.invariants.figures import consistent_figures, spent_privacy
 from coordinator.swarm.invariants.recovery import is_healthy, recovers
 from coordinator.swarm.invariants.registry import INVARIANTS, violations_of
 from coordinator.swarm.invariants.rounds import applied_once, comes_to_an_end, timely_rounds
 from coordinator.swarm.record import FrozenError
 from coordinator.swarm.trial import Trial
-from edge.vocabulary import Outcome, Reason, RoundOutcome, label
+from edge.core.vocabulary import Outcome, Reason, RoundOutcome, label
 
 
 @pytest.fixture(scope="module", params=[PLAIN, MASKED], ids=["plain", "masked"])

@@ -13,7 +13,7 @@ from coordinator.scenario.aggregation_section import Krum, Median, TrimmedMean
 from coordinator.swarm.invariants.rules import coordinatewise, single, taken_by_krum
 from coordinator.swarm.invariants.sums import exact_sums
 from coordinator.swarm.trial import Trial
-from edge.messages import Report
+from edge.wire.messages import Report
 
 SHAPES = {"item_rows": (3, 1)}
 MEDIAN = Median(rule="median", min_senders=1)

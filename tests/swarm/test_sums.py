@@ -10,8 +10,8 @@ from swarm_helpers import ENCRYPTED, MASKED, OF_METHODS, PLAIN, REGRESSION, brea
 from coordinator.swarm.invariants.sums import exact_sums, survivors_of
 from coordinator.swarm.record import Summed
 from coordinator.swarm.trial import Trial
+from edge.core.vocabulary import Outcome, label
 from edge.learning.updates import Aggregate
-from edge.vocabulary import Outcome, label
 
 ALL = {"plain": PLAIN, "regression": REGRESSION, "masked": MASKED, "encrypted": ENCRYPTED}
 

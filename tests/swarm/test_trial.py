@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from swarm_helpers import MASKED, PLAIN, trial_of
 
-from coordinator.metrics.reader import open_run
-from coordinator.runner import run_scenario
+from coordinator.engine.training import Training
+from coordinator.results.tables.reader import open_run
+from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load, load_text
-from coordinator.simulation import SimulatedCohort
+from coordinator.simulation.world import SimulatedCohort
 from coordinator.swarm import record as record_module
 from coordinator.swarm.record import FrozenError
 from coordinator.swarm.trial import Unobserved, run_trial
-from coordinator.training import Training
 from edge.device.simulated import SimulatedDevice
 
 

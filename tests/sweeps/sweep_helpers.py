@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from coordinator.cluster.execution import SweepOutcome, run_sweep
+from coordinator.results.sweep.results import Result
 from coordinator.scenario.load import load
 from coordinator.scenario.sweep import Cell, load_cells
-from coordinator.sweeps.execution import SweepOutcome, run_sweep
-from coordinator.sweeps.results import Result
 
 SCENARIO = """\
 format: 2

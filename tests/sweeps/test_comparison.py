@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 from sweep_helpers import SCENARIO, Sweep, cells_of
 
-from coordinator.comparison import Comparison, ComparisonError, compare_runs
-from coordinator.comparison_report import comparison_record, comparison_suites, render_comparison
-from coordinator.intervals import difference, estimate
-from coordinator.metrics.reader import RunFormatError, open_run
+from coordinator.results.comparison import Comparison, ComparisonError, compare_runs
+from coordinator.results.comparison_report import comparison_record, comparison_suites, render_comparison
+from coordinator.results.intervals import difference, estimate
+from coordinator.results.tables.reader import RunFormatError, open_run
 
 
 def rendered(comparison: Comparison, width: int = 200) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from coordinator.analysis.learning_curves import TRAINING_LOSS, Curve
-from coordinator.equal_accuracy import costs_to_equal_accuracy
+from coordinator.results.analysis.learning_curves import TRAINING_LOSS, Curve
+from coordinator.results.equal_accuracy import costs_to_equal_accuracy
 
 
 def curve(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.intervals import Estimate, difference, estimate, t_probability, t_quantile
+from coordinator.results.intervals import Estimate, difference, estimate, t_probability, t_quantile
 
 
 @pytest.mark.parametrize(

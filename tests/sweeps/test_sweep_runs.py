@@ -24,20 +24,20 @@ from rich.console import Console
 from rich.table import Table
 from sweep_helpers import SCENARIO, SWEEP, Sweep, cells_of, die_at_once
 
-from coordinator.exit_codes import ExitCode
-from coordinator.figures import run_figures
-from coordinator.intervals import estimate, t_quantile
-from coordinator.metrics.reader import open_run
-from coordinator.progress import SilentProgress
-from coordinator.run_directory import RunDirectoryError
+from coordinator.cluster import workers
+from coordinator.cluster.execution import run_sweep
+from coordinator.cluster.workers import TRIES, Task, perform, run_all
+from coordinator.engine.progress import SilentProgress
+from coordinator.results.figures import run_figures
+from coordinator.results.intervals import estimate, t_quantile
+from coordinator.results.run_directory import RunDirectoryError
+from coordinator.results.sweep.results import CellResult, Result, sweep_tables
+from coordinator.results.sweep.telling import leaves, telling
+from coordinator.results.tables.reader import open_run
+from coordinator.results.verdicts import read_verdicts
+from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import load
 from coordinator.scenario.sweep import load_cells
-from coordinator.sweeps import workers
-from coordinator.sweeps.execution import run_sweep
-from coordinator.sweeps.results import CellResult, Result, sweep_tables
-from coordinator.sweeps.telling import leaves, telling
-from coordinator.sweeps.workers import TRIES, Task, perform, run_all
-from coordinator.verdicts import read_verdicts
 
 ROOT = Path(__file__).resolve().parents[2]
 

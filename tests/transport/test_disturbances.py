@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from edge.transport.disturbances import FrameFaults, LinkEffect
-from edge.vocabulary import Direction, Stage
+from edge.core.vocabulary import Direction, Stage
+from edge.network.disturbances import FrameFaults, LinkEffect
 
 RATE_BPS = 8e6
 

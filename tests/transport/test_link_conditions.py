@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.rng import stream_key
-from edge.transport.conditions import (
+from edge.core.rng import stream_key
+from edge.core.vocabulary import Direction
+from edge.network.conditions import (
     BLOCK_STEPS,
     LinkConditions,
     rate_multipliers,
 )
-from edge.transport.outages import in_outage, outage_end
-from edge.transport.tcp_model import INITIAL_WINDOW_BYTES, ack_clock_period, data_time, goodput
-from edge.vocabulary import Direction
+from edge.network.outages import in_outage, outage_end
+from edge.network.tcp import INITIAL_WINDOW_BYTES, ack_clock_period, data_time, goodput
 
 KEY = 0x0FED_CBA9_8765_4321
 N = 200
@@ -210,7 +210,7 @@ def test_preparing_many_links_changes_no_answer() -> None:
 
 def test_forgetting_what_was_computed_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     roomy = _conditions(0.8, 0.9, 0.2, 5.0)
-    monkeypatch.setattr("edge.transport.conditions._FEWEST_CACHED", 4)
+    monkeypatch.setattr("edge.network.conditions._FEWEST_CACHED", 4)
     tight = _conditions(0.8, 0.9, 0.2, 5.0)
     for slot in [*range(30), *range(30)]:
         assert tight.carry_s(slot, Direction.UP, 77.7, 20.0) == roomy.carry_s(slot, Direction.UP, 77.7, 20.0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.transport.outages import (
+from edge.network.outages import (
     OUTAGES_PER_EPOCH,
     epoch_edges,
     epoch_of,

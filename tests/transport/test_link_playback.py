@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from device_profiles.traces import RateTrace
-from edge.transport.playback import TracePlayback
-from edge.transport.tcp_model import WIRE_BYTES_PER_PAYLOAD_BYTE, data_time
-from edge.vocabulary import Direction
+from edge.core.vocabulary import Direction
+from edge.network.playback import TracePlayback
+from edge.network.tcp import WIRE_BYTES_PER_PAYLOAD_BYTE, data_time
 
 WIRE_BITS = 8 * WIRE_BYTES_PER_PAYLOAD_BYTE
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.messages import Decline
-from edge.transport.link import Delivery
-from edge.transport.sharing import SharedLink
-from edge.transport.tcp_model import data_time, small_round_trip, wire_bits
-from edge.vocabulary import Direction
+from edge.core.vocabulary import Direction
+from edge.network.bottleneck import SharedLink
+from edge.network.link import Delivery
+from edge.network.tcp import data_time, small_round_trip, wire_bits
+from edge.wire.messages import Decline
 
 Flow = tuple[float, float, float, float, float | None]
 """Start s, bits, cap bit/s, weight, cancelled at s."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.transport.loss import (
+from edge.network.loss import (
     MAX_BACKOFFS,
     Congestion,
     TransferFailedError,
@@ -18,7 +18,7 @@ from edge.transport.loss import (
     lossy_transfer,
     silence_limit,
 )
-from edge.transport.tcp_model import (
+from edge.network.tcp import (
     ack_clock_period,
     data_time,
     goodput,

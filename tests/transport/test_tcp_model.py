@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.transport import tcp_model
-from edge.transport.tcp_model import (
+from edge.network import tcp as tcp_model
+from edge.network.tcp import (
     INITIAL_WINDOW_BYTES,
     ack_bytes,
     data_time,

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from coordinator.service.admission.enrolment_store import private_directory
-from edge.errors import RecfleetError
+from edge.core.errors import RecfleetError
 
 _CERTIFICATE: Final = "certificate.pem"
 _KEY: Final = "key.pem"

@@ -14,7 +14,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Final
 
-from edge.errors import RecfleetError
+from edge.core.errors import RecfleetError
 
 _PREFIX: Final = "recfleet"
 _ID_BYTES: Final = 6

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from coordinator.run_directory import shut_out_others
+from coordinator.results.run_directory import shut_out_others
 from coordinator.service.admission.enrolment import Enrolment, EnrolmentError
 from edge.secagg.roster import Roster, RosterError
 

@@ -23,7 +23,7 @@ from coordinator.service.admission.viewing import (
     judge_viewer,
 )
 from coordinator.service.hooks import AdmissionError
-from edge.errors import RecfleetError
+from edge.core.errors import RecfleetError
 
 _JOIN = "/v1/join"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edge.errors import RecfleetError
+from edge.core.errors import RecfleetError
 
 
 class LimitsError(RecfleetError):

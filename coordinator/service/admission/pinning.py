@@ -7,7 +7,7 @@ import re
 from yarl import URL
 
 from coordinator.service.admission.gate import ExposureError, is_loopback
-from edge.errors import RecfleetError
+from edge.core.errors import RecfleetError
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 

@@ -7,7 +7,7 @@ import asyncio
 from coordinator.service.doors import quiet_logger
 from coordinator.service.hooks import AdmissionError
 from coordinator.service.sessions import Sessions
-from edge.vocabulary import Reason
+from edge.core.vocabulary import Reason
 
 _LOGGER = quiet_logger()
 REVIEW_S = 5.0

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from coordinator.service.admission.enrolment import key_of
-from edge.errors import RecfleetError
-from edge.secagg.keys import Identity
+from edge.core.errors import RecfleetError
+from edge.crypto.keys import Identity
 from edge.secagg.roster import Enrolled
 
 T = TypeVar("T")

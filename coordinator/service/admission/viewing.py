@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from edge.errors import RecfleetError
+from edge.core.errors import RecfleetError
 
 COOKIE: Final = "recfleet_view"
 QUERY: Final = "token"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from edge.message_kinds import KINDS, AnyMessage
-from edge.messages import Accept, AcceptBare, Acknowledge, Decline, Failure
-from edge.secagg_messages import Abort
-from edge.vocabulary import Direction, Reason, Stage, label
+from edge.core.vocabulary import Direction, Reason, Stage, label
+from edge.wire.message_kinds import KINDS, AnyMessage
+from edge.wire.messages import Accept, AcceptBare, Acknowledge, Decline, Failure
+from edge.wire.secagg_messages import Abort
 
 INVITED: Final = "invited"
 AT_WORK: Final = "downloading or computing"

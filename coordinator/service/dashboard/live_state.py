@@ -11,19 +11,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from coordinator.metrics.facts import Evaluation
-from coordinator.metrics.metric_source import TableMetricSource
-from coordinator.progress import RoundSummary
+from coordinator.engine.facts import Evaluation
+from coordinator.engine.progress import RoundSummary
+from coordinator.results.tables.metric_source import TableMetricSource
+from coordinator.results.threshold_watch import WatchedThresholds
+from coordinator.results.verdicts import verdict_record
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.threshold_evaluation import ThresholdResult
 from coordinator.service.dashboard.at_work import DevicesAtWork
 from coordinator.service.dashboard.happenings import KEPT, Happenings
 from coordinator.service.dashboard.session_figures import SessionFigures
 from coordinator.service.dashboard.table_figures import KEPT_ROUNDS, TableFigures
-from coordinator.threshold_watch import WatchedThresholds
-from coordinator.verdicts import verdict_record
-from edge.message_kinds import AnyMessage
-from edge.vocabulary import Direction, Reason, RoundOutcome, label
+from edge.core.vocabulary import Direction, Reason, RoundOutcome, label
+from edge.wire.message_kinds import AnyMessage
 
 _ABANDONED: Final = label(RoundOutcome.ABANDONED)
 
@@ -31,7 +31,8 @@ _ABANDONED: Final = label(RoundOutcome.ABANDONED)
 class LiveState:
     """What a run has come to.
 
-    It is a :class:`~coordinator.progress.RunObserver` and a :class:`~coordinator.conductor.RunFeed`.
+    It is a :class:`~coordinator.engine.progress.RunObserver` and a
+    :class:`~coordinator.run.conductor.RunFeed`.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from coordinator import report
+from coordinator.results import report
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _REPORT_STYLE: Final = Path(report.__file__).parent / "templates" / "report.css"

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any, Final
 
 from coordinator.service.dashboard.histogram import Histogram
-from edge.vocabulary import Reason, label
+from edge.core.vocabulary import Reason, label
 
 HANDLING_BOUNDS_S: Final = (
     0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005,

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.metrics.batches import suspensions
-from coordinator.metrics.schemas import DIRECTIONS, SPLITS
+from coordinator.results.tables.batches import suspensions
+from coordinator.results.tables.schemas import DIRECTIONS, SPLITS
+from coordinator.results.verdicts import json_number
 from coordinator.scenario.threshold_evaluation import percentile
 from coordinator.service.dashboard.happenings import KEPT
 from coordinator.service.dashboard.histogram import Histogram
-from coordinator.verdicts import json_number
-from edge.vocabulary import Fate, Outcome, RoundOutcome, label, labels
+from edge.core.vocabulary import Fate, Outcome, RoundOutcome, label, labels
 
 KEPT_ROUNDS: Final = 240
 """Rounds of which there are figures one by one."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coordinator.assembling import assemble
-from coordinator.progress import Observers, RunObserver
-from coordinator.runner import RunOutcome, run_assembled
+from coordinator.engine.progress import Observers, RunObserver
+from coordinator.run.assembling import assemble
+from coordinator.run.runner import RunOutcome, run_assembled
+from coordinator.run.virtual_time import VirtualTime
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.watchers import LiveWitness
-from coordinator.virtual_time import VirtualTime
 
 
 def run_watched(
@@ -18,7 +18,7 @@ def run_watched(
 ) -> RunOutcome:
     """Run a scenario on the virtual clock, and tell ``live`` what happens.
 
-    Other parameters and errors are those of :func:`~coordinator.runner.run_scenario`.
+    Other parameters and errors are those of :func:`~coordinator.run.runner.run_scenario`.
     """
     return run_assembled(
         loaded,

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy.typing as npt
 
-from coordinator.rounds import RoundMachine
-from coordinator.secure_rounds import SecureRoundMachine
+from coordinator.engine.rounds import RoundMachine
+from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.service.dashboard.live_state import LiveState
-from coordinator.simulation import Simulation
-from edge.codec import measure
+from coordinator.simulation.world import Simulation
+from edge.core.vocabulary import Direction, Reason
 from edge.device.simulated import SimulatedDevice
 from edge.learning.base import State
 from edge.learning.updates import Aggregate
-from edge.message_kinds import AnyMessage
-from edge.messages import Invite
-from edge.transport.link import Delivery
-from edge.vocabulary import Direction, Reason
+from edge.network.link import Delivery
+from edge.wire.codec import measure
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import Invite
 
 
 class LiveService:
@@ -63,7 +63,7 @@ class LiveService:
 
 
 class LiveWitness:
-    """Watches a simulation; a :class:`~coordinator.witness.Witness`."""
+    """Watches a simulation; a :class:`~coordinator.engine.witness.Witness`."""
 
     def __init__(self, state: LiveState) -> None:
         self._state = state

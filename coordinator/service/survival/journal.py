@@ -33,10 +33,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.checkpoint import npz_bytes
-from coordinator.metrics.writer import piece_path, remove_pieces, write_parquet
-from coordinator.run_files import write_atomically
-from edge.errors import RecfleetError
+from coordinator.engine.checkpoint import npz_bytes
+from coordinator.engine.run_files import write_atomically
+from coordinator.results.tables.writer import piece_path, remove_pieces, write_parquet
+from edge.core.errors import RecfleetError
 
 JOURNAL: Final = "journal.sqlite3"
 """The file in the directory of a run that can be gone on with."""

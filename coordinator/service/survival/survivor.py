@@ -15,17 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.fleet import Fleet
-from coordinator.keeping import LostRound, Memory, Recalled, as_part, of_part
-from coordinator.metrics.batches import round_batches
-from coordinator.metrics.facts import RoundFacts
-from coordinator.metrics.reader import RunFormatError, open_run, read_manifest
-from coordinator.metrics.schemas import SCHEMA_VERSION, SCHEMAS
-from coordinator.metrics.writer import RunWriter, parquet_path
-from coordinator.over_round import OverRound, lost_round
-from coordinator.round_records import Ended, cohort_of
-from coordinator.run_directory import RunDirectory, RunDirectoryError, shut_out_others
-from coordinator.run_files import MANIFEST, PARTIAL_SUFFIX
+from coordinator.engine.facts import RoundFacts
+from coordinator.engine.fleet import Fleet
+from coordinator.engine.keeping import LostRound, Memory, Recalled, as_part, of_part
+from coordinator.engine.over_round import OverRound, lost_round
+from coordinator.engine.round_records import Ended, cohort_of
+from coordinator.engine.run_files import MANIFEST, PARTIAL_SUFFIX
+from coordinator.engine.training import Training
+from coordinator.engine.world import RunningCohort
+from coordinator.results.run_directory import RunDirectory, RunDirectoryError, shut_out_others
+from coordinator.results.tables.batches import round_batches
+from coordinator.results.tables.reader import RunFormatError, open_run, read_manifest
+from coordinator.results.tables.schemas import SCHEMA_VERSION, SCHEMAS
+from coordinator.results.tables.writer import RunWriter, parquet_path
 from coordinator.service.real_world import SessionCohort
 from coordinator.service.survival.journal import (
     JOURNAL,
@@ -38,11 +40,9 @@ from coordinator.service.survival.journal import (
     create_journal,
     remove_journal,
 )
-from coordinator.training import Training
-from coordinator.world import RunningCohort
-from edge.errors import RecfleetError
+from edge.core.errors import RecfleetError
+from edge.core.vocabulary import Reason, RoundOutcome, label
 from edge.learning.base import OptimizerState, State
-from edge.vocabulary import Reason, RoundOutcome, label
 
 _MODEL: Final = "model"
 _COORDINATOR: Final = "coordinator"
@@ -206,7 +206,7 @@ class Survivor:
 
 
 class JournalKeeper:
-    """Keeps a training in a journal; implements :class:`~coordinator.keeping.Keeper`.
+    """Keeps a training in a journal; implements :class:`~coordinator.engine.keeping.Keeper`.
 
     Parameters
     ----------

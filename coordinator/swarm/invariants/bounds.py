@@ -13,9 +13,9 @@ from coordinator.scenario.schema import Scenario
 from coordinator.swarm.invariants.hidden import decode
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import rows
-from edge.messages import Report
+from edge.core.vocabulary import Reason
 from edge.secagg.contribution import LOSS
-from edge.vocabulary import Reason
+from edge.wire.messages import Report
 
 _ROUNDING: Final = 1e-9
 _ROUNDING_OF_WEIGHTS: Final = 1e-6

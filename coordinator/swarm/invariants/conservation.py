@@ -6,15 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple, cast
 
-from coordinator.metrics.metric_source import Tables
-from coordinator.metrics.schemas import DIRECTIONS, SPLITS
+from coordinator.results.tables.metric_source import Tables
+from coordinator.results.tables.schemas import DIRECTIONS, SPLITS
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import columns, rows
-from edge.codec import encode
+from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Stage, label
 from edge.device.simulated import SimulatedDevice
-from edge.transport.link import Delivery
-from edge.vocabulary import Direction, EventKind, Fate, Outcome, Stage, label
+from edge.network.link import Delivery
+from edge.wire.codec import encode
 
 _FATES: Final = tuple(label(fate) for fate in Fate)
 _SPLITS: Final = tuple(f"{split}_bytes" for split in SPLITS)

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.metrics.metric_source import TableMetricSource
+from coordinator.results.tables.metric_source import TableMetricSource
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import rows
-from edge.vocabulary import Outcome, Reason, RoundOutcome, label
+from edge.core.vocabulary import Outcome, Reason, RoundOutcome, label
 
 _COMPLETED: Final = label(Outcome.COMPLETED)
 _TIMES: Final = ("compute_s", "wait_s", "wasted_compute_s", "energy_compute_j", "energy_radio_j")

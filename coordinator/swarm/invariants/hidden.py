@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.sums.base import SecureSums
-from coordinator.sums.encrypted import EncryptedSums
-from coordinator.sums.masked import MaskedSums
+from coordinator.engine.secure_sums import SecureSums
+from coordinator.secure.sums.encrypted import EncryptedSums
+from coordinator.secure.sums.masked import MaskedSums
 from edge.secagg.config import RealPart
 from edge.secagg.contribution import EXAMPLES
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from coordinator.engine.stop_reason import StopReason
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.schema import Scenario
-from coordinator.stop_reason import StopReason
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import rows
-from edge.vocabulary import RoundOutcome, label
+from edge.core.vocabulary import RoundOutcome, label
 
 _PATIENT_S: Final = 60.0
 """A deadline that healthy devices keep."""

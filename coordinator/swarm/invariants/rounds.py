@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, cast
 
+from coordinator.engine.secure_rounds import STAGE_OF_STATE
+from coordinator.engine.stop_reason import StopReason
 from coordinator.scenario.secure_section import Ckks, NoSecureAggregation
-from coordinator.secure_rounds import STAGE_OF_STATE
-from coordinator.stop_reason import StopReason
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import columns, rows
+from edge.core.vocabulary import SUM_STAGES, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, label
 from edge.device.simulated import SimulatedDevice
-from edge.messages import Acknowledge
-from edge.vocabulary import SUM_STAGES, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, label
+from edge.wire.messages import Acknowledge
 
 _STATE_OF_STAGE = {stage: state for state, stage in STAGE_OF_STATE.items()}
 _BITS = 1e-6

@@ -1,7 +1,7 @@
 """What a robust rule makes of updates, worked out once more: coordinate by coordinate, from the definitions.
 
-Slow and plain, in other steps than :mod:`coordinator.aggregation`: distances are taken between updates, and
-values are sorted one coordinate at a time. See there for the sources.
+Slow and plain, in other steps than :mod:`coordinator.engine.aggregation`: distances are taken between
+updates, and values are sorted one coordinate at a time. See there for the sources.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from coordinator.scenario.aggregation_section import Krum, Median, TrimmedMean
 from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.updates import Array
-from edge.messages import Report
+from edge.wire.messages import Report
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,6 +15,7 @@ from coordinator.scenario.privacy_section import CentralGaussian, PersonalGaussi
 from coordinator.swarm.invariants.sums import Floats, differences, survivors_of, unit
 from coordinator.swarm.record import Applied
 from coordinator.swarm.trial import Trial
+from edge.core.plugins import ALGORITHMS, BUILT_IN
 from edge.learning.item_rows import ROWS
 from edge.learning.methods.fedavg_mf import USER_ROW, USER_TABLE, USERS, SharedFactorizationSettings
 from edge.learning.methods.fedmf import FedMFSettings
@@ -26,7 +27,6 @@ from edge.learning.methods.lipm.algorithm import ATTENTION, LIPMSettings
 from edge.learning.methods.local_context import LocalContextSettings
 from edge.learning.server_optimizers import ConstantSchedule, SgdSettings
 from edge.learning.updates import Aggregate, Array
-from edge.plugins import ALGORITHMS, BUILT_IN
 
 
 def one_move(trial: Trial) -> Iterator[str]:

@@ -16,18 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.scenario.aggregation_section import Krum, Mean, Median, TrimmedMean
-from coordinator.sums.encrypted import EncryptedSums
-from coordinator.sums.masked import MaskedSums
+from coordinator.secure.sums.encrypted import EncryptedSums
+from coordinator.secure.sums.masked import MaskedSums
 from coordinator.swarm.invariants.hidden import decode
 from coordinator.swarm.invariants.rules import coordinatewise, single, taken_by_krum
 from coordinator.swarm.record import Input
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import rows
+from edge.core.vocabulary import Outcome, Reason, RoundOutcome, label
 from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.methods.fedavg_mf import USER_ROW, USERS
 from edge.learning.updates import Aggregate, Array
-from edge.messages import Report
-from edge.vocabulary import Outcome, Reason, RoundOutcome, label
+from edge.wire.messages import Report
 
 Floats = npt.NDArray[np.float64]
 

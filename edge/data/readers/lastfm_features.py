@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.errors import DataError
+from edge.core.rng import stream
 from edge.data.features import FeatureTable, ItemFeatures, align
 from edge.data.sparse_svd import SparseMatrix, truncated_svd
 from edge.data.store import Labels
 from edge.data.table.files import read_bytes
-from edge.errors import DataError
-from edge.rng import stream
 
 _HEADER = "userID\tartistID\ttagID\tday\tmonth\tyear"
 _ARTISTS_HEADER = "id\tname\turl\tpictureURL"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from edge.core.errors import DataError
 from edge.data.features import FeatureTable, ItemFeatures, align
 from edge.data.store import Labels
 from edge.data.table.files import read_bytes
-from edge.errors import DataError
 
 YEAR = "year"
 GENRES_100K = (

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from edge.core.errors import DataError
 from edge.data.features import FeatureTable, ItemFeatures, align
 from edge.data.store import Labels
 from edge.data.table.files import read_bytes
 from edge.data.table.values import text_labels
-from edge.errors import DataError
 
 _LARGEST = 1e150
 _PARQUET_MAGIC = b"PAR1"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from edge.core.errors import DataError
 from edge.data.table.files import read_bytes
 from edge.data.table.reading import RatingsFile
-from edge.errors import DataError
 
 
 class _TitleFile(NamedTuple):

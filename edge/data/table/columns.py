@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from edge.core.errors import DataError
 from edge.data.table.values import looks_like_time
-from edge.errors import DataError
 
 ROLES: Final = ("user", "item", "rating", "time")
 NO_COLUMN: Final = "none"

@@ -21,9 +21,9 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
+from edge.core.errors import DataError
 from edge.data.table.columns import is_header, names_known, shown
 from edge.data.table.options import TableOptions
-from edge.errors import DataError
 
 BLOCK_BYTES: Final = 16 << 20
 LONGEST_LINE_BYTES: Final = 64 << 20

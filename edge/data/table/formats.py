@@ -9,10 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from edge.core.errors import DataError
 from edge.data.table.columns import known_role
 from edge.data.table.files import first_bytes, is_json
 from edge.data.table.options import TableOptions
-from edge.errors import DataError
 
 TABLE: Final = "table"
 """The format of everything that has no format of its own."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from edge.core.errors import DataError
 from edge.data.build import Columns, build_store
 from edge.data.store import RatingStore
 from edge.data.table.columns import Chosen, choose
@@ -31,7 +32,6 @@ from edge.data.table.values import (
     looks_like_time,
     read_ratings_column,
 )
-from edge.errors import DataError
 
 _SCALES: Final = (
     (0.0, 1.0),

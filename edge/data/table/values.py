@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from edge.core.errors import DataError
 from edge.data.build import gathered
 from edge.data.store import Labels
-from edge.errors import DataError
 
 LARGEST_RATING: Final = 1e9
 """Ratings beyond it, up or down, are refused: sums of their squares would leave float32."""

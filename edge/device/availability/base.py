@@ -1,8 +1,8 @@
 """The contract of availability, and what all models of it share.
 
 "Is device i available at t?" is a pure function of (seed, i, t): asked alone or in a batch, in any order, of
-the past or the future, the answer is the same. Randomness is hashed from counters (``edge.rng``), never drawn
-in sequence.
+the past or the future, the answer is the same. Randomness is hashed from counters (``edge.core.rng``), never
+drawn in sequence.
 
 Time is simulated seconds from the start of the run, 0 or more; t = 0 is midnight UTC for models with a local
 hour. A device is available during half-open intervals ``[start, end)``, so at the time that :meth:`until`
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from edge.rng import Counter
+from edge.core.rng import Counter
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -32,7 +32,7 @@ SEARCH_HORIZON_S: Final = 7 * DAY_S
 """How far ahead a change of state is looked for, seconds; one further away is reported as ``inf``."""
 
 NO_STAGE: Final = -1
-"""Code of "does not drop out"; the others are those of ``edge.vocabulary.Stage``."""
+"""Code of "does not drop out"; the others are those of ``edge.core.vocabulary.Stage``."""
 
 # Rows worked on together, so that the temporaries of a million ids stay in the cache.
 _CHUNK: Final = 16_384
@@ -43,7 +43,7 @@ class Dropout(NamedTuple):
 
     Attributes
     ----------
-    stage : int8[n], a code of ``edge.vocabulary.Stage``, or ``NO_STAGE``.
+    stage : int8[n], a code of ``edge.core.vocabulary.Stage``, or ``NO_STAGE``.
     fraction : float64[n] in [0, 1), how much of that stage is done by then; 0 where there is no dropout.
     """
 

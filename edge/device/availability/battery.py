@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from edge.core.rng import hashed_uniform
 from edge.device.availability.base import DAY_S, Floats, Ids, Segment, SegmentedModel, epoch_of, rows_of
-from edge.rng import hashed_uniform
 
 PLUG_IN_SPREAD_S: Final = 3600.0
 """Each owner plugs in at a time of their own, uniform within this of the profile's hour (assumption)."""

@@ -22,6 +22,7 @@ from device_profiles.availability import (
     RegionalOutage,
     TraceAvailability,
 )
+from edge.core.rng import stream_key
 from edge.device.availability.base import AvailabilityModel, Floats
 from edge.device.availability.battery import BatteryAvailability
 from edge.device.availability.combined import All
@@ -31,7 +32,6 @@ from edge.device.availability.heavy_tail import HeavyTailAvailability
 from edge.device.availability.outage import RegionalOutageAvailability
 from edge.device.availability.sessions import Lengths, SessionAvailability, SessionKeys, log_normal_mean
 from edge.device.availability.trace import TraceReplay
-from edge.rng import stream_key
 
 
 def build(

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from edge.core.rng import Counter
 from edge.device.availability.base import (
     NO_STAGE,
     SEARCH_HORIZON_S,
@@ -18,7 +19,6 @@ from edge.device.availability.base import (
     Ids,
     checked_times,
 )
-from edge.rng import Counter
 
 MAX_SEARCH_ROUNDS: Final = 1000
 """How often :meth:`All.next_available` passes the models on from one to the next before it gives up."""

@@ -6,6 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from edge.core.rng import Counter, hashed_uniform
+from edge.core.vocabulary import Stage
 from edge.device.availability.base import (
     NO_STAGE,
     Bools,
@@ -15,8 +17,6 @@ from edge.device.availability.base import (
     checked_times,
     no_dropout,
 )
-from edge.rng import Counter, hashed_uniform
-from edge.vocabulary import Stage
 
 BREAKING_STAGES: Final = np.array([Stage.DOWNLOAD, Stage.COMPUTE, Stage.REPORT], np.int8)
 """Where a participation can break off: before download (its very start), during compute, during upload."""

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
+from edge.core.rng import hashed_uniform
 from edge.device.availability.base import DAY_S, Floats, Ids, Segment, SegmentedModel, epoch_of, rows_of
-from edge.rng import hashed_uniform
 
 SLOT_S: Final = 1800.0
 """Length of a slot, seconds: an assumption about how often a device starts or ends being idle."""

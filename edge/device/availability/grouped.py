@@ -8,8 +8,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.rng import Counter
 from edge.device.availability.base import AvailabilityModel, Bools, Dropout, Floats, Ids
-from edge.rng import Counter
 
 _T = TypeVar("_T", np.bool_, np.float64)
 _Model = AvailabilityModel

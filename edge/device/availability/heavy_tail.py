@@ -21,10 +21,10 @@ from typing import Final
 
 import numpy as np
 
+from edge.core.rng import Counter, hashed_uniform
 from edge.device.availability.base import Dropout, Floats, Ids, Segment, SegmentedModel
 from edge.device.availability.constant import draw_dropout
 from edge.device.availability.sessions import Lengths, SessionKeys, session_segment
-from edge.rng import Counter, hashed_uniform
 
 MEAN_SESSION_S: Final = 3600.0
 """Mean length of a session, seconds (an assumption)."""

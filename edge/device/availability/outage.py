@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.rng import hashed_bits
 from edge.device.availability.base import Floats, Ids, Segment, SegmentedModel
 from edge.device.availability.sessions import Lengths, SessionKeys, session_segment
-from edge.rng import hashed_bits
 
 
 class RegionalOutageAvailability(SegmentedModel):

@@ -23,8 +23,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.rng import hashed_bits, hashed_exponential, hashed_normal, hashed_uniform, stream_key
 from edge.device.availability.base import Floats, Ids, Segment, SegmentedModel, epoch_of
-from edge.rng import hashed_bits, hashed_exponential, hashed_normal, hashed_uniform, stream_key
 
 CYCLES_AN_EPOCH: Final = 4
 """N: enough that cuts are rare, few enough that finding a time in an epoch stays cheap."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat, PositiveInt
+from edge.core.rng import hashed_normal
 from edge.learning.base import RatingBatch, Work
 from edge.learning.masks import network
 from edge.learning.masks.base import (
@@ -29,7 +30,6 @@ from edge.learning.masks.padding import groups
 from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 from edge.learning.masks.zero_order import shrunk_means
 from edge.learning.updates import Array
-from edge.rng import hashed_normal
 
 
 class HighOrderSettings(BaseModel):

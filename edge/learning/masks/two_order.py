@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import PositiveFloat, PositiveInt
+from edge.core.rng import hashed_normal
 from edge.learning.base import RatingBatch, Work
 from edge.learning.masks.base import (
     Evaluate,
@@ -27,7 +28,6 @@ from edge.learning.masks.factorization import Fit, Penalties, Problem, objective
 from edge.learning.masks.padding import Group, groups
 from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 from edge.learning.updates import Array
-from edge.rng import hashed_normal
 
 INTERCEPT, WEIGHTS, FACTORS = "intercept", "weights", "factors"
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from device_profiles.fields import NonNegativeFloat, PositiveInt
+from edge.core.rng import stream
 from edge.learning.masks import network
 from edge.learning.masks.network import (
     HIDDEN_BIAS,
@@ -27,7 +28,6 @@ from edge.learning.masks.network import (
     Problem,
 )
 from edge.learning.updates import Array
-from edge.rng import stream
 
 WEIGHTS, FACTORS = "weights", "factors"
 FREE = frozenset((INTERCEPT, HIDDEN_BIAS))

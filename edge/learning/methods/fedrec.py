@@ -26,6 +26,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from device_profiles.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat
+from edge.core.rng import hashed_bits
 from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
 from edge.learning.local_steps import UserSteps
 from edge.learning.methods.fedmf import FactorizationSettings
@@ -33,7 +34,6 @@ from edge.learning.methods.fedrecon.algorithm import FedRecon, user_keys
 from edge.learning.methods.virtual_ratings import user_means, virtual_counts, virtual_items, with_virtual
 from edge.learning.server_optimizers import AdamSettings, ServerOptimizer
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
-from edge.rng import hashed_bits
 
 UPDATES = "updates"
 Ints = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from coordinator.selection.base import AvailableSettings, Ids, Policy
+from coordinator.engine.selection.base import AvailableSettings, Ids, Policy
 
 
 class MostDataSettings(AvailableSettings):

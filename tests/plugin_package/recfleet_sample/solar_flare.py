@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from coordinator.faults.base import LinkFault, Strike
+from coordinator.simulation.faults.base import LinkFault, Strike
 from device_profiles.fields import PositiveFraction
-from edge.transport.disturbances import LinkEffect
+from edge.network.disturbances import LinkEffect
 
 
 class SolarFlare(LinkFault):

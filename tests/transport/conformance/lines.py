@@ -17,17 +17,18 @@ from coordinator.service.app import Listening, make_app
 from coordinator.service.greeting import Offer
 from coordinator.service.hooks import NobodyWatches
 from coordinator.service.sessions import DeviceSession, Sessions, Transfer
-from edge import clock, real_clock
-from edge.clock import VirtualClockLoop
-from edge.codec import decode, encode, measure
-from edge.message_kinds import AnyMessage
-from edge.session import Event, Noted, Received
-from edge.session_frames import Welcome
-from edge.transport.cohort import CohortLinks, Frame, LinkSpecs
-from edge.transport.conditions import LinkConditions
-from edge.transport.device_client import Backoff, DeviceClient
-from edge.transport.link import Delivery, DeviceLink, SimulatedNetwork
-from edge.vocabulary import Direction, Reason
+from edge.clock import real as real_clock
+from edge.clock import virtual as clock
+from edge.clock.virtual import VirtualClockLoop
+from edge.core.vocabulary import Direction, Reason
+from edge.network.cohort import CohortLinks, Frame, LinkSpecs
+from edge.network.conditions import LinkConditions
+from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
+from edge.network.sockets.device_client import Backoff, DeviceClient
+from edge.wire.codec import decode, encode, measure
+from edge.wire.message_kinds import AnyMessage
+from edge.wire.session import Event, Noted, Received
+from edge.wire.session_frames import Welcome
 
 
 class Line(ABC):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from lines import TRANSPORTS, Line, Story
 
-from edge.codec import frame_size, measure
-from edge.message_kinds import KINDS, AnyMessage
-from edge.messages import ARRAYS, REAL, TEXT, UNSIGNED, Acknowledge, Model, Report, fields_of
+from edge.wire.codec import frame_size, measure
+from edge.wire.message_kinds import KINDS, AnyMessage
+from edge.wire.messages import ARRAYS, REAL, TEXT, UNSIGNED, Acknowledge, Model, Report, fields_of
 
 Tell = Callable[[Story], None]
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.rng import hashed_bits, stream
 from edge.learning import fedrecon_kernels, layers, neumf
 from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
 from edge.learning.item_rows import ITEMS, ROWS
@@ -33,7 +34,6 @@ from edge.learning.neumf import Shape
 from edge.learning.sampled_negatives import Examples, draw_examples, negative_counts
 from edge.learning.sharpness import Radii, rises
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
-from edge.rng import hashed_bits, stream
 
 # What a draw under a client's key is for; 4 is the order of mini-batches.
 _NEGATIVES_DRAW = 3

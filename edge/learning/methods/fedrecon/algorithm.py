@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
+from edge.core.rng import stream
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator, RowAccumulator
 from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
@@ -40,7 +41,6 @@ from edge.learning.methods.fedrecon.settings import FedReconSettings, Reconstruc
 from edge.learning.methods.fedrecon.work import fedrecon_work
 from edge.learning.proximal import Pull, proximal_item_steps, pull_of
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
-from edge.rng import stream
 
 FACTORS, BIAS, MEAN = "item_factors", "item_bias", "rating_mean"
 

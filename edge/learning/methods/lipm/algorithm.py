@@ -30,7 +30,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
-from edge.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError
+from edge.core.rng import stream
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RatingBatch, State, Work, together
@@ -50,7 +51,6 @@ from edge.learning.methods.lipm.interest import (
     recent,
 )
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
-from edge.rng import stream
 
 ATTENTION = "attention"
 _FLOAT_BYTES = 4

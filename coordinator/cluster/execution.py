@@ -1,0 +1,123 @@
+"""A sweep from its cells to its table: resumable, in parallel, every run an ordinary run directory.
+
+The directory of a sweep holds the runs, ``sweep.json`` and ``sweep.csv``. A finished run that lies there
+is taken as it is if scenario, data and version are the same; whatever else there is of it is run again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from coordinator.cluster.workers import Task, run_all
+from coordinator.engine.run_files import MANIFEST, SWEEP_TABLE, write_atomically
+from coordinator.results.run_directory import RunDirectoryError, make_folder, run_name, write_json
+from coordinator.results.sweep.results import UNHELD, CellResult, Result, csv_text, json_table
+from coordinator.scenario.exit_codes import ExitCode
+from coordinator.scenario.sweep import Cell
+
+CSV_TABLE = "sweep.csv"
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """How a sweep ended: its cells with the results of their runs, and the exit code that they earn."""
+
+    cells: tuple[CellResult, ...]
+    exit_code: ExitCode
+
+
+def run_sweep(
+    cells: Sequence[Cell],
+    *,
+    target: Path,
+    jobs: int,
+    on_result: Callable[[Cell, int, Result], None],
+) -> SweepOutcome:
+    """Do the runs of a sweep and write its tables.
+
+    Parameters
+    ----------
+    cells : of the sweep, at least one.
+    target : its directory.
+    jobs : worker processes, 1 or more. They inherit the environment, and with it how many threads BLAS uses.
+    on_result : is told the cell, the seed and the result of each run, in the order in which they end.
+
+    A ``KeyboardInterrupt`` ends what is running in order; the tables then hold what has been finished.
+
+    Raises
+    ------
+    RunDirectoryError : the directory cannot be written or is that of a run, or another process is at a sweep
+        there.
+    """
+    if (target / MANIFEST).exists():
+        raise RunDirectoryError(f"{target}: is the directory of a run; give another --out")
+    make_folder(target)
+    places = [(cell, loaded) for cell in cells for loaded in cell.runs]
+    tasks = [
+        Task(loaded, target / run_name(loaded.name, loaded.scenario.seed, loaded.hash))
+        for _, loaded in places
+    ]
+    found: dict[int, Result] = {}
+
+    def note(number: int, result: Result) -> None:
+        found[number] = result
+        _note_error(tasks[number].target, result)
+        cell, loaded = places[number]
+        on_result(cell, loaded.scenario.seed, result)
+
+    with _alone(target):
+        interrupted = run_all(tasks, jobs, note)
+        results = tuple(_cell_results(cells, found))
+        repeat = len(cells[0].runs)
+        write_json(target / SWEEP_TABLE, json_table(cells[0].runs[0].name, repeat, results, target))
+        write_atomically(target / CSV_TABLE, csv_text(results).encode())
+    return SweepOutcome(results, ExitCode.INTERRUPTED if interrupted else _exit_code(found))
+
+
+def _cell_results(cells: Sequence[Cell], found: Mapping[int, Result]) -> Iterator[CellResult]:
+    number = 0
+    for cell in cells:
+        results: dict[int, Result] = {}
+        for loaded in cell.runs:
+            if number in found:
+                results[loaded.scenario.seed] = found[number]
+            number += 1
+        yield CellResult(cell, results)
+
+
+def _note_error(target: Path, result: Result) -> None:
+    """Keep the traceback of a bug beside the run; a run that went well removes an earlier one."""
+    file = target.with_name(target.name + ".error.txt")
+    if result.trace is not None:
+        write_atomically(file, result.trace.encode())
+    else:
+        file.unlink(missing_ok=True)
+
+
+def _exit_code(found: Mapping[int, Result]) -> ExitCode:
+    statuses = {result.status for result in found.values()}
+    if "failed" in statuses:
+        return ExitCode.INTERNAL_ERROR
+    if "refused" in statuses:
+        return ExitCode.INVALID_SCENARIO
+    return ExitCode.HELD if statuses.isdisjoint(UNHELD) else ExitCode.THRESHOLD_MISSED
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Hold the directory of a sweep; the hold ends with the process."""
+    descriptor = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"{target}: another process is at a sweep here; wait for it, or give another --out"
+            raise RunDirectoryError(message) from None
+        yield
+    finally:
+        os.close(descriptor)

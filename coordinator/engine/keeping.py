@@ -1,0 +1,128 @@
+"""What of a training outlives the process of its coordinator.
+
+A :class:`Keeper` is told of every step that must not be lost, and has it in safety when its method returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy.typing as npt
+
+from coordinator.engine.fleet import Fleet
+from coordinator.engine.invitations import Invitations
+from coordinator.engine.over_round import OverRound
+from coordinator.engine.privacy import RunPrivacy
+from coordinator.engine.world import RunningCohort
+from edge.learning.base import OptimizerState, State
+
+Memory = Mapping[str, npt.NDArray[Any]]
+"""What the coordinator has learnt and spent, as arrays by name."""
+
+
+class Keeper(Protocol):
+    """Keeps what a training must not lose."""
+
+    def started(self, state: State, optimizer_state: OptimizerState, memory: Memory) -> None:
+        """Keep where training begins, or goes on."""
+
+    def began(self, cohort: RunningCohort, phase: str, start_s: float, memory: Memory) -> None:
+        """Keep that a round begins: its number is not used again, whatever happens."""
+
+    def over(
+        self, over: OverRound, state: State, optimizer_state: OptimizerState, applied: int, memory: Memory
+    ) -> None:
+        """Keep how a round went and the model after it, in one step: it is applied from now on."""
+
+    def written(self, number: int, memory: Memory) -> None:
+        """Keep the rows of a round whose devices are all done."""
+
+    def looked_back(self, number: int, stop: str | None) -> None:
+        """Keep what was measured after a round (0: before the first), and why training ends, if it does."""
+
+
+class LostRound(NamedTuple):
+    """A round that the end of a process has cut short.
+
+    Attributes
+    ----------
+    phase : the phase of the scenario that it belongs to.
+    over : whether it was over for the coordinator, and what had come by then is in its memory.
+    unknown : the devices of which it is not known whether their update was seen.
+    """
+
+    phase: str
+    over: bool
+    unknown: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """Where an earlier process has come to.
+
+    Attributes
+    ----------
+    state, optimizer_state, applied : the model, and how many rounds have been applied to it.
+    rounds_run : the last round that was begun.
+    looked_back : the last round that the model was measured after, if it was to be; None: not even before
+        the first.
+    evaluated_at : the last round after which the model was evaluated; −1 for none.
+    stop : why training has ended, if it has.
+    memory : what was learnt and spent.
+    lost : the rounds that were under way, or over but not for all of their devices.
+    """
+
+    state: State
+    optimizer_state: OptimizerState
+    applied: int
+    rounds_run: int
+    looked_back: int | None
+    evaluated_at: int
+    stop: str | None
+    memory: Memory
+    lost: tuple[LostRound, ...]
+
+
+class CoordinatorMemory:
+    """What the coordinator has learnt and spent, beside the model.
+
+    Parameters
+    ----------
+    fleet, invitations, privacy : those that learn and spend.
+    """
+
+    def __init__(self, fleet: Fleet, invitations: Invitations, privacy: RunPrivacy | None) -> None:
+        self._parts: dict[str, _Remembers] = {"fleet": fleet, "invitations": invitations}
+        if privacy is not None:
+            self._parts["privacy"] = privacy
+
+    def arrays(self) -> Memory:
+        """Return all of it."""
+        memory: dict[str, npt.NDArray[Any]] = {}
+        for name, part in self._parts.items():
+            memory |= as_part(name, part.memory())
+        return memory
+
+    def recall(self, memory: Memory) -> None:
+        """Go on with what :meth:`arrays` returned."""
+        for name, part in self._parts.items():
+            part.recall(of_part(memory, name))
+
+
+class _Remembers(Protocol):
+    def memory(self) -> Memory: ...
+
+    def recall(self, memory: Memory) -> None: ...
+
+
+def of_part(memory: Memory, part: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of one part of a memory, by their names there."""
+    prefix = f"{part}/"
+    return {name.removeprefix(prefix): array for name, array in memory.items() if name.startswith(prefix)}
+
+
+def as_part(part: str, arrays: Memory) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of one part under names that no other part has."""
+    return {f"{part}/{name}": array for name, array in arrays.items()}

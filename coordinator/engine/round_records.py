@@ -1,0 +1,154 @@
+"""What is written about a round once all of its devices are done."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.engine.energy import device_energy
+from coordinator.engine.facts import Cohort, FaultStrike, Recorder, RoundFacts
+from coordinator.engine.fleet import Fleet
+from coordinator.engine.progress import RunObserver, round_summary
+from coordinator.engine.world import RunningCohort
+from coordinator.scenario.faults_section import Fault
+from edge.core.log import pack_record
+from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage
+from edge.device.round_faults import RoundFaults
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int8]
+
+
+@dataclass(slots=True)
+class Ended:
+    """The devices of a round and how each of them ended, by slot.
+
+    Attributes
+    ----------
+    ids : int64 [n].
+    outcome, stage, reason : int8 [n], codes of the vocabulary; stage −1 for completed.
+    loss : float64 [n], NaN where no update was made.
+    examples : int64 [n], of its data. memory_bytes : int64 [n].
+    work_share : float64 [n], part of the local steps taken; NaN where devices always take all.
+    staleness : float64 [n], server steps between its model and its report; NaN where that cannot be.
+    kept_back : bool [n], whether nothing is written of how much data it has, nor of what follows from that.
+    columns : float64 [WIDTH, records], the log of the round.
+    """
+
+    ids: Ids
+    outcome: Codes
+    stage: Codes
+    reason: Codes
+    loss: Floats
+    examples: Ids
+    memory_bytes: Ids
+    work_share: Floats
+    staleness: Floats
+    kept_back: npt.NDArray[np.bool_]
+    columns: Floats
+
+
+class RoundRecords:
+    """Writes rounds, takes their energy out of the batteries, and tells the observer.
+
+    Parameters
+    ----------
+    fleet, recorder, observer : whose devices, where to, and who is told.
+    """
+
+    def __init__(self, fleet: Fleet, recorder: Recorder, observer: RunObserver) -> None:
+        self._fleet = fleet
+        self._recorder = recorder
+        self._observer = observer
+
+    def write(self, facts: RoundFacts, ended: Ended, strikes: list[FaultStrike]) -> None:
+        """Write one round, and what was done to it on purpose."""
+        if strikes:
+            self._recorder.faults(facts.round_number, facts.phase, strikes)
+        cohort = cohort_of(self._fleet, ended)
+        joules = cohort.energy_compute_j + cohort.energy_radio_j
+        self._fleet.spend(ended.ids, joules, facts.end_s)
+        self._observer.on_round(round_summary(self._recorder.round(facts, cohort, ended.columns)))
+
+
+def cohort_of(fleet: Fleet, ended: Ended) -> Cohort:
+    """Return the devices of a round as its tables have them, with the energy that each of them spent."""
+    ids = ended.ids
+    network = fleet.network[ids]
+    compute_j, radio_j = device_energy(
+        ended.columns,
+        len(ids),
+        fleet.active_power_w[fleet.device_class[ids]],
+        fleet.radio_specs.take(network),
+    )
+    return Cohort(
+        device=ids,
+        device_class=fleet.device_class[ids],
+        network=network,
+        region=fleet.region[ids],
+        outcome=ended.outcome,
+        stage=ended.stage,
+        reason=ended.reason,
+        energy_compute_j=compute_j,
+        energy_radio_j=radio_j,
+        memory_bytes=ended.memory_bytes,
+        examples=np.where(np.isnan(ended.loss), 0, ended.examples),
+        loss=ended.loss,
+        work_share=np.where(np.isnan(ended.loss), np.nan, ended.work_share),
+        staleness=ended.staleness,
+        kept_back=ended.kept_back,
+    )
+
+
+def strikes_of(
+    faults: Sequence[Fault], found: RoundFaults, ids: Ids, slots: Container[int] | None = None
+) -> list[FaultStrike]:
+    """Return what struck a round, by fault, device and stage; ``ids`` are its invited devices.
+
+    With ``slots`` only what struck those.
+    """
+    rows = sorted(
+        (number, int(ids[slot]), stage)
+        for number, slot, stage in found.struck
+        if slots is None or slot in slots
+    )
+    slot_of = {int(device): slot for slot, device in enumerate(ids.tolist())}
+    made = []
+    for number, device, stage in rows:
+        fault, struck = faults[number], found.struck[number, slot_of[device], stage]
+        kind = "+".join(fault.keys)
+        made.append(FaultStrike(fault.name, kind, device, stage, struck.first_s, struck.last_s, struck.count))
+    return made
+
+
+def suspension(device: int, reason: Reason, now_s: float) -> bytes:
+    """Return the record of a device's suspension: of no slot, because it is no part of a participation."""
+    stage, nowhere, fate = Stage.ACKNOWLEDGE, Direction.NONE, Fate.DELIVERED
+    return pack_record(
+        *(now_s, -1, device, EventKind.SUSPENDED, stage, nowhere, now_s, now_s),
+        *(0, 0, 0, 0),
+        *(fate, reason),
+    )
+
+
+def ended_of(cohort: RunningCohort) -> Ended:
+    """Return how the devices of a cohort ended, once all of them are done."""
+    n = len(cohort.ids)
+    return Ended(
+        ids=cohort.ids,
+        # By way of bytes: numpy reads the members of an enum one by one, ten times as slowly.
+        outcome=np.frombuffer(bytearray(cohort.outcome), np.int8),
+        stage=np.array(cohort.stage, np.int8),
+        reason=np.frombuffer(bytearray(cohort.reason), np.int8),
+        loss=np.array(cohort.loss),
+        examples=cohort.examples,
+        memory_bytes=cohort.work.memory_bytes,
+        work_share=np.full(n, np.nan) if cohort.work_share is None else cohort.work_share,
+        staleness=np.full(n, np.nan),
+        kept_back=np.full(n, cohort.counts_kept_back),
+        columns=cohort.log.columns(),
+    )

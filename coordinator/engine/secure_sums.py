@@ -1,0 +1,146 @@
+"""Secure sums of a run: what is agreed, what a round makes of it, and what came out.
+
+A :class:`SecureSums` belongs to a run, or to some of its phases, and gives a :class:`RoundOfSums` for each
+round, which is both ends at once: the machine of the coordinator, and the part of each simulated device.
+They meet in frames alone; that both are here lets the oracle see the inputs.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.engine.secure_aggregation import SecureAggregation
+from coordinator.scenario.secure_section import StageDeadlines
+from edge.crypto.entropy import Entropy
+from edge.learning.updates import Aggregate, ArraySpec
+from edge.secagg.config import CountPart, RealPart, SecAggConfig
+from edge.secagg.contribution import EXAMPLES, LOSS
+from edge.secagg.inputs import Sums
+from edge.secagg.participant import Participant
+from edge.secagg.states import CoordinatorState
+from edge.wire.messages import Model
+
+
+def lengths(specs: Sequence[ArraySpec]) -> Iterator[tuple[str, int]]:
+    """Yield name and number of elements of each array of a dense update, from specs of one client."""
+    for spec in specs:
+        yield spec.name, int(spec.rows[0]) * int(np.prod(spec.row_shape, dtype=np.int64))
+
+
+def arrays_of(parts: Sequence[RealPart | CountPart]) -> Iterator[RealPart]:
+    """Yield the parts that hold the arrays of an update."""
+    for part in parts:
+        if isinstance(part, RealPart) and part.name != LOSS:
+            yield part
+
+
+def aggregate_of(sums: Sums, specs: Sequence[ArraySpec]) -> Aggregate:
+    """Return a decoded sum as what a method's server update takes; ``specs`` are those of one client."""
+    arrays: dict[str, npt.NDArray[np.generic]] = {}
+    for spec in specs:
+        shape = (int(spec.rows[0]), *spec.row_shape)
+        arrays[spec.name] = sums.reals[spec.name].reshape(shape).astype(spec.dtype)
+    weight = float(sums.weight)
+    examples = int(sums.counts[EXAMPLES][0]) if EXAMPLES in sums.counts else 0
+    loss = float(sums.reals[LOSS][0]) / examples if LOSS in sums.reals and examples > 0 else float("nan")
+    return Aggregate(arrays, weight, sums.contributors, examples, loss)
+
+
+def joined(first: Aggregate, second: Aggregate) -> Aggregate:
+    """Return one aggregate over the clients of two, whose arrays have the same names and shapes."""
+    examples = first.examples + second.examples
+    losses = [part.loss * part.examples for part in (first, second) if part.examples > 0]
+    return Aggregate(
+        {name: array + second.sums[name] for name, array in first.sums.items()},
+        first.weight + second.weight,
+        first.clients + second.clients,
+        examples,
+        sum(losses) / examples if examples > 0 else math.nan,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SumFacts:
+    """What there is to tell of a round's secure sum, beside its stages.
+
+    Attributes
+    ----------
+    failure : name of the error that ended it, or None.
+    neighbours, threshold : of its graph; None without one.
+    sum_error : largest absolute difference from the sum in the clear, in units of the ring; None when there
+        is no sum, or none in a ring, or the inputs are not seen here.
+    double_reveals : devices of which both secrets could be rebuilt from what was released; None where devices
+        share no secrets, or what they release is not seen here.
+    clipped_fraction : share of the real numbers other than zero in the sum that were clipped; None without a
+        sum or such numbers, or where the inputs are not seen here.
+    """
+
+    failure: str | None
+    neighbours: int | None
+    threshold: int | None
+    sum_error: int | None
+    double_reveals: int | None
+    clipped_fraction: float | None
+
+
+class RoundOfSums(abc.ABC):
+    """One round: implements what the coordinator's actor and the simulated devices ask for."""
+
+    def __init__(self, deadlines: StageDeadlines) -> None:
+        self._deadlines = deadlines
+        self.patience_s = 2.0 * deadlines.total_s
+        """How much longer than for a report a device waits until the sum is made, seconds."""
+
+    def deadline_s(self, stage: CoordinatorState) -> float:
+        """Return how long a stage may take, seconds; of all stages but the first."""
+        return self._deadlines.of(stage)
+
+    @abc.abstractmethod
+    def start(self, model: Model, invited: list[int], target: int) -> SecureAggregation:
+        """Return the machine that makes the sum over those of ``invited`` that come, ``target`` at most."""
+
+    @abc.abstractmethod
+    def participant(self, device: int, model: Model) -> Participant:
+        """Return the part of ``device``, which was given ``model``."""
+
+    @abc.abstractmethod
+    def arrived(self, device: int) -> None:
+        """Note that the coordinator took the input of ``device``."""
+
+    @abc.abstractmethod
+    def facts(self) -> SumFacts:
+        """Return what there is to tell, once the round is over."""
+
+
+class SecureSums(abc.ABC):
+    """How the updates of a run are summed."""
+
+    input_bytes: int
+    """Length of what a device sends as its input, which is also the memory it takes beside the update."""
+    watch: Callable[[int, int, npt.NDArray[Any]], None] | None = None
+    """Told, beside the protocol, the round, the device, and its encoded input, [L], which changes later."""
+
+    @property
+    @abc.abstractmethod
+    def masked(self) -> SecAggConfig | None:
+        """What is agreed for masks; None where there are none."""
+
+    @property
+    @abc.abstractmethod
+    def rounding_norm(self) -> float:
+        """The largest L2 norm of what rounding does to an update that weighs 1, in the update's units."""
+
+    @abc.abstractmethod
+    def round(self, round_number: int, *, devices_elsewhere: bool = False) -> RoundOfSums:
+        """Return a round; with ``devices_elsewhere`` the coordinator's end only, which sees no inputs."""
+
+    @abc.abstractmethod
+    def part_of(self, device: int, model: Model, entropy: Entropy) -> Participant:
+        """Return the part of a device that is by itself; ``entropy`` is where its secrets come from."""

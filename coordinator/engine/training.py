@@ -1,0 +1,468 @@
+"""The training of one run: round after round, with everything that is written about it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.engine.active_round import ActiveRound
+from coordinator.engine.aggregation.plan import aggregating
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.checkpoint import CHECKPOINT, Checkpoint
+from coordinator.engine.crashes import Crashes
+from coordinator.engine.facts import Evaluation, Recorder
+from coordinator.engine.invitations import SHORTEST_WAIT_S, Invitations
+from coordinator.engine.keeping import CoordinatorMemory, Keeper, Recalled
+from coordinator.engine.measurements import Measured, Measurements
+from coordinator.engine.over_round import OverRound
+from coordinator.engine.privacy import RunPrivacy
+from coordinator.engine.progress import RunObserver
+from coordinator.engine.round_records import RoundRecords, ended_of, strikes_of, suspension
+from coordinator.engine.rounds import RoundPlan
+from coordinator.engine.secure_rounds import SecureRoundMachine
+from coordinator.engine.secure_sums import aggregate_of, joined
+from coordinator.engine.stop_reason import StopReason, StopRule
+from coordinator.engine.world import Clock, RunningCohort, World
+from coordinator.scenario.schema import Scenario
+from edge.core.log import EventLog
+from edge.core.vocabulary import Reason, RoundOutcome, label
+from edge.crypto.entropy import SecretSource
+from edge.learning.updates import Aggregate
+
+Ids = npt.NDArray[np.int64]
+_LOGGER = logging.getLogger(__name__)
+
+
+class Training:
+    """Runs the rounds of a scenario and writes what happens.
+
+    Parameters
+    ----------
+    scenario, assembly : what is run.
+    recorder : takes what happens.
+    observer : is told about rounds and evaluations.
+    watch : knows the thresholds that end a run; it is given what is written.
+    directory : takes the checkpoint of a coordinator that may crash.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        assembly: Assembly,
+        recorder: Recorder,
+        observer: RunObserver,
+        watch: StopRule,
+        directory: Path,
+        secrets: SecretSource,
+    ) -> None:
+        self._scenario = scenario
+        self._watch = watch
+        self._fleet = assembly.fleet
+        self._workload = assembly.workload
+        self._privacy = assembly.privacy
+        self._ranges = assembly.ranges
+        self._fixed = assembly.workload.algorithm.fixed()
+        if self._fixed:
+            assembly.fleet.bare[:] = True
+        self._specs = assembly.workload.algorithm.summed_spec()
+        self._recorder = recorder
+        self._observer = observer
+        self._measurements = Measurements(scenario, assembly, recorder, observer)
+        self._records = RoundRecords(assembly.fleet, recorder, observer)
+        algorithm = assembly.workload.algorithm
+        self.state = algorithm.initial_state(scenario.seed)
+        """The global parameters."""
+        model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
+        self.invitations = Invitations(scenario, assembly.fleet, assembly.workload, model_bytes, secrets)
+        """Who is invited."""
+        self._memory = CoordinatorMemory(assembly.fleet, self.invitations, assembly.privacy)
+        self._optimizer_state = algorithm.initial_optimizer_state(self.state)
+        self._applied = 0
+        crashing = any(fault.kind.crashes for fault in scenario.faults)
+        self._checkpoint = Checkpoint(directory / CHECKPOINT) if crashing else None
+        """What is left after a crash; kept only where there may be one."""
+        self._save()
+        self._crashes = Crashes(scenario)
+        self._cohorts: dict[int, RunningCohort] = {}
+        """The cohorts of the rounds in :attr:`_open`."""
+        self._pending: deque[OverRound] = deque()
+        self._open: set[int] = set()
+        """Rounds with devices that are still at work."""
+        self._idle: asyncio.Event = asyncio.Event()
+        self._rounds_run = 0
+        self._looked_back: int | None = None
+        """The last round that the model was looked at after; None: not even before the first."""
+        self.diverged_on: str | None = None
+        """Where devices could not run the model that diverged, with round and device; None: nowhere."""
+        self._ended: StopReason | None = None
+        """Why training has ended, as an earlier process found."""
+        self._stopping = False
+        self._keeper: Keeper | None = None
+        """Keeps what must outlive this process; None: nothing need."""
+
+    def recall(self, recalled: Recalled) -> None:
+        """Go on where an earlier process has come to; before :meth:`run`."""
+        self.state, self._optimizer_state = recalled.state, recalled.optimizer_state
+        self._applied = recalled.applied
+        self._rounds_run = recalled.rounds_run
+        self._looked_back = recalled.looked_back
+        self._measurements.evaluated_at = recalled.evaluated_at
+        self._ended = None if recalled.stop is None else StopReason(recalled.stop)
+        self._memory.recall(recalled.memory)
+        if self._privacy is not None:
+            for lost in recalled.lost:
+                # How far its devices had come is not known. Of a sum that was made it is.
+                if self._privacy.on_devices or not lost.over:
+                    self._privacy.spend(lost.phase, lost.unknown)
+
+    def keep_in(self, keeper: Keeper) -> None:
+        """Let ``keeper`` keep what must outlive this process; before :meth:`run`."""
+        self._keeper = keeper
+        keeper.started(self.state, self._optimizer_state, self._memory.arrays())
+
+    def stop(self) -> None:
+        """Begin no other round: training ends once the one under way, if there is one, is over."""
+        self._stopping = True
+        self.wake()
+
+    async def run(self, world: World) -> StopReason:
+        """Train until a reason to stop; return it once the last device is done.
+
+        Whoever is still at work when training was stopped by :meth:`stop` is not waited for.
+        """
+        if self._stopping:
+            return StopReason.STOPPED
+        self._world = world
+        world.begin(self._crash)
+        stop = self._ended
+        if stop is None:
+            stop = await self._begin(world)
+        if stop is None:
+            stop = await self._rounds(world)
+        unwanted = stop in (StopReason.DIVERGED, StopReason.STOPPED)
+        if (
+            self._scenario.evaluation.final
+            and not unwanted
+            and self._measurements.evaluated_at != self._rounds_run
+        ):
+            now_s = world.loop.now_s
+            self._measurements.write_values(self._rounds_run, now_s, await world.aside(self._evaluate))
+            self._keep_look(self._rounds_run, stop)
+        while self._open and stop is not StopReason.STOPPED:
+            await self._pause(None)
+        for number, strikes in self._crashes.untold():
+            # After the last round: there was no other to tell of them.
+            phase = self._scenario.phase_at(number - 1, world.loop.now_s)
+            self._recorder.faults(number, phase, strikes)
+        return stop
+
+    async def _rounds(self, world: World) -> StopReason:
+        scenario, rounds, loop = self._scenario, self._scenario.rounds, world.loop
+        count = scenario.round_count
+        while count is None or self._rounds_run < count:
+            if self._out_of_time(loop):
+                return self._end_of_time
+            number = self._rounds_run + 1
+            ids = await self._select(loop, number)
+            if self._stopping:
+                return StopReason.STOPPED
+            if ids is None:
+                return StopReason.NOBODY_AVAILABLE
+            stop = await self._round(world, number, ids)
+            stop = await self._look_back_aside(number, stop)
+            if stop is not None:
+                return stop
+            if rounds.interval > 0:
+                await self._rest(rounds.interval)
+        return StopReason.LAST_ROUND
+
+    async def _begin(self, world: World) -> StopReason | None:
+        """Measure the model before the first round, and try the audits; or go on where a process ended.
+
+        Returns why training ends, if it does.
+        """
+        if self._looked_back is not None:
+            if self._looked_back < self._rounds_run:
+                return await self._look_back_aside(self._rounds_run, None)
+            return None
+        now_s = world.loop.now_s
+        self._measurements.write_values(0, now_s, await world.aside(self._evaluate))
+        self._measurements.write_audits(now_s)
+        self._keep_look(0, None)
+        return None
+
+    async def _look_back_aside(self, number: int, stop: StopReason | None) -> StopReason | None:
+        """As :meth:`_look_back`, where the world has a place to measure in."""
+        now_s = self._world.loop.now_s
+        measured = await self._world.aside(lambda: self._measured(number, stop))
+        return self._look_back(number, stop, now_s, measured)
+
+    def _measured(self, number: int, stop: StopReason | None) -> Measured:
+        """Return what is found out about the model after a round: nothing if it has diverged."""
+        if stop is StopReason.DIVERGED:
+            return Measured()
+        return self._measurements.after(self.state, number)
+
+    def _evaluate(self) -> list[Evaluation]:
+        return self._measurements.evaluate(self.state)
+
+    def _look_back(
+        self, number: int, stop: StopReason | None, now_s: float, measured: Measured
+    ) -> StopReason | None:
+        """Write what was measured after a round; return why training ends, if it does."""
+        self._rounds_run = number
+        if self._measurements.write(number, now_s, measured):
+            stop = StopReason.TARGET
+        if measured.diverged is not None:
+            stop, self.diverged_on = StopReason.DIVERGED, measured.diverged
+        if stop is None and self._watch.missed(number, now_s) is not None:
+            stop = StopReason.THRESHOLD
+        self._keep_look(number, stop)
+        return stop
+
+    def _keep_look(self, number: int, stop: StopReason | None) -> None:
+        self._looked_back = number
+        if self._keeper is not None:
+            self._keeper.looked_back(number, stop)
+
+    async def _rest(self, seconds: float) -> None:
+        """Let time pass between two rounds."""
+        if self._keeper is None:
+            await asyncio.sleep(seconds)
+            return
+        end_s = self._world.loop.now_s + seconds
+        while not self._stopping and (left_s := end_s - self._world.loop.now_s) > 0.0:
+            await self._pause(left_s)
+
+    def _save(self) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.save(self.state, self._optimizer_state, self._applied)
+
+    def _crash(self, fault: int, down_s: float) -> None:
+        """Let the coordinator crash: what is under way is lost, and what it knew but for its checkpoint."""
+        self._crashes.note(fault, self._rounds_run + 1, self._world.loop.now_s, down_s)
+        self._world.coordinator.crash()
+        self._world.fleet.connected[:] = False
+        for _, cohort in sorted(self._cohorts.items()):
+            cohort.crash()
+        assert self._checkpoint is not None
+        self.state, self._optimizer_state, self._applied = self._checkpoint.restore()
+
+    @property
+    def _end_of_time(self) -> StopReason:
+        return StopReason.TIME_LIMIT if self._scenario.phase_time_s is None else StopReason.LAST_ROUND
+
+    @property
+    def _end_of_time_s(self) -> float:
+        """When the run ends, whatever it has come to; ``inf`` where the scenario sets no limit."""
+        limits = (self._scenario.rounds.simulated_time_limit, self._scenario.phase_time_s)
+        return min((limit for limit in limits if limit is not None), default=math.inf)
+
+    def _out_of_time(self, loop: Clock) -> bool:
+        return loop.now_s >= self._end_of_time_s
+
+    async def _select(self, loop: Clock, number: int) -> Ids | None:
+        """Return the devices to invite, waiting for enough of them; None when the wait was too long."""
+        rounds = self._scenario.rounds
+        give_up_s = loop.now_s + rounds.max_wait
+        attempt = 0
+        while True:
+            await self._crashes.until_up(loop)
+            if self._stopping:
+                return None
+            ids = self.invitations.of_round(number, attempt, loop.now_s)
+            if ids is not None:
+                return ids
+            # Too few stay available for a while: look less and less often.
+            wait_s = self.invitations.wait_s(loop.now_s, number, attempt)
+            attempt += 1
+            if self._open:
+                # Devices of earlier rounds are still at work; the last one of a round to be done says so.
+                wait_s = min(wait_s, SHORTEST_WAIT_S)
+            if loop.now_s + wait_s > give_up_s:
+                return None
+            await self._pause(wait_s)
+
+    def wake(self) -> None:
+        """Look again at once, if training waits: something has changed."""
+        self._idle.set()
+
+    async def _pause(self, seconds: float | None) -> None:
+        """Wait until something is done, ``seconds`` at most."""
+        self._idle.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+
+    async def _round(self, world: World, number: int, ids: Ids) -> StopReason | None:
+        wall_s = time.perf_counter()
+        rounds, algorithm = self._scenario.rounds, self._workload.algorithm
+        phase = self._scenario.phase_at(number - 1, world.loop.now_s)
+        plan = RoundPlan(
+            world.run_id,
+            number,
+            target=min(rounds.cohort, len(ids)),
+            quorum=rounds.quorum_reports,
+            deadline_s=rounds.deadline,
+            grace_s=rounds.grace_s,
+            mixed=phase in world.shields,
+        )
+        kernel = self._workload.training(self.state, number)
+        cohort = world.cohort(ids, number, phase, kernel, self._cohort_done)
+        self._open.add(number)
+        self._cohorts[number] = cohort
+        if self._keeper is not None:
+            self._keeper.began(cohort, phase, world.loop.now_s, self._memory.arrays())
+        active = await world.coordinator.run_round(
+            plan,
+            cohort,
+            algorithm.broadcast(self.state),
+            aggregating(algorithm.accumulator(self.state), self._scenario),
+            cohort.secure_sum,
+            self._fixed,
+            self._workload.own_parts(self.state),
+        )
+        aggregate: Aggregate | None = None
+        stop: StopReason | None = None
+        if active.machine.outcome is RoundOutcome.COMPLETED:
+            aggregate = self._aggregate(active, number)
+            if aggregate is None:
+                active.machine.undo(Reason.WRONG_SUM)
+            else:
+                stop = self._apply(aggregate, number)
+        wall_s = time.perf_counter() - wall_s
+        clips = self._privacy is not None or self._scenario.aggregation.norm_bound is not None
+        self._strike([active], number, active.machine.reports, cohort.log)
+        over = OverRound(cohort, active, aggregate, phase, None, frozenset(), wall_s, clips)
+        if self._privacy is not None:
+            self._spend(self._privacy, over)
+        if self._keeper is not None:
+            self._keeper.over(over, self.state, self._optimizer_state, self._applied, self._memory.arrays())
+        self._pending.append(over)
+        self._write_finished()
+        return stop
+
+    def _apply(self, aggregate: Aggregate, number: int) -> StopReason | None:
+        """Let the method change the model after round ``number``; return why training ends, if it does."""
+        algorithm = self._workload.algorithm
+        before = self.state
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that diverges ends the run, by name
+            self.state, self._optimizer_state = algorithm.server_update(
+                self.state, self._optimizer_state, aggregate, self._applied
+            )
+        self._applied += 1
+        if self._world.witness is not None:
+            self._world.witness.applied(number, before, self.state)
+        self._save()
+        if not all(np.isfinite(array).all() for array in self.state.values()):
+            return StopReason.DIVERGED
+        return StopReason.CONVERGED if algorithm.converged(aggregate) is not None else None
+
+    def _aggregate(self, active: ActiveRound, number: int) -> Aggregate | None:
+        """Return the sum of a completed round; None if it cannot be right."""
+        machine = active.machine
+        if isinstance(machine, SecureRoundMachine) and machine.summed:
+            aggregate = aggregate_of(machine.aggregation.sums(), self._specs)
+            if machine.clear:
+                aggregate = joined(active.accumulator.result(), aggregate)
+        else:
+            aggregate = active.accumulator.result()
+        if self._world.witness is not None:
+            self._world.witness.summed(number, machine, aggregate)
+        if self._refuses(aggregate, number):
+            return None
+        if self._privacy is None:
+            return aggregate
+        return self._privacy.noised(aggregate, number, machine.applied)
+
+    def _spend(self, privacy: RunPrivacy, over: OverRound) -> None:
+        """Count what devices have spent in a round since it was last looked at."""
+        spent = privacy.spent_in(over.active)
+        privacy.spend(over.phase, spent - over.spent)
+        over.spent = spent
+        over.epsilon = privacy.epsilon()
+
+    def _refuses(self, aggregate: Aggregate, number: int) -> bool:
+        """Return whether a sum cannot be right, and say why in the log."""
+        objection = self._ranges.objection(aggregate)
+        if objection is not None:
+            _LOGGER.warning("round %d is abandoned: %s", number, objection)
+        return objection is not None
+
+    def _strike(self, rounds: Sequence[ActiveRound], number: int, reports: int, log: EventLog) -> None:
+        """Count a strike for each device that has spoilt one of ``rounds``; suspend those with too many.
+
+        Parameters
+        ----------
+        rounds : those that end now, or have ended.
+        number : the round, or server step, to which suspensions belong.
+        reports : how many reports counted in it.
+        log : of the round; a suspension is recorded in it.
+
+        A round in which more reports were out of range than counted gives no strikes for that: honest devices
+        report so when the model diverges; see :mod:`coordinator.results.learnt`.
+        """
+        found: dict[int, Reason] = {}
+        out_of_range = 0
+        for active in rounds:
+            if isinstance(active.machine, SecureRoundMachine):
+                for device in active.machine.culprits:
+                    active.spoilers.setdefault(device, Reason.PROTOCOL)
+            spoilers = active.spoilers
+            out_of_range += sum(reason is Reason.OUT_OF_RANGE for reason in spoilers.values())
+            found |= {device: spoilers[device] for device in spoilers.keys() - active.struck}
+            active.struck |= spoilers.keys()
+        if out_of_range > reports:
+            found = {device: reason for device, reason in found.items() if reason is not Reason.OUT_OF_RANGE}
+        allowed = self._scenario.admission.strikes
+        for device in self._fleet.strike(np.array(sorted(found), np.int64), allowed).tolist():
+            now_s = self._world.loop.now_s
+            log.extend(suspension(device, found[device], now_s))
+            _LOGGER.warning(
+                "round %d: device %d is suspended after %d strikes, the last for %s; admission.strikes is %d",
+                number,
+                device,
+                self._fleet.strikes[device],
+                label(found[device]),
+                allowed,
+            )
+
+    def _cohort_done(self, cohort: RunningCohort) -> None:
+        self._open.discard(cohort.round_number)
+        del self._cohorts[cohort.round_number]
+        cohort.close()
+        self._world.coordinator.forget(cohort.round_number)
+        self._world.forget(cohort.kernel)
+        self._write_finished()
+        self._idle.set()
+
+    def _write_finished(self) -> None:
+        """Write the rounds whose devices are all done, in the order of the rounds."""
+        while self._pending and self._pending[0].cohort.round_number not in self._open:
+            self._write(self._pending.popleft())
+
+    def _write(self, over: OverRound) -> None:
+        cohort, active = over.cohort, over.active
+        # For what came after the end of the round, too.
+        self._strike([active], cohort.round_number, active.machine.reports, cohort.log)
+        if self._privacy is not None and self._privacy.spent_in(active) != over.spent:
+            self._spend(self._privacy, over)
+            for later in self._pending:
+                later.epsilon = over.epsilon
+        ended = ended_of(cohort)
+        facts = over.told(ended)
+        strikes = self._crashes.of_round(cohort.round_number)
+        if cohort.faults is not None:
+            strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
+        self._records.write(facts, ended, strikes)
+        if self._keeper is not None:
+            self._keeper.written(cohort.round_number, self._memory.arrays())

@@ -1,0 +1,116 @@
+"""Where a run takes place: its clock, its devices, and the coordinator that talks to them.
+
+Training needs no more than this. :class:`~coordinator.simulation.world.Simulation` is a world in virtual
+time; :class:`~coordinator.service.real_world.RealWorld` is one of sockets, on the real clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.engine.active_round import Cohort
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.fleet import Fleet
+from coordinator.engine.secure_sums import RoundOfSums, SecureSums
+from coordinator.engine.shielding import Shield
+from coordinator.engine.witness import Witness
+from coordinator.engine.workload import TrainingKernel
+from edge.core.log import EventLog
+from edge.device.compute import Kernel
+from edge.device.round_faults import RoundFaults
+from edge.learning.base import Work
+from edge.learning.updates import ClientUpdate
+
+T = TypeVar("T")
+Ids = npt.NDArray[np.int64]
+CrashHandler = Callable[[int, float], None]
+"""Called with the number of a fault and for how many seconds the coordinator is down."""
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the run began."""
+
+
+class RunningCohort(Cohort, Protocol):
+    """The invited devices of one round, and how each of them ended, by slot."""
+
+    ids: Ids
+    round_number: int
+    kernel: Kernel[ClientUpdate]
+    sums: SecureSums | None
+    """How the updates of the round are summed; None: every device reports in the clear."""
+    secure_sum: RoundOfSums | None
+    faults: RoundFaults | None
+    """What goes wrong on purpose; None where nothing does."""
+    clipped: npt.NDArray[np.bool_] | None
+    """Whose update was longer than the privacy of the run allows; None where only the devices know."""
+    examples: Ids
+    counts_kept_back: bool
+    """Whether nothing is written of how much data a device has, nor of what follows from that."""
+    work: Work
+    work_share: npt.NDArray[np.float64] | None
+    """Which part of its local steps each device takes; None: all take all."""
+    log: EventLog
+    outcome: list[int]
+    stage: list[int]
+    reason: list[int]
+    loss: list[float]
+
+    def close(self) -> None:
+        """Settle how the devices have ended: nothing of theirs is on its way any more."""
+
+    def crash(self) -> None:
+        """Let every device at work lose its connection: the coordinator has crashed."""
+
+
+class World(Protocol):
+    """Where a run takes place."""
+
+    run_id: str
+    fleet: Fleet
+    coordinator: Coordinator
+    shields: Mapping[str, Shield]
+    """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
+    witness: Witness | None
+    """Sees what happens, beside the run."""
+
+    @property
+    def loop(self) -> Clock:
+        """The clock."""
+
+    def begin(self, crash: CrashHandler) -> None:
+        """Take note that the run begins; ``crash`` lets the coordinator crash because of a fault."""
+
+    def cohort(
+        self,
+        ids: Ids,
+        round_number: int,
+        phase: str,
+        kernel: TrainingKernel,
+        done: Callable[[RunningCohort], None],
+    ) -> RunningCohort:
+        """Return the cohort of a round; ``done`` is called once, when its last device has ended.
+
+        Parameters
+        ----------
+        ids : int64 [n], the invited devices.
+        round_number, phase : the round, and the phase of the scenario that it belongs to.
+        kernel : computes the client updates of this round.
+        """
+
+    async def aside(self, measure: Callable[[], T]) -> T:
+        """Return what ``measure`` does, which takes long and may run beside everything else.
+
+        In virtual time no time passes meanwhile.
+        """
+
+    def forget(self, kernel: Kernel[ClientUpdate]) -> None:
+        """Take note that nobody will ask for ``kernel`` any more."""

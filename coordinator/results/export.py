@@ -1,0 +1,265 @@
+"""From a run directory to what :mod:`edge.onnx` exports."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field
+
+from coordinator.engine.run_files import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
+from coordinator.results.tables.reader import Shape, read_json
+from coordinator.results.tables.schemas import OLDEST_VERSION, SCHEMA_VERSION
+from coordinator.scenario.catalogue import model_info
+from coordinator.scenario.data_section import SyntheticRegression
+from coordinator.scenario.learning_section import method_name
+from coordinator.scenario.load import load
+from edge.core.errors import ExportError
+from edge.learning import fedrecon_kernels as kernels
+from edge.learning.base import State
+from edge.learning.local_steps import Ridge
+from edge.learning.methods.fedavg_mf import SharedFactorizationSettings
+from edge.learning.methods.fedmf import FactorizationSettings
+from edge.learning.methods.fedrecgel import FedRecGELSettings
+from edge.learning.methods.fedrecon.algorithm import FACTORS
+from edge.learning.methods.fedrecon.settings import ReconstructionSettings
+from edge.learning.registry import METHODS
+from edge.onnx.metadata import ModelInfo
+from edge.onnx.own_masks import Mask
+from edge.onnx.personal_models import item_model
+from edge.onnx.recommender_graph import ItemModel, UserModel
+from edge.onnx.stateless_graph import stateless_model
+from edge.onnx.stateless_mask import MaskRule
+
+_KEPT: Final = ("user_factors", "user_embeddings")
+"""Settings that say whether devices keep rows of their own."""
+
+
+class _Ratings(Shape):
+    clients: int
+    items: int
+
+
+class _OfModel(Shape):
+    """What an export reads of a manifest."""
+
+    schema_version: int
+    scenario: str
+
+
+class _OfRatings(_OfModel):
+    """What it reads of one whose method ranks items."""
+
+    data: _Ratings
+
+
+class _Items(Shape):
+    """What is read of :func:`~coordinator.scenario.catalogue.catalogue_facts`."""
+
+    labels: list[int | str] | None
+    rating_range: Annotated[list[float], Field(min_length=2, max_length=2)] | None
+    titles: list[str] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedRun:
+    """What a run of a recommender has left.
+
+    Attributes
+    ----------
+    directory : of the run.
+    learning : settings of its method.
+    state : the global parameters.
+    info : for the metadata of an export.
+    devices : how many the run had.
+    draws_zeros : whether its devices learnt ones and zeros that they drew.
+    """
+
+    directory: Path
+    learning: BaseModel
+    state: State
+    info: ModelInfo
+    devices: int
+    draws_zeros: bool
+
+    @property
+    def masked(self) -> bool:
+        """Whether the model is that of what masks leave (FedMMF)."""
+        return METHODS[method_name(self.learning)].has_masks
+
+    def check_device(self, device: int) -> None:
+        """Raise ``ExportError`` unless the run had a device with this id."""
+        if not 0 <= device < self.devices:
+            raise ExportError(f"there is no device {device}; this fleet has 0 to {self.devices - 1}")
+
+    def check_rows(self) -> None:
+        """Raise ``ExportError`` if devices kept rows of their own, of which the directory holds none."""
+        learning, where = self.learning, "learning"
+        if isinstance(learning, FedRecGELSettings):
+            learning, where = learning.base, "learning.base"
+        for name in _KEPT:
+            if getattr(learning, name, None) == "persistent":
+                other = (
+                    ""
+                    if isinstance(learning, FactorizationSettings)
+                    else f"; or write '{name}: reconstructed'"
+                )
+                raise ExportError(
+                    f"{self.directory}: {where}.{name} is 'persistent': they stay on the devices, and a run"
+                    " directory holds nothing of any device. A section 'inference' lets devices run their"
+                    f" models in the run, where they are{other}"
+                )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedModel:
+    """The global factorisation of a run, and how a device fits itself to it by ridge regression.
+
+    Attributes
+    ----------
+    items : item factors, biases and mean.
+    user_bias : whether users have a bias.
+    ridge : how user factors are fitted.
+    info : for the metadata of an export.
+    """
+
+    items: ItemModel
+    user_bias: bool
+    ridge: Ridge
+    info: ModelInfo
+
+    def stateless(self, top: int, mask: MaskRule | Mask | None = None) -> bytes:
+        """Return the model file for a history; see :func:`edge.onnx.stateless_graph.stateless_model`."""
+        return stateless_model(
+            self.items, self.ridge, self.info, user_bias=self.user_bias, top=top, mask=mask
+        )
+
+    def user(self, items: npt.NDArray[np.int64], ratings: npt.NDArray[np.float32]) -> UserModel:
+        """Return what one device reconstructs from its ratings.
+
+        Parameters
+        ----------
+        items : int64 [r], ascending indices.
+        ratings : float32 [r].
+        """
+        model = self.items
+        table = kernels.item_table(model.factors, model.bias, user_bias=self.user_bias, mean=model.mean)
+        indptr = np.array([0, len(items)], np.int64)
+        design = kernels.gather(table, kernels.Ratings(indptr, items, ratings), 0, 1)
+        local = kernels.reconstruct(table, design, indptr, np.zeros(1, np.uint64), self.ridge)[0]
+        return UserModel(local[: model.width], float(local[-1]) if self.user_bias else 0.0)
+
+
+def read_finished(directory: Path) -> FinishedRun:
+    """Read what a run of a recommender has left in its directory.
+
+    Raises
+    ------
+    ExportError
+        For a directory without a file that is needed, or of a method that ranks no items.
+    ScenarioError
+        If the scenario in it is none that this version reads.
+    """
+    _check_files(directory, MANIFEST, RESOLVED_SCENARIO)
+    manifest = read_json(directory / MANIFEST, _OfModel)
+    if not OLDEST_VERSION <= manifest["schema_version"] <= SCHEMA_VERSION:
+        raise ExportError(f"{directory}: was made by another version of recfleet; run the scenario again")
+    scenario = load(directory / RESOLVED_SCENARIO, references=False).scenario
+    method = method_name(scenario.learning)
+    if METHODS[method].data != "ratings":
+        known = ", ".join(name for name, entry in METHODS.items() if entry.data == "ratings")
+        raise ExportError(
+            f"{directory}: learning.algorithm is {method!r}, which ranks no items; exported are {known}"
+        )
+    _check_files(directory, MODEL, ITEMS)
+    catalogue = read_json(directory / ITEMS, _Items)
+    data = read_json(directory / MANIFEST, _OfRatings)["data"]
+    try:
+        info = model_info(manifest["scenario"], scenario, catalogue, data["items"])
+    except ExportError as error:
+        raise ExportError(f"{directory / ITEMS}: does not fit the run: {error}") from error
+    return FinishedRun(
+        directory=directory,
+        learning=scenario.learning,
+        state=_arrays(directory / MODEL),
+        info=info,
+        devices=data["clients"],
+        draws_zeros=not isinstance(scenario.data, SyntheticRegression)
+        and scenario.data.negatives is not None,
+    )
+
+
+def trained_model(run: FinishedRun) -> TrainedModel:
+    """Return the factorisation of a run as anyone can fit it to a history of ratings.
+
+    Raises
+    ------
+    ExportError
+        For a model that is no factorisation, user factors that are kept or shared, fitted by other means than
+        ridge regression, which has no closed form to put into a graph, or fitted to zeros beside a history.
+    """
+    run.check_rows()
+    settings, where, within = run.learning, run.directory, "learning"
+    if isinstance(settings, FedRecGELSettings):
+        settings, within = settings.base, "learning.base"
+    method = method_name(run.learning)
+    device = "; name a device: --kind recommender --device"
+    if run.draws_zeros:
+        raise ExportError(
+            f"{where}: with data.negatives a device draws zeros beside its history, and a graph draws nothing"
+            f"{device}"
+        )
+    if FACTORS not in run.state:
+        raise ExportError(f"{where}: {method} has no factors that a history could be fitted to{device}")
+    if isinstance(settings, SharedFactorizationSettings):
+        key, fitted = "fine_tuning", settings.fine_tuning
+        if fitted is None:
+            raise ExportError(
+                f"{where}: {method} learns a row of each user, and fits none to a history{device}"
+            )
+    else:
+        assert isinstance(settings, ReconstructionSettings), "every other factorisation has these"
+        key, fitted = "reconstruction", settings.reconstruction
+        if getattr(settings, "fine_tuning", None) is not None:
+            raise ExportError(
+                f"{where}: {method} tunes the items to a history, which has no closed form{device}"
+            )
+    if not isinstance(fitted, Ridge):
+        raise ExportError(
+            f"{where}: {within}.{key}.method is {fitted.method!r}; a stateless export needs 'ridge'{device}"
+        )
+    return TrainedModel(item_model(run.state), settings.user_bias, fitted, run.info)
+
+
+def read_trained(directory: Path) -> TrainedModel:
+    """Return :func:`trained_model` of :func:`read_finished`."""
+    return trained_model(read_finished(directory))
+
+
+def _check_files(directory: Path, *names: str) -> None:
+    for name in names:
+        if not (directory / name).is_file():
+            raise ExportError(
+                f"{directory}: has no {name}; give the directory of a finished run over ratings, "
+                "made by this version of recfleet"
+            )
+
+
+_UNREADABLE: Final = (
+    *(OSError, EOFError, ValueError, KeyError, MemoryError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What numpy and zipfile raise of an archive that is damaged: lengths and flags in it may say anything."""
+
+
+def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except _UNREADABLE as error:
+        raise ExportError(f"{path}: cannot be read: {error}; run the scenario again") from error

@@ -1,0 +1,116 @@
+"""Verdicts as JUnit XML, the form that CI systems read test results in.
+
+One ``testsuite`` per scenario, cell of a sweep or method compared; one ``testcase`` per threshold, its
+``classname`` the scenario. A missed threshold has a ``failure`` whose ``message`` is the verdict. A run that
+did not finish has the test case ``run`` with an ``error``. Times are left out: a verdict takes none.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from coordinator.engine.run_files import write_atomically
+from coordinator.results.sweep.results import CellResult
+
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no XML 1.0 document can hold, not even escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One test case: its name, and why it failed or could not be judged; neither when it passed."""
+
+    name: str
+    failure: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A test suite: its name, the scenario that its cases are of, and the cases."""
+
+    name: str
+    scenario: str
+    cases: tuple[Case, ...]
+
+
+def cases_of(records: Iterable[Mapping[str, Any]]) -> tuple[Case, ...]:
+    """Return a test case for each verdict of one run."""
+    return tuple(
+        Case(record["threshold"], None if record["held"] else verdict_text(record)) for record in records
+    )
+
+
+def verdict_text(record: Mapping[str, Any]) -> str:
+    """Return the verdict on a missed threshold as one line."""
+    return f"MISSED {record['threshold']} ({record['reason']})"
+
+
+def cases_of_repeats(
+    runs: Mapping[int, Sequence[Mapping[str, Any]]], errors: Mapping[int, str]
+) -> tuple[Case, ...]:
+    """Return a test case for each threshold of several runs: it fails if any run missed it.
+
+    Parameters
+    ----------
+    runs : records of the verdicts of each finished run, by seed.
+    errors : why a run did not finish, by seed.
+    """
+    missed: dict[str, list[str]] = {}
+    for seed, records in sorted(runs.items()):
+        for record in records:
+            found = missed.setdefault(record["threshold"], [])
+            if not record["held"]:
+                found.append(f"seed {seed}: {verdict_text(record)}")
+    cases = [Case(name, "; ".join(found) if found else None) for name, found in missed.items()]
+    cases += [Case(f"run, seed {seed}", error=why) for seed, why in sorted(errors.items())]
+    return tuple(cases)
+
+
+def suite_of_cell(scenario: str, result: CellResult) -> Suite:
+    """Return the test suite of a cell of a sweep."""
+    runs = {seed: one.verdicts for seed, one in result.results.items() if one.figures is not None}
+    errors = {seed: one.error or one.status for seed, one in result.results.items() if one.figures is None}
+    for loaded in result.cell.runs:
+        if loaded.scenario.seed not in result.results:
+            errors[loaded.scenario.seed] = "not run"
+    return Suite(f"{scenario}, {result.cell.label}", scenario, cases_of_repeats(runs, errors))
+
+
+def junit_xml(suites: Sequence[Suite]) -> bytes:
+    """Return the document, UTF-8."""
+    root = ET.Element("testsuites", _counts([case for suite in suites for case in suite.cases]))
+    for suite in suites:
+        node = ET.SubElement(root, "testsuite", {"name": _text(suite.name), **_counts(suite.cases)})
+        for case in suite.cases:
+            names = {"classname": _text(suite.scenario), "name": _text(case.name)}
+            inner = ET.SubElement(node, "testcase", names)
+            for tag, kind, text in (("failure", "threshold", case.failure), ("error", "run", case.error)):
+                if text is not None:
+                    ET.SubElement(inner, tag, {"message": _text(text), "type": kind}).text = _text(text)
+    ET.indent(root)
+    document: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
+
+
+def _counts(cases: Sequence[Case]) -> dict[str, str]:
+    return {
+        "tests": str(len(cases)),
+        "failures": str(sum(case.failure is not None for case in cases)),
+        "errors": str(sum(case.error is not None for case in cases)),
+        "skipped": "0",
+    }
+
+
+def _text(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", text)
+
+
+def write_junit(path: Path, suites: Sequence[Suite]) -> None:
+    """Write the document atomically."""
+    write_atomically(path, junit_xml(suites))

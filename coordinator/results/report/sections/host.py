@@ -1,0 +1,89 @@
+"""What the run took on this computer: measured, and no part of any simulated figure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coordinator.results.report.axes import bytes_axis, duration_axis, from_zero, number_axis, show
+from coordinator.results.report.blocks import Axis, Block, Cell, Section, Table
+from coordinator.results.report.charts import Line, line_plot, thin
+from coordinator.results.report.view import RunView
+from coordinator.scenario.clock_words import on_real_clock
+
+
+def host(view: RunView) -> Section | None:
+    """Return wall time and memory of the process over the rounds, and what it ran on."""
+    numbers = view.rounds.numbers
+    blocks: list[Block] = []
+    if len(view.rounds):
+        kept = thin(len(view.rounds))
+        number = numbers["round"][kept].astype(np.float64)
+        wall_s, rss = np.cumsum(numbers["wall_s"])[kept], numbers["host_rss_bytes"][kept].astype(np.float64)
+        across = from_zero(float(number.max()))
+        for title, values, unit, make in (
+            ("Wall time, measured", wall_s, "s", duration_axis),
+            ("Resident memory, measured", rss, "B", bytes_axis),
+        ):
+            scale = from_zero(float(values.max()))
+            tips = [
+                f"after round {at:.0f}: {show(value, unit)}"
+                for at, value in zip(number.tolist(), values.tolist(), strict=True)
+            ]
+            axes: tuple[Axis, Axis] = (
+                number_axis(across, "round", whole=True),
+                make(scale, "wall time" if unit == "s" else "memory"),
+            )
+            blocks.append(
+                line_plot(
+                    title,
+                    f"Line chart over the rounds, up to {show(float(values.max()), unit)}.",
+                    [Line(title, number, values, tips)],
+                    (across, scale),
+                    axes,
+                    Table(
+                        title,
+                        ("after round", title.lower()),
+                        tuple(
+                            (
+                                Cell(f"{number[at]:.0f}"),
+                                Cell(show(float(values[at]), unit), float(values[at])),
+                            )
+                            for at in thin(len(number), 50).tolist()
+                        ),
+                    ),
+                )
+            )
+    rows = _facts(view)
+    if rows:
+        blocks.append(Table("Measured on this computer", ("", "value"), tuple(rows)))
+    if not blocks:
+        return None
+    intro = "Measured here, different from run to run; it says nothing about the fleet."
+    if on_real_clock(view.summary):
+        intro = "Measured on the computer of the coordinator."
+    return Section("host", "Host", tuple(blocks), intro)
+
+
+def _facts(view: RunView) -> list[tuple[Cell, ...]]:
+    measured, manifest = view.summary["measured"], view.manifest
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Cell("wall time of all rounds"),
+            Cell(show(measured["wall_s"], "s"), measured["wall_s"], "measured.wall_s"),
+        )
+    ]
+    if measured["device_rounds_per_s"] is not None:
+        speed = measured["device_rounds_per_s"]
+        rows.append((Cell("device rounds per second"), Cell(f"{speed:,.0f}", speed)))
+    peak = manifest.get("measured", {}).get("peak_rss_bytes")
+    if isinstance(peak, int):
+        rows.append((Cell("largest resident memory"), Cell(show(peak, "B"), peak)))
+    facts = manifest.get("host", {})
+    for key in ("processors", "memory_bytes", "platform", "python", "numpy", "recfleet"):
+        if key in facts:
+            value = facts[key]
+            text = show(value, "B") if key == "memory_bytes" else str(value)
+            rows.append((Cell(key.replace("_bytes", "")), Cell(text)))
+    for key, value in facts.get("numerics", {}).items():
+        rows.append((Cell(key.replace("_", " ")), Cell(str(value))))
+    return rows

@@ -1,0 +1,90 @@
+"""How long reports take, by class of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.results.report.axes import Scale, duration_axis, duration_scale, percent_axis, show
+from coordinator.results.report.blocks import Cell, Plot, Section, Table
+from coordinator.results.report.charts import SERIES_STYLES, Line, distribution, line_plot
+from coordinator.results.report.view import RunView
+
+Floats = npt.NDArray[np.float64]
+
+_PERCENTAGES = (5, 25, 50, 75, 95, 99)
+
+
+def cdf_plot(
+    title: str,
+    what: str,
+    series: Sequence[tuple[str, Floats, int]],
+    groups: Mapping[str, str] = MappingProxyType({}),
+) -> Plot | None:
+    """Return cumulative distributions of durations.
+
+    Parameters
+    ----------
+    title, what : of the chart and of its horizontal axis.
+    series : name, float64 [n] seconds without NaN, and what 100 % is.
+    groups : by name; series of one group look the same.
+
+    None when no series has a value.
+    """
+    lines, rows = [], []
+    for name, values, whole in series:
+        cells = [Cell(name), Cell(f"{len(values) / whole:.1%}", len(values) / whole)]
+        if len(values):
+            x, y = distribution(values, whole)
+            tips = [
+                f"{name}: {b:.1%} within {show(a, 's')}" for a, b in zip(x.tolist(), y.tolist(), strict=True)
+            ]
+            lines.append(Line(name, x, y, tips, steps=len(values) < 50, group=groups.get(name)))
+            found = np.percentile(values, _PERCENTAGES, method="linear").tolist()
+            cells += [
+                Cell(show(value, "s"), value, f"{what}[{name}].p{p}")
+                for p, value in zip(_PERCENTAGES, found, strict=True)
+            ]
+        else:
+            cells += [Cell("–")] * len(_PERCENTAGES)
+        rows.append(tuple(cells))
+    if not lines:
+        return None
+    scales = duration_scale(np.concatenate([line.x for line in lines])), Scale(0.0, 1.02)
+    table = Table(f"Percentiles of {what}", ("", "known", *(f"p{p}" for p in _PERCENTAGES)), tuple(rows))
+    return line_plot(
+        title,
+        f"Cumulative distributions of {what}, a line each for {', '.join(line.name for line in lines)}.",
+        lines,
+        scales,
+        (duration_axis(scales[0], what), percent_axis(scales[1], "share")),
+        table,
+    )
+
+
+def latency(view: RunView) -> Section | None:
+    """Return the latency of reports by device class and by network; the largest ones where there are many."""
+    rows = view.read("device_rounds", ["class", "network", "latency_s"])
+    latency_s = rows.numbers["latency_s"]
+    plots = []
+    for column, title in (("class", "device class"), ("network", "network")):
+        counts = sorted(rows.counts(column).items(), key=lambda pair: -pair[1])
+        series = []
+        for name, count in counts[:SERIES_STYLES]:
+            values = latency_s[rows.equal(column, name)]
+            series.append((name, values[~np.isnan(values)], count))
+        rest = len(counts) - len(series)
+        more = f" (the {len(series)} largest of {len(counts)})" if rest else ""
+        plot = cdf_plot(f"Report latency by {title}{more}", "report latency", series)
+        if plot is not None:
+            plots.append(plot)
+    if not plots:
+        return None
+    intro = (
+        "From the invitation to the arrival of the report, applied or not. 100 % are all invited devices: a "
+        "line ends where the rest never reported."
+    )
+    return Section("latency", "Report latency", tuple(plots), intro)

@@ -1,0 +1,86 @@
+"""What was spent of differential privacy, and what audits found."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coordinator.results.report.axes import duration_axis, from_zero, number_axis, show
+from coordinator.results.report.blocks import Block, Cell, Note, Section, Table
+from coordinator.results.report.charts import Line, line_plot, thin
+from coordinator.results.report.view import RunView
+from coordinator.results.summary_privacy import clipping_line, privacy_lines
+
+
+def privacy(view: RunView) -> Section | None:
+    """Return epsilon over time, what was clipped, the modes of secure sums, and the audits."""
+    blocks: list[Block] = []
+    numbers = view.rounds.numbers
+    epsilon, replace_one = numbers["epsilon"], numbers["epsilon_replace_one"]
+    known = np.flatnonzero(np.isfinite(epsilon) & np.isfinite(replace_one))
+    if len(known):
+        kept = known[thin(len(known))]
+        time_s = numbers["end_s"][kept]
+        lines = []
+        for name, values in (("zero-out", epsilon[kept]), ("replace-one", replace_one[kept])):
+            tips = [
+                f"epsilon {value:.4g} {name} after round {number}, {show(at, 's')}"
+                for value, number, at in zip(
+                    values.tolist(), numbers["round"][kept].tolist(), time_s.tolist(), strict=True
+                )
+            ]
+            lines.append(Line(name, time_s, values, tips))
+        scales = from_zero(float(time_s.max())), from_zero(float(replace_one[kept].max()))
+        table = Table(
+            "Epsilon spent",
+            ("after round", view.time_name, "zero-out", "replace-one"),
+            tuple(
+                (
+                    Cell(f"{numbers['round'][row]}"),
+                    Cell(show(float(numbers["end_s"][row]), "s")),
+                    Cell(f"{epsilon[row]:.4g}", float(epsilon[row])),
+                    Cell(f"{replace_one[row]:.4g}", float(replace_one[row])),
+                )
+                for row in known[thin(len(known), 50)].tolist()
+            ),
+        )
+        blocks.append(
+            line_plot(
+                "Epsilon spent",
+                f"Line chart of epsilon against {view.time_name}, up to {epsilon[kept][-1]:.4g} zero-out and "
+                f"{replace_one[kept][-1]:.4g} replace-one.",
+                lines,
+                scales,
+                (duration_axis(scales[0], view.time_name), number_axis(scales[1], "epsilon")),
+                table,
+            )
+        )
+    elif np.isinf(epsilon).any():
+        blocks.append(Note("Epsilon is infinite: the noise of this run promises nothing.", "bad"))
+    blocks.extend(Note(line) for line in privacy_lines(view.summary))
+    if (clipped := clipping_line(view.summary)) is not None:
+        blocks.append(Note(f"Clipped: {clipped}."))
+    sums = {phase: how for phase, how in view.summary["secure_aggregation"].items() if how != "off"}
+    if sums:
+        rows = tuple(
+            (Cell("whole run" if phase == "run" else phase), Cell(how)) for phase, how in sums.items()
+        )
+        blocks.append(Table("Secure sums", ("phase", "mode"), rows, text_columns=2))
+    ways = view.summary["by_way"]
+    if any("shielded" in how for how in sums.values()) and ways:
+        shares = tuple(
+            (
+                Cell(name),
+                Cell(f"{way['device_rounds']:,}", way["device_rounds"], f"way[{name}].device_rounds"),
+                Cell(f"{way['share']:.1%}", way["share"], f"way[{name}].share"),
+            )
+            for name, way in ways.items()
+        )
+        blocks.append(Table("Updates by the way they came", ("way", "device rounds", "share"), shares))
+    audits = view.summary["audit"]
+    if audits:
+        rows = tuple(
+            (Cell(name), Cell("–" if value is None else f"{value:.4g}", value, name))
+            for name, value in audits.items()
+        )
+        blocks.append(Table("Audits: what an attacker recovers", ("figure", "value"), rows))
+    return Section("privacy", "Privacy", tuple(blocks)) if blocks else None

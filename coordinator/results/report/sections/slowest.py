@@ -1,0 +1,56 @@
+"""The devices that took longest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coordinator.results.report.axes import show
+from coordinator.results.report.blocks import Cell, Section, Table
+from coordinator.results.report.view import RunView
+from edge.core.vocabulary import Outcome, label
+
+_SHOWN = 15
+
+
+def slowest(view: RunView) -> Section | None:
+    """Return the devices with the largest mean latency of their reports, and how often each ended a round."""
+    rows = view.read("device_rounds", ["device", "class", "network", "outcome", "latency_s"])
+    latency_s = rows.numbers["latency_s"]
+    known = ~np.isnan(latency_s)
+    if not known.any():
+        return None
+    devices, first, of_row = np.unique(rows.numbers["device"], return_index=True, return_inverse=True)
+    n = len(devices)
+    reports = np.bincount(of_row[known], minlength=n)
+    sums_s = np.bincount(of_row[known], latency_s[known], minlength=n)
+    mean_s = np.divide(sums_s, reports, out=np.full(n, -np.inf), where=reports > 0)
+    invited = np.bincount(of_row, minlength=n)
+    completed = np.bincount(of_row[rows.equal("outcome", label(Outcome.COMPLETED))], minlength=n)
+    path = view.path
+    arrived = ~path.by_deadline
+    at = np.searchsorted(devices, path.device[arrived])
+    ended = np.bincount(at, minlength=n)
+    held_s = np.bincount(at, path.seconds[arrived].sum(axis=1), minlength=n)
+    found = []
+    for device in np.argsort(-mean_s, kind="stable")[: min(_SHOWN, int((reports > 0).sum()))].tolist():
+        row = int(first[device])
+        found.append(
+            (
+                Cell(f"{devices[device]}"),
+                Cell(str(rows.label("class", row))),
+                Cell(str(rows.label("network", row))),
+                Cell(f"{invited[device]}", int(invited[device])),
+                Cell(f"{completed[device]}", int(completed[device])),
+                Cell(show(float(mean_s[device]), "s"), float(mean_s[device])),
+                Cell(f"{ended[device]}", int(ended[device])),
+                Cell(show(float(held_s[device]), "s"), float(held_s[device])),
+            )
+        )
+    table = Table(
+        "By mean latency of their reports, applied or not. “Ended” counts the rounds, or stages of secure "
+        "sums, that ended with this device's answer.",
+        ("device", "class", "network", "invited", "completed", "mean latency", "ended", "held up for"),
+        tuple(found),
+        text_columns=3,
+    )
+    return Section("slowest", "Slowest devices", (table,), wide=True)

@@ -1,0 +1,126 @@
+"""What travelled: bytes by kind and by stage, and what of it was wasted."""
+
+from __future__ import annotations
+
+from coordinator.results.report.axes import show
+from coordinator.results.report.blocks import Cell, Section, Table
+from coordinator.results.report.charts import stacked_bars
+from coordinator.results.report.sections.key_figures import shown
+from coordinator.results.report.view import RunView
+from coordinator.results.tables.schemas import DIRECTIONS, SPLITS, STAGE_ORDER
+from coordinator.scenario.clock_words import on_real_clock
+from edge.core.vocabulary import Fate, label
+
+
+def _sizes(values: list[int]) -> list[str]:
+    return [show(value, "B") for value in values]
+
+
+def traffic(view: RunView) -> Section | None:
+    """Return bytes by kind, fate and stage, and what each way to end cost."""
+    numbers = view.rounds.numbers
+    if not len(view.rounds) or not view.summary["bytes"]["down"] + view.summary["bytes"]["up"]:
+        return None
+    total = {name: int(values.sum()) for name, values in numbers.items() if name.endswith("_bytes")}
+    kinds = [[total[f"{way}_{split}_bytes"] for split in SPLITS] for way in DIRECTIONS]
+    by_kind = stacked_bars(
+        "Bytes by kind",
+        "Bars of bytes down and up by kind.",
+        [(way, sizes, show(sum(sizes), "B")) for way, sizes in zip(DIRECTIONS, kinds, strict=True)],
+        [(split.replace("_", "/").replace("tcp/ip", "TCP/IP"), f"p{at}") for at, split in enumerate(SPLITS)],
+        [_sizes(sizes) for sizes in kinds],
+        Table(
+            "Bytes by kind",
+            ("direction", *SPLITS, "together"),
+            tuple(
+                (
+                    Cell(way),
+                    *(
+                        Cell(show(size, "B"), size, f"bytes.{way}_{split}")
+                        for size, split in zip(sizes, SPLITS, strict=True)
+                    ),
+                    Cell(show(sum(sizes), "B"), sum(sizes)),
+                )
+                for way, sizes in zip(DIRECTIONS, kinds, strict=True)
+            ),
+        ),
+    )
+    names = [f"{label(stage)}_{way}_bytes" for stage in STAGE_ORDER for way in DIRECTIONS]
+    devices = view.read("device_rounds", names).numbers
+    stages = [
+        (label(stage), [int(devices[f"{label(stage)}_{way}_bytes"].sum()) for way in DIRECTIONS])
+        for stage in STAGE_ORDER
+    ]
+    stages = [(name, sizes) for name, sizes in stages if sum(sizes)]
+    by_stage = stacked_bars(
+        "Bytes by stage",
+        "Bars of bytes by stage of the protocol, down and up.",
+        [(name, sizes, show(sum(sizes), "B")) for name, sizes in stages],
+        [("down", "p0"), ("up", "p1")],
+        [_sizes(sizes) for _, sizes in stages],
+        Table(
+            "Bytes by stage of the protocol, of all invited devices",
+            ("stage", *DIRECTIONS),
+            tuple(
+                (
+                    Cell(name),
+                    *(
+                        Cell(show(size, "B"), size, f"bytes.{name}.{way}")
+                        for size, way in zip(sizes, DIRECTIONS, strict=True)
+                    ),
+                )
+                for name, sizes in stages
+            ),
+        ),
+    )
+    fates = [total[f"{label(fate)}_bytes"] for fate in Fate]
+    whole = sum(fates)
+    by_fate = Table(
+        "What became of the bytes: delivered, lost and discarded are all that was sent",
+        ("", "bytes", "share"),
+        tuple(
+            (
+                Cell(name),
+                Cell(show(size, "B"), size, f"bytes.{name}"),
+                Cell(f"{size / whole:.1%}", size / whole),
+            )
+            for name, size in [
+                *((label(fate), size) for fate, size in zip(Fate, fates, strict=True)),
+                ("wasted", total["wasted_bytes"]),
+            ]
+        ),
+    )
+    intro = ""
+    if on_real_clock(view.summary):
+        intro = "Seen at the WebSocket: what TCP/IP adds below it is not seen, and counted as nothing."
+    return Section("traffic", "Bytes", (by_kind, by_stage, by_fate, _waste(view)), intro)
+
+
+def _waste(view: RunView) -> Table:
+    rows = []
+    found = view.summary["waste_by_outcome"]
+    peak = max([1.0, *(float(row["wasted_bytes"]) for row in found.values())])
+    for name, row in found.items():
+        rows.append(
+            (
+                Cell(name),
+                Cell(f"{row['device_rounds']:,}", row["device_rounds"]),
+                Cell(
+                    show(row["wasted_bytes"], "B"),
+                    row["wasted_bytes"],
+                    f"waste[{name}].wasted_bytes",
+                    strength=row["wasted_bytes"] / peak,
+                ),
+                Cell(
+                    shown(row["wasted_compute_s"], "s"),
+                    row["wasted_compute_s"],
+                    f"waste[{name}].wasted_compute_s",
+                ),
+                Cell(shown(row["energy_j"], "J"), row["energy_j"]),
+            )
+        )
+    return Table(
+        "Wasted on devices, by how their rounds ended",
+        ("outcome", "device rounds", "wasted bytes", "wasted computing", "energy"),
+        tuple(rows),
+    )

@@ -1,0 +1,400 @@
+"""A run in figures: ``summary.json``.
+
+It is made from the tables alone, so a killed run has a summary too. Percentiles interpolate linearly, as
+those of thresholds do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from coordinator.results.analysis.critical_path import (
+    ARRIVAL,
+    DEADLINE,
+    STEPS,
+    CriticalPath,
+    critical_path,
+    held_up,
+)
+from coordinator.results.analysis.fairness import accuracy_by_class, participation
+from coordinator.results.analysis.learning_curves import (
+    AUDIT_PREFIX,
+    TRAINING_LOSS,
+    Curve,
+    learning_curves,
+    time_to_accuracy,
+)
+from coordinator.results.analysis.rows import Rows, read_rows
+from coordinator.results.analysis.waste import waste_by_outcome
+from coordinator.results.run_directory import run_status
+from coordinator.results.tables.batches import suspensions
+from coordinator.results.tables.reader import RunTables
+from coordinator.results.tables.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, is_measured
+from edge.core.vocabulary import SUM_STAGES, Fate, Outcome, Reason, RoundOutcome, Stage, label
+
+PERCENTILES: Final = (50, 95, 99)
+_STAGE_BYTES: Final = tuple(f"{direction}_bytes" for direction in DIRECTIONS)
+GROUPINGS: Final = ("class", "network")
+_SUSPENDED_NAMED: Final = 5
+_BYTE_COLUMNS: Final = (
+    *(f"{direction}_bytes" for direction in DIRECTIONS),
+    *(f"{direction}_{split}_bytes" for direction in DIRECTIONS for split in SPLITS),
+    *(f"{label(fate)}_bytes" for fate in Fate),
+    "wasted_bytes",
+)
+
+
+_MEASURED_INFERENCE: Final = tuple(field.name for field in SCHEMAS["inferences"] if is_measured(field))
+
+
+def percentiles(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
+    """Return p50, p95, p99 and the maximum of float64 [n], NaN left out; None when nothing is left."""
+    known = values[~np.isnan(values)]
+    if not known.size:
+        return None
+    found = np.percentile(known, PERCENTILES, method="linear")
+    return {
+        **{f"p{p}": float(value) for p, value in zip(PERCENTILES, found, strict=True)},
+        "max": float(known.max()),
+    }
+
+
+def _known(value: float) -> float | None:
+    """Return a figure; None for NaN, which something kept back makes of it."""
+    return None if np.isnan(value) else float(value)
+
+
+def _outcomes(rows: Rows) -> dict[str, int]:
+    counts = rows.counts("outcome")
+    return {label(kind): counts.get(label(kind), 0) for kind in Outcome}
+
+
+def _rounds(rounds: Rows) -> dict[str, Any]:
+    abandoned = rounds.where(rounds.equal("outcome", label(RoundOutcome.ABANDONED)))
+    return {
+        "finished": len(rounds),
+        "completed": len(rounds) - len(abandoned),
+        "abandoned": len(abandoned),
+        "abandoned_reasons": abandoned.counts("reason"),
+        "duration_s": percentiles(rounds.numbers["duration_s"]),
+    }
+
+
+def _group(rows: Rows) -> dict[str, Any]:
+    numbers, count = rows.numbers, len(rows)
+    energy_j = numbers["energy_compute_j"].sum() + numbers["energy_radio_j"].sum()
+    return {
+        "device_rounds": count,
+        **_outcomes(rows),
+        "latency_s": percentiles(numbers["latency_s"]),
+        "mean_down_bytes": float(numbers["down_bytes"].sum() / count),
+        "mean_up_bytes": float(numbers["up_bytes"].sum() / count),
+        "wasted_bytes": int(numbers["wasted_bytes"].sum()),
+        "mean_energy_j": _known(energy_j / count),
+        "mean_compute_s": _known(numbers["compute_s"].sum() / count),
+    }
+
+
+def _by_way(rows: Rows) -> dict[str, Any]:
+    """Return the device rounds whose update arrived, by the way it came, with the share of each."""
+    counts = rows.counts("way")
+    whole = sum(counts.values())
+    return {
+        name: {"share": count / whole, **_group(rows.where(rows.equal("way", name)))}
+        for name, count in counts.items()
+    }
+
+
+def _stage_columns() -> list[str]:
+    return [f"{label(stage)}_{what}" for stage in Stage for what in ("start_s", "end_s", *_STAGE_BYTES)]
+
+
+def _stages(rows: Rows) -> dict[str, Any]:
+    """Return seconds and bytes of every stage that a device came to."""
+    numbers, found = rows.numbers, {}
+    for stage in Stage:
+        name = label(stage)
+        seconds = numbers[f"{name}_end_s"] - numbers[f"{name}_start_s"]
+        reached = ~np.isnan(seconds)
+        if reached.any():
+            sizes = {what: numbers[f"{name}_{what}"] for what in _STAGE_BYTES}
+            found[name] = {
+                "device_rounds": int(np.count_nonzero(reached)),
+                "seconds": percentiles(seconds),
+                **{f"mean_{what}": float(size[reached].mean()) for what, size in sizes.items()},
+            }
+    return found
+
+
+def _clipped(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
+    """Return mean and maximum over rounds of float64 [n], NaN where nothing was clipped; None without any."""
+    known = values[~np.isnan(values)]
+    return {"mean": float(known.mean()), "max": float(known.max())} if known.size else None
+
+
+def _epsilon(values: npt.NDArray[np.float64]) -> float | None:
+    """Return the last of float64 [n] that is not NaN, or None."""
+    known = values[~np.isnan(values)]
+    return float(known[-1]) if known.size else None
+
+
+def _round_stages(rounds: Rows) -> dict[str, Any]:
+    """Return how long rounds stayed in each stage of a secure sum, seconds."""
+    found = {label(stage): percentiles(rounds.numbers[f"{label(stage)}_s"]) for stage in SUM_STAGES}
+    return {name: seconds for name, seconds in found.items() if seconds is not None}
+
+
+def _dropouts(run: RunTables) -> list[dict[str, Any]]:
+    """Count how device rounds ended that were not completed, most frequent first."""
+    rows = run.read("device_rounds", ["outcome", "stage", "reason"])
+    rows = rows.filter(pc.not_equal(rows["outcome"], label(Outcome.COMPLETED)))
+    counted = rows.group_by(["outcome", "stage", "reason"]).aggregate([([], "count_all")])
+    found = [
+        {"outcome": row["outcome"], "stage": row["stage"], "reason": row["reason"], "count": row["count_all"]}
+        for row in counted.to_pylist()
+    ]
+    return sorted(found, key=lambda row: (-row["count"], row["outcome"], row["stage"] or "", row["reason"]))
+
+
+def _suspended(run: RunTables) -> list[dict[str, Any]]:
+    """Return the suspended devices in the order of their suspension, each with round and reason."""
+    rows = suspensions(run.read("events", ["device", "round", "reason", "kind"]))
+    return list(rows.drop(["kind"]).to_pylist())
+
+
+def _notices(
+    run: RunTables,
+    dropouts: Sequence[Mapping[str, Any]],
+    invitations: int,
+    suspended: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """Return what limits the figures: vain invitations, estimated work, suspended devices."""
+    notices = _in_vain(run, dropouts, invitations)
+    if run.manifest.get("work") == "estimated":
+        notices.append(
+            "compute time, its energy and memory are estimated from the shapes of the method's arrays: the"
+            " method has no 'work' of its own"
+        )
+    if suspended:
+        named = [
+            f"{one['device']} in round {one['round']} ({one['reason']})"
+            for one in suspended[:_SUSPENDED_NAMED]
+        ]
+        more = ["…"] if len(suspended) > len(named) else []
+        count = "1 device was" if len(suspended) == 1 else f"{len(suspended):,} devices were"
+        notices.append(f"{count} suspended after 'admission.strikes': {', '.join((*named, *more))}")
+    return notices
+
+
+def _in_vain(run: RunTables, dropouts: Sequence[Mapping[str, Any]], invitations: int) -> list[str]:
+    """Return the notice that most invitations found no available device, where they did."""
+    alone = (label(Outcome.UNREACHABLE), label(Reason.UNAVAILABLE))
+    in_vain = sum(row["count"] for row in dropouts if (row["outcome"], row["reason"]) == alone)
+    if 2 * in_vain <= invitations:
+        return []
+    found = f"{in_vain:,} of {invitations:,} invitations found nobody"
+    if run.manifest.get("selection", {}).get("available_only", False):
+        return [
+            f"{found}, although 'rounds.selection' draws from devices that are available: look at 'faults'"
+        ]
+    return [
+        f"{found}: the devices were not available. Write 'rounds.selection: availability-aware' to draw from"
+        " those that are"
+    ]
+
+
+def _accuracy(run: RunTables, curves: Sequence[Curve]) -> list[dict[str, Any]]:
+    """Return first, last and best value of every metric, and when it had come how far towards its best.
+
+    The last is None where it was no number: the model had diverged.
+    """
+    rows = run.read("evaluations", ["metric", "split", "population", "tag", "value", "users"])
+    rows = rows.filter(pc.equal(rows["tag"], "all")).to_pylist()
+    last = {(row["metric"], row["split"], row["population"]): row for row in rows}
+    return [
+        {
+            "metric": curve.metric,
+            "split": curve.split,
+            "population": curve.population,
+            "first": float(curve.value[0]),
+            "last": last[curve.metric, curve.split, curve.population]["value"],
+            "best": float(curve.value[curve.best]),
+            "best_round": int(curve.round[curve.best]),
+            "users": last[curve.metric, curve.split, curve.population]["users"],
+            "reached": time_to_accuracy(curve),
+        }
+        for curve in curves
+        if curve.metric != TRAINING_LOSS
+    ]
+
+
+def _held_up(run: RunTables) -> dict[str, Any]:
+    """Return what held rounds up; see :mod:`coordinator.results.analysis.critical_path`."""
+    path = critical_path(run)
+    seconds = path.seconds.sum(axis=0)
+    return {
+        "rounds_ended_by_deadline": int(np.count_nonzero(path.by_deadline[path.last_segments()])),
+        "barriers": len(path.by_deadline),
+        "barriers_ended_by_deadline": int(np.count_nonzero(path.by_deadline)),
+        "seconds_by_stage": {name: float(s) for name, s in zip(STEPS, seconds, strict=True) if s > 0},
+        "by_class_and_stage": [
+            {
+                "class": row.device_class,
+                "stage": row.step,
+                "ended_by": row.ended_by,
+                "seconds": row.seconds,
+                "share": row.share,
+            }
+            for row in held_up(path)
+        ],
+        "by_round": _held_up_by_round(path),
+    }
+
+
+def _held_up_by_round(path: CriticalPath) -> list[dict[str, Any]]:
+    """Return the segment that took longest of every round: who, in which stage most, and for how long."""
+    segments = path.longest_segments()
+    steps = path.seconds[segments].argmax(axis=1)
+    columns = {
+        "round": path.rounds,
+        "duration_s": path.durations_s,
+        "seconds": path.seconds[segments, steps],
+        "missing": path.missing[segments],
+    }
+    return [
+        {
+            **{name: column[at].item() for name, column in columns.items()},
+            "device": None if path.by_deadline[segment] else int(path.device[segment]),
+            "stage": STEPS[steps[at]],
+            "ended_by": DEADLINE if path.by_deadline[segment] else ARRIVAL,
+        }
+        for at, segment in enumerate(segments.tolist())
+    ]
+
+
+def _audits(run: RunTables) -> dict[str, float]:
+    """Return the figures of the audits by name."""
+    rows = run.read("evaluations").to_pylist()
+    return {row["metric"]: row["value"] for row in rows if row["metric"].startswith(AUDIT_PREFIX)}
+
+
+def _inferences(run: RunTables) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return what devices' own models took, by class, and what was measured of them; empty and None: none."""
+    rows = read_rows(
+        run,
+        "inferences",
+        ["class", "latency_s", "energy_j", "model_bytes", "memory_bytes", *_MEASURED_INFERENCE],
+    )
+    if not len(rows):
+        return {}, None
+    by_class = {}
+    for name, count in rows.counts("class").items():
+        numbers = rows.where(rows.equal("class", name)).numbers
+        by_class[name] = {
+            "inferences": count,
+            "latency_s": percentiles(numbers["latency_s"]),
+            "mean_energy_j": float(numbers["energy_j"].sum() / count),
+            "max_memory_bytes": int(numbers["memory_bytes"].max()),
+            "model_bytes": int(numbers["model_bytes"].max()),
+        }
+    measured = {name: percentiles(rows.numbers[name].astype(np.float64)) for name in _MEASURED_INFERENCE}
+    return by_class, measured
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a sum of huge figures is infinite, and shown so
+def summarise(
+    run: RunTables, status: str | None = None, privacy: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the summary of a run; ``json_values`` gives what ``summary.json`` has.
+
+    Parameters
+    ----------
+    run : the tables of a run.
+    status : how the run ended, for the process that is ending it; by default what the manifest says.
+    privacy : what it has spent beside ε, likewise.
+
+    Units are those of the names: seconds, bytes, joules. What was measured on this host is under
+    ``measured``; the rest is equal for equal runs.
+    """
+    rounds = read_rows(
+        run,
+        "rounds",
+        ["outcome", "reason", "duration_s", "end_s", "invited", "loss", "energy_j", "compute_s",
+         "wasted_compute_s", "retries", "wall_s", "host_rss_bytes", *_BYTE_COLUMNS,
+         "epsilon", "epsilon_replace_one", "clipped_fraction", "clipped_updates_fraction",
+         *(f"{label(stage)}_s" for stage in SUM_STAGES)],
+    )  # fmt: skip
+    devices = read_rows(
+        run,
+        "device_rounds",
+        [*GROUPINGS, "outcome", "way", "latency_s", "down_bytes", "up_bytes", "wasted_bytes",
+         "energy_compute_j", "energy_radio_j", "compute_s", *_stage_columns()],
+    )  # fmt: skip
+    of_rounds = rounds.numbers
+    loss = of_rounds["loss"][~np.isnan(of_rounds["loss"])]
+    count = len(devices)
+    inference_by_class, measured_inference = _inferences(run)
+    wall_s = float(of_rounds["wall_s"].sum())
+    curves = learning_curves(run)
+    dropouts = _dropouts(run)
+    suspended = _suspended(run)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "status": run_status(run.directory, run.manifest) if status is None else status,
+        "notices": _notices(run, dropouts, count, suspended),
+        "clock": run.manifest.get("clock", "virtual"),
+        "secure_aggregation": run.manifest.get("secure_aggregation", {}),
+        "rounds": _rounds(rounds),
+        "simulated_s": float(of_rounds["end_s"].max(initial=0.0)),
+        "device_rounds": count,
+        "outcomes": _outcomes(devices),
+        "latency_s": percentiles(devices.numbers["latency_s"]),
+        "bytes": {name.removesuffix("_bytes"): int(of_rounds[name].sum()) for name in _BYTE_COLUMNS},
+        "energy_j": _known(of_rounds["energy_j"].sum()),
+        "compute_s": _known(of_rounds["compute_s"].sum()),
+        "wasted_compute_s": _known(of_rounds["wasted_compute_s"].sum()),
+        "retries": int(of_rounds["retries"].sum()),
+        "epsilon": _epsilon(of_rounds["epsilon"]),
+        "epsilon_replace_one": _epsilon(of_rounds["epsilon_replace_one"]),
+        "clipped": {
+            "values": _clipped(of_rounds["clipped_fraction"]),
+            "updates": _clipped(of_rounds["clipped_updates_fraction"]),
+        },
+        "privacy": run.manifest.get("privacy") if privacy is None else privacy,
+        "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
+        "accuracy": _accuracy(run, curves),
+        "unscored": run.manifest.get("unscored"),
+        "accuracy_by_class": accuracy_by_class(run),
+        "audit": _audits(run),
+        "inference_by_class": inference_by_class,
+        "round_stages_s": _round_stages(rounds),
+        "stages": _stages(devices),
+        "stages_by_class": {
+            name: _stages(devices.where(devices.equal("class", name))) for name in devices.counts("class")
+        },
+        "not_completed": dropouts,
+        "suspended_devices": suspended,
+        "held_up": _held_up(run),
+        "waste_by_outcome": waste_by_outcome(run),
+        "participation": asdict(participation(run)),
+        **{
+            f"by_{grouping}": {
+                name: _group(devices.where(devices.equal(grouping, name)))
+                for name in devices.counts(grouping)
+            }
+            for grouping in GROUPINGS
+        },
+        "by_way": _by_way(devices),
+        "measured": {
+            "wall_s": wall_s,
+            "device_rounds_per_s": count / wall_s if wall_s > 0 else None,
+            "max_host_rss_bytes": int(of_rounds["host_rss_bytes"].max(initial=0)),
+            "inference": measured_inference,
+        },
+    }

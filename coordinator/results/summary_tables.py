@@ -1,0 +1,289 @@
+"""The summary of a run as a terminal shows it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from coordinator.results.analysis.critical_path import DEADLINE
+from coordinator.results.summary import GROUPINGS, PERCENTILES
+from coordinator.results.summary_privacy import clipping_line, privacy_lines
+from coordinator.results.tables.schemas import DIRECTIONS, STAGE_ORDER
+from coordinator.scenario.clock_words import on_real_clock, time_name
+from device_profiles.units import format_bytes, format_duration
+from edge.core.vocabulary import label
+
+_BLAMED: Final = 3
+"""How many stages, and how many classes, are named."""
+
+
+def _duration(seconds: float | None) -> str:
+    return "–" if seconds is None else format_duration(seconds)
+
+
+def _percentile(found: Mapping[str, float] | None, name: str) -> str:
+    return _duration(None if found is None else found[name])
+
+
+def _energy(energy_j: float | None) -> str:
+    return "–" if energy_j is None else f"{energy_j:.3g} J"
+
+
+def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
+    table = Table(title=f"per {'device class' if grouping == 'class' else grouping}", title_justify="left")
+    table.add_column(grouping, no_wrap=True)
+    for heading in ("device rounds", "completed", "p50", "p95", "p99", "down", "up", "energy", "wasted"):
+        table.add_column(heading, justify="right", overflow="fold")
+    for name, group in summary[f"by_{grouping}"].items():
+        table.add_row(
+            name,
+            str(group["device_rounds"]),
+            f"{group['completed'] / group['device_rounds']:.1%}",
+            *(_percentile(group["latency_s"], f"p{p}") for p in PERCENTILES),
+            format_bytes(group["mean_down_bytes"]),
+            format_bytes(group["mean_up_bytes"]),
+            _energy(group["mean_energy_j"]),
+            format_bytes(group["wasted_bytes"]),
+        )
+    return table
+
+
+def _ways_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="shielded mix: by way of the update", title_justify="left")
+    table.add_column("way", no_wrap=True)
+    for heading in ("device rounds", "share", "completed", "p50", "p99", "down", "up", "computing", "energy"):
+        table.add_column(heading, justify="right", overflow="fold")
+    for name, group in summary["by_way"].items():
+        table.add_row(
+            name,
+            str(group["device_rounds"]),
+            f"{group['share']:.1%}",
+            f"{group['completed'] / group['device_rounds']:.1%}",
+            _percentile(group["latency_s"], "p50"),
+            _percentile(group["latency_s"], "p99"),
+            format_bytes(group["mean_down_bytes"]),
+            format_bytes(group["mean_up_bytes"]),
+            _duration(group["mean_compute_s"]),
+            _energy(group["mean_energy_j"]),
+        )
+    return table
+
+
+def _stages_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="per stage", title_justify="left")
+    table.add_column("stage", no_wrap=True)
+    summed = bool(summary["round_stages_s"])
+    of_round = ("round p50", "round p95") if summed else ()
+    for heading in ("device rounds", "p50", "p95", "p99", "down", "up", *of_round):
+        table.add_column(heading, justify="right", overflow="fold")
+    order = [label(stage) for stage in STAGE_ORDER if label(stage) in summary["stages"]]
+    for name in order:
+        stage = summary["stages"][name]
+        of_rounds = summary["round_stages_s"].get(name)
+        table.add_row(
+            name,
+            str(stage["device_rounds"]),
+            *(_percentile(stage["seconds"], f"p{p}") for p in PERCENTILES),
+            format_bytes(stage["mean_down_bytes"]),
+            format_bytes(stage["mean_up_bytes"]),
+            *((_percentile(of_rounds, "p50"), _percentile(of_rounds, "p95")) if summed else ()),
+        )
+    return table
+
+
+def _class_stages_table(summary: Mapping[str, Any]) -> Table:
+    """Return p50 of the seconds and the bytes, both ways together, of each class of devices in each stage."""
+    table = Table(title="per device class and stage: p50, bytes", title_justify="left")
+    table.add_column("class", no_wrap=True)
+    order = [label(stage) for stage in STAGE_ORDER if label(stage) in summary["stages"]]
+    for name in order:
+        table.add_column(name, justify="right")
+    for name, stages in summary["stages_by_class"].items():
+        cells = []
+        for stage in order:
+            found = stages.get(stage)
+            size = 0.0 if found is None else found["mean_down_bytes"] + found["mean_up_bytes"]
+            seconds = None if found is None else found["seconds"]
+            cells.append(f"{_percentile(seconds, 'p50')}\n{format_bytes(size)}")
+        table.add_row(name, *cells)
+    return table
+
+
+def _overview_table(summary: Mapping[str, Any]) -> Table:
+    rounds, sizes, measured = summary["rounds"], summary["bytes"], summary["measured"]
+    table = Table(title=f"run {summary['status']}", title_justify="left", show_header=False)
+    table.add_column("figure")
+    table.add_column("value")
+    abandoned = ", ".join(f"{reason} {count}" for reason, count in rounds["abandoned_reasons"].items())
+    ended = f"{rounds['completed']} completed, {rounds['abandoned']} abandoned"
+    table.add_row("rounds", f"{ended} ({abandoned})" if abandoned else ended)
+    table.add_row(
+        "round duration",
+        f"p50 {_percentile(rounds['duration_s'], 'p50')}, p95 {_percentile(rounds['duration_s'], 'p95')}",
+    )
+    table.add_row(time_name([summary]), _duration(summary["simulated_s"]))
+    outcomes = ", ".join(f"{name} {count}" for name, count in summary["outcomes"].items() if count)
+    table.add_row("device rounds", f"{summary['device_rounds']}: {outcomes}" if outcomes else "none")
+    ways = ", ".join(f"{way} {format_bytes(sizes[way])}" for way in DIRECTIONS)
+    fates = ", ".join(f"{fate} {format_bytes(sizes[fate])}" for fate in ("lost", "discarded", "wasted"))
+    table.add_row("bytes", f"{ways}; {fates}")
+    phases: dict[str, list[str]] = {}
+    for phase, how in summary["secure_aggregation"].items():
+        phases.setdefault(how, []).append(phase)
+    for how, where in phases.items():
+        if how != "off":
+            table.add_row("secure sums" if len(phases) == 1 else f"secure sums, {', '.join(where)}", how)
+    for index, line in enumerate(privacy_lines(summary)):
+        table.add_row("privacy" if index == 0 else "", line)
+    if (clipped := clipping_line(summary)) is not None:
+        table.add_row("clipped", clipped)
+    if summary["energy_j"] is None:
+        table.add_row("device energy", "kept back: it follows from how much data devices have")
+    else:
+        modelled = " (profiles' power over measured times)" if on_real_clock(summary) else ""
+        table.add_row("device energy", f"{summary['energy_j']:.4g} J{modelled}")
+    if summary["loss"] is not None:
+        table.add_row("training loss", f"{summary['loss']['first']:.5g} → {summary['loss']['last']:.5g}")
+    for row in summary["accuracy"]:
+        last = "no number (diverged)" if row["last"] is None else f"{row['last']:.5g}"
+        table.add_row(
+            f"{row['metric']} ({row['split']}, {row['population']} users)",
+            f"first {row['first']:.5g}, last {last}, best {row['best']:.5g} "
+            f"in round {row['best_round']}{_most_of_the_way(row)}",
+        )
+    if summary["unscored"] is not None:
+        table.add_row("evaluation", f"none: {summary['unscored']}")
+    for name, said in (*_inference_rows(summary), *_blame_rows(summary), *_fairness_rows(summary)):
+        table.add_row(name, said)
+    speed = measured["device_rounds_per_s"]
+    per_second = "" if speed is None else f" ({speed:,.0f} device rounds/s)"
+    table.add_row("wall time", f"{_duration(measured['wall_s'])}{per_second}")
+    return table
+
+
+def _most_of_the_way(accuracy: Mapping[str, Any]) -> str:
+    """Return when a metric had come nine tenths of its way from first to best."""
+    for reached in accuracy["reached"]:
+        if reached["fraction"] == 0.9:
+            time_s, size = format_duration(reached["time_s"]), format_bytes(reached["bytes"])
+            return f"; 90% in {time_s}, {size}"
+    return ""
+
+
+def _inference_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how often devices ran their own models, and how long the slowest class took."""
+    found = summary["inference_by_class"]
+    if found:
+        calls = sum(group["inferences"] for group in found.values())
+        slowest = max(found, key=lambda name: float(found[name]["latency_s"]["p50"]))
+        p50_s = found[slowest]["latency_s"]["p50"]
+        yield "on-device inference", f"{calls} calls; slowest class {slowest}, p50 {format_duration(p50_s)}"
+
+
+def _blame_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what held rounds up most: stages and classes, with their shares of the time of all rounds."""
+    found = summary["held_up"]
+    rows = found["by_class_and_stage"]
+    for name, column in (("held up in", "stage"), ("held up by", "class")):
+        shares: Counter[str] = Counter()
+        for row in rows:
+            shares[row[column]] += row["share"]
+        if shares:
+            yield name, ", ".join(f"{what} {share:.0%}" for what, share in shares.most_common(_BLAMED))
+    if found["barriers_ended_by_deadline"]:
+        missing = [row for row in rows if row["ended_by"] == DEADLINE]
+        share = sum(row["share"] for row in missing)
+        ended = found["barriers_ended_by_deadline"]
+        what = "round or stage of sums" if ended == 1 else "rounds or stages of sums"
+        yield "deadlines", f"ended {ended} {what} and {share:.0%} of the time"
+
+
+def _fairness_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield how evenly devices and classes took part."""
+    found = summary["participation"]
+    if found["jain_devices"] is None:
+        return
+    shares = {name: found["completed"][name] / count for name, count in found["invited"].items()}
+    least = min(shares, key=lambda name: shares[name])
+    yield (
+        "fairness (Jain index)",
+        f"{found['jain_devices']:.3f} over devices, {found['jain_classes']:.3f} over classes; "
+        f"least {least}, {shares[least]:.0%} completed",
+    )
+
+
+def _audit_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="audit of the masks", title_justify="left")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name, value in summary["audit"].items():
+        table.add_row(name, "–" if value is None else f"{value:.4g}")
+    return table
+
+
+def _inference_table(summary: Mapping[str, Any]) -> Table:
+    """Return what devices' own models take on each class of devices, simulated."""
+    table = Table(title="on-device inference", title_justify="left")
+    table.add_column("class", no_wrap=True)
+    for heading in ("inferences", "p50", "p99", "energy", "model", "memory"):
+        table.add_column(heading, justify="right", overflow="fold")
+    for name, group in summary["inference_by_class"].items():
+        table.add_row(
+            name,
+            str(group["inferences"]),
+            *(_percentile(group["latency_s"], name) for name in ("p50", "p99")),
+            f"{group['mean_energy_j']:.3g} J",
+            format_bytes(group["model_bytes"]),
+            format_bytes(group["max_memory_bytes"]),
+        )
+    return table
+
+
+def _measured_inference(summary: Mapping[str, Any]) -> Text:
+    here = summary["measured"]["inference"]
+    latency_s, memory = here["host_latency_s"], here["host_session_bytes"]
+    return Text(
+        f"measured here: p50 {_percentile(latency_s, 'p50')}, p99 {_percentile(latency_s, 'p99')}; "
+        f"session opened in p50 {_percentile(here['host_opening_s'], 'p50')}, {format_bytes(memory['p50'])}; "
+        f"largest error {here['max_absolute_error']['max']:.2g}, "
+        f"relative {here['max_relative_error']['max']:.2g}"
+    )
+
+
+def _endings_table(summary: Mapping[str, Any]) -> Table:
+    table = Table(title="not completed", title_justify="left")
+    for heading in ("outcome", "stage", "reason"):
+        table.add_column(heading)
+    table.add_column("device rounds", justify="right")
+    for row in summary["not_completed"]:
+        table.add_row(row["outcome"], row["stage"] or "–", row["reason"], str(row["count"]))
+    return table
+
+
+def render(summary: Mapping[str, Any]) -> Table:
+    """Return the most important figures of a run for a terminal, in about twenty lines."""
+    return _overview_table(summary)
+
+
+def render_details(summary: Mapping[str, Any]) -> Group:
+    """Return the tables behind the figures: by device class, network and stage, audits, and endings."""
+    parts: list[Table | Text] = []
+    parts.extend(_groups_table(summary, grouping) for grouping in GROUPINGS if summary[f"by_{grouping}"])
+    if any("shielded" in how for how in summary["secure_aggregation"].values()) and summary["by_way"]:
+        parts.append(_ways_table(summary))
+    if summary["stages"]:
+        parts.append(_stages_table(summary))
+    if summary["round_stages_s"]:
+        parts.append(_class_stages_table(summary))
+    if summary["audit"]:
+        parts.append(_audit_table(summary))
+    if summary["inference_by_class"]:
+        parts.extend((_inference_table(summary), _measured_inference(summary)))
+    if summary["not_completed"]:
+        parts.append(_endings_table(summary))
+    return Group(*parts)

@@ -1,0 +1,218 @@
+"""A run as a picture: ``trace.json.gz`` opens in ui.perfetto.dev.
+
+The Chrome trace event format (JSON object form, "Trace Event Format", Google 2016): complete slices ``X``,
+instants ``i``, counters ``C``, names ``M``. Times are microseconds of the run, simulated or measured. The
+coordinator has a track of phases and one of rounds; devices are a sample, one track each, with a slice per
+stage: the first ones of the run and those of the slowest reports. Counters show the devices at work and the
+training loss.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.engine.run_files import write_atomically
+from coordinator.results.tables.digest import whole_columns
+from coordinator.results.tables.reader import RunTables
+from edge.core.vocabulary import Stage, label
+
+TRACE: Final = "trace.json.gz"
+
+_COORDINATOR: Final = 1
+_DEVICES: Final = 2
+_PHASE_TRACK: Final = 1
+_ROUND_TRACK: Final = 2
+
+MAX_ROWS: Final = 20_000
+"""Device rounds drawn at most, the earliest ones: a viewer chokes on more."""
+
+MAX_COUNTER_POINTS: Final = 20_000
+"""Points of the counter of devices at work at most, evenly thinned."""
+
+_LONGEST_US: Final = 1e300
+"""JSON has no infinity."""
+
+Event = dict[str, Any]
+
+
+def _microseconds(seconds: float) -> float:
+    return round(max(-_LONGEST_US, min(seconds * 1e6, _LONGEST_US)), 3)
+
+
+def _slice(process: int, track: int, name: str, start_s: float, end_s: float, **details: Any) -> Event:
+    return {
+        "ph": "X",
+        "pid": process,
+        "tid": track,
+        "name": name,
+        "ts": _microseconds(start_s),
+        "dur": _microseconds(end_s - start_s),
+        "args": details,
+    }
+
+
+def _counter(name: str, time_s: float, value: float) -> Event:
+    return {
+        "ph": "C",
+        "pid": _COORDINATOR,
+        "name": name,
+        "ts": _microseconds(time_s),
+        "args": {"value": value},
+    }
+
+
+def _name(process: int, track: int | None, name: str, order: int) -> list[Event]:
+    what = "process" if track is None else "thread"
+    place: Event = {"ph": "M", "pid": process} if track is None else {"ph": "M", "pid": process, "tid": track}
+    return [
+        {**place, "name": f"{what}_name", "args": {"name": name}},
+        {**place, "name": f"{what}_sort_index", "args": {"sort_index": order}},
+    ]
+
+
+def _coordinator_events(run: RunTables) -> list[Event]:
+    rounds = run.read(
+        "rounds", ["round", "phase", "start_s", "end_s", "outcome", "reason", "invited", "completed", "loss"]
+    ).to_pylist()
+    events = [
+        *_name(_COORDINATOR, None, "coordinator", 0),
+        *_name(_COORDINATOR, _PHASE_TRACK, "phases", 0),
+        *_name(_COORDINATOR, _ROUND_TRACK, "rounds", 1),
+    ]
+    spans: list[tuple[str, float, float]] = []
+    for row in rounds:
+        if spans and spans[-1][0] == row["phase"]:
+            spans[-1] = (row["phase"], spans[-1][1], row["end_s"])
+        else:
+            spans.append((row["phase"], row["start_s"], row["end_s"]))
+        details = {key: row[key] for key in ("outcome", "reason", "invited", "completed")}
+        name = f"round {row['round']}"
+        events.append(_slice(_COORDINATOR, _ROUND_TRACK, name, row["start_s"], row["end_s"], **details))
+        if row["loss"] is not None:
+            events.append(_counter("training loss", row["end_s"], row["loss"]))
+    events.extend(_slice(_COORDINATOR, _PHASE_TRACK, *span) for span in spans)
+    return events
+
+
+def _activity(starts_s: npt.NDArray[np.float64], ends_s: npt.NDArray[np.float64]) -> list[Event]:
+    """Return the counter of devices at work, one point a change, thinned to a bounded number."""
+    times_s = np.concatenate([starts_s, ends_s])
+    steps = np.concatenate([np.ones(len(starts_s), dtype=np.int64), -np.ones(len(ends_s), dtype=np.int64)])
+    order = np.argsort(times_s, kind="stable")
+    times_s, active = times_s[order], np.cumsum(steps[order])
+    last_of_time = np.append(times_s[1:] != times_s[:-1], True)[: len(times_s)]
+    times_s, active = times_s[last_of_time], active[last_of_time]
+    if len(times_s) > MAX_COUNTER_POINTS:
+        kept = np.linspace(0, len(times_s) - 1, MAX_COUNTER_POINTS).astype(np.int64)
+        times_s, active = times_s[kept], active[kept]
+    return [
+        _counter("devices at work", float(time_s), int(count))
+        for time_s, count in zip(times_s, active, strict=True)
+    ]
+
+
+def _sample(device: npt.NDArray[np.int64], latency_s: npt.NDArray[np.float64], count: int) -> list[int]:
+    """Return the first devices of the run and those of the slowest reports, ``count`` of each at most."""
+    known, first_row = np.unique(device, return_index=True)
+    first = known[np.argsort(first_row, kind="stable")][:count]
+    reported = ~np.isnan(latency_s)
+    slow_rows = np.argsort(-latency_s[reported], kind="stable")
+    slow_devices, rank = np.unique(device[reported][slow_rows], return_index=True)
+    slowest = slow_devices[np.argsort(rank, kind="stable")][:count]
+    return list(dict.fromkeys([*first.tolist(), *slowest.tolist()]))
+
+
+def trace_events(run: RunTables, devices: int = 50) -> list[Event]:
+    """Return the trace events of a run.
+
+    Parameters
+    ----------
+    run : a run, finished or not.
+    devices : how many of the first, and how many of the slowest, devices to draw.
+    """
+    stage_columns = [f"{label(stage)}_{end}_s" for stage in Stage for end in ("start", "end")]
+    columns = ["round", "device", "class", "network", "outcome", "stage", "reason", "latency_s"]
+    table = run.read("device_rounds", [*columns, *stage_columns])
+    whole = whole_columns(table)
+    times_s = np.stack([whole[name].to_numpy(zero_copy_only=False) for name in stage_columns])
+    starts_s, ends_s = np.fmin.reduce(times_s[0::2], axis=0), np.fmax.reduce(times_s[1::2], axis=0)
+    began = ~np.isnan(starts_s)
+
+    events = _coordinator_events(run)
+    events.extend(_activity(starts_s[began], ends_s[began]))
+    events.extend(_name(_DEVICES, None, "devices (the first and the slowest)", 1))
+    chosen = _sample(whole["device"].to_numpy(), whole["latency_s"].to_numpy(zero_copy_only=False), devices)
+    track = {device: position + 1 for position, device in enumerate(chosen)}
+    named: set[int] = set()
+    rows = table.filter(pc.is_in(table["device"], pa.array(chosen, pa.int64())))
+    for row in rows.slice(0, MAX_ROWS).to_pylist():
+        device = row["device"]
+        if device not in named:
+            named.add(device)
+            name = f"device {device} ({row['class']}, {row['network']})"
+            events.extend(_name(_DEVICES, track[device], name, track[device]))
+        events.extend(_device_events(row, track[device]))
+    return _nested(events)
+
+
+def _nested(events: list[Event]) -> list[Event]:
+    """Return the events with no slice reaching into the next one of its track, which viewers cannot draw.
+
+    It happens when frames cross, such as a receipt and a repeated report.
+    """
+    previous: dict[tuple[int, int], Event] = {}
+    for event in sorted((event for event in events if event["ph"] == "X"), key=lambda event: event["ts"]):
+        place = event["pid"], event["tid"]
+        before = previous.get(place)
+        if before is not None and before["ts"] + before["dur"] > event["ts"]:
+            before["dur"] = round(event["ts"] - before["ts"], 3)
+        previous[place] = event
+    return events
+
+
+def _device_events(row: dict[str, Any], track: int) -> list[Event]:
+    """Return a slice per stage of one device round, and a mark where it ended early."""
+    events: list[Event] = []
+    last_s: float | None = None
+    for stage in Stage:
+        name = label(stage)
+        start_s, end_s = row[f"{name}_start_s"], row[f"{name}_end_s"]
+        if start_s is None or end_s is None:
+            continue
+        events.append(
+            _slice(_DEVICES, track, name, start_s, end_s, round=row["round"], outcome=row["outcome"])
+        )
+        last_s = end_s if last_s is None else max(last_s, end_s)
+    if row["stage"] is not None and last_s is not None:
+        events.append(
+            {
+                "ph": "i",
+                "s": "t",
+                "pid": _DEVICES,
+                "tid": track,
+                "name": f"{row['outcome']}: {row['reason']}",
+                "ts": _microseconds(last_s),
+                "args": {"round": row["round"], "stage": row["stage"]},
+            }
+        )
+    return events
+
+
+def write_trace(run: RunTables, path: Path, devices: int = 50) -> None:
+    """Write the trace of a run, gzipped, at ``path``; equal runs give equal bytes."""
+    kind = "measured" if run.manifest.get("clock") == "real" else "simulated"
+    document = {
+        "displayTimeUnit": "ms",
+        "otherData": {"clock": f"{kind} time since the start of the run"},
+        "traceEvents": trace_events(run, devices),
+    }
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    write_atomically(path, gzip.compress(text.encode(), mtime=0))

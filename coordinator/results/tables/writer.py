@@ -1,0 +1,252 @@
+"""Writing the tables while the run goes on.
+
+During the run each table is an Arrow IPC stream (``rounds.arrows`` …) that grows by one batch per finished
+round and is handed to the operating system at once: a killed process leaves a readable prefix. When the run
+ends, each stream is converted, a bounded piece at a time, to Parquet (``rounds.parquet`` …) under a temporary
+name, moved to its place in one step, and the stream removed. So a table is always there once, whole or as a
+stream, and a Parquet file is never half written.
+
+A run on the real clock may have no end. Its streams are cut from time to time: what the first has held
+becomes a Parquet piece (``rounds.0.parquet``), and the next stream is named after the number of pieces
+before it (``rounds.1.arrows``).
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coordinator.engine.run_files import errors_name, written_whole
+from coordinator.results.tables.batches import RoundBatches
+from coordinator.results.tables.digest import RunDigest
+from coordinator.results.tables.schemas import SCHEMAS
+
+_BUFFER_BYTES: Final = 1 << 20
+_ROWS_PER_GROUP: Final = 1 << 16
+"""Rows of a Parquet row group, and so what the conversion holds in memory."""
+
+
+def stream_path(directory: Path, table: str, pieces: int = 0) -> Path:
+    """Return where a table's stream lies while its run goes on, after so many pieces."""
+    return directory / (f"{table}.{pieces}.arrows" if pieces else f"{table}.arrows")
+
+
+def piece_path(directory: Path, table: str, number: int) -> Path:
+    """Return where a piece of a table lies; the first is number 0."""
+    return directory / f"{table}.{number}.parquet"
+
+
+def parquet_path(directory: Path, table: str) -> Path:
+    """Return where a table lies once its run has ended."""
+    return directory / f"{table}.parquet"
+
+
+def stream_and_pieces(directory: Path, table: str) -> tuple[Path, list[Path]] | None:
+    """Return the stream of a table whose run goes on, and the pieces before it; None if there is none."""
+    streams = _streams(directory, table)
+    if not streams:
+        return None
+    # An earlier one has become a piece.
+    pieces = max(streams)
+    return streams[pieces], [piece_path(directory, table, number) for number in range(pieces)]
+
+
+def _streams(directory: Path, table: str) -> dict[int, Path]:
+    """Return the streams of a table by the number of pieces before them."""
+    return _numbered(directory, rf"{table}(?:\.([0-9]+))?\.arrows")
+
+
+def remove_pieces(directory: Path) -> None:
+    """Remove the pieces of all tables of a run that has its tables."""
+    for table in SCHEMAS:
+        for piece in _numbered(directory, rf"{table}\.([0-9]+)\.parquet").values():
+            piece.unlink()
+
+
+def _numbered(directory: Path, pattern: str) -> dict[int, Path]:
+    found = ((re.fullmatch(pattern, file.name), file) for file in directory.iterdir())
+    return {int(match[1] or 0): file for match, file in found if match is not None}
+
+
+class TableWriter(abc.ABC):
+    """Takes the rows of a run's tables, batch by batch, and keeps their digest.
+
+    Parameters
+    ----------
+    record_events : whether to keep all events; without it the table holds suspensions alone.
+
+    Attributes
+    ----------
+    record_events : as given.
+    watch : is given every batch once it has been written, with the name of its table; None for nobody.
+    """
+
+    def __init__(self, *, record_events: bool = True) -> None:
+        self.record_events = record_events
+        self.watch: Callable[[str, Any], None] | None = None
+        self._digest = RunDigest()
+
+    @abc.abstractmethod
+    def _keep(self, table: str, batch: Any) -> None:
+        """Keep the rows of a table."""
+
+    def _write(self, table: str, batch: Any) -> None:
+        self._keep(table, batch)
+        self._digest.tables[table].update(batch)
+        if self.watch is not None:
+            self.watch(table, batch)
+
+    def write_round(self, batches: RoundBatches) -> None:
+        """Write the rows of a finished round.
+
+        The row of ``rounds`` goes last: a round that is in this table has all its rows in those of events and
+        devices. Evaluations and inferences are made, and written, after the round.
+        """
+        events = batches.kept_events(record_events=self.record_events)
+        if events is not None:
+            self._write("events", events)
+        self._write("device_rounds", batches.device_rounds)
+        self._write("rounds", batches.rounds)
+
+    def write_faults(self, batch: Any) -> None:
+        """Write what faults did in a round, from ``batches.fault_batch``; before the rows of the round."""
+        self._write("faults", batch)
+
+    def write_evaluations(self, batch: Any) -> None:
+        """Write the rows of one evaluation, from ``evaluation_batch``."""
+        self._write("evaluations", batch)
+
+    def write_inferences(self, batch: Any) -> None:
+        """Write the rows of one inference, from ``inference_batch``."""
+        self._write("inferences", batch)
+
+
+class RunWriter(TableWriter):
+    """Writes the tables of one run into its directory.
+
+    Parameters
+    ----------
+    directory : an existing directory; tables that are streams there begin anew.
+    record_events : whether to keep all events; without it the table holds suspensions alone.
+    pieces : of each table, how many are there already; none by default.
+
+    Use it as a context manager: leaving it, for whatever reason, closes the streams. :meth:`finish` converts.
+    """
+
+    def __init__(
+        self, directory: Path, *, record_events: bool = True, pieces: Mapping[str, int] | None = None
+    ) -> None:
+        super().__init__(record_events=record_events)
+        self._directory = directory
+        self._paths: dict[str, Path] = {}
+        self._sinks: dict[str, Any] = {}
+        self._streams: dict[str, Any] = {}
+        for table in SCHEMAS:
+            self._begin_stream(table, (pieces or {}).get(table, 0))
+
+    def _begin_stream(self, table: str, pieces: int) -> None:
+        """Begin the only stream of a table, after so many pieces."""
+        path = self._paths[table] = stream_path(self._directory, table, pieces)
+        self._sinks[table] = pa.output_stream(str(path), buffer_size=_BUFFER_BYTES)
+        self._streams[table] = pa.ipc.new_stream(self._sinks[table], SCHEMAS[table])
+        for other in _streams(self._directory, table).values():
+            if other != path:
+                other.unlink()
+
+    def cut(self, pieces: Mapping[str, int]) -> None:
+        """Begin new streams of the tables whose rows so far are in so many pieces."""
+        for table, count in pieces.items():
+            self._close_stream(table)
+            self._begin_stream(table, count)
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except OSError:
+            # On a disk that is full the error that ends the run says so, with the table that met it.
+            if error is None:
+                raise
+
+    def _keep(self, table: str, batch: Any) -> None:
+        with errors_name(self._paths[table]):
+            self._streams[table].write_batch(batch)
+            self._sinks[table].flush()
+
+    def close(self) -> None:
+        """Close the streams; they stay as they are. Closing twice does nothing."""
+        # Each of them, even if one cannot be written any more.
+        with contextlib.ExitStack() as closing:
+            for table in list(self._streams):
+                closing.callback(self._close_stream, table)
+
+    def _close_stream(self, table: str) -> None:
+        stream, sink = self._streams.pop(table), self._sinks.pop(table)
+        with errors_name(self._paths.pop(table)):
+            try:
+                stream.close()
+            finally:
+                sink.close()
+
+    def finish(self) -> str:
+        """Close the streams, convert them to Parquet and return the run's digest, 32 hexadecimal digits."""
+        self.close()
+        for table in SCHEMAS:
+            convert(self._directory, table)
+        return self._digest.hexdigest()
+
+
+def convert(directory: Path, table: str) -> None:
+    """Convert one table's closed stream, and the pieces before it, to Parquet (zstd); remove the stream.
+
+    Pieces stay: a run that cannot be finished after all is gone on with from them.
+    """
+    found = stream_and_pieces(directory, table)
+    assert found is not None, f"a writer makes a stream of {table}"
+    source, pieces = found
+    with pa.memory_map(str(source)) as stream, pa.ipc.open_stream(stream) as reader:
+        write_parquet(parquet_path(directory, table), table, itertools.chain(_rows_of(pieces), reader))
+    source.unlink()
+
+
+def _rows_of(pieces: Sequence[Path]) -> Iterator[Any]:
+    for piece in pieces:
+        with pq.ParquetFile(str(piece)) as file:
+            yield from file.iter_batches(_ROWS_PER_GROUP)
+
+
+def write_parquet(target: Path, table: str, batches: Iterable[Any]) -> None:
+    """Write the rows of a table as Parquet (zstd), in one step that outlasts a loss of power."""
+    with (
+        written_whole(target) as temporary,
+        pq.ParquetWriter(str(temporary), SCHEMAS[table], compression="zstd") as writer,
+    ):
+        for group in _groups(batches):
+            writer.write_table(group, row_group_size=_ROWS_PER_GROUP)
+
+
+def _groups(batches: Iterable[Any]) -> Iterator[Any]:
+    """Gather batches into tables of about a row group: a group per round would be tiny."""
+    waiting: list[Any] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROWS_PER_GROUP:
+            yield pa.Table.from_batches(waiting).unify_dictionaries().combine_chunks()
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting).unify_dictionaries().combine_chunks()

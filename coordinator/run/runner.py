@@ -1,0 +1,310 @@
+"""One simulated run, from a loaded scenario to a run directory and a verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.host import peak_rss_bytes, system_trouble
+from coordinator.engine.progress import RunObserver
+from coordinator.engine.run_files import BASELINE, ITEMS, REPORT, SUMMARY, VERDICTS, Status
+from coordinator.engine.stop_reason import StopReason
+from coordinator.engine.training import Training
+from coordinator.results.learnt import Learnt, judge_learning
+from coordinator.results.report.page import write_report
+from coordinator.results.report.view import RunView
+from coordinator.results.run_directory import RunDirectory
+from coordinator.results.summary import summarise
+from coordinator.results.tables.metric_source import TableMetricSource
+from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.recorder import TableRecorder
+from coordinator.results.tables.trace import TRACE, write_trace
+from coordinator.results.tables.writer import RunWriter
+from coordinator.results.threshold_watch import ThresholdWatch
+from coordinator.results.verdicts import json_values, verdict_records
+from coordinator.run.assembling import assemble
+from coordinator.run.baseline import BaselineMissedError, baseline_of, earlier_baseline
+from coordinator.run.conductor import Conductor, RunFeed, Survival, Verdicts
+from coordinator.run.virtual_time import VirtualTime
+from coordinator.scenario.exit_codes import ExitCode
+from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.pacing_section import Buffered
+from coordinator.scenario.selection_section import selection_facts
+from coordinator.scenario.threshold_evaluation import evaluate, exit_code
+from coordinator.scenario.thresholds import Threshold
+from coordinator.secure.plan import modes
+from coordinator.simulation.buffered_training import BufferedTraining
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended, and where its results are.
+
+    Attributes
+    ----------
+    status : ``finished``; ``no-round-completed`` or ``diverged`` when nothing was learnt; ``interrupted``; or
+        ``failed`` when its baseline missed its own thresholds.
+    directory : the run directory.
+    verdicts : on having learnt, where that was broken or the scenario has ``expect``, and on the thresholds;
+        none of a run that did not go to its end.
+    reason : why it stopped before its last round; None when it did not.
+    exit_code : for scripts.
+    ending : how nothing was learnt, since when, and the likely setting; None of a run that learnt, or was not
+        judged.
+    baseline_verdicts : on the thresholds that the baseline has to hold; none without a baseline.
+    unseen : thresholds that are not judged, because their metrics are not observed on this clock.
+    unwritten : why what is only made from the tables could not be written, by its file's name.
+    """
+
+    status: str
+    directory: Path
+    verdicts: Verdicts
+    reason: str | None
+    exit_code: ExitCode
+    ending: str | None = None
+    baseline_verdicts: Verdicts = ()
+    unseen: tuple[Threshold, ...] = ()
+    unwritten: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver) -> RunOutcome:
+    """Run a scenario on the virtual clock and write its run directory.
+
+    Parameters
+    ----------
+    loaded : the scenario.
+    target : the path that the finished run shall have.
+    observer : is told what happens.
+
+    A scenario with a baseline runs that first, or takes the one that an earlier run has left. If it misses
+    its own thresholds the run ends there, and its exit code is that of a missed threshold.
+
+    A ``KeyboardInterrupt`` ends the run with what has been finished; its directory stays readable. Any other
+    error passes through, after the directory has been marked as failed.
+
+    Raises
+    ------
+    DataError, ScenarioError, RunDirectoryError : before anything is written.
+    """
+    return run_assembled(loaded, assemble(loaded), target=target, observer=observer)
+
+
+def run_assembled(
+    loaded: LoadedScenario,
+    assembly: Assembly,
+    *,
+    target: Path,
+    observer: RunObserver,
+    conductor: Conductor | None = None,
+    feed: RunFeed | None = None,
+) -> RunOutcome:
+    """Run a scenario whose data, method and fleet have been assembled; see :func:`run_scenario`.
+
+    ``conductor`` takes it through its rounds; without one it is simulated. ``feed`` is given what is written.
+    """
+    conduct = VirtualTime() if conductor is None else conductor
+    scenario = loaded.scenario
+    hidden = conduct.unseen(assembly)
+    unseen = tuple(one for one in scenario.thresholds if one.metric in hidden)
+    seen = tuple(one for one in scenario.thresholds if one.metric not in hidden)
+    manifest = {
+        "scenario": loaded.name,
+        "title": scenario.title,
+        "seed": scenario.seed,
+        "run_id": conduct.run_id(loaded),
+        "scenario_hash": loaded.hash,
+        "clock": conduct.clock,
+        "secrets": conduct.secrets.value,
+        "data": assembly.data_facts,
+        "secure_aggregation": modes(scenario),
+        "plugins": [one.facts() for one in scenario.plugins],
+        "work": "estimated" if assembly.workload.algorithm.estimates_work() else "counted",
+        "selection": selection_facts(scenario.rounds.selection),
+        "unscored": assembly.evaluator.unscored,
+    }
+    if assembly.privacy is not None:
+        assembly.privacy.draw_from(conduct.secrets)
+        manifest["privacy"] = assembly.privacy.facts()
+    status: Status = "failed"
+    stop: StopReason | None = None
+    learnt: Learnt | None = None
+    reason: str | None = None
+    digest: str | None = None
+    verdicts: Verdicts = ()
+    of_baseline: Verdicts = ()
+    watch: ThresholdWatch | None = None
+    training: Training | None = None
+    baseline: TableMetricSource | None = None
+    calm = None if scenario.baseline is None else baseline_of(loaded)
+    found = None if calm is None else earlier_baseline(target, calm, assembly.data_facts)
+    kept = {} if found is None else {BASELINE: found}
+    survival = conduct.survival
+    with _directory(survival, target, loaded.resolved, manifest, kept) as directory:
+        # Before the baseline, so that a run that is killed during it can be read, too.
+        with _writer(survival, directory.path, record_events=scenario.record.events == "all") as writer:
+            prepared_s = time.perf_counter()
+            try:
+                if calm is not None:
+                    of_baseline = _run_baseline(calm, directory.path / BASELINE, observer)
+                    baseline = TableMetricSource(open_run(directory.path / BASELINE))
+                    prepared_s = time.perf_counter()
+                watch = ThresholdWatch(seen, baseline)
+                writer.watch = watch.take
+                if feed is not None:
+                    feed.on_begin(loaded, conduct.clock, baseline)
+                    writer.watch = _both(watch.take, feed.on_batch)
+                observer.on_start(loaded.name, scenario.round_count)
+                buffered = isinstance(scenario.rounds.pacing, Buffered)
+                kind = BufferedTraining if buffered else Training
+                recorder = TableRecorder(writer, assembly.fleet.names)
+                training = kind(
+                    scenario, assembly, recorder, observer, watch, directory.path, conduct.secrets
+                )
+                if survival is not None:
+                    survival.begin(training, assembly.fleet, writer)
+                stop = conduct(loaded, assembly, training)
+                if stop is StopReason.STOPPED:
+                    status = "interrupted"
+                reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch, training)
+            except BaselineMissedError as missed:
+                of_baseline, reason = missed.verdicts, str(missed)
+            except KeyboardInterrupt:
+                status, reason = "interrupted", "interrupted by the user"
+            except BaseException:
+                observer.on_end("failed")
+                raise
+            if training is not None:
+                directory.write_model(dict(training.state))
+            if assembly.catalogue is not None:
+                directory.write_json(ITEMS, assembly.catalogue)
+            if stop is not None and status != "interrupted":
+                digest = writer.finish()
+        trained_s = time.perf_counter()
+        tables = open_run(directory.path)
+        if digest is not None:
+            assert stop is not None
+            learnt = judge_learning(scenario, tables, stop)
+            status = learnt.status
+        unwritten: dict[str, str] = {}
+        with _allowed_to_fail(TRACE, unwritten):
+            write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
+        private = None if assembly.privacy is None else assembly.privacy.facts()
+        summary = summarise(tables, status, private)
+        directory.write_json(SUMMARY, json_values(summary))
+        if learnt is not None:
+            promised = _judged(evaluate(seen, TableMetricSource(tables), baseline), watch)
+            verdicts = promised if learnt.verdict is None else (learnt.verdict, *promised)
+            directory.write_json(VERDICTS, {"thresholds": verdict_records(verdicts)})
+        ending = None if learnt is None else learnt.ending
+        if feed is not None:
+            feed.on_verdicts(of_baseline if training is None else verdicts, reason, ending)
+        measured = {
+            "assemble_s": assembly.wall_s,
+            "run_s": trained_s - prepared_s,
+            "peak_rss_bytes": peak_rss_bytes(),
+        }
+        facts: dict[str, Any] = {
+            "digest": digest,
+            "stopped_by": reason,
+            "ending": ending,
+            "thresholds": [str(verdict) for verdict in verdicts],
+            "unseen_thresholds": [str(threshold) for threshold in unseen],
+            "measured": measured,
+            "suspended_devices": np.flatnonzero(assembly.fleet.suspended).tolist(),
+        }
+        if private is not None:
+            facts["privacy"] = private
+        with _allowed_to_fail(REPORT, unwritten):
+            merged = {**tables.manifest, **facts}
+            records = verdict_records(verdicts)
+            write_report(RunView(tables, target.name, target.name, summary, merged, records))
+        if unwritten:
+            facts["unwritten"] = unwritten
+        measured["write_s"] = time.perf_counter() - trained_s
+        path = directory.finish(status, **facts)
+        if survival is not None and learnt is not None:
+            survival.finished(path)
+    observer.on_end(status)
+    code = ExitCode.INTERRUPTED if status == "interrupted" else exit_code((*of_baseline, *verdicts))
+    return RunOutcome(status, path, verdicts, reason, code, ending, of_baseline, unseen, unwritten)
+
+
+@contextmanager
+def _allowed_to_fail(name: str, unwritten: dict[str, str]) -> Iterator[None]:
+    """Keep the run whatever becomes of a file that can be made from its tables at any time; note why not."""
+    try:
+        yield
+    except Exception as error:
+        trouble = system_trouble(error)
+        unwritten[name] = f"{type(error).__name__}: {error}" if trouble is None else trouble
+
+
+def _directory(
+    survival: Survival | None,
+    target: Path,
+    resolved: str,
+    manifest: Mapping[str, Any],
+    kept: Mapping[str, Path],
+) -> RunDirectory:
+    if survival is None:
+        return RunDirectory.create(target, resolved, manifest, kept)
+    return survival.directory(target, resolved, manifest)
+
+
+def _writer(survival: Survival | None, directory: Path, *, record_events: bool) -> RunWriter:
+    if survival is None:
+        return RunWriter(directory, record_events=record_events)
+    return survival.writer(directory, record_events=record_events)
+
+
+def _run_baseline(calm: LoadedScenario, target: Path, observer: RunObserver) -> Verdicts:
+    """Run a baseline that is not there yet; return the verdicts on what it has to hold.
+
+    Raises
+    ------
+    BaselineMissedError : it does not hold.
+    """
+    if target.exists():
+        return evaluate(calm.scenario.thresholds, TableMetricSource(open_run(target)))
+    outcome = run_scenario(calm, target=target, observer=observer)
+    if outcome.status == "interrupted":
+        raise KeyboardInterrupt
+    if outcome.exit_code is not ExitCode.HELD:
+        raise BaselineMissedError(outcome.verdicts)
+    return outcome.verdicts
+
+
+def _both(
+    first: Callable[[str, Any], None], second: Callable[[str, Any], None]
+) -> Callable[[str, Any], None]:
+    def take(table: str, batch: Any) -> None:
+        first(table, batch)
+        second(table, batch)
+
+    return take
+
+
+def _why(stop: StopReason, watch: ThresholdWatch, training: Training) -> str:
+    if stop is StopReason.DIVERGED and training.diverged_on is not None:
+        return f"diverged: {training.diverged_on}"
+    ended_by = watch.ended_by
+    return str(stop) if ended_by is None else f"{stop}: {ended_by.threshold} ({ended_by.reason})"
+
+
+def _judged(verdicts: Verdicts, watch: ThresholdWatch | None) -> Verdicts:
+    """Return the verdicts with that on which a run was ended in its place.
+
+    What devices did afterwards may have turned it, and a promise that ended the run is not held.
+    """
+    ended_by = None if watch is None else watch.ended_by
+    if ended_by is None:
+        return verdicts
+    final = replace(ended_by, reason=f"{ended_by.reason}, and ended the run")
+    return tuple(final if verdict.threshold == ended_by.threshold else verdict for verdict in verdicts)

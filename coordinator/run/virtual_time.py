@@ -1,0 +1,166 @@
+"""Runs on the virtual clock: the fleet, the links and the coordinator in one process, as fast as it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import multiprocessing
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.stop_reason import StopReason
+from coordinator.engine.training import Training
+from coordinator.run.conductor import Survival, new_run_id
+from coordinator.scenario.learning_section import method_name
+from coordinator.scenario.load import LoadedScenario
+from coordinator.simulation.faults.striking import FaultsOfRun
+from coordinator.simulation.witnessed_network import WitnessedNetwork
+from coordinator.simulation.world import Simulation, SimulationWitness
+from edge.clock import virtual as clock
+from edge.clock.virtual import VirtualClockLoop
+from edge.core import plugins
+from edge.crypto.entropy import SecretSource
+from edge.device.compute import ComputeQueue, Executor, InlineExecutor, PooledExecutor
+from edge.network.link import SimulatedNetwork
+
+
+@dataclass(slots=True)
+class VirtualTime:
+    """Conducts simulated runs.
+
+    Attributes
+    ----------
+    witness : sees what happens, beside the run; None for nobody.
+    """
+
+    witness: SimulationWitness | None = None
+    clock: Literal["virtual", "real"] = "virtual"
+    secrets: SecretSource = SecretSource.SEED
+    survival: Survival | None = None
+
+    def run_id(self, loaded: LoadedScenario) -> str:
+        """Return the identity of the run."""
+        return new_run_id(loaded, self.secrets)
+
+    def unseen(self, assembly: Assembly) -> Collection[str]:
+        """Return no metric: a simulation observes everything."""
+        return ()
+
+    def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
+        """Train on the virtual clock until a reason to stop, and return it."""
+        with quiet_collector(), _executor(loaded.scenario.compute.workers) as executor:
+            return simulate(loaded, assembly, training, executor, self.witness)
+
+
+def simulate(
+    loaded: LoadedScenario,
+    assembly: Assembly,
+    training: Training,
+    executor: Executor,
+    witness: SimulationWitness | None = None,
+) -> StopReason:
+    """Train on the virtual clock, until a reason to stop, and return it.
+
+    Parameters
+    ----------
+    loaded, assembly, training : what is run.
+    executor : computes.
+    witness : sees what happens, beside the run.
+    """
+    scenario = loaded.scenario
+    network: Callable[..., SimulatedNetwork] = SimulatedNetwork
+    if witness is not None:
+        network = functools.partial(WitnessedNetwork, witness=witness)
+        for sums in assembly.secure_sums.values():
+            if sums is not None:
+                sums.watch = witness.encoded
+
+    async def main() -> StopReason:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualClockLoop)
+        crashed: asyncio.Future[None] = loop.create_future()
+
+        def crash(who: str, error: BaseException) -> None:
+            if not crashed.done():
+                error.add_note(f"{who}, at {loop.now_s:.6f} s of simulated time")
+                crashed.set_exception(error)
+
+        def callback_failed(_: object, context: dict[str, Any]) -> None:
+            crash(context["message"], context.get("exception") or RuntimeError(context["message"]))
+
+        loop.set_exception_handler(callback_failed)
+        run_id = new_run_id(loaded, SecretSource.SEED)
+        simulation = Simulation(
+            seed=scenario.seed,
+            run_id=run_id,
+            loop=loop,
+            network=network(
+                loop,
+                # Named from the coordinator's side in a scenario, from the devices' side here.
+                down_bps=scenario.coordinator.up_rate,
+                up_bps=scenario.coordinator.down_rate,
+                tls=scenario.connection.tls,
+                congestion=scenario.connection.congestion,
+            ),
+            fleet=assembly.fleet,
+            workload=assembly.workload,
+            compute=ComputeQueue(executor, scenario.compute.batch),
+            coordinator=Coordinator(run_id, method_name(scenario.learning), assembly.ranges),
+            retry=scenario.rounds.retry,
+            keep_alive=scenario.connection.keep_alive,
+            faults=FaultsOfRun(scenario, assembly.fleet),
+            secure_sums=assembly.secure_sums,
+            shields=assembly.shields,
+            privacy=assembly.privacy,
+            norm_bound=scenario.aggregation.norm_bound,
+            partial_work=training.invitations.partial_work,
+            experience=training.invitations.experience,
+            crashed=crash,
+            witness=witness,
+        )
+        if witness is not None:
+            witness.begins(simulation)
+        story = loop.create_task(training.run(simulation), name="coordinator")
+        await asyncio.wait((story, crashed), return_when=asyncio.FIRST_COMPLETED)
+        if crashed.done():
+            story.cancel()
+            await crashed
+        stop = await story
+        if witness is not None:
+            await witness.ends()
+            if crashed.done():
+                await crashed
+        crashed.cancel()
+        return stop
+
+    return clock.run(main())
+
+
+@contextlib.contextmanager
+def _executor(workers: int) -> Iterator[Executor]:
+    if workers == 0:
+        yield InlineExecutor()
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, plugins.load_all, (plugins.loaded(),)) as pool:
+        yield PooledExecutor(pool, workers)
+
+
+@contextlib.contextmanager
+def quiet_collector() -> Iterator[None]:
+    """Let the cycle collector look rarely: a run makes many short-lived objects and hardly any cycles."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(500_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()

@@ -1,1 +1,0 @@
-"""Who is invited: one file a policy, behind the interface in :mod:`coordinator.selection.base`."""

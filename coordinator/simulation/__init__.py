@@ -1,0 +1,1 @@
+"""Devices, links and faults in virtual time."""

@@ -1,0 +1,331 @@
+"""Training without rounds: a server step whenever the buffer is full; see ``buffer``.
+
+A server step takes the place of a round everywhere: it has a number, a row in the tables, evaluations and
+stop rules. Its row is about the devices whose reports it applied and those whose participation ended without
+one while it was under way, whenever they had been invited. A device's frames carry the number of the step
+that was under way when it was invited.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.engine.active_round import ActiveRound
+from coordinator.engine.aggregation.plan import aggregating
+from coordinator.engine.assembly import Assembly
+from coordinator.engine.facts import Recorder
+from coordinator.engine.pacing.buffer import Buffer, Doorway, VersionMachine, staleness_weight
+from coordinator.engine.progress import RunObserver
+from coordinator.engine.rounds import RoundPlan
+from coordinator.engine.stop_reason import StopReason, StopRule
+from coordinator.engine.training import Training
+from coordinator.engine.workload import TrainingKernel
+from coordinator.engine.world import World
+from coordinator.scenario.pacing_section import Buffered
+from coordinator.scenario.schema import Scenario
+from coordinator.simulation.buffered_cohort import BufferedCohort
+from coordinator.simulation.buffered_steps import Step
+from coordinator.simulation.world import SimulatedCohort, Simulation
+from edge.core.vocabulary import Reason, RoundOutcome
+from edge.crypto.entropy import SecretSource
+
+Ids = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class _Version:
+    """A model that devices are at work on."""
+
+    number: int
+    """The step that was under way when it was the latest."""
+    born: int
+    """Steps that were applied before it."""
+    machine: VersionMachine
+    active: ActiveRound
+    doorway: Doorway
+    kernel: TrainingKernel
+    cohorts: int = 0
+    """Cohorts that are not done."""
+
+
+@dataclass(slots=True)
+class _Search:
+    """How the search for devices goes while a step is under way."""
+
+    step: int
+    look_s: float
+    """When to look next."""
+    attempt: int = 0
+    vain: int = 0
+    """Looks since the last one that found anybody."""
+
+
+class BufferedTraining(Training):
+    """Keeps a number of devices at work and applies their reports as the buffer fills."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        assembly: Assembly,
+        recorder: Recorder,
+        observer: RunObserver,
+        watch: StopRule,
+        directory: Path,
+        secrets: SecretSource,
+    ) -> None:
+        super().__init__(scenario, assembly, recorder, observer, watch, directory, secrets)
+        pacing = scenario.rounds.pacing
+        assert isinstance(pacing, Buffered)
+        self._pacing = pacing
+        self._versions: dict[int, _Version] = {}
+        self._asked = np.zeros(assembly.fleet.n, dtype=np.bool_)
+        """Who was invited since the last step: the same model would give the same update."""
+        self._steps: deque[Step] = deque()
+        """Those that are not written yet, the one under way last."""
+        self._buffer: Buffer
+        self._in_flight: dict[tuple[BufferedCohort, int], Step | None] = {}
+        """Devices at work, and the step that their report was applied in."""
+        self._stop: StopReason | None = None
+        self._search = _Search(0, 0.0)
+        self._busy_until_s = 0.0
+        """When a device was last known to be at work."""
+
+    # -- the story ---------------------------------------------------------------------------------------
+
+    async def run(self, world: World) -> StopReason:
+        """Train until a reason to stop; return it once the last device is done."""
+        assert isinstance(world, Simulation), "on the real clock there is no buffered pacing yet"
+        self._simulation = world
+        return await super().run(world)
+
+    async def _rounds(self, world: World) -> StopReason:
+        loop, max_wait_s = world.loop, self._scenario.rounds.max_wait
+        self._begin_step(loop.now_s)
+        while self._stop is None:
+            now_s, step = loop.now_s, self._steps[-1].number
+            if self._out_of_time(loop):
+                self._end(self._end_of_time)
+                break
+            search = self._search
+            if search.step != step:
+                search = self._search = _Search(step, now_s)
+            everybody_asked = self._everybody_asked
+            if not everybody_asked and now_s >= search.look_s:
+                self._look_for_devices(search, now_s)
+                everybody_asked = self._everybody_asked
+            waits = search.look_s > now_s and not everybody_asked
+            if not self._at_work:
+                if everybody_asked and not self._in_flight:
+                    self._close(now_s)  # nobody is left who could add to it
+                    continue
+                if waits and search.look_s > self._busy_until_s + max_wait_s:
+                    self._end(StopReason.NOBODY_AVAILABLE)
+                    break
+            until_s = min(search.look_s if waits else math.inf, self._end_of_time_s)
+            await self._pause(until_s - now_s if math.isfinite(until_s) else None)
+        assert self._stop is not None
+        return self._stop
+
+    def _look_for_devices(self, search: _Search, now_s: float) -> None:
+        """Invite as many devices as may be at work besides those that are, if there are so many."""
+        free = self._pacing.concurrency - self._at_work
+        if free <= 0:
+            return
+        drawn = self.invitations.of_step(free, search.step, search.attempt, now_s, self._not_asked)
+        search.attempt += 1
+        if len(drawn):
+            search.vain = 0
+            self._invite(drawn)
+        if len(drawn) < free:
+            # Too few for now.
+            search.look_s = now_s + self.invitations.wait_s(now_s, search.step, search.vain)
+            search.vain += 1
+
+    @property
+    def _everybody_asked(self) -> bool:
+        """Whether no device is left to be invited in this step; those that are suspended never are."""
+        return bool((self._asked | self._fleet.suspended).all())
+
+    @property
+    def _at_work(self) -> int:
+        return sum(version.machine.at_work for version in self._versions.values())
+
+    def _not_asked(self, ids: Ids) -> Bools:
+        return np.asarray(~self._asked[ids])
+
+    def _invite(self, ids: Ids) -> None:
+        """Invite devices to train on the latest model."""
+        simulation, step = self._simulation, self._steps[-1]
+        self._busy_until_s = simulation.loop.now_s
+        self._asked[ids] = True
+        version = self._versions.get(step.number)
+        if version is None:
+            version = self._versions[step.number] = self._open_version(ids, step)
+        else:
+            version.machine.invite(ids.tolist())
+        cohort = BufferedCohort(simulation, ids, step.number, step.phase, version.kernel, self)
+        version.cohorts += 1
+        self._open.add(step.number)
+        simulation.coordinator.invite(version.active, cohort)
+        for slot, arrives in enumerate(cohort.arrives.tolist()):
+            if arrives:
+                self._in_flight[cohort, slot] = None
+            else:
+                step.members.append((cohort, slot, math.nan))
+
+    def _open_version(self, ids: Ids, step: Step) -> _Version:
+        algorithm, number, born = self._workload.algorithm, step.number, self._applied
+        rounds = self._scenario.rounds
+        plan = RoundPlan(self._simulation.run_id, number, target=1, quorum=1, deadline_s=rounds.deadline)
+        machine = VersionMachine(plan, ids.tolist())
+        kind = self._pacing.staleness_weight
+        doorway = Doorway(
+            lambda: self._buffer, lambda: self._applied - born, lambda age: staleness_weight(kind, age)
+        )
+        active = self._simulation.coordinator.open_version(
+            machine, algorithm.broadcast(self.state), doorway, self._fixed, self._changed
+        )
+        kernel = self._workload.training(self.state, number)
+        return _Version(number, born, machine, active, doorway, kernel)
+
+    # -- steps -------------------------------------------------------------------------------------------
+
+    def _begin_step(self, now_s: float) -> None:
+        number = self._rounds_run + 1
+        self._asked[:] = False
+        accumulator = self._workload.algorithm.accumulator(self.state)
+        self._buffer = Buffer(number, aggregating(accumulator, self._scenario))
+        phase = self._scenario.phase_at(number - 1, now_s)
+        self._steps.append(Step(number, phase, now_s, time.perf_counter()))
+
+    def _changed(self) -> None:
+        """Take the step as soon as the buffer is full; called whenever a device is no longer at work."""
+        self._busy_until_s = self._simulation.loop.now_s
+        if self._stop is None and self._buffer.reports >= self._scenario.rounds.cohort:
+            self._close(self._simulation.loop.now_s)
+        self._idle.set()
+
+    def _close(self, now_s: float) -> None:
+        """End the step under way, and begin the next one or end training."""
+        number = self._steps[-1].number
+        stop = self._ended_step(number, now_s)
+        self._retire_old()
+        if stop is None and number == self._scenario.round_count:
+            stop = StopReason.LAST_ROUND
+        if stop is not None:
+            self._finish(stop)
+        else:
+            self._begin_step(now_s)
+        self._write_finished()
+
+    def _ended_step(self, number: int, now_s: float) -> StopReason | None:
+        """End the step under way and look back at it; return why training ends, if it does."""
+        open_rounds = [version.active for version in self._versions.values()]
+        self._strike(open_rounds, number, self._buffer.reports, self._steps[-1].log)
+        for active in open_rounds:
+            active.spoilers.clear()
+        stop = self._end_step(now_s)
+        return self._look_back(number, stop, now_s, self._measured(number, stop))
+
+    def _end_step(self, now_s: float) -> StopReason | None:
+        """Apply what is in the buffer, if it is enough; return why training ends, if it does."""
+        step = self._steps[-1]
+        step.end_s = now_s
+        # The device whose report filled the buffer is told of only after this.
+        step.unfinished += self._buffer.reports
+        stop: StopReason | None = None
+        aggregate = self._buffer.result()
+        if self._buffer.reports < self._scenario.rounds.quorum_reports:
+            step.outcome, step.reason = RoundOutcome.ABANDONED, Reason.QUORUM
+        elif self._refuses(aggregate, step.number):
+            step.outcome, step.reason = RoundOutcome.ABANDONED, Reason.WRONG_SUM
+        else:
+            step.outcome, step.aggregate = RoundOutcome.COMPLETED, aggregate
+            stop = self._apply(aggregate, step.number)
+        step.wall_s = time.perf_counter() - step.wall_s
+        return stop
+
+    def _retire_old(self) -> None:
+        """Refuse reports on models that are too old, and forget those that nobody is at work on."""
+        for version in list(self._versions.values()):
+            if self._applied - version.born > self._pacing.staleness_limit:
+                version.machine.retire(Reason.STALE)
+            self._forget_if_done(version)
+
+    def _end(self, stop: StopReason) -> None:
+        """End training in the middle of a step; what its devices did is told of all the same."""
+        step = self._steps[-1]
+        if self._buffer.reports or self._in_flight or step.members:
+            now_s = self._simulation.loop.now_s
+            stop = self._ended_step(step.number, now_s) or stop
+        else:
+            self._steps.pop()
+        self._finish(stop)
+        self._write_finished()
+
+    def _finish(self, stop: StopReason) -> None:
+        self._stop = stop
+        for version in list(self._versions.values()):
+            version.machine.retire(Reason.COHORT_FULL)
+            self._forget_if_done(version)
+
+    # -- what cohorts tell -------------------------------------------------------------------------------
+
+    def applied(self, cohort: BufferedCohort, slot: int) -> None:
+        """Take note that the report of a device has gone into the buffer."""
+        number, staleness = self._versions[cohort.round_number].doorway.last
+        step = self._steps[number - self._steps[0].number]
+        step.members.append((cohort, slot, float(staleness)))
+        self._in_flight[cohort, slot] = step
+
+    def ended(self, cohort: BufferedCohort, slot: int) -> None:
+        """Take note that a device has ended its participation."""
+        step = self._in_flight.pop((cohort, slot))
+        if step is None:
+            self._steps[-1].members.append((cohort, slot, math.nan))
+        else:
+            step.unfinished -= 1
+        if not self._asked[cohort.ids[slot]]:
+            # It trained on an earlier model: here is somebody who can be asked.
+            self._search.look_s = self._simulation.loop.now_s
+        self._write_finished()
+        self._idle.set()
+
+    def cohort_done(self, cohort: SimulatedCohort) -> None:
+        """Take note that all devices of a cohort have."""
+        version = self._versions[cohort.round_number]
+        version.cohorts -= 1
+        self._forget_if_done(version)
+        self._idle.set()
+
+    def _forget_if_done(self, version: _Version) -> None:
+        """Let go of a version that nobody is at work on and nobody will be invited to."""
+        going_on = self._stop is None
+        # Who spoilt it is struck at the end of the step.
+        wanted = going_on and (version.number > self._rounds_run or bool(version.active.spoilers))
+        if version.cohorts or wanted or version.number not in self._versions:
+            return
+        self._simulation.coordinator.forget(version.number)
+        self._simulation.compute.forget(version.kernel)
+        del self._versions[version.number]
+        self._open.discard(version.number)
+
+    # -- tables ------------------------------------------------------------------------------------------
+
+    def _write_finished(self) -> None:
+        """Write the steps whose devices are all done, in order; the last one waits for all stragglers."""
+        while self._steps:
+            step = self._steps[0]
+            last = len(self._steps) == 1
+            if step.outcome is None or step.unfinished or (last and (self._stop is None or self._in_flight)):
+                return
+            facts, ended = self._steps.popleft().told(step.outcome)
+            self._records.write(facts, ended, step.strikes(self._scenario.faults))

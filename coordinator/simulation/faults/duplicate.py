@@ -1,0 +1,31 @@
+"""Frames that come twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from coordinator.simulation.faults.base import Strike
+from coordinator.simulation.faults.frames import FrameKind, sometimes
+from device_profiles.fields import PositiveFraction
+from edge.core.draws import Draws
+from edge.device.round_faults import FrameFault
+
+
+class Duplicate(FrameKind):
+    """A frame is sent twice, and both copies travel and are counted."""
+
+    key = "duplicate"
+    summary = "frames come twice"
+
+    probability: PositiveFraction = Field(default=1.0, description="of each frame to be struck")
+
+    @classmethod
+    def drawn(cls, draws: Draws) -> dict[str, Any]:
+        """Return random settings."""
+        return sometimes(draws)
+
+    def strike(self, strike: Strike) -> None:
+        """Mark the frames."""
+        self.mark(strike, FrameFault.DUPLICATE, self.probability)

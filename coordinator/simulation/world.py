@@ -1,0 +1,462 @@
+"""Simulated rounds: the devices of each, and what all rounds of a run share, in virtual time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from coordinator.engine.active_round import ActiveRound, Broadcast
+from coordinator.engine.actor import UPDATES as BRING_UPDATES
+from coordinator.engine.actor import Coordinator
+from coordinator.engine.fleet import Fleet
+from coordinator.engine.invitation_records import Sent, connect_delays, invitation_rows
+from coordinator.engine.pacing.partial_work import PartialWork
+from coordinator.engine.privacy import RunPrivacy
+from coordinator.engine.secure_rounds import SecureRoundMachine
+from coordinator.engine.secure_sums import RoundOfSums, SecureSums
+from coordinator.engine.selection.experience import UPDATES, Experience
+from coordinator.engine.shielding import Shield
+from coordinator.engine.witness import Witness
+from coordinator.engine.workload import TrainingKernel, Workload
+from coordinator.engine.world import CrashHandler, RunningCohort
+from coordinator.scenario.rounds_section import Retry
+from coordinator.simulation.faults.base import Setting
+from coordinator.simulation.faults.striking import FaultsOfRun
+from coordinator.simulation.foreseen import foreseen_frames
+from edge.clock.virtual import VirtualClockLoop
+from edge.core.log import EventLog
+from edge.core.rng import stream_key
+from edge.core.vocabulary import Fate, Outcome, Reason, Stage
+from edge.crypto.errors import NotFiniteError
+from edge.device.compute import ComputeQueue, Kernel
+from edge.device.endings import RECEIPT_PATIENCE
+from edge.device.simulated import SimulatedDevice, WorkingDevice
+from edge.learning.base import together
+from edge.learning.updates import ClientUpdate
+from edge.network.cohort import CohortLinks
+from edge.network.disturbances import Disturbances
+from edge.network.link import Delivery, SimulatedNetwork
+from edge.privacy.protection import clipped_update
+from edge.wire.ckks_messages import EncryptedInput
+from edge.wire.message_kinds import KINDS
+from edge.wire.messages import Invite, Report
+from edge.wire.secagg_messages import MaskedInput
+
+# On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
+_INVITE = Stage.INVITE
+_DOWNLOAD = Stage.DOWNLOAD
+_DISCARDED = Fate.DISCARDED
+_DELIVERED = Fate.DELIVERED
+
+
+T = TypeVar("T")
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Simulation:
+    """What all rounds of a simulated run share."""
+
+    seed: int
+    run_id: str
+    loop: VirtualClockLoop
+    network: SimulatedNetwork
+    fleet: Fleet
+    workload: Workload
+    compute: ComputeQueue
+    coordinator: Coordinator
+    retry: Retry
+    keep_alive: bool
+    faults: FaultsOfRun
+    """What goes wrong on purpose."""
+    secure_sums: Mapping[str, SecureSums | None]
+    """How updates are summed in each phase, by its name; None: every device reports in the clear."""
+    shields: Mapping[str, Shield]
+    """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
+    privacy: RunPrivacy | None
+    """What devices do to their updates before anybody sees them; None: nothing."""
+    norm_bound: float | None
+    """What devices clip their updates to, beside privacy; None: nothing."""
+    partial_work: PartialWork | None
+    """How many local steps devices take; None: all of them."""
+    experience: Experience | None
+    """Is told what arrives from each device; None where nobody learns from it."""
+    crashed: Callable[[str, BaseException], None]
+    """Told of a bug: where, and what was raised."""
+    crash: CrashHandler = lambda _fault, _down_s: None
+    """Lets the coordinator crash because of a fault, for so many seconds."""
+    witness: Witness | None = None
+    """Sees what happens, beside the run."""
+
+    def begin(self, crash: CrashHandler) -> None:
+        """Set the crashes of the coordinator that have a time of their own."""
+        self.crash = crash
+        for number, at_s, down_s in self.faults.crashes:
+            self.loop.call_at(at_s, crash, number, down_s)
+
+    def cohort(
+        self,
+        ids: Ids,
+        round_number: int,
+        phase: str,
+        kernel: TrainingKernel,
+        done: Callable[[RunningCohort], None],
+    ) -> SimulatedCohort:
+        """Return the cohort of a round; ``done`` is called once, when its last device has ended."""
+        return SimulatedCohort(self, ids, round_number, phase, kernel, done)
+
+    async def aside(self, measure: Callable[[], T]) -> T:
+        """Return what ``measure`` does; no time passes meanwhile."""
+        return measure()
+
+    def forget(self, kernel: Kernel[ClientUpdate]) -> None:
+        """Take note that nobody will ask for ``kernel`` any more."""
+        self.compute.forget(kernel)
+
+
+class SimulationWitness(Witness, Protocol):
+    """A witness of a simulated run, given what its rounds share."""
+
+    def begins(self, simulation: Simulation) -> None:
+        """Record the simulation, before its first round."""
+
+
+Floats = npt.NDArray[np.float64]
+_NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)
+"""Why a device goes away in a way that the coordinator notices at once."""
+
+
+class SimulatedCohort:
+    """The invited devices of one round; what they share, and how each of them ended.
+
+    Parameters
+    ----------
+    simulation : what all rounds share.
+    ids : int64 [n], the invited devices.
+    round_number, phase : the round, and the phase of the scenario that it belongs to.
+    kernel : computes the client updates of this round.
+    done : called once, when the last device has ended its participation.
+    """
+
+    counts_kept_back = False
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        ids: Ids,
+        round_number: int,
+        phase: str,
+        kernel: TrainingKernel,
+        done: Callable[[SimulatedCohort], None],
+    ) -> None:
+        fleet, workload = simulation.fleet, simulation.workload
+        self._simulation = simulation
+        self._done = done
+        self.ids = ids
+        self.devices: list[int] = ids.tolist()
+        self.round_number = round_number
+        self.kernel: Kernel[ClientUpdate] = kernel
+        self.loop = simulation.loop
+        self.network = simulation.network
+        self.compute = simulation.compute
+        self.examples = workload.examples(ids)
+        self.work = workload.work(ids)
+        self.work_share: Floats | None = None
+        """Which part of its local steps each device takes; None: all take all."""
+        if simulation.partial_work is not None:
+            self._limit_work(simulation.partial_work, kernel)
+        self.sums = sums = simulation.secure_sums[phase]
+        """How the updates of the round are summed; None: every device reports in the clear."""
+        self.secure_sum: RoundOfSums | None = None
+        if sums is not None:
+            self.secure_sum = sums.round(round_number)
+            self.work = replace(self.work, memory_bytes=self.work.memory_bytes + sums.input_bytes)
+        self.shield = shield = simulation.shields.get(phase)
+        """Who reports in the clear beside the sum; None: nobody."""
+        shielded = None
+        if shield is not None:
+            shielded = shield.passes(ids)
+            # Whatever comes out, a device does the same work and has room for either way: nothing but the
+            # choice tells the judgement.
+            room_bytes = self.work.memory_bytes + shield.table_bytes
+            self.work = together(shield.work(ids), replace(self.work, memory_bytes=room_bytes))
+        self.plan = fleet.plan(
+            ids,
+            self.loop.now_s,
+            round_number,
+            self.work,
+            self.examples,
+            cryptography=sums is not None,
+            shielded=shielded,
+        )
+        self.faults = simulation.faults.strike(
+            phase,
+            Setting(
+                seed=simulation.seed,
+                fleet=fleet,
+                ids=ids,
+                round_number=round_number,
+                now_s=self.loop.now_s,
+                plan=self.plan,
+                memory_bytes=self.work.memory_bytes,
+            ),
+        )
+        """What goes wrong on purpose; None where nothing does."""
+        self.conditions = fleet.link_conditions(ids)
+        self.links: CohortLinks
+        self.log = EventLog()
+        self.record = self.log.extend
+        # Lists: they are filled one device at a time.
+        self.outcome: list[int] = [Outcome.UNREACHABLE] * len(ids)
+        self.stage: list[int] = [Stage.INVITE] * len(ids)
+        self.reason: list[int] = [Reason.UNAVAILABLE] * len(ids)
+        self.round: ActiveRound | None = None
+        self.invited_s = 0.0
+        self.arrives: npt.NDArray[np.bool_]
+        """Whom the invitation reaches."""
+        self.loss = [math.nan] * len(ids)
+        """Local training loss of each device that computed an update."""
+        self.protect: Callable[[WorkingDevice, ClientUpdate], ClientUpdate | Reason] | None = None
+        if simulation.privacy is not None:
+            self.protect = self._protect
+        elif simulation.norm_bound is not None:
+            self.protect = self._bound
+        elif shield is not None:
+            self.protect = self._lay_out
+        """Makes of a device's update what may be seen of it; None where everything may."""
+        self.keep = workload.keep
+        """Puts what a device keeps between rounds into its storage; None: devices keep nothing."""
+        self._clipped = np.zeros(len(ids), dtype=np.bool_)
+        self.clipped: npt.NDArray[np.bool_] | None = self._clipped
+        """Whose update was longer than the privacy of the run allows."""
+        self._applied: list[int] = []
+        """Slots whose reports the coordinator has taken."""
+        self._open = 0
+        self._at_work: dict[int, SimulatedDevice] = {}
+        """The devices that are not done, by slot; only where the coordinator may crash."""
+        self._crashed = False
+        fleet.busy[ids] = True
+
+    def _limit_work(self, partial_work: PartialWork, kernel: TrainingKernel) -> None:
+        """Let each device take only the steps that its deadline allows."""
+        workload = self._simulation.workload
+        steps, full = partial_work.steps(self.ids, self.round_number), workload.local_steps(self.ids)
+        assert full is not None, "the scenario was checked"
+        self.work_share = steps / np.maximum(full, 1)
+        self.work = workload.work(self.ids, steps)
+        self.kernel = kernel.limited(self.ids, steps)
+
+    # -- invitation ------------------------------------------------------------------------------------
+
+    def invite(self, round_: ActiveRound, invitation: Broadcast) -> None:
+        """Send the invitation to every device of the cohort."""
+        self.round = round_
+        simulation = self._simulation
+        now_s = self.invited_s = self.loop.now_s
+        connected = simulation.fleet.connected[self.ids]
+        self.links = CohortLinks(
+            stream_key(simulation.seed, "link", "frames"),
+            self.ids,
+            self.round_number,
+            simulation.fleet.link_specs(self.ids),
+            foreseen_frames(
+                simulation.run_id,
+                self.round_number,
+                self.ids,
+                invitation.frame_bytes,
+                np.where(self.plan.bare, round_.whole_model.frame_bytes, round_.model.frame_bytes),
+                self.examples,
+                None if self.secure_sum else simulation.workload.algorithm.upload_spec(self.examples),
+            ),
+            self.network.handshakes,
+            connected,
+        )
+        self.conditions.prepare(np.arange(len(self.ids)), now_s)
+        delay_s, reaches = connect_delays(simulation.retry, self.plan, connected)
+        links, frame = self.links, self.links.frames[0]
+        handshake_s = np.array(links.handshake_s)
+        reaches &= np.isfinite(handshake_s)
+        first_byte_s = now_s + np.array(links.promotion_s) + handshake_s + delay_s
+        arrival_s = first_byte_s + np.array(frame.transmission_s) + np.array(frame.latency_s)
+        reachable = self.plan.reachable
+        arrives = reachable & reaches
+        plain = arrives & np.array(frame.plain)
+        arrivals: list[float] = arrival_s.tolist()
+        if self.faults is not None:
+            if self.faults.links:
+                links.disturbances = Disturbances(self.faults.links, self.faults.note)
+            plain[self.faults.meeting_invitations(now_s, arrivals)] = False
+        if simulation.faults.crashing:
+            # A crash breaks off the invitations that are on their way.
+            plain[:] = False
+        followed = arrives & ~plain
+        sent = Sent(invitation, ~followed, arrives, arrival_s, self.network.handshake_bytes)
+        rows = invitation_rows(self.ids, now_s, self.plan, links, simulation.retry, sent)
+        self.log.extend(rows.tobytes())
+        for slot in np.flatnonzero(reachable & ~reaches).tolist():
+            self.reason[slot] = Reason.RETRIES_EXHAUSTED
+        simulation.fleet.busy[self.ids[~arrives]] = False
+        if simulation.keep_alive:
+            simulation.fleet.connected[self.ids] = arrives
+        message = invitation.message
+        assert isinstance(message, Invite)
+        self._open = int(np.count_nonzero(arrives)) + 1
+        self.arrives = arrives
+        self._foresee(self.ids[arrives & self.plan.computes].tolist())
+        if simulation.witness is not None:
+            invited = self.ids[arrives].tolist()
+            simulation.witness.invited(self.round_number, invited, invitation.frame_bytes, now_s)
+        for slot in np.flatnonzero(plain).tolist():
+            device = SimulatedDevice(self, self.devices[slot], slot)
+            self._keep(device)
+            device.expect(message, arrivals[slot])
+        for slot in np.flatnonzero(followed).tolist():
+            device = SimulatedDevice(self, self.devices[slot], slot)
+            self._keep(device)
+            self.loop.call_later(
+                float(delay_s[slot]), device.invite, message, invitation.frame_bytes, invitation.payload_bytes
+            )
+            if self.faults is not None:
+                patience_s = RECEIPT_PATIENCE * message.report_within_s
+                self.loop.call_later(patience_s, device.give_up_invitation)
+        # The cohort itself is open until the invitations are out, lest it end within this loop.
+        self.loop.call_soon(self._closed_one)
+
+    def _foresee(self, clients: list[int]) -> None:
+        """Announce who will compute, so that they can be computed together."""
+        self.compute.foresee(self.kernel, clients)
+
+    def _keep(self, device: SimulatedDevice) -> None:
+        """Remember a device where a crash may have to find it; it is forgotten when it is done."""
+        if self._simulation.faults.crashing:
+            self._at_work[device.slot] = device
+
+    # -- what devices tell -----------------------------------------------------------------------------
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand a frame to the coordinator and record what it made of it."""
+        device = cast(SimulatedDevice, delivery.link)
+        self._open += 1  # the answer may end the last device, but not the round before this record
+        faults = self.faults
+        if faults is not None and (faults.handlings or faults.crashes):
+            now_s, stage = self.loop.now_s, KINDS[delivery.message.__class__].stage
+            for crash in faults.crashes[:]:
+                if crash.stage is stage:
+                    faults.crashes.remove(crash)
+                    self._simulation.crash(crash.fault, crash.down_s)
+            handled_s = faults.handled_s(device.slot, stage, now_s)
+            if handled_s > now_s and not self._crashed:
+                self.loop.call_at(handled_s, self._handle, device, delivery)
+                return
+        self._handle(device, delivery)
+
+    def crash(self) -> None:
+        """Let every device at work lose its connection: the coordinator has crashed."""
+        self._crashed = True
+        self._open += 1
+        for _, device in sorted(self._at_work.items()):
+            device.break_off(Reason.COORDINATOR_CRASH)
+        self._closed_one()
+
+    def _handle(self, device: SimulatedDevice, delivery: Delivery) -> None:
+        coordinator = self._simulation.coordinator
+        if self._crashed:
+            # It had come the whole way; what it said is lost with the memory of the coordinator, but seen.
+            if delivery.message.__class__ in BRING_UPDATES and self.round is not None:
+                self.round.arrived.add(device.device)
+            device.log_frame(delivery, _DISCARDED, Reason.COORDINATOR_CRASH)
+            self._closed_one()
+            return
+        if self.faults is not None and self.faults.corrupts(delivery):
+            reason = coordinator.garbage_received(device, self.round_number)
+        else:
+            reason = coordinator.frame_received(device, delivery.message)
+        witness = self._simulation.witness
+        if witness is not None:
+            witness.judged(self.round_number, device.device, delivery.message, reason, self.loop.now_s)
+        device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
+        kind = type(delivery.message)
+        experience = self._simulation.experience
+        if kind in UPDATES and experience is not None and delivery.message.round_number == self.round_number:
+            waited_s = self.loop.now_s - self.invited_s
+            experience.learn(device.device, delivery.message, reason, waited_s)
+        if reason is Reason.NONE:
+            if kind is Report:
+                self._applied.append(device.slot)
+            elif kind is MaskedInput or kind is EncryptedInput:
+                assert self.secure_sum is not None
+                self.secure_sum.arrived(device.device)
+        self._closed_one()
+
+    def _protect(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+        """Return what may be seen of a device's update, and note whether it was clipped; or what is wrong."""
+        privacy = self._simulation.privacy
+        assert privacy is not None
+        entropy = privacy.entropy(device.device, self.round_number)
+        try:
+            protected, self._clipped[device.slot] = privacy.protection(device.device).apply(update, entropy)
+        except NotFiniteError:
+            return Reason.NOT_FINITE
+        return protected
+
+    def _bound(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+        """Return a device's update within the norm bound, as the device sends it; or what is wrong."""
+        norm_bound = self._simulation.norm_bound
+        assert norm_bound is not None
+        try:
+            clipped, self._clipped[device.slot] = clipped_update(update, norm_bound)
+        except NotFiniteError:
+            return Reason.NOT_FINITE
+        return clipped if self.shield is None else self._lay_out(device, clipped)
+
+    def _lay_out(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate:
+        """Return the update as it is reported in the clear, or as the sum takes it."""
+        assert self.shield is not None
+        return update if self.plan.shielded[device.slot] else self.shield.summed(update)
+
+    def crashed(self, device: SimulatedDevice, error: Exception) -> None:
+        """Take note of a bug in an actor: the run cannot go on."""
+        self._simulation.crashed(f"in the actor of device {device.device}", error)
+
+    def answers(self, device: int) -> None:
+        """Note in the device's own memory that it answers the round."""
+        self._simulation.fleet.answered.add(device, self.round_number)
+
+    def finished(self, device: SimulatedDevice) -> None:
+        """Take note that ``device`` has ended its participation."""
+        slot = device.slot
+        assert device.outcome is not None
+        self._at_work.pop(slot, None)
+        self.outcome[slot] = device.outcome
+        self.stage[slot] = -1 if device.outcome is Outcome.COMPLETED else device.stage
+        self.reason[slot] = device.reason
+        self.loss[slot] = device.loss
+        fleet = self._simulation.fleet
+        fleet.busy[device.device] = False
+        if device.stage is not _INVITE and device.stage is not _DOWNLOAD:
+            fleet.bare[device.device] = False  # what never changes has arrived, and is kept
+        if device.outcome is Outcome.DROPPED or not device.connected:
+            fleet.connected[device.device] = False
+        if device.reason in _NOTICED and device.outcome is Outcome.DROPPED:
+            self._simulation.coordinator.lost(self.round_number, device.device)
+        self._closed_one()
+
+    def close(self) -> None:
+        """Settle how the devices have ended: nothing of theirs is on its way any more."""
+        assert self.round is not None
+        machine = self.round.machine
+        if isinstance(machine, SecureRoundMachine):
+            self._applied += np.flatnonzero(np.isin(self.ids, list(machine.summed))).tolist()
+        for slot in self._applied:
+            # Whoever went away before its receipt does not know it, but its report counts.
+            self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE
+
+    def _closed_one(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._done(self)

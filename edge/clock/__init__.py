@@ -1,0 +1,1 @@
+"""Time: the virtual clock and its loop, the real one, and mailboxes that wait on either."""

@@ -1,0 +1,1 @@
+"""What everything else uses: vocabulary, errors, named random streams, the event log, files, plug-ins."""

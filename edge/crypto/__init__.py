@@ -1,0 +1,1 @@
+"""Cryptography that secure aggregation and privacy share: keys, shares, streams, rings, noise."""

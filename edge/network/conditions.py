@@ -1,0 +1,278 @@
+"""What changes about a link over time: its rate, its outages, its jitter, whether it connects.
+
+Everything here is a pure function of a stream key, the device's id and the time (or a counter), drawn by
+hashing: the answer for one device does not depend on which others are asked about, on the order of the
+questions, or on whether the past was ever looked at.
+
+The rate follows an AR(1) process on its logarithm, one step a second (the usual shadow-fading model:
+Gudmundson 1991). The multiplier of a step has **mean** one, not median one: a link that is said to have
+10 Mbit/s carries 10 Mbit a second on average over a long time, and its typical second is a factor
+``exp(-sigma**2/2)`` slower than that. A phone's radio fades in both directions at once, so one multiplier
+serves both.
+
+:class:`LinkConditions` puts rate and outages together for transfers.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.core.rng import hashed_bits, stream_key
+from edge.core.vocabulary import Direction
+from edge.network.outages import OUTAGES_PER_EPOCH, check_outages, epoch_edges, epoch_of
+from edge.network.pace import Pace, alone, carry
+from edge.network.tcp import INITIAL_WINDOW_BYTES, data_time
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+BLOCK_STEPS = 32
+"""Seconds that are generated together; each block restarts from the stationary distribution."""
+_PAIRS = np.arange(BLOCK_STEPS // 2, dtype=np.int64)
+_FEWEST_CACHED = 65_536
+_BLOCKS_KEPT = 4
+
+
+def rate_multipliers(
+    key: int, device_ids: IntArray, block_index: int | IntArray, sigma_log: FloatArray, rho_1s: FloatArray
+) -> FloatArray:
+    """Return the factor on the rate of each link in each second of a block.
+
+    ``x`` starts each block as a standard normal and goes on as ``x[k] = rho*x[k-1] + sqrt(1-rho**2)*z[k]``,
+    so it is stationary; the multiplier is ``exp(sigma*x - sigma**2/2)``. Blocks are independent of each
+    other, which is what makes any second available without those before it: the correlation of neighbouring
+    seconds is ``rho`` inside a block and 0 across the boundary between two.
+
+    Parameters
+    ----------
+    key : of the rate stream, from ``rng.stream_key``.
+    device_ids : int64[n].
+    block_index : block that holds seconds ``32*block`` to ``32*block + 31``; an int or int64[n].
+    sigma_log : float64[n], standard deviation of the log rate, >= 0.
+    rho_1s : float64[n], its correlation from one second to the next, in [0, 1].
+
+    Returns
+    -------
+    float64[n, 32], mean 1 over devices and blocks.
+
+    Raises
+    ------
+    ValueError : for a sigma or rho out of its range.
+    """
+    _check_rates(sigma_log, rho_1s)
+    blocks = block_index[:, np.newaxis] if isinstance(block_index, np.ndarray) else block_index
+    bits = hashed_bits(key, device_ids[:, np.newaxis], blocks, _PAIRS)
+    # Two normals from each word (Box & Muller 1958): the upper 32 bits give the radius, the lower the angle.
+    radius = np.sqrt(-2.0 * np.log(((bits >> np.uint64(32)).astype(np.float64) + 0.5) * 2.0**-32))
+    angle = (bits & np.uint64(0xFFFF_FFFF)).astype(np.float64) * (2.0 * math.pi * 2.0**-32)
+    x = np.empty((device_ids.shape[0], BLOCK_STEPS))
+    x[:, : BLOCK_STEPS // 2] = radius * np.cos(angle)
+    x[:, BLOCK_STEPS // 2 :] = radius * np.sin(angle)
+    x[:, 1:] *= np.sqrt(1.0 - rho_1s * rho_1s)[:, np.newaxis]
+    # The recursion as a scan: after the pass of span s, x[k] holds the terms of the last 2*s steps.
+    factor, span = rho_1s, 1
+    while span < BLOCK_STEPS:
+        x[:, span:] += factor[:, np.newaxis] * x[:, :-span]
+        factor, span = factor * factor, 2 * span
+    x *= sigma_log[:, np.newaxis]
+    x -= (0.5 * sigma_log * sigma_log)[:, np.newaxis]
+    return np.asarray(np.exp(x, out=x))
+
+
+def _check_rates(sigma_log: FloatArray, rho_1s: FloatArray) -> None:
+    if not bool((np.isfinite(sigma_log) & (sigma_log >= 0.0)).all()):
+        raise ValueError("rate_sigma_log is a standard deviation, finite and 0 or more")
+    if not bool(((rho_1s >= 0.0) & (rho_1s <= 1.0)).all()):
+        raise ValueError(
+            "rate_rho_1s is a correlation in [0, 1]; a rate that never changes has rate_sigma_log 0"
+        )
+
+
+class LinkConditions:
+    """The varying rate and the outages of many links, for one transfer at a time.
+
+    Parameters
+    ----------
+    seed : the run's seed; the streams are ``"link", "rate"`` and ``"link", "outage"``.
+    device_ids : int64[n]; methods name a link by its ``slot``, its place in this array.
+    sigma_log, rho_1s : float64[n], as for :func:`rate_multipliers`.
+    outage_fraction, outage_mean_s : float64[n], as for ``outages.stretch_at``.
+
+    Raises
+    ------
+    ValueError : for a parameter out of its range.
+
+    Answers are computed a block of seconds (an epoch of outages) at a time and remembered. :meth:`prepare`
+    computes those of many links at once; it saves time and changes no answer.
+    """
+
+    __slots__ = (
+        "_device_ids",
+        "_downs",
+        "_ever_down",
+        "_ever_varies",
+        "_fraction",
+        "_mean_s",
+        "_most_cached",
+        "_outage_key",
+        "_rate_key",
+        "_rates",
+        "_rho",
+        "_sigma",
+        "_varies",
+    )
+
+    def __init__(
+        self,
+        seed: int,
+        device_ids: IntArray,
+        *,
+        sigma_log: FloatArray,
+        rho_1s: FloatArray,
+        outage_fraction: FloatArray,
+        outage_mean_s: FloatArray,
+    ) -> None:
+        _check_rates(sigma_log, rho_1s)
+        check_outages(outage_fraction, outage_mean_s)
+        self._rate_key = stream_key(seed, "link", "rate")
+        self._outage_key = stream_key(seed, "link", "outage")
+        self._device_ids = device_ids
+        self._sigma, self._rho = sigma_log, rho_1s
+        self._fraction, self._mean_s = outage_fraction, outage_mean_s
+        self._ever_varies = bool((sigma_log > 0.0).any())
+        self._ever_down = bool((outage_fraction > 0.0).any())
+        self._varies: list[bool] = (sigma_log > 0.0).tolist()
+        self._rates: dict[int, FloatArray] = {}
+        """Of a block: the multipliers of all links, float64[n, 32]; the latest few blocks."""
+        self._downs: dict[int, tuple[float, float, bool, list[float]]] = {}
+        """Of a slot: start and end of the epoch, whether it starts down, and when that changes."""
+        self._most_cached = _FEWEST_CACHED
+
+    def prepare(self, slots: IntArray, t_s: float) -> None:
+        """Compute what :meth:`carry_s` and the others need for transfers of ``slots`` about ``t_s``."""
+        self._most_cached = max(_FEWEST_CACHED, 2 * slots.shape[0])
+        if self._ever_varies:
+            block = int(t_s) // BLOCK_STEPS
+            if block not in self._rates:
+                self._load_rates(block)
+        if self._ever_down:
+            downs = self._downs
+            flaky = slots[self._fraction[slots] > 0.0]
+            late = [s for s in flaky.tolist() if s not in downs or not downs[s][0] <= t_s < downs[s][1]]
+            if late:
+                self._load_outages(np.array(late, np.int64), t_s)
+
+    def multiplier(self, slot: int, t_s: float) -> float:
+        """Return the factor on the link's mean rate at ``t_s``, outages apart."""
+        return self.multiplier_until(slot, t_s)[0]
+
+    def multiplier_until(self, slot: int, t_s: float) -> tuple[float, float]:
+        """Return the factor on the link's mean rate at ``t_s``, and until when it holds (after ``t_s``)."""
+        if not self._varies[slot]:
+            return 1.0, math.inf
+        step = int(t_s)
+        block = step // BLOCK_STEPS
+        rates = self._rates.get(block)
+        if rates is None:
+            rates = self._load_rates(block)
+        return rates.item(slot, step - block * BLOCK_STEPS), step + 1.0
+
+    def outage_at(self, slot: int, t_s: float) -> tuple[bool, float]:
+        """Return whether the link is down at ``t_s``, and until when that holds at least (after ``t_s``)."""
+        if not self._ever_down:
+            return False, math.inf
+        known = self._downs.get(slot)
+        if known is None or not known[0] <= t_s < known[1]:
+            if not self._fraction.item(slot) > 0.0:
+                return False, math.inf
+            self._load_outages(np.array([slot]), t_s)
+            known = self._downs[slot]
+        _, end_s, first_down, edges_s = known
+        index = bisect.bisect_right(edges_s, t_s)
+        return first_down ^ bool(index & 1), min(edges_s[index], end_s)
+
+    def pace(self, slot: int, direction: Direction, t_s: float) -> tuple[float, float]:
+        """Return the factor on the link's mean rate at ``t_s``, 0 when it is down, and until when it holds.
+
+        ``direction`` makes no difference: both fade together.
+        """
+        down, until_s = self.outage_at(slot, t_s)
+        if down:
+            return 0.0, until_s
+        multiplier, changes_s = self.multiplier_until(slot, t_s)
+        return multiplier, min(until_s, changes_s)
+
+    def _pace_of(self, slot: int) -> Pace:
+        return functools.partial(self.pace, slot, Direction.NONE)
+
+    def carry_s(self, slot: int, direction: Direction, start_s: float, steady_s: float) -> float:
+        """Return the seconds that a transfer takes which takes ``steady_s`` at the link's mean rate.
+
+        It stands still during outages and is as much slower or faster as the rate. ``direction`` makes no
+        difference: both fade together.
+        """
+        if not (self._ever_varies or self._ever_down):
+            return steady_s
+        return carry(self._pace_of(slot), start_s, steady_s, math.inf)
+
+    def alone_time(
+        self,
+        slot: int,
+        direction: Direction,
+        payload_bytes: float,
+        rate_bps: float,
+        rtt_s: float,
+        start_s: float,
+        *,
+        window_bytes: float = INITIAL_WINDOW_BYTES,
+    ) -> tuple[float, float]:
+        """Return the time from the first to the last byte leaving, and the window afterwards.
+
+        As ``tcp_model.data_time`` at the rate of the moment; exactly so if the transfer ends before the rate
+        changes. A window that does not fill the link waits for its acknowledgements as there, whatever the
+        rate does meanwhile; beyond that the transfer goes at the rate of each second. It stands still during
+        an outage, and restarts from the initial window after one longer than the retransmission time-out.
+
+        Parameters
+        ----------
+        slot : place of the device in ``device_ids``.
+        direction : makes no difference: both fade together.
+        rate_bps : the link's mean rate.
+        start_s : absolute time at which the first byte leaves.
+
+        The other parameters and errors are those of ``data_time``.
+        """
+        if not self._ever_down:
+            multiplier, until_s = self.multiplier_until(slot, start_s)
+            seconds, end_window = data_time(payload_bytes, rate_bps * multiplier, rtt_s, window_bytes)
+            if start_s + seconds <= until_s:
+                return seconds, end_window
+        pace = self._pace_of(slot)
+        return alone(pace, payload_bytes, rate_bps, rtt_s, start_s, window_bytes, math.inf)
+
+    def _load_rates(self, block: int) -> FloatArray:
+        rates = rate_multipliers(self._rate_key, self._device_ids, block, self._sigma, self._rho)
+        if len(self._rates) >= _BLOCKS_KEPT:
+            del self._rates[next(iter(self._rates))]
+        self._rates[block] = rates
+        return rates
+
+    def _load_outages(self, slots: IntArray, t_s: float) -> None:
+        known = self._downs
+        if len(known) + slots.shape[0] > self._most_cached:
+            known.clear()
+        fraction, mean_s = self._fraction[slots], self._mean_s[slots]
+        length_s = OUTAGES_PER_EPOCH * mean_s / fraction
+        epoch = epoch_of(np.full(slots.shape, t_s), length_s)
+        first_down, edges_s = epoch_edges(self._outage_key, self._device_ids[slots], epoch, fraction, mean_s)
+        starts, ends = (epoch * length_s).tolist(), ((epoch + 1) * length_s).tolist()
+        for slot, start, end, down, row in zip(
+            slots.tolist(), starts, ends, first_down.tolist(), edges_s.tolist(), strict=True
+        ):
+            known[slot] = (start, end, down, row)

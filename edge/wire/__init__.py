@@ -1,0 +1,1 @@
+"""What travels: messages, their encoding, and sessions that survive a connection."""
