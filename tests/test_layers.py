@@ -1,4 +1,4 @@
-"""Imports point down only: between the packages, and between the folders and modules inside ``edge``."""
+"""Imports point down only: between the packages, between the rooms inside them, and between modules."""
 
 from __future__ import annotations
 
@@ -6,49 +6,51 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from edge import plugins
+from edge.core import plugins
 
 ROOT = Path(__file__).resolve().parents[1]
 
 LAYERS = ("device_profiles", "edge", "coordinator", "recfleet")
 """Lowest first; a package may import itself and those before it."""
 
-EDGE_LAYERS = (
-    {"clock", "real_clock", "rng", "errors", "vocabulary", "plugins", "draws"},
-    {
-        "codec",
-        "messages",
-        "secagg_messages",
-        "ckks_messages",
-        "message_kinds",
-        "log",
-        "mailbox",
-        "session",
-        "session_frames",
-    },
-    {"transport", "learning", "data", "evaluation", "secagg", "homomorphic", "privacy", "serving"},
-    {"device"},
-)
-"""Folders and modules of ``edge``, lowest first; each may import its own layer and those before it."""
+ROOMS = {
+    "edge": (
+        {"core"},
+        {"clock", "wire", "crypto", "data"},
+        {"network", "metrics", "learning", "privacy", "secagg", "homomorphic"},
+        {"device", "onnx"},
+    ),
+    "coordinator": (
+        {"scenario"},
+        {"engine"},
+        {"simulation", "secure"},
+        {"results"},
+        {"run"},
+        {"cluster", "service", "swarm"},
+        {"cli"},
+    ),
+}
+"""Folders of a package, lowest first; each may import those before, and its own layer but for circles."""
 
 SANS_IO = (
-    "coordinator/rounds.py",
-    "coordinator/secure_rounds.py",
+    "coordinator/engine/rounds.py",
+    "coordinator/engine/secure_rounds.py",
     "edge/device/participation.py",
-    "edge/codec.py",
-    "edge/messages.py",
-    "edge/session.py",
-    "edge/session_frames.py",
-    "edge/secagg_messages.py",
+    "edge/wire/codec.py",
+    "edge/wire/messages.py",
+    "edge/wire/session.py",
+    "edge/wire/session_frames.py",
+    "edge/wire/secagg_messages.py",
     "edge/secagg/client.py",
-    "coordinator/secagg/server.py",
+    "coordinator/secure/secagg/server.py",
     "edge/homomorphic/participant.py",
-    "coordinator/homomorphic/server.py",
+    "coordinator/secure/homomorphic/server.py",
     "coordinator/service/dashboard/live_state.py",
     "coordinator/service/dashboard/at_work.py",
     "coordinator/service/dashboard/session_figures.py",
@@ -93,62 +95,109 @@ def imports_of(path: Path) -> list[str]:
     return list(imports(path.read_text(encoding="utf-8"), path.relative_to(ROOT).parts[:-1]))
 
 
-def edge_layer(dotted: str) -> int | None:
-    """Return the layer of ``edge.name…``; None for what is not in ``edge`` or is ``edge`` itself."""
+def room_of(dotted: str) -> tuple[str, int] | None:
+    """Return name and layer of the room of ``package.room…``; None for what lies in none."""
     parts = dotted.split(".")
-    if parts[0] != "edge" or len(parts) < 2:
+    if len(parts) < 2:
         return None
-    found = [number for number, names in enumerate(EDGE_LAYERS) if parts[1] in names]
-    assert found, f"edge.{parts[1]} has no place in EDGE_LAYERS"
-    return found[0]
+    for number, names in enumerate(ROOMS.get(parts[0], ())):
+        if parts[1] in names:
+            return ".".join(parts[:2]), number
+    return None
 
 
 def violations(path: Path, names: list[str]) -> list[str]:
     relative = path.relative_to(ROOT)
     own = LAYERS.index(relative.parts[0])
-    here = ".".join(relative.with_suffix("").parts)
-    own_edge = None if relative.name == "__init__.py" and len(relative.parts) == 2 else edge_layer(here)
+    here = room_of(".".join(relative.with_suffix("").parts))
     wrong = []
     for name in names:
         package = name.split(".")[0]
         upwards = package in LAYERS and LAYERS.index(package) > own
-        target = edge_layer(name)
-        upwards_in_edge = own_edge is not None and target is not None and target > own_edge
-        if upwards or upwards_in_edge:
+        there = room_of(name)
+        if here is not None and there is not None and package == relative.parts[0]:
+            upwards |= there[1] > here[1]
+        if upwards:
             wrong.append(f"{relative} imports {name}")
     return wrong
+
+
+def dotted_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def module_imports() -> dict[str, set[str]]:
+    """Return the modules that each module imports, by dotted name."""
+    known = {dotted_name(path): path for path in modules()}
+    found = {}
+    for name, path in known.items():
+        wanted = imports_of(path)
+        whole = {one if one in known else one.rpartition(".")[0] for one in wanted}
+        found[name] = {one for one in whole if one in known and one != name}
+    return found
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Return a circle of a graph; an empty list where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def test_there_are_modules_in_every_layer() -> None:
     assert {path.relative_to(ROOT).parts[0] for path in modules()} == set(LAYERS)
 
 
-@pytest.mark.slow
 def test_imports_point_down() -> None:
     assert [line for path in modules() for line in violations(path, imports_of(path))] == []
 
 
-def test_every_part_of_edge_has_a_layer() -> None:
-    placed = set().union(*EDGE_LAYERS)
-    parts = {
-        path.stem
-        for path in (ROOT / "edge").iterdir()
-        if path.suffix == ".py" or (path / "__init__.py").is_file()
+def test_no_circle_of_modules() -> None:
+    assert circle(module_imports()) == []
+
+
+def test_no_circle_of_rooms() -> None:
+    rooms: dict[str, set[str]] = {}
+    for name, wanted in module_imports().items():
+        own = room_of(name)
+        if own is not None:
+            there = {room[0] for one in wanted if (room := room_of(one)) is not None}
+            rooms.setdefault(own[0], set()).update(there - {own[0]})
+    assert circle(rooms) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("package", sorted(ROOMS))
+def test_every_folder_is_a_room_and_nothing_lies_outside(package: str) -> None:
+    inside = {
+        path.stem for path in (ROOT / package).iterdir() if not path.name.startswith(("__", "py.typed"))
     }
-    assert parts - {"__init__"} <= placed
+    assert inside == set().union(*ROOMS[package])
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
         ("device_profiles/units.py", "import edge.clock"),
-        ("edge/clock.py", "from coordinator import rounds"),
-        ("edge/clock.py", "def later() -> None:\n    from coordinator.rounds import Round"),
-        ("edge/clock.py", "from edge.codec import encode"),
-        ("edge/clock.py", "from .codec import encode"),
-        ("edge/codec.py", "from edge import learning"),
+        ("edge/clock/virtual.py", "from coordinator.engine import rounds"),
+        (
+            "edge/clock/virtual.py",
+            "def later() -> None:\n    from coordinator.engine.rounds import RoundMachine",
+        ),
+        ("edge/core/rng.py", "from edge.wire.codec import encode"),
+        ("edge/core/rng.py", "from ..wire.codec import encode"),
+        ("edge/wire/codec.py", "from edge import learning"),
+        ("edge/wire/codec.py", "if TYPE_CHECKING:\n    from edge.network.link import Delivery"),
         ("edge/learning/base.py", "from edge.device.actor import act"),
-        ("edge/learning/base.py", "from ..device import actor"),
+        ("coordinator/scenario/schema.py", "from coordinator.engine.rounds import RoundPlan"),
+        ("coordinator/engine/training.py", "from coordinator.results.tables import writer"),
     ],
 )
 def test_an_import_upwards_is_found(module: str, source: str) -> None:
@@ -159,10 +208,11 @@ def test_an_import_upwards_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("coordinator/rounds.py", "from edge.device.actor import act"),
+        ("coordinator/engine/rounds.py", "from edge.device.actor import act"),
+        ("coordinator/cli/run.py", "from coordinator.run.runner import run_scenario"),
         ("edge/device/actor.py", "from edge.learning import base"),
         ("edge/learning/base.py", "from edge.data.store import RatingStore"),
-        ("edge/clock.py", "from .errors import DeadlockError"),
+        ("edge/clock/virtual.py", "from .mailbox import Mailbox"),
     ],
 )
 def test_an_import_downwards_is_none(module: str, source: str) -> None:
@@ -202,7 +252,7 @@ def references(path: Path) -> set[str]:
 
 def test_the_registry_alone_refers_upwards_by_text() -> None:
     tables = {path for table in plugins.BUILT_IN.values() for path in table.values()}
-    registry = ROOT / "edge" / "plugins.py"
+    registry = ROOT / "edge" / "core" / "plugins.py"
     assert references(registry) == tables | {*plugins.KINDS.values()}
     below = [path for path in modules() if path.relative_to(ROOT).parts[0] in LAYERS[:2]]
     assert [path for path in below if path != registry and references(path)] == []
