@@ -28,6 +28,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import itertools
 import math
 import sys
 import tempfile
@@ -591,7 +592,9 @@ def main() -> int:
             if settings_of_data(name) is None:
                 console.print(f"{name}: left out, its data are not in the folder that RECFLEET_DATA names")
                 continue
-            seeds = [None, *range(1, 1 + asked.seeds)]
+            own = written(name).scenario.seed
+            others = itertools.islice((seed for seed in itertools.count(1) if seed != own), asked.seeds)
+            seeds = [None, *others]
             runs = asked.runs or Path(folder, name)
             promises = judged(name, seeds, range(1, 1 + asked.broken_seeds), runs, pool)
             console.print(table_of(name, promises))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import coordinator
 from coordinator.cli import doctor as doctor_verb
 from coordinator.cli import installation as doctor
 from coordinator.cli.entry import execute
@@ -53,7 +54,7 @@ def test_a_package_that_cannot_be_found_is_wrong() -> None:
 
 
 def test_our_packages_are_located_where_these_tests_import_them_from() -> None:
-    assert doctor.located_packages()["coordinator"] == Path(doctor.__file__).resolve().parent
+    assert doctor.located_packages()["coordinator"] == Path(coordinator.__file__).resolve().parent
     assert set(doctor.located_packages()) == set(doctor.PACKAGES)
 
 

@@ -45,7 +45,7 @@ def test_every_scenario_is_determined(name: str, tmp_path: Path) -> None:
         pytest.skip(f"needs {NEEDS_DATA[name]} in the folder that RECFLEET_DATA names")
     pooled = Variant(tmp_path / "pooled", ("compute.workers=2", "compute.batch=256"), hash_seed=99)
     digests = golden.recorded()
-    if digests is not None:
+    if digests is not None and name in digests["scenarios"]:
         # These are of runs one device at a time, under hash seed 0.
         run_apart([name], pooled)
         assert golden.digest_of_run(tmp_path / "pooled" / name) == digests["scenarios"][name], NEWS
