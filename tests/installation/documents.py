@@ -3,8 +3,8 @@
 A block that is not run has a comment above it, ``<!-- commands: not run here, REASON -->``, with one of
 :data:`REASONS`, and the paragraph before says the same to people. The comment of a line says what it ends
 with, if not with 0 (``# exits with 3: they differ``, ``# exits with 0 or 3``), and whether it goes on when
-its run is over (``# … until Ctrl-C``). A line that ends in a backslash goes on in the next one. A block of text below a block of
-commands, with ``<!-- output -->`` above it, is what its last line prints.
+its run is over (``# … until Ctrl-C``). A line that ends in a backslash goes on in the next one. A block of
+text below a block of commands, with ``<!-- output -->`` above it, is what its last line prints.
 """
 
 from __future__ import annotations
