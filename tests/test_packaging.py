@@ -42,6 +42,7 @@ def third_party_imports(*, of_modules_only: bool = False) -> set[str]:
     return found - set(sys.stdlib_module_names) - set(PACKAGES)
 
 
+@pytest.mark.slow
 def test_every_import_is_a_declared_dependency() -> None:
     always = set(requirements(PYPROJECT["project"]["dependencies"]))
     extras = PYPROJECT["project"]["optional-dependencies"]

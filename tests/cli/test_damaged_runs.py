@@ -93,6 +93,7 @@ def check(seed: int, runs: Path, folder: Path, capsys: pytest.CaptureFixture[str
             assert damaged.name in said, f"{done}: {command} does not say what is wrong: {said}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(7), 131])
 def test_a_damaged_run_is_read_or_refused_by_name(
     seed: int, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

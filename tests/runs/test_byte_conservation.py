@@ -58,7 +58,8 @@ evaluation: {{every: 100, final: false}}
 """
 
 
-@pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(2))
 def test_bytes_are_conserved(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     total = 0
     for seed in range(block * 10, block * 10 + 10):
@@ -86,7 +87,7 @@ def test_bytes_are_conserved_over_a_swarm(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 2))])
+@pytest.mark.parametrize("block", range(2))
 def test_bytes_are_conserved_among_faults(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

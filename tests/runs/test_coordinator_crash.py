@@ -31,11 +31,13 @@ ROUNDS = 2
 DOWN_S = 30.0
 MODES = {
     "plain": "mode: off",
-    "secagg": "mode: secagg, min_contributors: 2",
     "active": "mode: active, min_contributors: 2",
     "ckks": "mode: ckks, crypto: modelled",
 }
-"""How updates come to the coordinator; all devices take part in every round, and do always the same."""
+"""How updates come to the coordinator; all devices take part in every round, and do always the same.
+
+``active`` has every stage of ``secagg``, and one more.
+"""
 
 
 def scenario(mode: str, rounds: int = ROUNDS, fault: str = "at: 30 days, for: 30 s") -> str:

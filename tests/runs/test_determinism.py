@@ -31,6 +31,7 @@ def test_every_scenario_without_a_download_is_covered() -> None:
     assert set(SHORTENED) == shipped - set(NEEDS_DATA)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
     names = ["quickstart", "linear_regression_10x5"]
     run_apart(names, Variant(tmp_path / "a"), Variant(tmp_path / "b", seed_step=1))

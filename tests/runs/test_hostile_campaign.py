@@ -45,6 +45,7 @@ def chosen(hostile: Any, wanted: list[tuple[str, str]]) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_nonsense_is_left_out_and_its_senders_are_suspended(hostile: Any) -> None:
     cases = chosen(hostile, CHOSEN)
     table = hostile.campaign(1, 1, cases)

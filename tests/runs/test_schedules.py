@@ -25,6 +25,7 @@ def weights(folder: Path, algorithm: str, rounds: int, schedule: str) -> dict[st
         return {name: file[name].astype(np.float64) for name in file.files}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "algorithm",
     ["fedrecon", "linear-regression", "fedavg-mf"],

@@ -123,7 +123,8 @@ def check_scenarios(
     return ended, failed, kinds
 
 
-@pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 3))])
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(3))
 def test_bytes_are_conserved_among_faults_of_all_kinds(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +133,8 @@ def test_bytes_are_conserved_among_faults_of_all_kinds(
     assert ended["completed"] + ended["abandoned"] >= len(seeds)
 
 
-@pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 2))])
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(2))
 def test_bytes_are_conserved(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended, failed, kinds = check_scenarios(range(block * 10, block * 10 + 10), tmp_path, monkeypatch)
     assert ended["completed"] > 3

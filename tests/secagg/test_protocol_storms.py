@@ -6,6 +6,7 @@ import pytest
 from secagg_storm import play_all
 
 
+@pytest.mark.slow
 def test_random_rounds_end_exactly_or_by_name() -> None:
     endings = play_all(range(500))
     # Neither kind of ending is a rarity, or the rounds would prove little.

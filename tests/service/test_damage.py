@@ -100,6 +100,7 @@ def damage_everywhere(directory: Path, copy: Path, names: list[str], every: int)
     return refused, harmless
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [2039, pytest.param(211, marks=pytest.mark.slow)])
 def test_a_damaged_journal_mark_or_piece(left: Path, tmp_path: Path, every: int) -> None:
     refused, harmless = damage_everywhere(left, tmp_path / "copy", [JOURNAL, MARK, PIECE], every)

@@ -156,6 +156,7 @@ def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
     assert len(list((tmp_path / "run").glob("*.parquet"))) == len(SCHEMAS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies_at", [5, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_suspended_device_stays_so_when_the_run_is_gone_on_with(tmp_path: Path, dies_at: int) -> None:
     """The process dies when the first round, in which it was suspended, is over and not written yet."""
@@ -208,6 +209,7 @@ def test_what_may_have_been_seen_in_a_round_that_was_cut_short_is_spent(
     assert tables.read("rounds", ["epsilon"])["epsilon"].to_pylist()[-1] == spent["epsilon"]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_its_scenario_has_been_upgraded(tmp_path: Path) -> None:
     old = SMALL_RUN.replace("format: 2", "format: 1")
     assert run_to_step(tmp_path, 4, "within", text=old).returncode == 9

@@ -56,6 +56,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
                 process.kill()
 
 
+@pytest.mark.slow
 def test_devices_of_other_processes_join_a_service(tmp_path: Path) -> None:
     with serving(tmp_path, "--wait-for", "12") as (process, url):
         fleet = subprocess.Popen(

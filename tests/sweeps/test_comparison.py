@@ -63,6 +63,7 @@ def test_cells_of_a_sweep_are_groups_paired_by_seed(runs: Path) -> None:
     assert "rounds.over_select: 150%" in text
 
 
+@pytest.mark.slow
 def test_runs_of_other_methods_compare_what_both_have(runs: Path) -> None:
     comparison = compare_runs([runs / "wider", runs / "sweep"])
     assert [sorted(group.runs) for group in comparison.groups] == [[4, 5], [3, 4], [3, 4]]

@@ -62,6 +62,7 @@ def test_every_run_is_an_ordinary_run_directory(swept: tuple[Path, Sweep]) -> No
         assert "sweep" not in load(directory / "scenario.resolved.yaml").document.root
 
 
+@pytest.mark.slow
 def test_the_table_holds_means_and_intervals_of_the_runs(swept: tuple[Path, Sweep]) -> None:
     folder, sweep = swept
     first, second = sweep.table["cells"]
