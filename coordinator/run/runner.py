@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,13 +17,13 @@ from coordinator.engine.progress import RunObserver
 from coordinator.engine.run_files import BASELINE, ITEMS, REPORT, SUMMARY, VERDICTS, Status
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
-from coordinator.results.learnt import Learnt, judge_learning
+from coordinator.results.learnt import judge_learning
 from coordinator.results.report.page import write_report
 from coordinator.results.report.view import RunView
 from coordinator.results.run_directory import RunDirectory
 from coordinator.results.summary import summarise
 from coordinator.results.tables.metric_source import TableMetricSource
-from coordinator.results.tables.reader import open_run
+from coordinator.results.tables.reader import RunTables, open_run
 from coordinator.results.tables.recorder import TableRecorder
 from coordinator.results.tables.trace import TRACE, write_trace
 from coordinator.results.tables.writer import RunWriter
@@ -110,10 +110,79 @@ def run_assembled(
     ``conductor`` takes it through its rounds; without one it is simulated. ``feed`` is given what is written.
     """
     conduct = VirtualTime() if conductor is None else conductor
-    scenario = loaded.scenario
     hidden = conduct.unseen(assembly)
-    unseen = tuple(one for one in scenario.thresholds if one.metric in hidden)
-    seen = tuple(one for one in scenario.thresholds if one.metric not in hidden)
+    seen = tuple(one for one in loaded.scenario.thresholds if one.metric not in hidden)
+    unseen = tuple(one for one in loaded.scenario.thresholds if one.metric in hidden)
+    calm = None if loaded.scenario.baseline is None else baseline_of(loaded)
+    found = None if calm is None else earlier_baseline(target, calm, assembly.data_facts)
+    kept = {} if found is None else {BASELINE: found}
+    manifest = _manifest(loaded, assembly, conduct)
+    with _directory(conduct.survival, target, loaded.resolved, manifest, kept) as directory:
+        course = _train(loaded, assembly, conduct, directory, calm, seen, observer, feed)
+        tables = open_run(directory.path)
+        ending = _judge(loaded, course, tables, seen)
+        if feed is not None:
+            verdicts = course.of_baseline if course.training is None else ending.verdicts
+            feed.on_verdicts(verdicts, course.reason, ending.told)
+        path, unwritten = _conclude(loaded, assembly, directory, tables, course, ending, unseen, target.name)
+        if conduct.survival is not None and ending.judged:
+            conduct.survival.finished(path)
+    observer.on_end(ending.status)
+    interrupted = ending.status == "interrupted"
+    code = ExitCode.INTERRUPTED if interrupted else exit_code((*course.of_baseline, *ending.verdicts))
+    return RunOutcome(
+        ending.status,
+        path,
+        ending.verdicts,
+        course.reason,
+        code,
+        ending.told,
+        course.of_baseline,
+        unseen,
+        unwritten,
+    )
+
+
+@dataclass(slots=True)
+class _Course:
+    """How training went.
+
+    Attributes
+    ----------
+    status : ``failed`` until it went to its end or was interrupted; what a run learnt is judged afterwards.
+    stop, reason : why training ended, and why before its last round.
+    digest : of the tables of a run that went to its end.
+    of_baseline, baseline : verdicts on the baseline, and its metrics.
+    watch : the thresholds that end a run.
+    training : None where it never began.
+    began_s, ended_s : on this host's clock.
+    """
+
+    status: Status = "failed"
+    stop: StopReason | None = None
+    reason: str | None = None
+    digest: str | None = None
+    of_baseline: Verdicts = ()
+    baseline: TableMetricSource | None = None
+    watch: ThresholdWatch | None = None
+    training: Training | None = None
+    began_s: float = 0.0
+    ended_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What a run came to: its status, the verdicts, and how nothing was learnt."""
+
+    status: Status
+    judged: bool = False
+    verdicts: Verdicts = ()
+    told: str | None = None
+
+
+def _manifest(loaded: LoadedScenario, assembly: Assembly, conduct: Conductor) -> dict[str, Any]:
+    """Return what the manifest says of a run before it begins."""
+    scenario = loaded.scenario
     manifest = {
         "scenario": loaded.name,
         "title": scenario.title,
@@ -132,108 +201,116 @@ def run_assembled(
     if assembly.privacy is not None:
         assembly.privacy.draw_from(conduct.secrets)
         manifest["privacy"] = assembly.privacy.facts()
-    status: Status = "failed"
-    stop: StopReason | None = None
-    learnt: Learnt | None = None
-    reason: str | None = None
-    digest: str | None = None
-    verdicts: Verdicts = ()
-    of_baseline: Verdicts = ()
-    watch: ThresholdWatch | None = None
-    training: Training | None = None
-    baseline: TableMetricSource | None = None
-    calm = None if scenario.baseline is None else baseline_of(loaded)
-    found = None if calm is None else earlier_baseline(target, calm, assembly.data_facts)
-    kept = {} if found is None else {BASELINE: found}
-    survival = conduct.survival
-    with _directory(survival, target, loaded.resolved, manifest, kept) as directory:
-        # Before the baseline, so that a run that is killed during it can be read, too.
-        with _writer(survival, directory.path, record_events=scenario.record.events == "all") as writer:
-            prepared_s = time.perf_counter()
-            try:
-                if calm is not None:
-                    of_baseline = _run_baseline(calm, directory.path / BASELINE, observer)
-                    baseline = TableMetricSource(open_run(directory.path / BASELINE))
-                    prepared_s = time.perf_counter()
-                watch = ThresholdWatch(seen, baseline)
-                writer.watch = watch.take
-                if feed is not None:
-                    feed.on_begin(loaded, conduct.clock, baseline)
-                    writer.watch = _both(watch.take, feed.on_batch)
-                observer.on_start(loaded.name, scenario.round_count)
-                buffered = isinstance(scenario.rounds.pacing, Buffered)
-                kind = BufferedTraining if buffered else Training
-                recorder = TableRecorder(writer, assembly.fleet.names)
-                training = kind(
-                    scenario, assembly, recorder, observer, watch, directory.path, conduct.secrets
-                )
-                if survival is not None:
-                    survival.begin(training, assembly.fleet, writer)
-                stop = conduct(loaded, assembly, training)
-                if stop is StopReason.STOPPED:
-                    status = "interrupted"
-                reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch, training)
-            except BaselineMissedError as missed:
-                of_baseline, reason = missed.verdicts, str(missed)
-            except KeyboardInterrupt:
-                status, reason = "interrupted", "interrupted by the user"
-            except BaseException:
-                observer.on_end("failed")
-                raise
-            if training is not None:
-                directory.write_model(dict(training.state))
-            if assembly.catalogue is not None:
-                directory.write_json(ITEMS, assembly.catalogue)
-            if stop is not None and status != "interrupted":
-                digest = writer.finish()
-        trained_s = time.perf_counter()
-        tables = open_run(directory.path)
-        if digest is not None:
-            assert stop is not None
-            learnt = judge_learning(scenario, tables, stop)
-            status = learnt.status
-        unwritten: dict[str, str] = {}
-        with _allowed_to_fail(TRACE, unwritten):
-            write_trace(tables, directory.path / TRACE, scenario.record.trace_devices)
-        private = None if assembly.privacy is None else assembly.privacy.facts()
-        summary = summarise(tables, status, private)
-        directory.write_json(SUMMARY, json_values(summary))
-        if learnt is not None:
-            promised = _judged(evaluate(seen, TableMetricSource(tables), baseline), watch)
-            verdicts = promised if learnt.verdict is None else (learnt.verdict, *promised)
-            directory.write_json(VERDICTS, {"thresholds": verdict_records(verdicts)})
-        ending = None if learnt is None else learnt.ending
-        if feed is not None:
-            feed.on_verdicts(of_baseline if training is None else verdicts, reason, ending)
-        measured = {
-            "assemble_s": assembly.wall_s,
-            "run_s": trained_s - prepared_s,
-            "peak_rss_bytes": peak_rss_bytes(),
-        }
-        facts: dict[str, Any] = {
-            "digest": digest,
-            "stopped_by": reason,
-            "ending": ending,
-            "thresholds": [str(verdict) for verdict in verdicts],
-            "unseen_thresholds": [str(threshold) for threshold in unseen],
-            "measured": measured,
-            "suspended_devices": np.flatnonzero(assembly.fleet.suspended).tolist(),
-        }
-        if private is not None:
-            facts["privacy"] = private
-        with _allowed_to_fail(REPORT, unwritten):
-            merged = {**tables.manifest, **facts}
-            records = verdict_records(verdicts)
-            write_report(RunView(tables, target.name, target.name, summary, merged, records))
-        if unwritten:
-            facts["unwritten"] = unwritten
-        measured["write_s"] = time.perf_counter() - trained_s
-        path = directory.finish(status, **facts)
-        if survival is not None and learnt is not None:
-            survival.finished(path)
-    observer.on_end(status)
-    code = ExitCode.INTERRUPTED if status == "interrupted" else exit_code((*of_baseline, *verdicts))
-    return RunOutcome(status, path, verdicts, reason, code, ending, of_baseline, unseen, unwritten)
+    return manifest
+
+
+def _train(
+    loaded: LoadedScenario,
+    assembly: Assembly,
+    conduct: Conductor,
+    directory: RunDirectory,
+    calm: LoadedScenario | None,
+    seen: Sequence[Threshold],
+    observer: RunObserver,
+    feed: RunFeed | None,
+) -> _Course:
+    """Run the baseline, which is ``calm``, and train; write tables and model."""
+    course, scenario, survival = _Course(), loaded.scenario, conduct.survival
+    # Before the baseline, so that a run that is killed during it can be read, too.
+    with _writer(survival, directory.path, record_events=scenario.record.events == "all") as writer:
+        course.began_s = time.perf_counter()
+        try:
+            if calm is not None:
+                course.of_baseline = _run_baseline(calm, directory.path / BASELINE, observer)
+                course.baseline = TableMetricSource(open_run(directory.path / BASELINE))
+                course.began_s = time.perf_counter()
+            watch = course.watch = ThresholdWatch(seen, course.baseline)
+            writer.watch = watch.take
+            if feed is not None:
+                feed.on_begin(loaded, conduct.clock, course.baseline)
+                writer.watch = _both(watch.take, feed.on_batch)
+            observer.on_start(loaded.name, scenario.round_count)
+            kind = BufferedTraining if isinstance(scenario.rounds.pacing, Buffered) else Training
+            recorder = TableRecorder(writer, assembly.fleet.names)
+            course.training = training = kind(
+                scenario, assembly, recorder, observer, watch, directory.path, conduct.secrets
+            )
+            if survival is not None:
+                survival.begin(training, assembly.fleet, writer)
+            stop = course.stop = conduct(loaded, assembly, training)
+            if stop is StopReason.STOPPED:
+                course.status = "interrupted"
+            course.reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch, training)
+        except BaselineMissedError as missed:
+            course.of_baseline, course.reason = missed.verdicts, str(missed)
+        except KeyboardInterrupt:
+            course.status, course.reason = "interrupted", "interrupted by the user"
+        except BaseException:
+            observer.on_end("failed")
+            raise
+        if course.training is not None:
+            directory.write_model(dict(course.training.state))
+        if assembly.catalogue is not None:
+            directory.write_json(ITEMS, assembly.catalogue)
+        if course.stop is not None and course.status != "interrupted":
+            course.digest = writer.finish()
+    course.ended_s = time.perf_counter()
+    return course
+
+
+def _judge(loaded: LoadedScenario, course: _Course, tables: RunTables, seen: Sequence[Threshold]) -> _Ending:
+    """Judge a run that went to its end; any other keeps its status."""
+    if course.digest is None:
+        return _Ending(course.status)
+    assert course.stop is not None
+    learnt = judge_learning(loaded.scenario, tables, course.stop)
+    promised = _judged(evaluate(seen, TableMetricSource(tables), course.baseline), course.watch)
+    verdicts = promised if learnt.verdict is None else (learnt.verdict, *promised)
+    return _Ending(learnt.status, True, verdicts, learnt.ending)
+
+
+def _conclude(
+    loaded: LoadedScenario,
+    assembly: Assembly,
+    directory: RunDirectory,
+    tables: RunTables,
+    course: _Course,
+    ending: _Ending,
+    unseen: Sequence[Threshold],
+    name: str,
+) -> tuple[Path, dict[str, str]]:
+    """Write what is made from the tables, and the manifest; return the run's place and what is unwritten."""
+    unwritten: dict[str, str] = {}
+    with _allowed_to_fail(TRACE, unwritten):
+        write_trace(tables, directory.path / TRACE, loaded.scenario.record.trace_devices)
+    private = None if assembly.privacy is None else assembly.privacy.facts()
+    summary = summarise(tables, ending.status, private)
+    directory.write_json(SUMMARY, json_values(summary))
+    records = verdict_records(ending.verdicts)
+    if ending.judged:
+        directory.write_json(VERDICTS, {"thresholds": records})
+    measured = {
+        "assemble_s": assembly.wall_s,
+        "run_s": course.ended_s - course.began_s,
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
+    facts: dict[str, Any] = {
+        "digest": course.digest,
+        "stopped_by": course.reason,
+        "ending": ending.told,
+        "thresholds": [str(verdict) for verdict in ending.verdicts],
+        "unseen_thresholds": [str(threshold) for threshold in unseen],
+        "measured": measured,
+        "suspended_devices": np.flatnonzero(assembly.fleet.suspended).tolist(),
+    }
+    if private is not None:
+        facts["privacy"] = private
+    with _allowed_to_fail(REPORT, unwritten):
+        write_report(RunView(tables, name, name, summary, {**tables.manifest, **facts}, records))
+    if unwritten:
+        facts["unwritten"] = unwritten
+    measured["write_s"] = time.perf_counter() - course.ended_s
+    return directory.finish(ending.status, **facts), unwritten
 
 
 @contextmanager
