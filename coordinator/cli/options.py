@@ -140,7 +140,7 @@ def _load_plugins(context: click.Context, parameter: click.Parameter, given: tup
     """Load plug-ins until the end of the command."""
     if not given:
         return
-    from edge import plugins  # noqa: PLC0415 - hashlib and more, which most command lines do without
+    from edge.core import plugins  # noqa: PLC0415 - hashlib and more, which most command lines do without
 
     context.with_resource(plugins.scope())
     with refusals():
