@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 from rating_references import LeastSquares, Shrinkage, Task, biases, item_means, least_squares, task_of
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.progress import RoundSummary
 from coordinator.engine.workload import RatingWorkload
 from coordinator.run.assembling import assemble
@@ -164,7 +164,7 @@ class Curve:
     def on_round(self, summary: RoundSummary) -> None:
         """Ignore a round."""
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Keep the metrics of all users together."""
         self.at[round_number] = {
             v.metric: v.value for v in values if v.tag == "all" and v.population == self.population

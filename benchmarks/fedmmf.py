@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from rating_references import Shrinkage, Task, biases, task_of
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.progress import RoundSummary
 from coordinator.engine.workload import RatingWorkload
 from coordinator.results.summary import summarise
@@ -64,7 +64,7 @@ class Quiet:
     def on_round(self, summary: RoundSummary) -> None:
         """Say nothing."""
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Say nothing."""
 
     def on_end(self, status: str) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from edge.core.rng import stream
 from edge.data.split import Split
-from edge.data.store import RatingBatch
+from edge.data.store import StoredRatings
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -31,9 +31,9 @@ class Task:
     n_items : number of items.
     """
 
-    train: RatingBatch
-    support: RatingBatch
-    query: RatingBatch
+    train: StoredRatings
+    support: StoredRatings
+    query: StoredRatings
     n_items: int
 
     @property
@@ -152,7 +152,7 @@ def _solve(
     return np.asarray(np.linalg.solve(gram, right[:, :, None])[:, :, 0], dtype=np.float64)
 
 
-def _owners(batch: RatingBatch) -> Ints:
+def _owners(batch: StoredRatings) -> Ints:
     return np.repeat(np.arange(len(batch.indptr) - 1), np.diff(batch.indptr))
 
 

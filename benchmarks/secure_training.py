@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.progress import RoundSummary
 from coordinator.results.summary import summarise
 from coordinator.results.summary_tables import render, render_details
@@ -39,7 +39,7 @@ class Quiet:
     def on_round(self, summary: RoundSummary) -> None:
         """Say nothing."""
 
-    def on_evaluation(self, round_number: int, values: list[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: list[MetricValue]) -> None:
         """Say nothing."""
 
     def on_end(self, status: str) -> None:

@@ -24,7 +24,7 @@ from edge.onnx.compression import compress, top_overlap
 from edge.onnx.mask_graph import mask_model
 from edge.onnx.metadata import ModelInfo
 from edge.onnx.recommender_graph import ItemModel
-from edge.onnx.session import Session, run_round
+from edge.onnx.session import OnnxSession, run_round
 from edge.onnx.stateless_graph import stateless_model
 from edge.onnx.templates import mask_template
 
@@ -90,7 +90,7 @@ def rounds(rng: np.random.Generator) -> None:
         weights = {name: np.asarray(array[0]) for name, array in stacked.items()}
         model = mask_model(kind, weights, info, features=features, weights_as_inputs=True)
         before_bytes, start_s = resident_bytes(), time.perf_counter()
-        found = run_round(Session(model), stacked, shared={"items": np.arange(ITEMS)})
+        found = run_round(OnnxSession(model), stacked, shared={"items": np.arange(ITEMS)})
         report(kind, time.perf_counter() - start_s, resident_bytes() - before_bytes, found.latency_s)
 
 
@@ -144,7 +144,7 @@ def stateless(rng: np.random.Generator) -> None:
     reference = None
     for how in ("none", "fp16", "int8"):
         contents = compress(plain, how)
-        session = Session(contents)
+        session = OnnxSession(contents)
         calls = [session.run(history) for history in histories]
         lists = np.array([call.outputs["top_items"] for call in calls])
         reference = lists if reference is None else reference

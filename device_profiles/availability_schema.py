@@ -23,12 +23,12 @@ from device_profiles.fields import (
     Watts,
 )
 from device_profiles.importers.fedscale import read_fedscale_availability
-from device_profiles.schema import Section
+from device_profiles.schema import ProfileSection
 
 Known = Mapping[str, kinds.AvailabilityProfile]
 
 
-class AvailabilitySection(Section):
+class AvailabilitySection(ProfileSection):
     """Common to every kind of availability."""
 
     words: ClassVar[frozenset[str]] = frozenset({"kind"})

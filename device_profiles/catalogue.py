@@ -33,7 +33,7 @@ from device_profiles.profile import (
     ThermalProfile,
 )
 
-__all__ = ["Catalogue", "Row", "fleet_names", "load"]
+__all__ = ["Catalogue", "ProfileRow", "fleet_names", "load"]
 
 P = TypeVar("P")
 
@@ -54,7 +54,7 @@ ASSUMED: Final = frozenset({"assumption", "unverified"})
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProfileRow:
     """One line of what a profile says: ``value`` with its unit, as written, and where it comes from.
 
     ``source`` and ``citation`` are empty for words that need no source, such as the name of an example.
@@ -116,7 +116,7 @@ class Catalogue:
             for section in CATALOGUE_SECTIONS
         }
 
-    def describe(self, name: str, section: str | None = None) -> tuple[Row, ...]:
+    def describe(self, name: str, section: str | None = None) -> tuple[ProfileRow, ...]:
         """Return what a profile says, line by line, what it refers to included (``radio.tail``, …).
 
         Parameters
@@ -137,7 +137,7 @@ class Catalogue:
         return tuple(self._rows(found, name, ""))
 
     def bases(self, section: str, name: str) -> Counter[str]:
-        """Return how many of a profile's own numbers have each basis; see :attr:`Row.basis`.
+        """Return how many of a profile's own numbers have each basis; see :attr:`ProfileRow.basis`.
 
         Those of what it refers to, such as the radio of a network, are not among them.
         """
@@ -148,12 +148,12 @@ class Catalogue:
         """Return the citations of a source as profiles write it: ``key (note)``, or more joined by ``+``."""
         return "; ".join(self.sources[key] for key in source_keys(source))
 
-    def _rows(self, section: str, name: str, prefix: str, *, follow: bool = True) -> Iterator[Row]:
+    def _rows(self, section: str, name: str, prefix: str, *, follow: bool = True) -> Iterator[ProfileRow]:
         content = self._written[section, name]
         sources = content.get("sources", {})
         like = self._like[section, name]
         if like is not None:
-            yield Row(f"{prefix}like", like, "", "")
+            yield ProfileRow(f"{prefix}like", like, "", "")
         for key, value in content.items():
             if key == "sources":
                 continue
@@ -162,7 +162,9 @@ class Catalogue:
             citation = self.cite(source) if source else ""
             for field, text in _flat(f"{prefix}{key}", value):
                 is_word = field.endswith(".distribution")
-                yield Row(field, text, "", "") if is_word else Row(field, text, source, citation)
+                yield (
+                    ProfileRow(field, text, "", "") if is_word else ProfileRow(field, text, source, citation)
+                )
             if refers_to and follow:
                 yield from self._rows(refers_to, value, f"{prefix}{key}.")
 

@@ -32,8 +32,8 @@ from device_profiles.schema import (
     DeviceSection,
     FleetSection,
     NetworkSection,
+    ProfileSection,
     RadioSection,
-    Section,
     ThermalSection,
     needs_source,
     spread_sources,
@@ -52,7 +52,7 @@ _SINGULAR: Final = {
 _BETWEEN_SOURCES: Final = re.compile(r" \+ (?![^()]*\))")
 """A plus sign outside the brackets of a note."""
 
-S = TypeVar("S", bound=Section)
+S = TypeVar("S", bound=ProfileSection)
 P = TypeVar("P")
 
 
@@ -81,7 +81,7 @@ class Written:
         return str(self.path[1])
 
     @property
-    def model(self) -> type[Section]:
+    def model(self) -> type[ProfileSection]:
         """The model of its keys; of availability of an unknown kind, what all kinds share."""
         if self.path[0] != "availability":
             return _SECTION_MODELS[str(self.path[0])]
@@ -125,7 +125,7 @@ def read_catalogue(files: Sequence[tuple[FilePath, str]]) -> Profiles:
     ------
     CatalogueError : with every problem found, each at file:line:column.
     """
-    reader = _Reader()
+    reader = _CatalogueReader()
     for path, name in files:
         reader.take_file(path, name)
     # What is missing because a file could not be read is not worth reporting.
@@ -141,7 +141,7 @@ def read_catalogue(files: Sequence[tuple[FilePath, str]]) -> Profiles:
     return profiles
 
 
-class _Reader:
+class _CatalogueReader:
     def __init__(self) -> None:
         self.problems: list[DocumentError] = []
         self._reported: set[str] = set()
@@ -363,7 +363,9 @@ class _Reader:
             return None
         return section if self._sources_hold(written, model, section) else None
 
-    def _validation_problem(self, written: Written, model: type[Section], problem: dict[str, Any]) -> None:
+    def _validation_problem(
+        self, written: Written, model: type[ProfileSection], problem: dict[str, Any]
+    ) -> None:
         where = _existing(written.content, problem["loc"], keep_last=problem["type"] == "missing")
         path = (*written.path, *where)
         cause = problem.get("ctx", {}).get("error")
@@ -378,7 +380,7 @@ class _Reader:
         else:
             self._problem(written.document, path, _in_plain_words(problem))
 
-    def _sources_hold(self, written: Written, model: type[Section], section: Section) -> bool:
+    def _sources_hold(self, written: Written, model: type[ProfileSection], section: ProfileSection) -> bool:
         """Check that each number names a source, each source a number, and that the catalogue cites it."""
         before = len(self.problems)
         numbers = needs_source(written.content, model.words)
@@ -446,7 +448,7 @@ def _resolved(line: Sequence[Written]) -> Written:
     return replace(line[0], content=content, like=line[0].content.get("like"))
 
 
-_SECTION_MODELS: Final[dict[str, type[Section]]] = {
+_SECTION_MODELS: Final[dict[str, type[ProfileSection]]] = {
     "thermal": ThermalSection,
     "crypto": CryptoSection,
     "radios": RadioSection,

@@ -39,7 +39,7 @@ from device_profiles.profile import (
 )
 
 
-class Section(BaseModel):
+class ProfileSection(BaseModel):
     """Common to every profile in YAML.
 
     ``words`` are the keys that hold no number and so need no source, ``files`` the paths of those
@@ -61,7 +61,7 @@ class Section(BaseModel):
         return {self.fields.get(key, key): source for key, source in self.sources.items()}
 
 
-class ThermalSection(Section):
+class ThermalSection(ProfileSection):
     """A thermal profile."""
 
     fields: ClassVar[dict[str, str]] = {"onset": "onset_s", "tau": "tau_s"}
@@ -75,7 +75,7 @@ class ThermalSection(Section):
         return ThermalProfile(name, self.floor, self.onset, self.tau, self.field_sources())
 
 
-class CryptoSection(Section):
+class CryptoSection(ProfileSection):
     """A crypto profile."""
 
     fields: ClassVar[dict[str, str]] = {
@@ -124,7 +124,7 @@ class CryptoSection(Section):
         )
 
 
-class RadioSection(Section):
+class RadioSection(ProfileSection):
     """A radio profile."""
 
     fields: ClassVar[dict[str, str]] = {
@@ -166,7 +166,7 @@ class RadioSection(Section):
         )
 
 
-class DeviceSection(Section):
+class DeviceSection(ProfileSection):
     """A device profile."""
 
     words: ClassVar[frozenset[str]] = frozenset({"example", "thermal", "crypto"})
@@ -221,7 +221,7 @@ class OutageSection(BaseModel):
     mean: PositiveSeconds = Field(description="Mean length of an outage.")
 
 
-class NetworkSection(Section):
+class NetworkSection(ProfileSection):
     """A network profile."""
 
     words: ClassVar[frozenset[str]] = frozenset({"radio", "link_trace"})
@@ -291,7 +291,7 @@ class NetworkSection(Section):
         )
 
 
-class FleetSection(Section):
+class FleetSection(ProfileSection):
     """A fleet mix."""
 
     words: ClassVar[frozenset[str]] = frozenset({"availability"})

@@ -219,6 +219,29 @@ def test_an_import_downwards_is_none(module: str, source: str) -> None:
     assert violations(ROOT / module, list(imports(source, Path(module).parts[:-1]))) == []
 
 
+def shared_names(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of two classes or more, and where these are; ``sources`` are modules by path."""
+    found: dict[str, list[str]] = {}
+    for path, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    return {name: places for name, places in found.items() if len(places) > 1}
+
+
+def test_no_two_classes_with_one_name() -> None:
+    assert (
+        shared_names({str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in modules()})
+        == {}
+    )
+
+
+def test_a_name_of_two_classes_is_found() -> None:
+    first = "class Cell: ...\nclass _Row: ...\n"
+    second = "class Table:\n    class _Row: ...\n"
+    assert shared_names({"a.py": first, "b.py": second}) == {"_Row": ["a.py:2", "b.py:2"]}
+
+
 @pytest.mark.parametrize("module", SANS_IO)
 def test_protocol_logic_does_no_input_or_output(module: str) -> None:
     path = ROOT / module

@@ -13,7 +13,7 @@ import click
 
 from coordinator.service.admission.certificates import (
     CertificateError,
-    Identity,
+    ServiceIdentity,
     generated_identity,
     own_identity,
 )
@@ -32,7 +32,7 @@ class Opened:
     """A gate, and what people must be told about it."""
 
     gate: Gate
-    identity: Identity | None
+    identity: ServiceIdentity | None
     view_token: str | None
     tokens_needed: bool
     roster: Roster | None = None

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.host import system_trouble
 from coordinator.engine.progress import RoundSummary, RunObserver, SilentProgress
 from coordinator.engine.run_files import ENDED, Status
@@ -79,7 +79,7 @@ class InterruptibleProgress(SilentProgress):
         if self._asked:
             raise KeyboardInterrupt
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Raise ``KeyboardInterrupt`` if the run shall end."""
         if self._asked:
             raise KeyboardInterrupt

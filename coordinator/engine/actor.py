@@ -13,7 +13,7 @@ from collections.abc import Callable
 from coordinator.engine.active_round import ActiveRound, Broadcast, Channel, Cohort, OwnParts, SecureSum
 from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.pacing.buffer import VersionMachine
-from coordinator.engine.rounds import RoundMachine, RoundPlan, Verdict
+from coordinator.engine.rounds import FrameVerdict, RoundMachine, RoundPlan
 from coordinator.engine.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
 from edge.core.errors import RemoteProtocolError
 from edge.core.vocabulary import Reason
@@ -27,10 +27,10 @@ from edge.wire.messages import FROM_DEVICES, Acknowledge, Arrays, Invite, Model,
 from edge.wire.secagg_messages import MaskedInput
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
-_SEND_MODEL = Verdict.SEND_MODEL
-_AGGREGATE = Verdict.AGGREGATE
-_REFUSE = Verdict.REFUSE
-_NOTE = Verdict.NOTE
+_SEND_MODEL = FrameVerdict.SEND_MODEL
+_AGGREGATE = FrameVerdict.AGGREGATE
+_REFUSE = FrameVerdict.REFUSE
+_NOTE = FrameVerdict.NOTE
 _NONE = Reason.NONE
 UPDATES = frozenset((Report, MaskedInput, EncryptedInput))
 """What brings the update of a device."""

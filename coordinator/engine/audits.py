@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.workload import RatingWorkload
 from coordinator.scenario.audit_section import Audit
 from edge.learning.methods.fedmmf import FedMMF
@@ -18,7 +18,7 @@ from edge.privacy.audit_figures import AuditFigure, joined
 _USERS_A_BATCH = 512
 
 
-def audit_masks(workload: RatingWorkload, section: Audit) -> list[Evaluation]:
+def audit_masks(workload: RatingWorkload, section: Audit) -> list[MetricValue]:
     """Return the figures of all audits of a workload whose method is FedMMF.
 
     The attacks are on training ratings, the indicator on test ratings, where some are kept back.
@@ -50,5 +50,5 @@ def audit_masks(workload: RatingWorkload, section: Audit) -> list[Evaluation]:
     for name, parts in figures.items():
         metric = joined(parts).metric()
         where = "test" if name == "audit.indicator" else "train"
-        rows.append(Evaluation(metric.name, metric.value, metric.users, where))
+        rows.append(MetricValue(metric.name, metric.value, metric.users, where))
     return rows

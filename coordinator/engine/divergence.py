@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.scenario.metric_names import higher_is_better
 
 TIMES_WORSE: Final = 10
@@ -43,7 +43,7 @@ def diverged(
     return bad
 
 
-def has_run_away(first: Iterable[Evaluation], now: Iterable[Evaluation]) -> bool:
+def has_run_away(first: Iterable[MetricValue], now: Iterable[MetricValue]) -> bool:
     """Return whether a metric of all users has diverged since the ``first`` evaluation."""
     before = {(one.metric, one.split, one.population): one.value for one in first if one.tag == "all"}
     for one in now:

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.workload import RatingWorkload, RegressionWorkload
-from coordinator.scenario.rounds_section import Evaluation as EvaluationSection
+from coordinator.scenario.rounds_section import EvaluationSection
 from edge.core.rng import hashed_bits, stream, stream_key
-from edge.data.store import RatingBatch, RatingStore
+from edge.data.store import RatingStore, StoredRatings
 from edge.learning.base import State
 from edge.metrics.negatives import sample_negatives
 from edge.metrics.ranking import RankingSums, ranks_among
@@ -37,7 +37,7 @@ class Evaluator(Protocol):
         """Why there is nothing to score, and so no metric; None where there is something."""
         ...
 
-    def evaluate(self, state: State) -> list[Evaluation]:
+    def evaluate(self, state: State) -> list[MetricValue]:
         """Return the metrics of ``state``."""
 
 
@@ -126,11 +126,11 @@ class RatingEvaluator:
         generator = stream(self._seed, "evaluation", "users", name)
         return np.sort(generator.choice(users, wanted, replace=False))
 
-    def evaluate(self, state: State) -> list[Evaluation]:
+    def evaluate(self, state: State) -> list[MetricValue]:
         """Return the metrics of ``state``."""
         return [value for population in self._populations for value in self._measure(population, state)]
 
-    def _measure(self, population: _Population, state: State) -> Iterator[Evaluation]:
+    def _measure(self, population: _Population, state: State) -> Iterator[MetricValue]:
         algorithm = self._workload.algorithm
         groupings = population.groupings
         errors: list[RatingErrors] = []
@@ -163,7 +163,7 @@ class RatingEvaluator:
             for table in tables:
                 for metric, values in table.items():
                     for name, value, users_of in zip(names, values.tolist(), users_in.tolist(), strict=True):
-                        yield Evaluation(
+                        yield MetricValue(
                             metric, value, users_of, population.split, population.name, tag, name
                         )
 
@@ -247,7 +247,7 @@ class _ItemLists:
         return np.zeros(len(self.items), np.float32)
 
 
-def _together(batches: Sequence[RatingBatch]) -> _ItemLists:
+def _together(batches: Sequence[StoredRatings]) -> _ItemLists:
     """Return the items of several batches of the same users together, ascending within each user."""
     n = len(batches[0].indptr) - 1
     owners = np.concatenate([np.repeat(np.arange(n), np.diff(batch.indptr)) for batch in batches])
@@ -268,7 +268,7 @@ class RegressionEvaluator:
         self._workload = workload
         self._key = stream_key(seed, "evaluation", "client")
 
-    def evaluate(self, state: State) -> list[Evaluation]:
+    def evaluate(self, state: State) -> list[MetricValue]:
         """Return the metrics of ``state``."""
         workload = self._workload
         clients = np.arange(workload.n_clients)
@@ -277,7 +277,7 @@ class RegressionEvaluator:
         errors = RatingErrors()
         errors.add(predicted, batch.y)
         return [
-            Evaluation(metric, float(values[0]), workload.n_clients, "train")
+            MetricValue(metric, float(values[0]), workload.n_clients, "train")
             for metric, values in errors.results().items()
             if metric != "accuracy"
         ]

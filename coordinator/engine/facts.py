@@ -21,7 +21,7 @@ NO_FAILURE: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class FleetNames:
-    """The names behind the codes of a :class:`Cohort`; the same object for the whole run.
+    """The names behind the codes of a :class:`CohortFacts`; the same object for the whole run.
 
     A code is a position in its tuple.
     """
@@ -32,7 +32,7 @@ class FleetNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Cohort:
+class CohortFacts:
     """The invited devices of a round, by slot: what the log does not tell. All arrays have one entry a slot.
 
     Attributes
@@ -125,7 +125,7 @@ class RoundFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class MetricValue:
     """One value of one metric; see the table ``evaluations`` for the meaning of the fields.
 
     ``value`` is NaN when there was nobody to compute it over.
@@ -183,7 +183,9 @@ class FaultStrike:
 class Recorder(Protocol):
     """Takes the facts of a run as they come; what becomes of them changes nothing in the run."""
 
-    def round(self, facts: RoundFacts, cohort: Cohort, columns: npt.NDArray[np.float64]) -> Mapping[str, Any]:
+    def round(
+        self, facts: RoundFacts, cohort: CohortFacts, columns: npt.NDArray[np.float64]
+    ) -> Mapping[str, Any]:
         """Record a finished round; return its row of ``rounds`` by column, None where null.
 
         Parameters
@@ -195,7 +197,7 @@ class Recorder(Protocol):
     def faults(self, round_number: int, phase: str, strikes: Sequence[FaultStrike]) -> None:
         """Record what faults did in a round; before the round itself."""
 
-    def evaluation(self, round_number: int, phase: str, time_s: float, values: Sequence[Evaluation]) -> None:
+    def evaluation(self, round_number: int, phase: str, time_s: float, values: Sequence[MetricValue]) -> None:
         """Record one evaluation of the model, ``round_number`` rounds after the start."""
 
     def inferences(self, round_number: int, phase: str, time_s: float, inferences: Inferences) -> None:

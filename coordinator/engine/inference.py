@@ -17,7 +17,7 @@ import numpy.typing as npt
 from coordinator.engine.facts import Inferences
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.workload import RatingWorkload
-from coordinator.scenario.inference_section import Inference
+from coordinator.scenario.inference_section import InferenceSection
 from edge.core.errors import DivergedModelError
 from edge.core.rng import hashed_bits, stream, stream_key
 from edge.device.compute_model import task_seconds
@@ -27,7 +27,7 @@ from edge.onnx.metadata import ModelInfo
 from edge.onnx.parity import Tolerance, check_lists, check_rows
 from edge.onnx.personal_models import personal_models
 from edge.onnx.recommenders import Recommenders, blocks, recommender_model
-from edge.onnx.session import RoundInference, Session, run_round
+from edge.onnx.session import OnnxSession, RoundInference, run_round
 from edge.onnx.templates import Template, recommender_template
 from edge.onnx.work import recommender_work
 
@@ -56,7 +56,7 @@ class DeviceInference:
     """
 
     def __init__(
-        self, section: Inference, workload: RatingWorkload, fleet: Fleet, info: ModelInfo, seed: int
+        self, section: InferenceSection, workload: RatingWorkload, fleet: Fleet, info: ModelInfo, seed: int
     ) -> None:
         assert not workload.grouped, "the scenario was checked"
         self._section = section
@@ -68,7 +68,7 @@ class DeviceInference:
         self._client_key = stream_key(seed, "inference", "client")
         self._zeros_key = stream_key(seed, "inference", "zeros")
         self._noise_key = stream_key(seed, "inference", "compute")
-        self._session: Session | None = None
+        self._session: OnnxSession | None = None
         self._model_bytes = 0
 
     def run(self, state: State, round_number: int) -> Inferences:
@@ -143,7 +143,7 @@ class DeviceInference:
             # What a device would hold has a size, too; it depends on shapes alone.
             self._template(models)
             graph = recommender_model(models, self._info, top=self._section.top, weights_as_inputs=True)
-            self._session = Session(graph)
+            self._session = OnnxSession(graph)
         return run_round(self._session, models.own(), shared=models.shared(), ragged={"rated": rated})
 
     def _template(self, models: Recommenders) -> Template:

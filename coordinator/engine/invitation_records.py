@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
 
-class Sent(NamedTuple):
+class SentInvitations(NamedTuple):
     """The invitations of a cohort, of which n devices were to have one.
 
     ``recorded`` bool [n], those that need no following; ``arrives`` bool [n], those that reach their device,
@@ -56,7 +56,7 @@ def connect_delays(retry: Retry, plan: CohortPlan, connected: Bools) -> tuple[Fl
 
 
 def invitation_rows(
-    ids: Ids, now_s: float, plan: CohortPlan, links: CohortLinks, retry: Retry, sent: Sent
+    ids: Ids, now_s: float, plan: CohortPlan, links: CohortLinks, retry: Retry, sent: SentInvitations
 ) -> npt.NDArray[np.float64]:
     """Return the records of the invitations that need no following, and of the retries of all.
 

@@ -16,8 +16,7 @@ from coordinator.engine.selection.base import Knowledge, make_selector
 from coordinator.engine.selection.experience import Experience
 from coordinator.engine.selection.pool import Accept
 from coordinator.engine.workload import Workload
-from coordinator.scenario.pacing_section import PartialWork as PartialWorkSection
-from coordinator.scenario.pacing_section import Tiers
+from coordinator.scenario.pacing_section import PartialWorkPacing, Tiers
 from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.schema import Scenario
 from edge.crypto.entropy import SecretSource, SystemEntropy
@@ -57,7 +56,7 @@ class Invitations:
         pacing = rounds.pacing
         self.partial_work: PartialWork | None = None
         """How many local steps devices take; None: all of them."""
-        if isinstance(pacing, PartialWorkSection):
+        if isinstance(pacing, PartialWorkPacing):
             self.partial_work = PartialWork(fleet, workload, predictions, pacing.margin * rounds.deadline)
         self._tiers: SpeedTiers | None = None
         if isinstance(pacing, Tiers):

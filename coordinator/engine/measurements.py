@@ -10,7 +10,7 @@ import numpy as np
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.audits import audit_masks
 from coordinator.engine.divergence import has_run_away
-from coordinator.engine.facts import Evaluation, Inferences, Recorder
+from coordinator.engine.facts import Inferences, MetricValue, Recorder
 from coordinator.engine.progress import RunObserver
 from coordinator.engine.workload import RatingWorkload
 from coordinator.scenario.schema import Scenario
@@ -26,7 +26,7 @@ class Measured:
     """
 
     inferences: Inferences | None = None
-    values: list[Evaluation] | None = None
+    values: list[MetricValue] | None = None
     diverged: str | None = None
 
 
@@ -54,10 +54,10 @@ class Measurements:
         self._recorder = recorder
         self._observer = observer
         self.evaluated_at = -1
-        self._untrained: Sequence[Evaluation] = ()
+        self._untrained: Sequence[MetricValue] = ()
         """What the model was worth before the first round; unknown to a process that goes on with a run."""
 
-    def evaluate(self, state: State) -> list[Evaluation]:
+    def evaluate(self, state: State) -> list[MetricValue]:
         """Return what a model is worth."""
         with np.errstate(over="ignore", invalid="ignore"):  # what a model that has run away is worth
             return self._evaluator.evaluate(state)
@@ -87,7 +87,7 @@ class Measurements:
             self._recorder.inferences(number, phase, now_s, measured.inferences)
         return measured.values is not None and self.write_values(number, now_s, measured.values)
 
-    def write_values(self, number: int, now_s: float, values: list[Evaluation]) -> bool:
+    def write_values(self, number: int, now_s: float, values: list[MetricValue]) -> bool:
         """Write an evaluation after round ``number``; return whether the scenario's target is reached."""
         self.evaluated_at = number
         if number == 0:
@@ -110,5 +110,5 @@ class Measurements:
         self._recorder.evaluation(0, phase, now_s, audits)
 
 
-def _is_target(metric: str, value: Evaluation) -> bool:
+def _is_target(metric: str, value: MetricValue) -> bool:
     return metric == f"model.{value.metric}" and value.tag == "all"

@@ -11,7 +11,7 @@ import numpy as np
 from coordinator.engine.active_round import ActiveRound
 from coordinator.engine.facts import NO_FAILURE, RoundFacts
 from coordinator.engine.host import rss_bytes
-from coordinator.engine.round_records import Ended
+from coordinator.engine.round_records import DeviceEndings
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import SumFacts
 from coordinator.engine.world import RunningCohort
@@ -43,7 +43,7 @@ class OverRound:
     wall_s: float
     private: bool
 
-    def told(self, ended: Ended) -> RoundFacts:
+    def told(self, ended: DeviceEndings) -> RoundFacts:
         """Return the row of the round; ``ended``, how its devices have, is made to agree with how it did."""
         cohort, active, aggregate = self.cohort, self.active, self.aggregate
         outcome = active.machine.outcome
@@ -75,7 +75,7 @@ class OverRound:
             **_facts_of_sum(summed),
         )
 
-    def _clipped_fraction(self, ended: Ended) -> float | None:
+    def _clipped_fraction(self, ended: DeviceEndings) -> float | None:
         """Return the share of the applied updates whose norm was clipped; None where norms are not."""
         applied, clipped = ended.outcome == Outcome.COMPLETED, self.cohort.clipped
         if not self.private or clipped is None or not applied.any():

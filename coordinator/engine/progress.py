@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.scenario.clock_words import SIMULATED
 from device_profiles.units import format_duration
 from edge.core.vocabulary import RoundOutcome, label
@@ -69,7 +69,7 @@ class RunObserver(Protocol):
         """Take note of a finished round."""
         ...
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Take note of an evaluation after ``round_number`` rounds."""
         ...
 
@@ -94,7 +94,7 @@ class Observers:
         for observer in self._observers:
             observer.on_round(summary)
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Pass it on."""
         for observer in self._observers:
             observer.on_evaluation(round_number, values)
@@ -109,7 +109,7 @@ def _loss(loss: float) -> str:
     return "–" if math.isnan(loss) else f"{loss:.5g}"
 
 
-def _evaluated(values: Sequence[Evaluation]) -> str:
+def _evaluated(values: Sequence[MetricValue]) -> str:
     overall = [value for value in values if value.tag == "all"]
     return (
         "nothing to score"
@@ -130,7 +130,7 @@ class SilentProgress:
     def on_round(self, summary: RoundSummary) -> None:
         """Say nothing."""
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Say nothing."""
 
     def on_end(self, status: str) -> None:
@@ -204,7 +204,7 @@ class PlainProgress:
             f"wall {format_duration(self._shown_s - self._started_s)}{ending}"
         )
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Write the values over all users, once the round has been reported."""
         self._waiting.append((round_number, f"after round {round_number}: {_evaluated(values)}"))
         self._write_waiting(self._reported)
@@ -264,7 +264,7 @@ class TerminalProgress:
         )
         self._progress.update(self._task, completed=summary.round_number, figures=figures)
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Print the values over all users above the bar."""
         text = f"after round {round_number}: {_evaluated(values)}"
         self._progress.print(text, markup=False, highlight=False)

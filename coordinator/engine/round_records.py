@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.energy import device_energy
-from coordinator.engine.facts import Cohort, FaultStrike, Recorder, RoundFacts
+from coordinator.engine.facts import CohortFacts, FaultStrike, Recorder, RoundFacts
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.progress import RunObserver, round_summary
 from coordinator.engine.world import RunningCohort
@@ -24,7 +24,7 @@ Codes = npt.NDArray[np.int8]
 
 
 @dataclass(slots=True)
-class Ended:
+class DeviceEndings:
     """The devices of a round and how each of them ended, by slot.
 
     Attributes
@@ -65,7 +65,7 @@ class RoundRecords:
         self._recorder = recorder
         self._observer = observer
 
-    def write(self, facts: RoundFacts, ended: Ended, strikes: list[FaultStrike]) -> None:
+    def write(self, facts: RoundFacts, ended: DeviceEndings, strikes: list[FaultStrike]) -> None:
         """Write one round, and what was done to it on purpose."""
         if strikes:
             self._recorder.faults(facts.round_number, facts.phase, strikes)
@@ -75,7 +75,7 @@ class RoundRecords:
         self._observer.on_round(round_summary(self._recorder.round(facts, cohort, ended.columns)))
 
 
-def cohort_of(fleet: Fleet, ended: Ended) -> Cohort:
+def cohort_of(fleet: Fleet, ended: DeviceEndings) -> CohortFacts:
     """Return the devices of a round as its tables have them, with the energy that each of them spent."""
     ids = ended.ids
     network = fleet.network[ids]
@@ -85,7 +85,7 @@ def cohort_of(fleet: Fleet, ended: Ended) -> Cohort:
         fleet.active_power_w[fleet.device_class[ids]],
         fleet.radio_specs.take(network),
     )
-    return Cohort(
+    return CohortFacts(
         device=ids,
         device_class=fleet.device_class[ids],
         network=network,
@@ -135,10 +135,10 @@ def suspension(device: int, reason: Reason, now_s: float) -> bytes:
     )
 
 
-def ended_of(cohort: RunningCohort) -> Ended:
+def ended_of(cohort: RunningCohort) -> DeviceEndings:
     """Return how the devices of a cohort ended, once all of them are done."""
     n = len(cohort.ids)
-    return Ended(
+    return DeviceEndings(
         ids=cohort.ids,
         # By way of bytes: numpy reads the members of an enum one by one, ten times as slowly.
         outcome=np.frombuffer(bytearray(cohort.outcome), np.int8),

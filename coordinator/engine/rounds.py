@@ -22,7 +22,7 @@ from edge.core.vocabulary import Reason, RoundOutcome
 from edge.wire.messages import FROM_DEVICES, Accept, AcceptBare, Message, Report
 
 
-class Verdict(enum.Enum):
+class FrameVerdict(enum.Enum):
     """What the coordinator does with a frame."""
 
     SEND_MODEL = "send the model"
@@ -118,51 +118,53 @@ class RoundMachine:
         made = self.outcome is RoundOutcome.COMPLETED or self.reason is Reason.WRONG_SUM
         return frozenset(self.reported) if made else frozenset()
 
-    def received(self, message: Message) -> tuple[Verdict, Reason]:
+    def received(self, message: Message) -> tuple[FrameVerdict, Reason]:
         """Judge a frame from a device.
 
         Returns the verdict and, for ``REFUSE`` and ``DISCARD``, the reason that is counted and reported.
         """
         if not isinstance(message, FROM_DEVICES):
-            return Verdict.DISCARD, Reason.WRONG_STAGE
+            return FrameVerdict.DISCARD, Reason.WRONG_STAGE
         plan = self.plan
         if message.round_number != plan.round_number or message.run_id != plan.run_id:
             # Of a round before: the device still deserves to hear that its report does not count.
-            return (Verdict.REFUSE if isinstance(message, Report) else Verdict.DISCARD), Reason.STALE
+            return (
+                FrameVerdict.REFUSE if isinstance(message, Report) else FrameVerdict.DISCARD
+            ), Reason.STALE
         member = self._members.get(message.device)
         if member is None:
-            return Verdict.DISCARD, Reason.NOT_INVITED
+            return FrameVerdict.DISCARD, Reason.NOT_INVITED
         if isinstance(message, Report):
             return self._report(message, member)
         if isinstance(message, Accept | AcceptBare):
             return self._accept(message, member)
         if member is _GONE or member is _REPORTED:
-            return Verdict.DISCARD, Reason.DUPLICATE
+            return FrameVerdict.DISCARD, Reason.DUPLICATE
         self._leave(message.device)
-        return Verdict.NOTE, _NONE
+        return FrameVerdict.NOTE, _NONE
 
-    def _accept(self, message: Accept | AcceptBare, member: Member) -> tuple[Verdict, Reason]:
+    def _accept(self, message: Accept | AcceptBare, member: Member) -> tuple[FrameVerdict, Reason]:
         if member is not _INVITED:
-            return Verdict.DISCARD, Reason.DUPLICATE
+            return FrameVerdict.DISCARD, Reason.DUPLICATE
         if self.outcome is not None:
             self._members[message.device] = _GONE
-            return Verdict.REFUSE, self._lateness()
+            return FrameVerdict.REFUSE, self._lateness()
         self._members[message.device] = _ACCEPTED
         self.accepted += 1
-        return Verdict.SEND_MODEL, _NONE
+        return FrameVerdict.SEND_MODEL, _NONE
 
-    def _report(self, message: Report, member: Member) -> tuple[Verdict, Reason]:
+    def _report(self, message: Report, member: Member) -> tuple[FrameVerdict, Reason]:
         if member is _REPORTED:
-            return Verdict.DISCARD, Reason.DUPLICATE
+            return FrameVerdict.DISCARD, Reason.DUPLICATE
         if member is not _ACCEPTED:
-            return Verdict.DISCARD, Reason.WRONG_STAGE
+            return FrameVerdict.DISCARD, Reason.WRONG_STAGE
         self._members[message.device] = _REPORTED
         if self.outcome is not None:
-            return Verdict.REFUSE, self._lateness()
+            return FrameVerdict.REFUSE, self._lateness()
         self.reported.append(message.device)
         self._open -= 1
         self._close_if_done()
-        return Verdict.AGGREGATE, _NONE
+        return FrameVerdict.AGGREGATE, _NONE
 
     def lost(self, device: int) -> None:
         """Note that the connection to ``device`` is known to be gone: it will not report."""

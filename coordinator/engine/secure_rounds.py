@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from coordinator.engine.rounds import RoundPlan, Verdict
+from coordinator.engine.rounds import FrameVerdict, RoundPlan
 from coordinator.engine.secure_aggregation import MixedAggregation, SecureAggregation, Step
 from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason, RoundOutcome, Stage
@@ -41,7 +41,7 @@ STAGE_OF_STATE = {
 class Judgement(NamedTuple):
     """What to do with a frame, why if it does not count, and what to send besides, each with its receiver."""
 
-    verdict: Verdict
+    verdict: FrameVerdict
     reason: Reason
     send: list[tuple[int, AnyMessage]]
 
@@ -158,7 +158,7 @@ class SecureRoundMachine:
 
     def awaits_report(self, sender: int, message: Report) -> bool:
         """Say whether a report in the clear would count, if its contents are in order."""
-        return self._judged_report(sender, message) == (Verdict.AGGREGATE, _NONE)
+        return self._judged_report(sender, message) == (FrameVerdict.AGGREGATE, _NONE)
 
     def received(self, sender: int, message: AnyMessage) -> Judgement:
         """Judge a frame that arrived from the device ``sender``."""
@@ -166,60 +166,60 @@ class SecureRoundMachine:
             return self._received_report(sender, message)
         plan = self.plan
         if message.round_number != plan.round_number or message.run_id != plan.run_id:
-            return Judgement(Verdict.DISCARD, Reason.STALE, [])
+            return Judgement(FrameVerdict.DISCARD, Reason.STALE, [])
         if sender not in self._invited:
-            return Judgement(Verdict.DISCARD, Reason.NOT_INVITED, [])
+            return Judgement(FrameVerdict.DISCARD, Reason.NOT_INVITED, [])
         if not isinstance(message, FROM_DEVICES):
             return self._received_of_sum(sender, message)
         if message.device != sender:
-            return Judgement(Verdict.DISCARD, Reason.NOT_INVITED, [])
+            return Judgement(FrameVerdict.DISCARD, Reason.NOT_INVITED, [])
         accepts = isinstance(message, Accept | AcceptBare)
         ended = sender in self._left or sender in self._reported
         if ended or (accepts and sender in self._accepted):
-            return Judgement(Verdict.DISCARD, Reason.DUPLICATE, [])
+            return Judgement(FrameVerdict.DISCARD, Reason.DUPLICATE, [])
         if not accepts:
             return self._noted(self.lost(sender))
         if self.stage is not self._first:
             self._left.add(sender)
-            return Judgement(Verdict.REFUSE, self._reason_for_late(sender), [])
+            return Judgement(FrameVerdict.REFUSE, self._reason_for_late(sender), [])
         self._accepted.add(sender)
-        return Judgement(Verdict.SEND_MODEL, _NONE, [])
+        return Judgement(FrameVerdict.SEND_MODEL, _NONE, [])
 
     def _received_report(self, sender: int, message: Report) -> Judgement:
         verdict, reason = self._judged_report(sender, message)
         send: list[tuple[int, AnyMessage]] = []
-        if verdict is Verdict.AGGREGATE:
+        if verdict is FrameVerdict.AGGREGATE:
             assert self._mixed is not None
             self.clear.add(sender)
             before = self.stage
             send = self._after(before, self._mixed.reported(sender))
-        if verdict is not Verdict.DISCARD:
+        if verdict is not FrameVerdict.DISCARD:
             self._reported.add(sender)
         return Judgement(verdict, reason, send)
 
-    def _judged_report(self, sender: int, message: Report) -> tuple[Verdict, Reason]:
+    def _judged_report(self, sender: int, message: Report) -> tuple[FrameVerdict, Reason]:
         """Return what to do with a report in the clear, as :mod:`coordinator.engine.rounds` would with it."""
         plan = self.plan
         if message.round_number != plan.round_number or message.run_id != plan.run_id:
             # An answer would be taken for one to this round's report.
-            return Verdict.DISCARD, Reason.STALE
+            return FrameVerdict.DISCARD, Reason.STALE
         if sender not in self._invited or message.device != sender:
-            return Verdict.DISCARD, Reason.NOT_INVITED
+            return FrameVerdict.DISCARD, Reason.NOT_INVITED
         if sender in self._reported:
-            return Verdict.DISCARD, Reason.DUPLICATE
+            return FrameVerdict.DISCARD, Reason.DUPLICATE
         if self._mixed is None or sender not in self._accepted or sender in self._left:
-            return Verdict.DISCARD, Reason.WRONG_STAGE
+            return FrameVerdict.DISCARD, Reason.WRONG_STAGE
         if sender in self._in_sum:
-            return Verdict.DISCARD, Reason.OTHER_WAY
+            return FrameVerdict.DISCARD, Reason.OTHER_WAY
         if self.stage is not self._first:
-            return Verdict.REFUSE, self._reason_for_late(sender)
-        return Verdict.AGGREGATE, _NONE
+            return FrameVerdict.REFUSE, self._reason_for_late(sender)
+        return FrameVerdict.AGGREGATE, _NONE
 
     def _received_of_sum(self, sender: int, message: AnyMessage) -> Judgement:
         if sender not in self._accepted:  # it was never given the model
-            return Judgement(Verdict.DISCARD, Reason.WRONG_STAGE, [])
+            return Judgement(FrameVerdict.DISCARD, Reason.WRONG_STAGE, [])
         if sender in self._reported:
-            return Judgement(Verdict.DISCARD, Reason.OTHER_WAY, [])
+            return Judgement(FrameVerdict.DISCARD, Reason.OTHER_WAY, [])
         before = self.stage
         step = self.aggregation.receive(sender, message)
         if step.refused is None:
@@ -232,19 +232,19 @@ class SecureRoundMachine:
             return self._noted(send)
         reason = reason_of(step.refused.reason)
         if reason is not Reason.WRONG_STAGE or sender in self._left:
-            return Judgement(Verdict.DISCARD, reason, send)
+            return Judgement(FrameVerdict.DISCARD, reason, send)
         if sender in self.aggregation.dropped:
             # One whose input is in the sum gets its receipt when the round ends, and no other before.
             refuse = sender not in self.aggregation.contributors
-            verdict = Verdict.REFUSE if refuse else Verdict.DISCARD
+            verdict = FrameVerdict.REFUSE if refuse else FrameVerdict.DISCARD
             return Judgement(verdict, self._reason_for_late(sender), send)
         if self.over:
             # All that the sum needed was there before, or there is none.
             reason = self.reason_of_sum or Reason.COHORT_FULL
-        return Judgement(Verdict.DISCARD, reason, send)
+        return Judgement(FrameVerdict.DISCARD, reason, send)
 
     def _noted(self, send: list[tuple[int, AnyMessage]]) -> Judgement:
-        return Judgement(Verdict.NOTE, _NONE, send)
+        return Judgement(FrameVerdict.NOTE, _NONE, send)
 
     def _reason_for_late(self, device: int) -> Reason:
         """Return why a device that would still take part cannot."""

@@ -19,7 +19,7 @@ from coordinator.engine.aggregation.plan import aggregating
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.checkpoint import CHECKPOINT, Checkpoint
 from coordinator.engine.crashes import Crashes
-from coordinator.engine.facts import Evaluation, Recorder
+from coordinator.engine.facts import MetricValue, Recorder
 from coordinator.engine.invitations import SHORTEST_WAIT_S, Invitations
 from coordinator.engine.keeping import CoordinatorMemory, Keeper, Recalled
 from coordinator.engine.measurements import Measured, Measurements
@@ -212,7 +212,7 @@ class Training:
             return Measured()
         return self._measurements.after(self.state, number)
 
-    def _evaluate(self) -> list[Evaluation]:
+    def _evaluate(self) -> list[MetricValue]:
         return self._measurements.evaluate(self.state)
 
     def _look_back(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from coordinator.engine.run_files import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
-from coordinator.results.tables.reader import Shape, read_json
+from coordinator.results.tables.reader import JsonShape, read_json
 from coordinator.results.tables.schemas import OLDEST_VERSION, SCHEMA_VERSION
 from coordinator.scenario.catalogue import model_info
 from coordinator.scenario.data_section import SyntheticRegression
@@ -21,7 +21,7 @@ from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import load
 from edge.core.errors import ExportError
 from edge.learning import fedrecon_kernels as kernels
-from edge.learning.base import State
+from edge.learning.base import Ratings, State
 from edge.learning.local_steps import Ridge
 from edge.learning.methods.fedavg_mf import SharedFactorizationSettings
 from edge.learning.methods.fedmf import FactorizationSettings
@@ -40,12 +40,12 @@ _KEPT: Final = ("user_factors", "user_embeddings")
 """Settings that say whether devices keep rows of their own."""
 
 
-class _Ratings(Shape):
+class _RatingCounts(JsonShape):
     clients: int
     items: int
 
 
-class _OfModel(Shape):
+class _OfModel(JsonShape):
     """What an export reads of a manifest."""
 
     schema_version: int
@@ -55,10 +55,10 @@ class _OfModel(Shape):
 class _OfRatings(_OfModel):
     """What it reads of one whose method ranks items."""
 
-    data: _Ratings
+    data: _RatingCounts
 
 
-class _Items(Shape):
+class _Items(JsonShape):
     """What is read of :func:`~coordinator.scenario.catalogue.catalogue_facts`."""
 
     labels: list[int | str] | None
@@ -150,7 +150,7 @@ class TrainedModel:
         model = self.items
         table = kernels.item_table(model.factors, model.bias, user_bias=self.user_bias, mean=model.mean)
         indptr = np.array([0, len(items)], np.int64)
-        design = kernels.gather(table, kernels.Ratings(indptr, items, ratings), 0, 1)
+        design = kernels.gather(table, Ratings(indptr, items, ratings), 0, 1)
         local = kernels.reconstruct(table, design, indptr, np.zeros(1, np.uint64), self.ridge)[0]
         return UserModel(local[: model.width], float(local[-1]) if self.user_bias else 0.0)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from coordinator.engine.run_files import VERDICTS
-from coordinator.results.tables.reader import Shape, read_json
+from coordinator.results.tables.reader import JsonShape, read_json
 from coordinator.scenario.threshold_evaluation import ThresholdResult, show
 
 
@@ -80,7 +80,7 @@ def verdict_records(results: Iterable[ThresholdResult]) -> list[dict[str, Any]]:
     return [verdict_record(result) for result in results]
 
 
-class _Shown(Shape):
+class _Shown(JsonShape):
     value: str
     limit: str
     margin: str
@@ -90,7 +90,7 @@ JsonNumber: TypeAlias = float | Literal["infinite", "-infinite"] | None
 """A figure as :func:`json_number` writes it."""
 
 
-class _Record(Shape):
+class _Record(JsonShape):
     """What is read of a record of :func:`verdict_record`."""
 
     threshold: str
@@ -112,7 +112,7 @@ class _Record(Shape):
     shown: _Shown
 
 
-class _Verdicts(Shape):
+class _Verdicts(JsonShape):
     thresholds: list[_Record]
 
 

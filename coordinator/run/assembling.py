@@ -27,13 +27,13 @@ from coordinator.scenario.data_section import (
     NoSplit,
     PublishedSplit,
     RatioSplit,
-    SyntheticRatings,
+    SyntheticRatingsSection,
     SyntheticRegression,
     UserSplit,
 )
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.features import item_features
-from coordinator.scenario.inference_section import Inference
+from coordinator.scenario.inference_section import InferenceSection
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
@@ -200,7 +200,7 @@ def _split(loaded: LoadedScenario, store: RatingStore) -> Split:
             raise AssertionError("read with its ratings, never made from them")
 
 
-def _clients(data: SyntheticRatings | FileRatings, split: Split, seed: int) -> Clients:
+def _clients(data: SyntheticRatingsSection | FileRatings, split: Split, seed: int) -> Clients:
     if data.clients is None and (data.users_per_client or 1) == 1:
         return one_user_per_client(split.seen_users)
     return group_users(
@@ -280,7 +280,7 @@ def _sums_of(
 def _check_data_memory(loaded: LoadedScenario) -> None:
     """Refuse data to be made up that cannot be held."""
     data = loaded.scenario.data
-    if isinstance(data, SyntheticRatings):
+    if isinstance(data, SyntheticRatingsSection):
         needed = data.users * (_BYTES_OF_DEVICE + int(data.ratings_per_user) * _BYTES_OF_RATING)
         sizes = {"users": data.users, "ratings_per_user": data.ratings_per_user}
     elif isinstance(data, SyntheticRegression):
@@ -342,7 +342,7 @@ def _refuse_timeless(loaded: LoadedScenario) -> NoReturn:
     message = (
         f"{method_name(loaded.scenario.learning)!r} reads ratings by time, and this data has no timestamps"
     )
-    made_up = isinstance(loaded.scenario.data, SyntheticRatings)
+    made_up = isinstance(loaded.scenario.data, SyntheticRatingsSection)
     hint = "write 'timestamps: true' in data" if made_up else "use data that has them, such as MovieLens"
     raise ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
 
@@ -366,7 +366,7 @@ def _check_victims(loaded: LoadedScenario, clients: int) -> None:
         raise ScenarioError(problems)
 
 
-def _check_inference(loaded: LoadedScenario, section: Inference, clients: int) -> None:
+def _check_inference(loaded: LoadedScenario, section: InferenceSection, clients: int) -> None:
     if section.devices > clients:
         path = ("inference", "devices")
         message = f"{section.devices} devices, but the data has {clients} training clients"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Section, clip_problems, require
 from device_profiles.fields import PositiveFloat, PositiveFraction, PositiveInt
 from edge.learning import robust_rules
@@ -27,7 +27,7 @@ class _Aggregation(Section):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.norm_bound is not None:
             yield from clip_problems("norm_bound", self.norm_bound)
 
@@ -36,7 +36,7 @@ class _Aggregation(Section):
         return None
 
 
-class Mean(_Aggregation):
+class MeanRule(_Aggregation):
     """The weighted mean of the updates; one of them can move it anywhere."""
 
     rule: Literal["mean"] = Field(default="mean", description="mean: the weighted mean")
@@ -51,7 +51,7 @@ class _Coordinatewise(_Aggregation):
     )
 
 
-class Median(_Coordinatewise):
+class MedianRule(_Coordinatewise):
     """The coordinate-wise median (Yin et al. 2018, definition 1)."""
 
     rule: Literal["median"] = Field(description="median: the middle value of every coordinate")
@@ -61,7 +61,7 @@ class Median(_Coordinatewise):
         return robust_rules.Median()
 
 
-class TrimmedMean(_Coordinatewise):
+class TrimmedMeanRule(_Coordinatewise):
     """The coordinate-wise trimmed mean (Yin et al. 2018, definition 2)."""
 
     rule: Literal["trimmed-mean"] = Field(
@@ -71,17 +71,19 @@ class TrimmedMean(_Coordinatewise):
         description="share of the values left out at either end, rounded up; below one half"
     )
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         yield from super()._problems()
         if self.trim >= 0.5:
-            yield Problem(("trim",), f"{self.trim:.0%} at either end leaves nothing; write less than 50%")
+            yield FieldProblem(
+                ("trim",), f"{self.trim:.0%} at either end leaves nothing; write less than 50%"
+            )
 
     def build(self) -> robust_rules.Rule:
         """Return the rule."""
         return robust_rules.TrimmedMean(self.trim)
 
 
-class Krum(_Aggregation):
+class KrumRule(_Aggregation):
     """The update closest to the others, or all but the farthest (Blanchard et al. 2017)."""
 
     rule: Literal["krum", "multi-krum"] = Field(
@@ -98,6 +100,6 @@ class Krum(_Aggregation):
 
 
 if TYPE_CHECKING:
-    Aggregation = Mean | Median | TrimmedMean | Krum
+    Aggregation = MeanRule | MedianRule | TrimmedMeanRule | KrumRule
 else:
-    Aggregation = Annotated[Mean | Median | TrimmedMean | Krum, Field(discriminator="rule")]
+    Aggregation = Annotated[MeanRule | MedianRule | TrimmedMeanRule | KrumRule, Field(discriminator="rule")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.features_section import SOURCES, Features
 from coordinator.scenario.model import Section, require
 from device_profiles.fields import (
@@ -91,9 +91,11 @@ class NoSplit(Section):
     kind: Literal["none"]
 
 
-def _something_left(kept_back: float, key: str) -> Iterator[Problem]:
+def _something_left(kept_back: float, key: str) -> Iterator[FieldProblem]:
     if kept_back >= 1:
-        yield Problem((key,), f"{kept_back * 100:.6g}% of the data is kept back and none trains; write less")
+        yield FieldProblem(
+            (key,), f"{kept_back * 100:.6g}% of the data is kept back and none trains; write less"
+        )
 
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ else:
     ]
 
 
-class _Ratings(Section):
+class _RatingsSource(Section):
     """What every source of ratings has."""
 
     max_ratings_per_user: PositiveInt | None = Field(
@@ -151,7 +153,7 @@ class _Ratings(Section):
     )
 
     @model_validator(mode="after")
-    def _one_grouping(self) -> _Ratings:
+    def _one_grouping(self) -> _RatingsSource:
         require(self._grouping_problems())
         return self
 
@@ -160,37 +162,39 @@ class _Ratings(Section):
         """Whether a client holds several users."""
         return self.clients is not None or (self.users_per_client or 1) > 1
 
-    def _grouping_problems(self) -> Iterator[Problem]:
+    def _grouping_problems(self) -> Iterator[FieldProblem]:
         if self.clients is not None and self.users_per_client is not None:
-            yield Problem(
+            yield FieldProblem(
                 ("clients",), "contradicts users_per_client; write one of the two", None, of_key=True
             )
         source = getattr(self, "source", "")
         if self.features is not None and source not in SOURCES.get(self.features.kind, (source,)):
             fitting = [kind for kind, sources in SOURCES.items() if source in sources]
             message = f"{self.features.kind!r} does not belong to ratings of {source!r}"
-            yield Problem(("features", "kind"), message, f"write one of {', '.join([*fitting, 'table'])}")
+            yield FieldProblem(
+                ("features", "kind"), message, f"write one of {', '.join([*fitting, 'table'])}"
+            )
         if isinstance(self.split, PublishedSplit):
             if source != "movielens-1m":
                 message = f"the published split is one of 'movielens-1m', not of {source!r}"
-                yield Problem(("split", "kind"), f"{message}; write 'leave-one-out'")
+                yield FieldProblem(("split", "kind"), f"{message}; write 'leave-one-out'")
             for key in ("max_ratings_per_user", "min_user", "min_item", "sample_users"):
                 if getattr(self, key, None) is not None:
                     message = "the published split has all ratings; leave it out"
-                    yield Problem((key,), message, None, of_key=True)
+                    yield FieldProblem((key,), message, None, of_key=True)
             if self.positive is not None:
                 message = "the published split counts every rating as a positive; leave it out"
-                yield Problem(("positive",), message, None, of_key=True)
+                yield FieldProblem(("positive",), message, None, of_key=True)
         if self.grouping != "iid" and not self.grouped:
-            yield Problem(
+            yield FieldProblem(
                 ("grouping",), "a client holds one user, so nothing is grouped; write users_per_client too",
                 None, of_key=True,
             )  # fmt: skip
         if self.alpha != DEFAULT_ALPHA and self.grouping != "dirichlet":
-            yield Problem(("alpha",), "applies to 'grouping: dirichlet' only", None, of_key=True)
+            yield FieldProblem(("alpha",), "applies to 'grouping: dirichlet' only", None, of_key=True)
 
 
-class SyntheticRatings(_Ratings):
+class SyntheticRatingsSection(_RatingsSource):
     """Ratings made up from the seed: long-tailed popularity and activity, low-rank taste."""
 
     source: Literal["synthetic-ratings"]
@@ -226,30 +230,30 @@ class SyntheticRatings(_Ratings):
     )
 
     @model_validator(mode="after")
-    def _possible(self) -> SyntheticRatings:
+    def _possible(self) -> SyntheticRatingsSection:
         require(self._size_problems())
         return self
 
-    def _size_problems(self) -> Iterator[Problem]:
+    def _size_problems(self) -> Iterator[FieldProblem]:
         most = self.items / 2
         if self.ratings_per_user > most:
             message = f"at most half of the {self.items} items; write {most:g} or less, or more items"
-            yield Problem(("ratings_per_user",), message)
+            yield FieldProblem(("ratings_per_user",), message)
         elif self.min_ratings_per_user > self.ratings_per_user:
             message = (
                 f"{self.min_ratings_per_user} is more than the mean of {self.ratings_per_user:g}; write less"
             )
-            yield Problem(("min_ratings_per_user",), message)
+            yield FieldProblem(("min_ratings_per_user",), message)
         else:
             try:
                 self.spec()
             except ValueError as error:
                 # The generator's own limits; its messages start with the name of the setting.
                 name = str(error).split(" ", maxsplit=1)[0]
-                yield Problem((name,) if name in type(self).model_fields else (), str(error))
+                yield FieldProblem((name,) if name in type(self).model_fields else (), str(error))
         if self.clients is not None and self.clients > self.users:
             message = f"more than the {self.users} users there are; write {self.users} or less"
-            yield Problem(("clients",), message)
+            yield FieldProblem(("clients",), message)
 
     def spec(self) -> synthetic.SyntheticRatings:
         """Return what the generator takes."""
@@ -283,7 +287,7 @@ class SyntheticRegression(Section):
         return self.clients
 
 
-class _File(_Ratings):
+class _File(_RatingsSource):
     path: Text = Field(description="the file or folder, relative to the file that names it")
     on_bad_row: Literal["error", "skip"] = Field(
         default="error",
@@ -327,7 +331,7 @@ class TableColumns(Section):
     )
 
 
-class _Table(_File):
+class _TableSource(_File):
     columns: TableColumns | None = Field(
         default=None, description="which column is what, where names and order do not say so"
     )
@@ -352,20 +356,20 @@ class _Table(_File):
     )
 
     @model_validator(mode="after")
-    def _readable(self) -> _Table:
+    def _readable(self) -> _TableSource:
         require(self._layout_problems())
         return self
 
-    def _layout_problems(self) -> Iterator[Problem]:
+    def _layout_problems(self) -> Iterator[FieldProblem]:
         if self.scale is not None and self.scale[0] >= self.scale[1]:
-            yield Problem(("scale",), "the lowest rating is not below the highest; write it first")
+            yield FieldProblem(("scale",), "the lowest rating is not below the highest; write it first")
         if self.delimiter is not None and ('"' in self.delimiter or len(self.delimiter) > LONGEST_DELIMITER):
             message = f"{self.delimiter!r} is no delimiter"
-            yield Problem(
+            yield FieldProblem(
                 ("delimiter",), f"{message}; write 'tab', 'space' or up to {LONGEST_DELIMITER} characters"
             )
         if self.encoding is not None and not is_text_encoding(self.encoding):
-            yield Problem(
+            yield FieldProblem(
                 ("encoding",), f"{self.encoding!r} is no encoding of text; write one such as latin-1"
             )
 
@@ -426,13 +430,13 @@ class PlainRatings(_File):
     source: Literal["plain"]
 
 
-class TableRatings(_Table):
+class TableRatings(_TableSource):
     """Any table: CSV and other delimited text, JSON lines, Parquet; compressed, or a folder of parts."""
 
     source: Literal["table"]
 
 
-class AutoRatings(_Table):
+class AutoRatings(_TableSource):
     """A file or folder whose format is recognised from its content; `table` where it is no other."""
 
     source: Literal["auto"]
@@ -451,6 +455,8 @@ FileRatings = (
 )
 
 if TYPE_CHECKING:
-    Data = SyntheticRatings | SyntheticRegression | FileRatings
+    Data = SyntheticRatingsSection | SyntheticRegression | FileRatings
 else:
-    Data = Annotated[SyntheticRatings | SyntheticRegression | FileRatings, Field(discriminator="source")]
+    Data = Annotated[
+        SyntheticRatingsSection | SyntheticRegression | FileRatings, Field(discriminator="source")
+    ]

@@ -22,7 +22,7 @@ class ScenarioError(RecfleetError):
         super().__init__("\n".join(lines))
 
 
-class Problem(NamedTuple):
+class FieldProblem(NamedTuple):
     """A problem at ``path``, which is relative to the value being validated."""
 
     path: Path
@@ -35,7 +35,7 @@ class Problem(NamedTuple):
 class FieldProblemsError(ValueError):
     """Raised by validators that look at several fields, with the key each problem belongs to."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(problem.message for problem in self.problems))
 

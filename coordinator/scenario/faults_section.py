@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, create_model, model_validator
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import MadeWhenAsked, Section, require
 from coordinator.scenario.random_settings import random_settings
 from coordinator.scenario.secure_section import Masking, SecureAggregation
@@ -145,16 +145,16 @@ class Victims(_ByClass):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.fixed and self.slowest is not None:
             message = "who is slowest is known only in a round; leave one of 'fixed' and 'slowest' out"
-            yield Problem(("fixed",), message, None, of_key=True)
+            yield FieldProblem(("fixed",), message, None, of_key=True)
         if self.devices is not None and not self.devices:
-            yield Problem(("devices",), "names nobody; write numbers such as [0, 7], or leave it out")
+            yield FieldProblem(("devices",), "names nobody; write numbers such as [0, 7], or leave it out")
         seen: set[int] = set()
         for place, device in enumerate(self.devices or ()):
             if device in seen:
-                yield Problem(("devices", place), f"device {device} a second time; leave it out")
+                yield FieldProblem(("devices", place), f"device {device} a second time; leave it out")
             seen.add(device)
 
 
@@ -214,7 +214,7 @@ class FaultSettings(Section):
         """Whether it may strike one direction alone with these settings."""
         return self.directed
 
-    def problems(self, fault: Fault) -> Iterator[Problem]:
+    def problems(self, fault: Fault) -> Iterator[FieldProblem]:
         """Yield what contradicts the fault, with paths relative to it."""
         return iter(())
 
@@ -287,27 +287,27 @@ class Fault(_Lasting):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if not self.keys:
-            yield Problem((), f"says not what happens; write one of {', '.join(KINDS)}")
+            yield FieldProblem((), f"says not what happens; write one of {', '.join(KINDS)}")
             return
         first, *others = self.keys
         for name in others:
             if not (KINDS[first].of_links and KINDS[name].of_links):
                 message = f"a second thing that happens beside {first}; write a fault for each"
-                yield Problem((name,), message, None, of_key=True)
+                yield FieldProblem((name,), message, None, of_key=True)
         kind = self.kind
         if self.at is not None and self.during is not None:
-            yield Problem(("at",), "contradicts during; write one of the two", None, of_key=True)
+            yield FieldProblem(("at",), "contradicts during; write one of the two", None, of_key=True)
         if self.lasts_s is not None and self.at is None and not (kind.lasting and self.at_stage is not None):
             begins = "'at' or 'at_stage'" if kind.lasting else "'at'"
-            yield Problem(("for",), f"says not from when; write {begins}", None, of_key=True)
+            yield FieldProblem(("for",), f"says not from when; write {begins}", None, of_key=True)
         if self.direction is not None and not kind.directed:
             message = f"{self.key} has no direction; leave it out"
-            yield Problem(("direction",), message, None, of_key=True)
+            yield FieldProblem(("direction",), message, None, of_key=True)
         if not kind.of_devices and self.on != Victims():
             message = f"{self.key} strikes the coordinator; leave it out"
-            yield Problem(("on",), message, None, of_key=True)
+            yield FieldProblem(("on",), message, None, of_key=True)
         for kind in self.kinds:
             yield from kind.problems(self)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.scenario.data_section import FileRatings, SyntheticRatings
+from coordinator.scenario.data_section import FileRatings, SyntheticRatingsSection
 from coordinator.scenario.features_section import (
     LastFmTags,
     MovieLensFeatures,
@@ -26,7 +26,7 @@ def item_features(loaded: LoadedScenario, store: RatingStore) -> ItemFeatures | 
     DataError : a file that cannot be read, or one that knows none of the items.
     """
     data, seed = loaded.scenario.data, loaded.scenario.seed
-    assert isinstance(data, SyntheticRatings | FileRatings)
+    assert isinstance(data, SyntheticRatingsSection | FileRatings)
     section = data.features
     if section is None:
         return None
@@ -39,7 +39,7 @@ def item_features(loaded: LoadedScenario, store: RatingStore) -> ItemFeatures | 
             title_column=section.title,
         )
     if isinstance(section, SyntheticFeatures):
-        assert isinstance(data, SyntheticRatings), "the scenario was checked"
+        assert isinstance(data, SyntheticRatingsSection), "the scenario was checked"
         return synthetic_features(data.spec(), seed=seed, noise=section.noise)
     path = loaded.resolve(("data", "path"))
     folder = path.parent if path.is_file() else path

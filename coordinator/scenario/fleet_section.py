@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Section, require, text_or_section
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
 from device_profiles.fields import (
@@ -41,7 +41,7 @@ else:
     LinkTrace = text_or_section(Text, CSV_MEANING, "kind", {"mahimahi": MahimahiTrace})
 
 
-class Group(Section):
+class FleetGroup(Section):
     """Devices of one kind on links of one kind."""
 
     device: Text = Field(description="name of a device profile")
@@ -56,7 +56,7 @@ class Group(Section):
     )
 
 
-class Fleet(Section):
+class ScenarioFleet(Section):
     """Devices, networks and availability, drawn from the catalogue; one device a client."""
 
     mix: Text | None = Field(default=None, description="name of a fleet of the catalogue")
@@ -66,7 +66,7 @@ class Fleet(Section):
     networks: dict[str, PositiveFraction] | None = Field(
         default=None, description="share of each network profile, in place of the mix's"
     )
-    groups: tuple[Group, ...] | None = Field(
+    groups: tuple[FleetGroup, ...] | None = Field(
         default=None,
         description="which devices are on which networks, in place of shares of each that are drawn "
         "independently",
@@ -97,42 +97,44 @@ class Fleet(Section):
     )
 
     @model_validator(mode="after")
-    def _complete(self) -> Fleet:
+    def _complete(self) -> ScenarioFleet:
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         yield from _shares("devices", self.devices)
         if self.time_zones > 24:
-            yield Problem(("time_zones",), f"{self.time_zones} is more than the earth has; write 24 or less")
+            yield FieldProblem(
+                ("time_zones",), f"{self.time_zones} is more than the earth has; write 24 or less"
+            )
         if self.regions > MAX_REGIONS:
-            yield Problem(("regions",), f"{self.regions} is too many; write {MAX_REGIONS} or less")
+            yield FieldProblem(("regions",), f"{self.regions} is too many; write {MAX_REGIONS} or less")
         yield from _shares("networks", self.networks)
         if self.groups is not None:
             yield from self._group_problems(self.groups)
         elif self.mix is None:
             for key, given in (("devices", self.devices), ("networks", self.networks)):
                 if given is None:
-                    yield Problem((key,), "missing; write it, or name a fleet with 'mix'")
+                    yield FieldProblem((key,), "missing; write it, or name a fleet with 'mix'")
 
-    def _group_problems(self, groups: tuple[Group, ...]) -> Iterator[Problem]:
+    def _group_problems(self, groups: tuple[FleetGroup, ...]) -> Iterator[FieldProblem]:
         for key in ("mix", "devices", "networks"):
             if getattr(self, key) is not None:
                 message = f"'groups' says which devices are on which networks; leave out '{key}' or 'groups'"
-                yield Problem((key,), message, of_key=True)
+                yield FieldProblem((key,), message, of_key=True)
         if len(groups) > MAX_GROUPS:
-            yield Problem(("groups",), f"{len(groups)} are too many; write {MAX_GROUPS} or fewer")
+            yield FieldProblem(("groups",), f"{len(groups)} are too many; write {MAX_GROUPS} or fewer")
         yield from _must_be_whole(sum(group.share for group in groups), "groups")
 
 
-def _shares(key: str, shares: Mapping[str, float] | None) -> Iterator[Problem]:
+def _shares(key: str, shares: Mapping[str, float] | None) -> Iterator[FieldProblem]:
     if shares is not None:
         yield from _must_be_whole(sum(shares.values()), key)
 
 
-def _must_be_whole(total: float, key: str) -> Iterator[Problem]:
+def _must_be_whole(total: float, key: str) -> Iterator[FieldProblem]:
     if abs(total - 1) > _SHARE_TOLERANCE:
-        yield Problem((key,), f"the shares sum to {total * 100:.6g}%; make them sum to 100%")
+        yield FieldProblem((key,), f"the shares sum to {total * 100:.6g}%; make them sum to 100%")
 
 
 class CoordinatorLink(Section):
@@ -176,19 +178,19 @@ class Sockets(Section):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.heartbeat >= self.idle_timeout:
             message = (
                 "the connection would be broken before a sign of life is asked for; "
                 "write less than idle_timeout"
             )
-            yield Problem(("heartbeat",), message)
+            yield FieldProblem(("heartbeat",), message)
         if self.computing_timeout < self.idle_timeout:
             message = (
                 "a device that computes would be given less time than one that does not; "
                 "write idle_timeout or more"
             )
-            yield Problem(("computing_timeout",), message)
+            yield FieldProblem(("computing_timeout",), message)
 
 
 class Connection(Section):

@@ -7,13 +7,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Section, require
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.onnx import graph_writer
 
 
-class Inference(Section):
+class InferenceSection(Section):
     """Devices that rank the catalogue with their own models; needs the extra `export`.
 
     It stands beside the simulated time, as an evaluation does: it costs no round a second.
@@ -36,14 +36,16 @@ class Inference(Section):
     )
 
     @model_validator(mode="after")
-    def _possible(self) -> Inference:
+    def _possible(self) -> InferenceSection:
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if not graph_writer.available():
             message = "writing the graphs needs the package onnx"
-            yield Problem((), message, "install it with \"pip install 'recfleet[export]'\", or leave it out")
+            yield FieldProblem(
+                (), message, "install it with \"pip install 'recfleet[export]'\", or leave it out"
+            )
         if self.tolerance >= 1:
             message = f"{self.tolerance:g} lets any score pass; write a number below 1, such as '1e-5'"
-            yield Problem(("tolerance",), message)
+            yield FieldProblem(("tolerance",), message)

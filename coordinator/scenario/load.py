@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 from pydantic import ValidationError
 
 from coordinator.scenario.dump import dump_resolved, scenario_hash
-from coordinator.scenario.errors import Problem, ScenarioError
+from coordinator.scenario.errors import FieldProblem, ScenarioError
 from coordinator.scenario.extends import Chain, chain_of, read_chain
 from coordinator.scenario.formats import FORMAT, OldDefault, filled
 from coordinator.scenario.merge import COMMAND_LINE, with_override
@@ -201,7 +201,7 @@ def _reference_problems(
     return _placed(found, document)
 
 
-def _placed(problems: Iterable[Problem], document: Document) -> list[DocumentError]:
+def _placed(problems: Iterable[FieldProblem], document: Document) -> list[DocumentError]:
     return [
         DocumentError(
             document.position(problem.path, of_key=problem.of_key),

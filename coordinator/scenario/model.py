@@ -26,7 +26,7 @@ from pydantic_core import (
     core_schema,
 )
 
-from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
+from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
 from device_profiles.quantities import quoted
 from edge.core.plugins import ADVICE
 from edge.privacy.clipping import SMALLEST_BOUND
@@ -42,7 +42,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def require(problems: Iterator[Problem]) -> None:
+def require(problems: Iterator[FieldProblem]) -> None:
     """Raise the problems that a check yields, if any.
 
     Raises
@@ -54,11 +54,11 @@ def require(problems: Iterator[Problem]) -> None:
         raise FieldProblemsError(found)
 
 
-def clip_problems(key: str, bound: float) -> Iterator[Problem]:
+def clip_problems(key: str, bound: float) -> Iterator[FieldProblem]:
     """Yield why ``bound``, the positive value of ``key``, is no bound for the values of an update."""
     if bound < SMALLEST_BOUND:
         message = f"{bound:g} is too small: clipped to it, values would vanish in float32"
-        yield Problem((key,), message, f"write {SMALLEST_BOUND:g} or more")
+        yield FieldProblem((key,), message, f"write {SMALLEST_BOUND:g} or more")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +106,7 @@ class Registered(Choice):
             word = value.strip()
             if word not in self.sections:
                 message = f"{quoted(value)} is none of: {', '.join(self.sections)}"
-                raise FieldProblemsError((Problem((), message, self.hint(word)),))
+                raise FieldProblemsError((FieldProblem((), message, self.hint(word)),))
             value = {self.key: word}
         tag = value.get(self.key) if isinstance(value, dict) else None
         if not isinstance(tag, str) or tag not in self.sections:

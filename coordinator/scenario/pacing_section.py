@@ -28,7 +28,7 @@ class Synchronous(_InRounds):
     mode: Literal["synchronous"] = Field(default="synchronous", description="synchronous: round after round")
 
 
-class PartialWork(_InRounds):
+class PartialWorkPacing(_InRounds):
     """Round after round; each device takes as many local steps as its deadline allows, one at least."""
 
     mode: Literal["partial-work"]
@@ -69,4 +69,4 @@ class Buffered(Section):
     )
 
 
-Pacing = Annotated[Synchronous | PartialWork | Tiers | Buffered, Field(discriminator="mode")]
+Pacing = Annotated[Synchronous | PartialWorkPacing | Tiers | Buffered, Field(discriminator="mode")]

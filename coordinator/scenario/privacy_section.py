@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Section, clip_problems, require
 from device_profiles.fields import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 from edge.privacy import accounting
@@ -32,14 +32,14 @@ class _Mechanism(Section):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.accounting and not accounting.available():
             message = "epsilon needs the package dp-accounting"
             hint = "install it with \"pip install 'recfleet[dp]'\", or write 'accounting: false'"
-            yield Problem(("accounting",), message, hint)
+            yield FieldProblem(("accounting",), message, hint)
         yield from clip_problems("clip_norm", self.clip_norm)
         if self.delta >= 1:
-            yield Problem(
+            yield FieldProblem(
                 ("delta",), f"{self.delta:g} promises nothing; write a number below 1, such as '1e-5'"
             )
 
@@ -77,19 +77,21 @@ class _SingleNoise(_Mechanism):
         assert self.noise_multiplier is not None, "the section was checked"
         return self.noise_multiplier
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         yield from super()._problems()
         naive = self.calibration == "naive"
         if naive and self.noise_multiplier is not None:
             message = "the naive calibration says how much noise there is; leave it out"
-            yield Problem(("noise_multiplier",), message, "or write 'calibration: multiplier'", of_key=True)
+            yield FieldProblem(
+                ("noise_multiplier",), message, "or write 'calibration: multiplier'", of_key=True
+            )
         if naive and self.claimed_epsilon is None:
-            yield Problem(("claimed_epsilon",), "missing; write what is claimed, such as '1'")
+            yield FieldProblem(("claimed_epsilon",), "missing; write what is claimed, such as '1'")
         if not naive and self.noise_multiplier is None:
-            yield Problem(("noise_multiplier",), "missing; write a number of 0 or more")
+            yield FieldProblem(("noise_multiplier",), "missing; write a number of 0 or more")
         if not naive and self.claimed_epsilon is not None:
             message = "is claimed by a naive calibration only"
-            yield Problem(("claimed_epsilon",), message, "write 'calibration: naive'", of_key=True)
+            yield FieldProblem(("claimed_epsilon",), message, "write 'calibration: naive'", of_key=True)
 
 
 class CentralGaussian(_SingleNoise, _OnFloats):
@@ -156,12 +158,12 @@ class PersonalGaussian(_OnFloats):
         default=0.0, description="γ: the coordinator multiplies the mean of a round by 1 − γ"
     )
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         yield from super()._problems()
         if self.shrinkage >= 1:
-            yield Problem(("shrinkage",), "nothing would be left of an update; write less than 100%")
+            yield FieldProblem(("shrinkage",), "nothing would be left of an update; write less than 100%")
         if not self.tiers:
-            yield Problem(("tiers",), "there are none; write '- {name: all, noise_multiplier: 1}'")
+            yield FieldProblem(("tiers",), "there are none; write '- {name: all, noise_multiplier: 1}'")
             return
         bounds = [tier.up_to for tier in self.tiers]
         for index, (bound, tier) in enumerate(zip(bounds, self.tiers, strict=True)):
@@ -170,15 +172,17 @@ class PersonalGaussian(_OnFloats):
             if last != (bound is None):
                 message = "the last tier has no bound" if last else "only the last tier has no bound"
                 hint = "leave it out" if last else "write 'up_to: 50'"
-                yield Problem(("tiers", index, "up_to"), message, hint)
+                yield FieldProblem(("tiers", index, "up_to"), message, hint)
             elif bound is not None and before is not None and bound <= before:
                 message = f"{bound} is not above the {before} of the tier before"
-                yield Problem(("tiers", index, "up_to"), message)
+                yield FieldProblem(("tiers", index, "up_to"), message)
             if tier.name in [other.name for other in self.tiers[:index]]:
-                yield Problem(("tiers", index, "name"), f"{tier.name!r} is there already")
+                yield FieldProblem(("tiers", index, "name"), f"{tier.name!r} is there already")
             if (tier.noise_multiplier == 0) != (self.tiers[0].noise_multiplier == 0):
                 message = "an update without noise would weigh more than all others together"
-                yield Problem(("tiers", index, "noise_multiplier"), message, "write 0 for all tiers, or none")
+                yield FieldProblem(
+                    ("tiers", index, "noise_multiplier"), message, "write 0 for all tiers, or none"
+                )
 
     @property
     def weights(self) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.privacy_section import (
     CentralGaussian,
@@ -57,14 +57,16 @@ def stays_on_devices(scenario: Sections) -> bool:
     return scenario.privacy is not None and not isinstance(scenario.privacy, CentralGaussian)
 
 
-def secure_problems(scenario: Sections) -> Iterator[Problem]:
+def secure_problems(scenario: Sections) -> Iterator[FieldProblem]:
     """Yield what keeps updates from being summed as the scenario says."""
     sections = list(secure_sections(scenario))
     dense = METHODS[method_name(scenario.learning)].dense(scenario.learning)
     if not dense and any(section.mode != "off" and _shielded(section) is None for _, section in sections):
         if METHODS[method_name(scenario.learning)].user_rows:
             message = "no sum hides a user's row, which one device alone changes, from the coordinator"
-            yield Problem(("learning", "algorithm"), message, "write 'fedmf' or 'fedrecon', or 'mode: off'")
+            yield FieldProblem(
+                ("learning", "algorithm"), message, "write 'fedmf' or 'fedrecon', or 'mode: off'"
+            )
         else:
             message = "a sparse update names the items that a device rated, and cannot be summed securely"
             yield _upload_problem(scenario, message)
@@ -74,33 +76,33 @@ def secure_problems(scenario: Sections) -> Iterator[Problem]:
     planned = [(place, section) for place, section in sections if isinstance(section, Masking | Ckks)]
     if planned and scenario.rounds.cohort < HONEST_AT_LEAST:
         message = f"a secure sum needs {HONEST_AT_LEAST} devices or more, not {scenario.rounds.cohort}"
-        yield Problem(("rounds", "cohort"), message, "write more, or 'mode: off' in secure_aggregation")
+        yield FieldProblem(("rounds", "cohort"), message, "write more, or 'mode: off' in secure_aggregation")
         return
     for place, section in planned:
         yield from _plan_problems(scenario, place, section)
 
 
-def _upload_problem(scenario: Sections, message: str) -> Problem:
+def _upload_problem(scenario: Sections, message: str) -> FieldProblem:
     """Return a problem of what is uploaded, at the setting of the method, or of the one that it wraps."""
     where = ("learning", "base") if hasattr(scenario.learning, "base") else ("learning",)
-    return Problem((*where, "upload"), message, f"write 'upload: dense' in {'.'.join(where)}")
+    return FieldProblem((*where, "upload"), message, f"write 'upload: dense' in {'.'.join(where)}")
 
 
 def _shielded(section: SecureAggregation) -> Shielded | None:
     return section.shielded if isinstance(section, Masking) else None
 
 
-def _shield_problems(scenario: Sections, place: Path) -> Iterator[Problem]:
+def _shield_problems(scenario: Sections, place: Path) -> Iterator[FieldProblem]:
     """Yield why no device of a scenario may report in the clear beside a sum."""
     if not METHODS[method_name(scenario.learning)].has_masks:
         message = "judges the masks of fedmmf, and this method has none; leave it out"
-        yield Problem(place, message, None, of_key=True)
+        yield FieldProblem(place, message, None, of_key=True)
     elif scenario.privacy is not None:
         message = "a report in the clear would be outside the sum that the noise of 'privacy' protects"
-        yield Problem(place, message, "leave one of them out", of_key=True)
+        yield FieldProblem(place, message, "leave one of them out", of_key=True)
 
 
-def _plan_problems(scenario: Sections, place: Path, section: Masking | Ckks) -> Iterator[Problem]:
+def _plan_problems(scenario: Sections, place: Path, section: Masking | Ckks) -> Iterator[FieldProblem]:
     """Yield why a sum cannot be planned as a section says, or why no round could ever have one."""
     wanted = scenario.rounds.cohort
     try:
@@ -114,15 +116,15 @@ def _plan_problems(scenario: Sections, place: Path, section: Masking | Ckks) -> 
             key = "neighbours"
         noisy = isinstance(scenario.privacy, DistributedDiscreteGaussian)
         of_noise = noisy and isinstance(error, OverflowingConfigError)
-        yield Problem(("privacy", "noise_multiplier") if of_noise else (*place, key), str(error))
+        yield FieldProblem(("privacy", "noise_multiplier") if of_noise else (*place, key), str(error))
         return
     if needed > wanted:
         key = "min_contributors" if section.min_contributors > wanted else "corrupt"
         message = f"a sum needs {needed} contributors, and a round has {wanted} devices at most"
-        yield Problem((*place, key), message, "write less, or a larger cohort in rounds")
+        yield FieldProblem((*place, key), message, "write less, or a larger cohort in rounds")
 
 
-def privacy_problems(scenario: Sections) -> Iterator[Problem]:
+def privacy_problems(scenario: Sections) -> Iterator[FieldProblem]:
     """Yield what contradicts the privacy that the scenario asks for."""
     privacy = scenario.privacy
     if privacy is None:
@@ -130,31 +132,33 @@ def privacy_problems(scenario: Sections) -> Iterator[Problem]:
             bounded = threshold.metric == "privacy.clipped" and scenario.aggregation.norm_bound is not None
             if threshold.metric.startswith("privacy.") and not bounded:
                 message = "is only known with a section 'privacy'"
-                yield Problem(("thresholds", threshold.written_key), message, None, of_key=True)
+                yield FieldProblem(("thresholds", threshold.written_key), message, None, of_key=True)
         return
     if METHODS[method_name(scenario.learning)].user_rows:
         message = "noise that hides a user in a sum leaves nothing of a row that one device alone changes"
-        yield Problem(("learning", "algorithm"), message, "write 'fedmf' or 'fedrecon', or leave privacy out")
+        yield FieldProblem(
+            ("learning", "algorithm"), message, "write 'fedmf' or 'fedrecon', or leave privacy out"
+        )
         return
     method = METHODS[method_name(scenario.learning)]
     if not method.uploads:
         message = f"{method_name(scenario.learning)!r} uploads nothing that noise could hide; leave it out"
-        yield Problem(("privacy",), message, None, of_key=True)
+        yield FieldProblem(("privacy",), message, None, of_key=True)
     if not method.uniform(scenario.learning):
         message = "weights by examples leave no bound on what one user does to a sum"
-        yield Problem(("learning",), message, "write 'weighting: uniform', if the method has it")
+        yield FieldProblem(("learning",), message, "write 'weighting: uniform', if the method has it")
     if not isinstance(privacy, CentralGaussian):
         if not method.dense(scenario.learning):
             message = "a sparse update names the items that a user rated, past any noise"
             yield _upload_problem(scenario, message)
     elif privacy.amplification == "sampling" and not scenario.rounds.selection.even:
         message = "counts on every device being as likely to be invited as any other"
-        yield Problem(("privacy", "amplification"), message, "write 'selection: random' in rounds")
+        yield FieldProblem(("privacy", "amplification"), message, "write 'selection: random' in rounds")
     if isinstance(privacy, DistributedDiscreteGaussian):
         for place, section in secure_sections(scenario):
             if not isinstance(section, Masking):
                 message = "noise in shares needs a sum under masks"
-                yield Problem((*place, "mode"), message, "write 'mode: secagg-plus'")
+                yield FieldProblem((*place, "mode"), message, "write 'mode: secagg-plus'")
 
 
 def weight_max(scenario: Sections, section: Masking | Ckks) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.scenario.data_section import FileRatings, SyntheticRatings
+from coordinator.scenario.data_section import FileRatings, SyntheticRatingsSection
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
 from device_profiles.positions import DocumentError
@@ -45,7 +45,7 @@ def read_data(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
     ScenarioError : there is no rating, and the scenario does not say what to make of that.
     """
     data = loaded.scenario.data
-    if isinstance(data, SyntheticRatings):
+    if isinstance(data, SyntheticRatingsSection):
         return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), None
     assert isinstance(data, FileRatings)
     read = read_ratings(loaded.resolve(("data", "path")), data.source, data.options())
@@ -66,7 +66,9 @@ def _implicit_error(loaded: LoadedScenario, name: str, left_out: tuple[str, ...]
     return ScenarioError([DocumentError(loaded.document.position(path), path, message, hint)])
 
 
-def _limited(store: RatingStore, data: SyntheticRatings | FileRatings, loaded: LoadedScenario) -> RatingStore:
+def _limited(
+    store: RatingStore, data: SyntheticRatingsSection | FileRatings, loaded: LoadedScenario
+) -> RatingStore:
     if data.positive is not None:
         store = keep_positives(store, data.positive)
     if isinstance(data, FileRatings):

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path as FilePath
 
-from coordinator.scenario.errors import Problem, did_you_mean
+from coordinator.scenario.errors import FieldProblem, did_you_mean
 from coordinator.scenario.features_section import TableFeatures
-from coordinator.scenario.fleet_section import Fleet
+from coordinator.scenario.fleet_section import ScenarioFleet
 from coordinator.scenario.schema import Scenario
 from device_profiles import catalogue
 from device_profiles.availability import Always, AvailabilityProfile, regions_of
@@ -25,7 +25,7 @@ Resolve = Callable[[Path], FilePath]
 """Gives the file that the text at a path of the scenario names."""
 
 
-def check_references(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
+def check_references(scenario: Scenario, resolve: Resolve) -> Iterator[FieldProblem]:
     """Yield every name and file of a scenario that does not exist.
 
     Raises
@@ -35,7 +35,7 @@ def check_references(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
     yield from _files(scenario, resolve)
     extra = [resolve(("fleet", "profiles", index)) for index in range(len(scenario.fleet.profiles))]
     missing = [
-        Problem(("fleet", "profiles", index), f"there is no such file {quoted(path)}")
+        FieldProblem(("fleet", "profiles", index), f"there is no such file {quoted(path)}")
         for index, path in enumerate(extra)
         if not os.path.isfile(path)
     ]
@@ -53,16 +53,16 @@ def check_references(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
     yield from _tags(scenario, known, regions)
 
 
-def _files(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
+def _files(scenario: Scenario, resolve: Resolve) -> Iterator[FieldProblem]:
     if getattr(scenario.data, "path", None) is not None:
         path = resolve(("data", "path"))
         if not os.path.exists(path):
             message = f"there is no such file or folder {quoted(path)}"
-            yield Problem(("data", "path"), message, "name one with: --set data.path=...")
+            yield FieldProblem(("data", "path"), message, "name one with: --set data.path=...")
     if isinstance(getattr(scenario.data, "features", None), TableFeatures):
         path = resolve(("data", "features", "path"))
         if not os.path.isfile(path):
-            yield Problem(("data", "features", "path"), f"there is no such file {quoted(path)}")
+            yield FieldProblem(("data", "features", "path"), f"there is no such file {quoted(path)}")
     fleet = scenario.fleet
     traces: list[tuple[Path, str | MahimahiTrace | None]] = [(("fleet", "link_trace"), fleet.link_trace)]
     for index, group in enumerate(fleet.groups or ()):
@@ -72,25 +72,25 @@ def _files(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
             yield from _link_trace(place, trace, resolve)
 
 
-def _link_trace(place: Path, trace: str | MahimahiTrace, resolve: Resolve) -> Iterator[Problem]:
+def _link_trace(place: Path, trace: str | MahimahiTrace, resolve: Resolve) -> Iterator[FieldProblem]:
     places = [(*place, *keys) for keys in file_keys(trace)]
     files = [resolve(at) for at in places]
     missing = [(at, file) for at, file in zip(places, files, strict=True) if not os.path.isfile(file)]
     for at, file in missing:
-        yield Problem(at, f"there is no such file {quoted(file)}")
+        yield FieldProblem(at, f"there is no such file {quoted(file)}")
     if not missing:
         try:
             read_link_trace(trace, files)
         except TraceError as error:
-            yield Problem(place, str(error))
+            yield FieldProblem(place, str(error))
 
 
-def _unknown(path: Path, kind: str, name: str, known: Iterable[str], *, of_key: bool = False) -> Problem:
+def _unknown(path: Path, kind: str, name: str, known: Iterable[str], *, of_key: bool = False) -> FieldProblem:
     hint = did_you_mean(name, known) or "see them all with: recfleet profiles list"
-    return Problem(path, f"unknown {kind} {quoted(name)}", hint, of_key)
+    return FieldProblem(path, f"unknown {kind} {quoted(name)}", hint, of_key)
 
 
-def _profiles(fleet: Fleet, known: Catalogue) -> Iterator[Problem]:
+def _profiles(fleet: ScenarioFleet, known: Catalogue) -> Iterator[FieldProblem]:
     names = known.names()
     if fleet.mix is not None and fleet.mix not in names["fleets"]:
         yield _unknown(("fleet", "mix"), "fleet", fleet.mix, names["fleets"])
@@ -117,8 +117,8 @@ def _profiles(fleet: Fleet, known: Catalogue) -> Iterator[Problem]:
 
 
 def _availabilities(
-    fleet: Fleet, known: Catalogue, resolve: Resolve
-) -> tuple[tuple[AvailabilityProfile, ...], list[Problem]]:
+    fleet: ScenarioFleet, known: Catalogue, resolve: Resolve
+) -> tuple[tuple[AvailabilityProfile, ...], list[FieldProblem]]:
     """Return the availability of each group, and what is wrong with one written out or with all together."""
     section = fleet.availability
     place: Path = ("fleet", "availability")
@@ -126,7 +126,7 @@ def _availabilities(
     if isinstance(section, TraceSection):
         file = resolve((*place, "file"))
         if not os.path.isfile(file):
-            return (), [Problem((*place, "file"), f"there is no such file {quoted(file)}")]
+            return (), [FieldProblem((*place, "file"), f"there is no such file {quoted(file)}")]
         folder = file.parent
         fleet = fleet.model_copy(update={"availability": section.model_copy(update={"file": file.name})})
     try:
@@ -135,21 +135,23 @@ def _availabilities(
         assert isinstance(section, AvailabilitySection)
         keys = {attribute: key for key, attribute in section.fields.items()}
         key = keys.get(error.field, error.field)
-        return (), [Problem((*place, key) if key in type(section).model_fields else place, error.problem)]
+        return (), [
+            FieldProblem((*place, key) if key in type(section).model_fields else place, error.problem)
+        ]
     except TraceError as error:
-        return (), [Problem((*place, "file"), str(error))]
-    problems: list[Problem] = []
+        return (), [FieldProblem((*place, "file"), str(error))]
+    problems: list[FieldProblem] = []
     regions: int | None = None
     for index, profile in enumerate(profiles):
         found = regions_of(profile)
         if None not in (found, regions) and found != regions:
             message = f"{quoted(profile.name)} has {found} regions, another group {regions}; use one number"
-            problems.append(Problem(("fleet", "groups", index, "availability"), message))
+            problems.append(FieldProblem(("fleet", "groups", index, "availability"), message))
         regions = regions if found is None else found
     return profiles, problems
 
 
-def _tags(scenario: Scenario, known: Catalogue, regions: tuple[str, ...]) -> Iterator[Problem]:
+def _tags(scenario: Scenario, known: Catalogue, regions: tuple[str, ...]) -> Iterator[FieldProblem]:
     """Yield faults and thresholds on classes, networks or regions that the fleet does not have.
 
     ``regions`` are those of the fleet, none where they are not known.
@@ -170,17 +172,21 @@ def _tags(scenario: Scenario, known: Catalogue, regions: tuple[str, ...]) -> Ite
             if name is not None and there and name not in there:
                 hint = did_you_mean(name, there, listed="in this fleet")
                 message = f"no device of the fleet has {key} {quoted(name)}"
-                yield Problem(("faults", index, "on", key), message, hint)
+                yield FieldProblem(("faults", index, "on", key), message, hint)
     for threshold in scenario.thresholds:
         for tag, shares in (("class", devices), ("network", networks)):
             value = dict(threshold.tags).get(tag)
             if value is not None and shares and value not in shares:
                 hint = did_you_mean(value, shares, listed="in this fleet")
                 path: Path = ("thresholds", threshold.written_key)
-                yield Problem(path, f"no device of the fleet has {tag} {quoted(value)}", hint, of_key=True)
+                yield FieldProblem(
+                    path, f"no device of the fleet has {tag} {quoted(value)}", hint, of_key=True
+                )
 
 
-def availabilities_of(fleet: Fleet, known: Catalogue, folder: FilePath) -> tuple[AvailabilityProfile, ...]:
+def availabilities_of(
+    fleet: ScenarioFleet, known: Catalogue, folder: FilePath
+) -> tuple[AvailabilityProfile, ...]:
     """Return the availability of each group of a fleet; of a fleet without groups its one.
 
     Parameters
@@ -207,7 +213,7 @@ def availabilities_of(fleet: Fleet, known: Catalogue, folder: FilePath) -> tuple
     return tuple(of_fleet if name is None else known.availability(name) for name in own)
 
 
-def regions_of_fleet(fleet: Fleet, availabilities: Iterable[AvailabilityProfile]) -> tuple[str, ...]:
+def regions_of_fleet(fleet: ScenarioFleet, availabilities: Iterable[AvailabilityProfile]) -> tuple[str, ...]:
     """Return the names of a fleet's regions: those of its availability where that knows any, else its own."""
     counts = (regions_of(profile) for profile in availabilities)
     number = next((count for count in counts if count is not None), fleet.regions)

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from coordinator.scenario import MAX_WORKERS
-from coordinator.scenario.errors import FieldProblemsError, Problem
+from coordinator.scenario.errors import FieldProblem, FieldProblemsError
 from coordinator.scenario.model import Section, require
 from coordinator.scenario.pacing_section import Buffered, Pacing, Synchronous
 from coordinator.scenario.secure_section import SecureAggregation
@@ -170,11 +170,13 @@ class Retry(Section):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.factor < 1:
-            yield Problem(("factor",), f"{self.factor:g} would shrink the pauses; write 1 or more")
+            yield FieldProblem(("factor",), f"{self.factor:g} would shrink the pauses; write 1 or more")
         if self.attempts > 20:
-            yield Problem(("attempts",), f"{self.attempts} tries are more than the limit; write 20 or less")
+            yield FieldProblem(
+                ("attempts",), f"{self.attempts} tries are more than the limit; write 20 or less"
+            )
 
 
 class Rounds(Section):
@@ -208,16 +210,16 @@ class Rounds(Section):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.over_select < 1:
-            yield Problem(
+            yield FieldProblem(
                 ("over_select",),
                 f"{write_ratio(self.over_select)} invites fewer than wanted; write 100% or more",
             )
         elif self.over_select > 100:
-            yield Problem(("over_select",), "more than 100 devices per report; write 10000% or less")
+            yield FieldProblem(("over_select",), "more than 100 devices per report; write 10000% or less")
         if isinstance(self.quorum, int) and self.quorum > self.cohort:
-            yield Problem(
+            yield FieldProblem(
                 ("quorum",),
                 f"{self.quorum} is more than the cohort of {self.cohort}; write {self.cohort} or less",
             )
@@ -263,15 +265,15 @@ class Phase(Section):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if not _PHASE_NAME.fullmatch(self.name):
-            yield Problem(
+            yield FieldProblem(
                 ("name",), f"{quoted(self.name)} is no name of a phase; write letters, digits, '-' and '_'"
             )
         if self.rounds is None and self.time is None:
-            yield Problem(("rounds",), "missing; write the phase's length as 'rounds' or 'time'")
+            yield FieldProblem(("rounds",), "missing; write the phase's length as 'rounds' or 'time'")
         if self.rounds is not None and self.time is not None:
-            yield Problem(("time",), "contradicts rounds; write one of the two", None, of_key=True)
+            yield FieldProblem(("time",), "contradicts rounds; write one of the two", None, of_key=True)
 
 
 class Ranking(Section):
@@ -285,7 +287,7 @@ class Ranking(Section):
     )
 
 
-class Evaluation(Section):
+class EvaluationSection(Section):
     """When and on whom the model is measured."""
 
     every: PositiveInt = Field(default=10, description="rounds from one evaluation to the next")
@@ -299,7 +301,7 @@ class Evaluation(Section):
     final: StrictBool = Field(default=True, description="evaluate after the last round in any case")
 
 
-class Record(Section):
+class RecordSection(Section):
     """What a run leaves beside its summary and its tables of rounds and devices."""
 
     events: Literal["all", "none"] = Field(
@@ -318,11 +320,11 @@ class Compute(Section):
     def _few_workers(self) -> Compute:
         if self.workers > MAX_WORKERS:
             message = f"{self.workers} processes are too many; write {MAX_WORKERS} or less"
-            raise FieldProblemsError([Problem(("workers",), message)])
+            raise FieldProblemsError([FieldProblem(("workers",), message)])
         return self
 
 
-class Admission(Section):
+class AdmissionSection(Section):
     """Which devices may go on taking part."""
 
     strikes: PositiveInt = Field(

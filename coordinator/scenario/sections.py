@@ -10,16 +10,24 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from coordinator.scenario.aggregation_section import Aggregation, Mean
+from coordinator.scenario.aggregation_section import Aggregation, MeanRule
 from coordinator.scenario.audit_section import Audit
 from coordinator.scenario.data_section import Data, SyntheticRegression
 from coordinator.scenario.faults_section import Faults
-from coordinator.scenario.fleet_section import Connection, CoordinatorLink, Fleet
-from coordinator.scenario.inference_section import Inference
+from coordinator.scenario.fleet_section import Connection, CoordinatorLink, ScenarioFleet
+from coordinator.scenario.inference_section import InferenceSection
 from coordinator.scenario.learning_section import Learning, method_name
 from coordinator.scenario.model import Section
 from coordinator.scenario.privacy_section import Privacy
-from coordinator.scenario.rounds_section import Admission, Compute, Evaluation, Limits, Phase, Record, Rounds
+from coordinator.scenario.rounds_section import (
+    AdmissionSection,
+    Compute,
+    EvaluationSection,
+    Limits,
+    Phase,
+    RecordSection,
+    Rounds,
+)
 from coordinator.scenario.secure_section import NoSecureAggregation, SecureAggregation
 from coordinator.scenario.sweep_section import SweepSection
 from coordinator.scenario.thresholds import Threshold, parse_thresholds, written_thresholds
@@ -98,20 +106,20 @@ class Sections(Section):
     description: Text | None = Field(default=None, description="what the scenario is for")
     seed: NonNegativeInt = Field(default=1, description="all randomness of the run follows from it")
     data: Data = Field(description="which ratings or samples the devices hold")
-    fleet: Fleet = Field(description="which devices there are, on which networks, and when")
+    fleet: ScenarioFleet = Field(description="which devices there are, on which networks, and when")
     coordinator: CoordinatorLink = Field(default=CoordinatorLink(), description="the coordinator's own link")
     connection: Connection = Field(default=Connection(), description="how devices connect")
     learning: Learning = Field(description="the method, by `algorithm`, and its settings")
     rounds: Rounds = Field(description="rounds, cohort and waiting")
-    admission: Admission = Field(
-        default=Admission(), description="which devices may go on taking part in rounds"
+    admission: AdmissionSection = Field(
+        default=AdmissionSection(), description="which devices may go on taking part in rounds"
     )
     phases: tuple[Phase, ...] = Field(default=(), description="named stretches of the run, for thresholds")
     secure_aggregation: SecureAggregation = Field(
         default=NoSecureAggregation(), description="how updates are summed so that only the sum is seen"
     )
     aggregation: Aggregation = Field(
-        default=Mean(), description="what is taken for the mean of updates, some of which may be poisoned"
+        default=MeanRule(), description="what is taken for the mean of updates, some of which may be poisoned"
     )
     privacy: Privacy | None = Field(
         default=None, description="noise that hides a single user, and how much; none by default"
@@ -124,15 +132,17 @@ class Sections(Section):
         default=None,
         description="settings that `recfleet sweep` varies; `recfleet run` leaves them as they are",
     )
-    evaluation: Evaluation = Field(default=Evaluation(), description="when and on whom the model is measured")
+    evaluation: EvaluationSection = Field(
+        default=EvaluationSection(), description="when and on whom the model is measured"
+    )
     audit: Audit | None = Field(
         default=None, description="attacks on the masks of fedmmf, tried beside the run; none by default"
     )
-    inference: Inference | None = Field(
+    inference: InferenceSection | None = Field(
         default=None,
         description="devices run their own models through onnxruntime, beside the run; none by default",
     )
-    record: Record = Field(default=Record(), description="what the run leaves")
+    record: RecordSection = Field(default=RecordSection(), description="what the run leaves")
     compute: Compute = Field(default=Compute(), description="how this host computes; never changes a result")
     limits: Limits = Field(default=Limits(), description="bounds")
     expect: Literal["no-round-completed", "diverged"] | None = Field(

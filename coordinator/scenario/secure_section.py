@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Section, clip_problems, require
 from device_profiles.fields import (
     Fraction,
@@ -75,9 +75,9 @@ class Indicator(Section):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.held_out >= 1:
-            yield Problem(("held_out",), "leaves nothing to fit a mask to; write less, such as '20%'")
+            yield FieldProblem(("held_out",), "leaves nothing to fit a mask to; write less, such as '20%'")
 
     def build(self) -> MaskTest:
         """Return the test."""
@@ -132,12 +132,12 @@ class _SecureSum(Section):
         require(self._few_problems())
         return self
 
-    def _few_problems(self) -> Iterator[Problem]:
+    def _few_problems(self) -> Iterator[FieldProblem]:
         yield from clip_problems("clip", self.clip)
         yield from clip_problems("loss_max", self.loss_max)
         if self.min_contributors < HONEST_AT_LEAST:
             message = f"a sum over {self.min_contributors} is that device's update"
-            yield Problem(("min_contributors",), f"{message}; write {HONEST_AT_LEAST} or more")
+            yield FieldProblem(("min_contributors",), f"{message}; write {HONEST_AT_LEAST} or more")
 
     def parts(
         self, arrays: Iterable[tuple[str, int]], clip: float, weight_max: int
@@ -189,16 +189,18 @@ class Masking(_SecureSum):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.bits not in (32, 64):
-            yield Problem(("bits",), f"{self.bits} is no size of the ring; write 32 or 64")
+            yield FieldProblem(("bits",), f"{self.bits} is no size of the ring; write 32 or 64")
         if (self.neighbours is None) != (self.threshold is None):
             written = "neighbours" if self.threshold is None else "threshold"
             other = "threshold" if self.threshold is None else "neighbours"
-            yield Problem((written,), f"needs '{other}' beside it; write both or none", None, of_key=True)
+            yield FieldProblem(
+                (written,), f"needs '{other}' beside it; write both or none", None, of_key=True
+            )
         elif self.unsafe and self.neighbours is None:
             message = "the graph that is chosen by default is safe; leave it out"
-            yield Problem(("unsafe",), message, "or write 'neighbours' and 'threshold'", of_key=True)
+            yield FieldProblem(("unsafe",), message, "or write 'neighbours' and 'threshold'", of_key=True)
 
     def config(
         self, parts: tuple[RealPart | CountPart, ...], *, n_max: int, weight_max: int, quorum: int
@@ -237,10 +239,10 @@ class Ckks(_SecureSum):
         require(self._extra_problems())
         return self
 
-    def _extra_problems(self) -> Iterator[Problem]:
+    def _extra_problems(self) -> Iterator[FieldProblem]:
         if self.crypto == "real" and not homomorphic.available():
             hint = "install it with \"pip install 'recfleet[he]'\", or write 'crypto: modelled'"
-            yield Problem(("mode",), "ckks needs the package tenseal", hint)
+            yield FieldProblem(("mode",), "ckks needs the package tenseal", hint)
 
 
 SecureAggregation = Annotated[NoSecureAggregation | Masking | Ckks, Field(discriminator="mode")]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario, checked
 from coordinator.scenario.merge import with_setting
-from coordinator.scenario.sweep_section import Setting
+from coordinator.scenario.sweep_section import SweptSetting
 from device_profiles.documents import Document
 from device_profiles.positions import DocumentError, Position
 
@@ -53,7 +53,7 @@ def load_cells(loaded: LoadedScenario, *, references: bool = True) -> tuple[Cell
         return ()
     problems: dict[tuple[Position, str], DocumentError] = {}
     cells: list[Cell] = []
-    first_of_hash: dict[str, tuple[Setting, ...]] = {}
+    first_of_hash: dict[str, tuple[SweptSetting, ...]] = {}
     for number, settings in enumerate(sweep.cells(), start=1):
         try:
             cell = _cell(loaded, number, settings, sweep.repeat, references=references)
@@ -72,7 +72,7 @@ def load_cells(loaded: LoadedScenario, *, references: bool = True) -> tuple[Cell
 
 
 def _cell(
-    loaded: LoadedScenario, number: int, settings: Sequence[Setting], repeat: int, *, references: bool
+    loaded: LoadedScenario, number: int, settings: Sequence[SweptSetting], repeat: int, *, references: bool
 ) -> Cell:
     document = loaded.document
     try:
@@ -90,7 +90,7 @@ def _cell(
     return Cell(number, shown, tuple(runs))
 
 
-def _named(problem: DocumentError, loaded: LoadedScenario, settings: Sequence[Setting]) -> DocumentError:
+def _named(problem: DocumentError, loaded: LoadedScenario, settings: Sequence[SweptSetting]) -> DocumentError:
     """Return a problem with its cell, unless it already stands at a value of the sweep."""
     document = loaded.document
     of_sweep = (table for table in (document.keys, document.values))
@@ -107,7 +107,9 @@ def _named(problem: DocumentError, loaded: LoadedScenario, settings: Sequence[Se
     return DocumentError(problem.position, problem.path, message, problem.suggestion)
 
 
-def _same_run(document: Document, settings: Sequence[Setting], twin: Sequence[Setting]) -> DocumentError:
+def _same_run(
+    document: Document, settings: Sequence[SweptSetting], twin: Sequence[SweptSetting]
+) -> DocumentError:
     places = [("sweep", *one.place) for one, other in zip(settings, twin, strict=False) if one != other]
     place = places[-1] if places else ("sweep",)
     return DocumentError(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from coordinator.scenario.errors import FieldProblemsError, Problem
+from coordinator.scenario.errors import FieldProblem, FieldProblemsError
 from coordinator.scenario.merge import parse_setting_path
 from device_profiles.documents import Node
 from device_profiles.fields import Form, describe_value
@@ -32,7 +32,7 @@ _FIXED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SweptSetting:
     """A value to be laid over the scenario.
 
     Attributes
@@ -69,11 +69,11 @@ class Sweep:
     written : the section as it was written.
     """
 
-    axes: tuple[tuple[tuple[Setting, ...], ...], ...]
+    axes: tuple[tuple[tuple[SweptSetting, ...], ...], ...]
     repeat: int
     written: dict[str, Any]
 
-    def cells(self) -> Iterator[tuple[Setting, ...]]:
+    def cells(self) -> Iterator[tuple[SweptSetting, ...]]:
         """Yield the settings of each cell; the last axis varies fastest."""
         for chosen in itertools.product(*self.axes):
             yield tuple(itertools.chain.from_iterable(chosen))
@@ -93,10 +93,10 @@ def parse_sweep(written: object) -> Sweep:
     if not isinstance(written, dict) or not written:
         message = f"{describe_value(written)} where a mapping belongs; {_EXAMPLE}"
         raise FieldProblemsError(
-            [Problem((), message if written != {} else f"nothing is varied; {_EXAMPLE}")]
+            [FieldProblem((), message if written != {} else f"nothing is varied; {_EXAMPLE}")]
         )
-    problems: list[Problem] = []
-    axes: list[tuple[tuple[Setting, ...], ...]] = []
+    problems: list[FieldProblem] = []
+    axes: list[tuple[tuple[SweptSetting, ...], ...]] = []
     repeat = 1
     for key, value in written.items():
         if key == _REPEAT:
@@ -104,62 +104,62 @@ def parse_sweep(written: object) -> Sweep:
         elif not isinstance(value, list) or not value:
             kind = "a list of mappings from settings to values" if key == _CELLS else "a list of values"
             found = "an empty list" if value == [] else describe_value(value)
-            problems.append(Problem((key,), f"{found} where {kind} belongs; write '[...]'"))
+            problems.append(FieldProblem((key,), f"{found} where {kind} belongs; write '[...]'"))
         elif key == _CELLS:
             axes.append(tuple(_cells(value, problems)))
         else:
             path = _path(key, (key,), problems)
             alternatives = enumerate(value)
-            axes.append(tuple((Setting(key, path, one, (key, index)),) for index, one in alternatives))
+            axes.append(tuple((SweptSetting(key, path, one, (key, index)),) for index, one in alternatives))
     problems += _overlaps(axes)
     sweep = Sweep(tuple(axes), repeat, written)
     runs = repeat
     for axis in axes:
         runs *= len(axis)
     if runs > MAX_RUNS and not problems:
-        problems.append(Problem((), f"{runs} runs are more than the limit; write {MAX_RUNS} or less"))
+        problems.append(FieldProblem((), f"{runs} runs are more than the limit; write {MAX_RUNS} or less"))
     if problems:
         raise FieldProblemsError(problems)
     return sweep
 
 
-def _repeat(value: Node, problems: list[Problem]) -> int:
+def _repeat(value: Node, problems: list[FieldProblem]) -> int:
     text = value.strip() if isinstance(value, str) else ""
     if text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_RUNS:
         return int(text)
     message = f"{describe_value(value)} is not a number of repeats; write 1 to {MAX_RUNS}"
-    problems.append(Problem((_REPEAT,), message))
+    problems.append(FieldProblem((_REPEAT,), message))
     return 1
 
 
-def _path(name: str, place: Path, problems: list[Problem]) -> Path:
+def _path(name: str, place: Path, problems: list[FieldProblem]) -> Path:
     path = parse_setting_path(name)
     if path is None:
         message = f"{quoted(name)} is not a setting; write it like 'rounds.cohort'"
-        problems.append(Problem(place, message, None, of_key=True))
+        problems.append(FieldProblem(place, message, None, of_key=True))
         return ()
     reason = _FIXED.get(str(path[0]))
     if reason is not None:
-        problems.append(Problem(place, reason, None, of_key=True))
+        problems.append(FieldProblem(place, reason, None, of_key=True))
     return path
 
 
-def _cells(value: list[Node], problems: list[Problem]) -> Iterator[tuple[Setting, ...]]:
+def _cells(value: list[Node], problems: list[FieldProblem]) -> Iterator[tuple[SweptSetting, ...]]:
     for index, cell in enumerate(value):
         here: Path = (_CELLS, index)
         if not isinstance(cell, dict) or not cell:
             message = f"{describe_value(cell)} where settings belong; write '{{rounds.cohort: 50}}'"
-            problems.append(Problem(here, message))
+            problems.append(FieldProblem(here, message))
             continue
         yield tuple(
-            Setting(name, _path(name, (*here, name), problems), one, (*here, name))
+            SweptSetting(name, _path(name, (*here, name), problems), one, (*here, name))
             for name, one in cell.items()
         )
 
 
-def _overlaps(axes: list[tuple[tuple[Setting, ...], ...]]) -> Iterator[Problem]:
+def _overlaps(axes: list[tuple[tuple[SweptSetting, ...], ...]]) -> Iterator[FieldProblem]:
     """Yield settings of which one would overwrite another of the same cell."""
-    earlier: dict[str, Setting] = {}
+    earlier: dict[str, SweptSetting] = {}
     for axis in axes:
         # By name: the values of a list share one.
         named = {setting.name: setting for alternative in reversed(axis) for setting in alternative}
@@ -170,7 +170,7 @@ def _overlaps(axes: list[tuple[tuple[Setting, ...], ...]]) -> Iterator[Problem]:
             if shared > 0 and setting.path[:shared] == other.path[:shared]:
                 place = setting.place if setting.place[0] == _CELLS else setting.place[:1]
                 message = f"overwrites {quoted(other.name)} of the same sweep; keep one"
-                yield Problem(place, message, None, of_key=True)
+                yield FieldProblem(place, message, None, of_key=True)
         earlier |= named
 
 

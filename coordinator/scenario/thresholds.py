@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
+from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
 from coordinator.scenario.metric_names import GROUP_TAGS, Metric, MetricKind, find_metric, metric_examples
 from device_profiles.positions import Path
 from device_profiles.quantities import DURATION, UnitError, quoted
@@ -47,7 +47,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
+class AbortRule:
     """A missed threshold ends the run, once so many rounds and so much simulated time have passed.
 
     Attributes
@@ -84,7 +84,7 @@ class Threshold:
     operator: str
     limit: Limit
     text: str
-    abort: Abort | None = None
+    abort: AbortRule | None = None
     written_path: Path = field(default=(), compare=False)
 
     @property
@@ -146,9 +146,9 @@ def parse_thresholds(written: object) -> tuple[Threshold, ...]:
     """
     if not isinstance(written, dict):
         raise FieldProblemsError(
-            [Problem((), "thresholds are a mapping; write 'round.completed: [rate == 100%]'")]
+            [FieldProblem((), "thresholds are a mapping; write 'round.completed: [rate == 100%]'")]
         )
-    problems: list[Problem] = []
+    problems: list[FieldProblem] = []
     found: list[Threshold] = []
     for key, expectations in written.items():
         try:
@@ -160,11 +160,11 @@ def parse_thresholds(written: object) -> tuple[Threshold, ...]:
             try:
                 threshold = parse_expectation(metric, tags, expectation)
             except ValueError as error:
-                problems.append(Problem(path, str(error)))
+                problems.append(FieldProblem(path, str(error)))
                 continue
             if abort is not None and threshold.measured:
                 message = f"{metric} is measured on this host, and how a run goes on must not depend on it"
-                problems.append(Problem(path, f"{message}; leave 'abort' out"))
+                problems.append(FieldProblem(path, f"{message}; leave 'abort' out"))
             else:
                 found.append(replace(threshold, abort=abort, written_path=path))
     if problems:
@@ -181,38 +181,44 @@ def parse_metric(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """
     match = _KEY.fullmatch(key.strip())
     if match is None:
-        raise FieldProblemsError([Problem((), f"{quoted(key)} is not a metric; write 'metric{{tag=value}}'")])
+        raise FieldProblemsError(
+            [FieldProblem((), f"{quoted(key)} is not a metric; write 'metric{{tag=value}}'")]
+        )
     metric = find_metric(match.group(1))
     if metric is None:
         hint = did_you_mean(match.group(1), metric_examples(), listed="known metrics")
-        raise FieldProblemsError([Problem((), f"unknown metric {quoted(match.group(1))}", hint)])
+        raise FieldProblemsError([FieldProblem((), f"unknown metric {quoted(match.group(1))}", hint)])
     tags: dict[str, str] = {}
     for pair in (match.group(2) or "").split(",") if match.group(2) is not None else ():
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not (name and equals and value):
-            raise FieldProblemsError([Problem((), f"{quoted(pair.strip())} is not a tag; write 'tag=value'")])
+            raise FieldProblemsError(
+                [FieldProblem((), f"{quoted(pair.strip())} is not a tag; write 'tag=value'")]
+            )
         if name not in metric.tags:
             hint = did_you_mean(name, metric.tags, listed="known tags")
-            raise FieldProblemsError([Problem((), f"{metric.name} has no tag {quoted(name)}", hint)])
+            raise FieldProblemsError([FieldProblem((), f"{metric.name} has no tag {quoted(name)}", hint)])
         if name in tags:
-            raise FieldProblemsError([Problem((), f"the tag {quoted(name)} is given twice; keep one")])
+            raise FieldProblemsError([FieldProblem((), f"the tag {quoted(name)} is given twice; keep one")])
         tags[name] = value
     groups = [name for name in GROUP_TAGS if name in tags]
     if metric.name.startswith("model.") and len(groups) > 1:
         message = f"{metric.name} is measured by one of {', '.join(GROUP_TAGS)} at a time; keep one"
-        raise FieldProblemsError([Problem((), message)])
+        raise FieldProblemsError([FieldProblem((), message)])
     return metric.name, tuple(sorted(tags.items()))
 
 
 def _expectations(
-    key: str, written: object, problems: list[Problem]
-) -> Iterator[tuple[Path, str, Abort | None]]:
+    key: str, written: object, problems: list[FieldProblem]
+) -> Iterator[tuple[Path, str, AbortRule | None]]:
     """Yield every expectation of a metric with its path; what is none of them goes to ``problems``."""
     if isinstance(written, str):
         yield (key,), written, None
         return
     if not isinstance(written, list) or not written:
-        problems.append(Problem((key,), "expectations are a list; write '[p95 < 20 s]' or '[rate >= 99%]'"))
+        problems.append(
+            FieldProblem((key,), "expectations are a list; write '[p95 < 20 s]' or '[rate >= 99%]'")
+        )
         return
     for index, entry in enumerate(written):
         path: Path = (key, index)
@@ -221,18 +227,18 @@ def _expectations(
         elif isinstance(entry, str):
             yield path, entry, None
         else:
-            problems.append(Problem(path, "an expectation is text; write one such as 'p95 < 20 s'"))
+            problems.append(FieldProblem(path, "an expectation is text; write one such as 'p95 < 20 s'"))
 
 
 def _from_mapping(
-    path: Path, entry: Mapping[str, object], problems: list[Problem]
-) -> Iterator[tuple[Path, str, Abort | None]]:
+    path: Path, entry: Mapping[str, object], problems: list[FieldProblem]
+) -> Iterator[tuple[Path, str, AbortRule | None]]:
     """Yield the expectation of the long form ``{expect: p99 < 90 s, abort: true, after: 2 rounds}``."""
     for name in entry:
         if name not in _LONG_FORM:
             hint = did_you_mean(name, _LONG_FORM, listed="known keys")
-            problems.append(Problem((*path, name), "unknown key", hint, of_key=True))
-    abort: Abort | None = None
+            problems.append(FieldProblem((*path, name), "unknown key", hint, of_key=True))
+    abort: AbortRule | None = None
     try:
         abort = _parse_abort(entry)
     except FieldProblemsError as error:
@@ -241,30 +247,30 @@ def _from_mapping(
     if isinstance(expectation, str):
         yield (*path, "expect"), expectation, abort
     else:
-        problems.append(Problem((*path, "expect"), "missing; write 'expect: p99 < 90 s'"))
+        problems.append(FieldProblem((*path, "expect"), "missing; write 'expect: p99 < 90 s'"))
 
 
-def _parse_abort(entry: Mapping[str, object]) -> Abort | None:
+def _parse_abort(entry: Mapping[str, object]) -> AbortRule | None:
     """Return when an expectation in its long form ends the run; raise FieldProblemsError."""
     written = entry.get("abort", False)
     wanted = written if isinstance(written, bool) else {"true": True, "false": False}.get(str(written))
     if wanted is None:
         message = f"{quoted(str(written))} is not a truth value; write 'true' or 'false'"
-        raise FieldProblemsError([Problem(("abort",), message)])
+        raise FieldProblemsError([FieldProblem(("abort",), message)])
     if "after" not in entry:
-        return Abort() if wanted else None
+        return AbortRule() if wanted else None
     if not wanted:
         message = "says when a missed threshold ends the run; write 'abort: true' beside it"
-        raise FieldProblemsError([Problem(("after",), message, None, of_key=True)])
+        raise FieldProblemsError([FieldProblem(("after",), message, None, of_key=True)])
     text = str(entry["after"]).strip()
     rounds = _ROUNDS.fullmatch(text)
     if rounds is not None:
-        return Abort(after_rounds=int(rounds.group(1)), text=text)
+        return AbortRule(after_rounds=int(rounds.group(1)), text=text)
     try:
-        return Abort(after_s=DURATION.parse(text), text=text)
+        return AbortRule(after_s=DURATION.parse(text), text=text)
     except UnitError:
         message = f"{quoted(text)} is neither rounds nor simulated time; write '2 rounds' or '10 min'"
-        raise FieldProblemsError([Problem(("after",), message)]) from None
+        raise FieldProblemsError([FieldProblem(("after",), message)]) from None
 
 
 def parse_expectation(metric: str, tags: tuple[tuple[str, str], ...], text: str) -> Threshold:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from coordinator.scenario.errors import FieldProblemsError, Problem, did_you_mean
+from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
 from coordinator.scenario.model import (
     TEXT_TAG,
     Choice,
@@ -24,9 +24,9 @@ from device_profiles.positions import Path
 from edge.core.plugins import ADVICE
 
 
-def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[FieldProblem]:
     """Return every problem in ``error``, raised by ``model``, with paths from the root of the document."""
-    found: list[Problem] = []
+    found: list[FieldProblem] = []
     for detail in error.errors(include_url=False):
         path, shape, parent = locate(model, detail["loc"])
         found += _problems(detail, path, shape, parent)
@@ -59,33 +59,35 @@ def locate(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[Pat
     return tuple(path), shape, parent
 
 
-def _problems(detail: ErrorDetails, path: Path, shape: Shape, parent: Shape) -> list[Problem]:
+def _problems(detail: ErrorDetails, path: Path, shape: Shape, parent: Shape) -> list[FieldProblem]:
     kind = detail["type"]
     value = detail["input"]
     if kind == "extra_forbidden":
         return [_unknown_key(path, parent, value)]
     if kind == "missing":
-        return [Problem(path, _missing(path, shape))]
+        return [FieldProblem(path, _missing(path, shape))]
     if kind in ("union_tag_not_found", "union_tag_invalid") and shape.choice is not None:
         return [_no_alternative(path, shape.choice, value)]
     if kind == "value_error":
         cause = detail["ctx"]["error"]
         if isinstance(cause, FieldProblemsError):
             return [problem._replace(path=(*path, *problem.path)) for problem in cause.problems]
-        return [Problem(path, str(cause))]
+        return [FieldProblem(path, str(cause))]
     if kind == "literal_error":
         words = words_of(shape)
         hint = did_you_mean(str(value), words)
-        return [Problem(path, f"{describe_value(value)} is none of: {', '.join(words)}", hint)]
+        return [FieldProblem(path, f"{describe_value(value)} is none of: {', '.join(words)}", hint)]
     if kind in ("model_type", "dict_type", "model_attributes_type"):
-        return [Problem(path, f"{describe_value(value)} where a mapping belongs; write 'key: value' lines")]
+        return [
+            FieldProblem(path, f"{describe_value(value)} where a mapping belongs; write 'key: value' lines")
+        ]
     if kind in ("tuple_type", "list_type"):
-        return [Problem(path, f"{describe_value(value)} where a list belongs; write '[...]'")]
+        return [FieldProblem(path, f"{describe_value(value)} where a list belongs; write '[...]'")]
     message = detail["msg"]
-    return [Problem(path, f"{describe_value(value)}: {message[:1].lower()}{message[1:]}")]
+    return [FieldProblem(path, f"{describe_value(value)}: {message[:1].lower()}{message[1:]}")]
 
 
-def _unknown_key(path: Path, parent: Shape, value: object) -> Problem:
+def _unknown_key(path: Path, parent: Shape, value: object) -> FieldProblem:
     key = str(path[-1])
     known = list(parent.section.model_fields) if parent.section is not None else []
     if len(path) == 1:
@@ -94,7 +96,7 @@ def _unknown_key(path: Path, parent: Shape, value: object) -> Problem:
     # A key with settings below it may be meant for a plug-in.
     if parent.extra(MadeWhenAsked) is not None and isinstance(value, dict):
         hint = f"{hint}{'' if str(hint).endswith('?') else ';'} or {ADVICE}"
-    return Problem(path, "unknown key", hint, of_key=True)
+    return FieldProblem(path, "unknown key", hint, of_key=True)
 
 
 def _missing(path: Path, shape: Shape) -> str:
@@ -110,19 +112,19 @@ def _missing(path: Path, shape: Shape) -> str:
     return f"missing; write '{name}:'" if shape.section is not None else f"missing; write '{name}: ...'"
 
 
-def _no_alternative(path: Path, choice: Choice, value: Any) -> Problem:
+def _no_alternative(path: Path, choice: Choice, value: Any) -> FieldProblem:
     names = list(choice.sections)
     listed = f"one of: {', '.join(names)}"
     if not isinstance(value, dict):
-        return Problem(
+        return FieldProblem(
             path,
             f"{describe_value(value)} where a mapping belongs; write '{choice.key}: {names[0]}' below it",
         )
     if value.get(choice.key) is None:
-        return Problem((*path, choice.key), f"missing; write {listed}")
+        return FieldProblem((*path, choice.key), f"missing; write {listed}")
     written = value[choice.key]
     if isinstance(choice, Registered):
         hint: str | None = choice.hint(str(written))
     else:
         hint = did_you_mean(str(written), names)
-    return Problem((*path, choice.key), f"{describe_value(written)} is not {listed}", hint)
+    return FieldProblem((*path, choice.key), f"{describe_value(written)} is not {listed}", hint)

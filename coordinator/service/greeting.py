@@ -44,7 +44,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class JoinRefusal:
     """Why a device is not let in.
 
     ``code`` closes its connection: ``TRY_AGAIN_LATER`` if nothing is wrong with the device, ``GOING_AWAY`` if
@@ -55,21 +55,21 @@ class Refusal:
     code: aiohttp.WSCloseCode | None = None
 
 
-async def read_hello(socket: web.WebSocketResponse, timeout_s: float) -> Hello | Refusal:
+async def read_hello(socket: web.WebSocketResponse, timeout_s: float) -> Hello | JoinRefusal:
     """Return the first frame of a connection, or why it is not what it should be."""
     try:
         async with asyncio.timeout(timeout_s):
             message = await socket.receive()
     except TimeoutError:
         # A slow link or a busy host is no intruder.
-        return Refusal("no hello in time", aiohttp.WSCloseCode.TRY_AGAIN_LATER)
+        return JoinRefusal("no hello in time", aiohttp.WSCloseCode.TRY_AGAIN_LATER)
     if message.type is not aiohttp.WSMsgType.BINARY:
-        return Refusal("a connection begins with a hello")
+        return JoinRefusal("a connection begins with a hello")
     try:
         hello = unpack(message.data)
     except CodecError as error:
-        return Refusal(str(error))
-    return hello if isinstance(hello, Hello) else Refusal("a connection begins with a hello")
+        return JoinRefusal(str(error))
+    return hello if isinstance(hello, Hello) else JoinRefusal("a connection begins with a hello")
 
 
 async def say_welcome(socket: web.WebSocketResponse, welcome: Welcome, timeout_s: float) -> None:
@@ -90,7 +90,7 @@ async def say_goodbye(socket: web.WebSocketResponse, why: str) -> None:
             await _send(socket, Goodbye(why[:_WHY_LETTERS]))
 
 
-async def refuse(socket: web.WebSocketResponse, refusal: Refusal) -> None:
+async def refuse(socket: web.WebSocketResponse, refusal: JoinRefusal) -> None:
     """Send the only frame to whoever is not let in; one who does not take it need not know."""
     if refusal.code is None:
         await say_goodbye(socket, refusal.why)

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING
 from coordinator.engine.host import rss_bytes
 from coordinator.service.dashboard.histogram import Histogram
 from coordinator.service.dashboard.live_state import LiveState
-from edge.core.errors import RecfleetError
+from edge.core.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
-
-
-class MissingExtraError(RecfleetError):
-    """The package that writes metrics is not installed."""
 
 
 def exposition(state: LiveState) -> tuple[bytes, str]:

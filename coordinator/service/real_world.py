@@ -14,7 +14,7 @@ import numpy.typing as npt
 from coordinator.engine.active_round import ActiveRound, Broadcast
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.round_records import Ended, ended_of
+from coordinator.engine.round_records import DeviceEndings, ended_of
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.engine.selection.experience import ANSWERS, UPDATES, Experience
@@ -342,7 +342,7 @@ class SessionCohort:
             return self._applied
         return [*self._applied, *np.flatnonzero(np.isin(self.ids, list(machine.summed))).tolist()]
 
-    def interrupted(self) -> Ended:
+    def interrupted(self) -> DeviceEndings:
         """Return how the devices will have ended if the coordinator's process ends now."""
         ended = ended_of(self)
         open_ = ~np.array(self._told)

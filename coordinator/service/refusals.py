@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
-from coordinator.scenario.pacing_section import Buffered, PartialWork
+from coordinator.scenario.pacing_section import Buffered, PartialWorkPacing
 from coordinator.scenario.protection import secure_sections, stays_on_devices
 from coordinator.scenario.secure_section import Ckks, Masking
 from coordinator.scenario.selection_section import fitting_policies
@@ -74,7 +74,7 @@ def _problems(loaded: LoadedScenario) -> Iterator[tuple[Path, str, str]]:
     if scenario.baseline is not None:
         yield ("baseline",), "there are no faults to leave out", "leave it out"
     pacing = scenario.rounds.pacing
-    if isinstance(pacing, Buffered | PartialWork):
+    if isinstance(pacing, Buffered | PartialWorkPacing):
         yield ("rounds", "pacing"), "this pacing is for simulated devices only so far", "write 'synchronous'"
     if scenario.phase_time_s is not None:
         yield ("phases", 0, "time"), "devices cannot tell phases that are measured in time", "write 'rounds'"

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.doors import quiet_logger
-from coordinator.service.greeting import Offer, Refusal, read_hello, refuse, say_goodbye, say_welcome
+from coordinator.service.greeting import JoinRefusal, Offer, read_hello, refuse, say_goodbye, say_welcome
 from coordinator.service.hooks import Admission, AdmissionError, ServiceObserver
 from edge.core.errors import RemoteProtocolError
 from edge.core.vocabulary import Reason
@@ -257,7 +257,7 @@ class Sessions:
     async def serve(self, socket: web.WebSocketResponse, remote: str) -> None:
         """Take a new connection: greet, and converse until it ends."""
         hello = await read_hello(socket, self.settings.join_timeout)
-        if isinstance(hello, Refusal):
+        if isinstance(hello, JoinRefusal):
             await self._refuse(socket, None, remote, hello)
             return
         objection = self._objection(hello)
@@ -278,7 +278,7 @@ class Sessions:
     async def _serve(self, socket: web.WebSocketResponse, hello: Hello, remote: str) -> None:
         async with self._joining[hello.device]:
             begun = await self._begin(socket, hello)
-        if isinstance(begun, Refusal):
+        if isinstance(begun, JoinRefusal):
             await self._refuse(socket, hello.device, remote, begun)
             return
         if begun is None:
@@ -292,19 +292,19 @@ class Sessions:
             return
         if session.over:
             await say_goodbye(socket, session.why)
-        elif parting.kind is Parting.Kind.GOODBYE:
+        elif parting.cause is Parting.Cause.GOODBYE:
             self.end(session, Reason.SESSION_ENDED, parting.why)
-        elif parting.kind is Parting.Kind.VIOLATION:
+        elif parting.cause is Parting.Cause.VIOLATION:
             await self._violated(socket, session, parting.why)
         else:
             self._lost(session, parting.why)
 
     async def _begin(
         self, socket: web.WebSocketResponse, hello: Hello
-    ) -> tuple[DeviceSession, Conversation] | Refusal | None:
+    ) -> tuple[DeviceSession, Conversation] | JoinRefusal | None:
         """Welcome a device that may be here; None if that led to nothing."""
         session = await self._session_for(hello)
-        if isinstance(session, Refusal):
+        if isinstance(session, JoinRefusal):
             return session
         session.enrolment = hello.token
         try:
@@ -330,45 +330,45 @@ class Sessions:
         self.observer.on_disconnect(session.device, why)
         session.expire_after(self.settings.resume_window)
 
-    def _objection(self, hello: Hello) -> Refusal | None:
+    def _objection(self, hello: Hello) -> JoinRefusal | None:
         """Return why a device may not be here; None: it may."""
         if hello.protocol != PROTOCOL:
-            return Refusal(f"protocol {hello.protocol} is not spoken here; this side speaks {PROTOCOL}")
+            return JoinRefusal(f"protocol {hello.protocol} is not spoken here; this side speaks {PROTOCOL}")
         try:
             refusal = self.admission.refusal(hello.device, hello.token)
         except AdmissionError:
             _LOGGER.exception("device %d could not be let in", hello.device)
-            return Refusal("who may come in cannot be told now", aiohttp.WSCloseCode.TRY_AGAIN_LATER)
+            return JoinRefusal("who may come in cannot be told now", aiohttp.WSCloseCode.TRY_AGAIN_LATER)
         # Only who may be here learns more.
         if refusal is not None:
-            return Refusal(refusal)
+            return JoinRefusal(refusal)
         if hello.device >= self.offer.devices:
-            return Refusal(f"there is no device {hello.device}; there are 0 to {self.offer.devices - 1}")
+            return JoinRefusal(f"there is no device {hello.device}; there are 0 to {self.offer.devices - 1}")
         return self._farewell
 
     @property
-    def _farewell(self) -> Refusal | None:
+    def _farewell(self) -> JoinRefusal | None:
         """What is said to devices that come too late; None as long as they may join."""
-        return None if self._closing is None else Refusal(self._closing, aiohttp.WSCloseCode.GOING_AWAY)
+        return None if self._closing is None else JoinRefusal(self._closing, aiohttp.WSCloseCode.GOING_AWAY)
 
-    async def _session_for(self, hello: Hello) -> DeviceSession | Refusal:
+    async def _session_for(self, hello: Hello) -> DeviceSession | JoinRefusal:
         """Return the session that a device begins or goes on with, or why it may not."""
         existing = self._by_device.get(hello.device)
         if hello.session:
             if existing is None or not hmac.compare_digest(existing.token.encode(), hello.session.encode()):
-                return Refusal("the session is over")
+                return JoinRefusal("the session is over")
             # Somebody with a stolen token finds its owner there; an owner who comes back, nobody.
             if await existing.shows_life(self.settings.join_timeout):
-                return Refusal(f"device {hello.device} is here, and goes on with its session")
+                return JoinRefusal(f"device {hello.device} is here, and goes on with its session")
             await existing.disconnect("taken over by a new connection")
             if existing.over:
-                return Refusal("the session is over")
+                return JoinRefusal("the session is over")
             self.observer.on_resume(hello.device)
             return existing
         if existing is not None:
             # One that was started again, or never got its welcome, has left a connection that is half open.
             if await existing.shows_life(self.settings.join_timeout):
-                return Refusal(f"device {hello.device} has joined already")
+                return JoinRefusal(f"device {hello.device} has joined already")
             self.end(existing, Reason.CONNECTION_LOST, "the device began a new session")
         if self._farewell is not None:
             return self._farewell
@@ -378,7 +378,7 @@ class Sessions:
         return session
 
     async def _refuse(
-        self, socket: web.WebSocketResponse, device: int | None, remote: str, refusal: Refusal
+        self, socket: web.WebSocketResponse, device: int | None, remote: str, refusal: JoinRefusal
     ) -> None:
         self.observer.on_refusal(device, remote, refusal.why)
         await refuse(socket, refusal)

@@ -15,7 +15,7 @@ from edge.device.simulated import SimulatedDevice
 from edge.network.link import Delivery
 
 
-class Listener(Protocol):
+class CohortListener(Protocol):
     """Is told how the devices of a cohort fare."""
 
     def applied(self, cohort: BufferedCohort, slot: int) -> None:
@@ -38,7 +38,7 @@ class BufferedCohort(SimulatedCohort):
         version: int,
         phase: str,
         kernel: TrainingKernel,
-        listener: Listener,
+        listener: CohortListener,
     ) -> None:
         super().__init__(simulation, ids, version, phase, kernel, listener.cohort_done)
         self._listener = listener

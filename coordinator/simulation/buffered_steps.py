@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from coordinator.engine.facts import FaultStrike, RoundFacts
 from coordinator.engine.host import rss_bytes
-from coordinator.engine.round_records import Ended, ended_of, strikes_of
+from coordinator.engine.round_records import DeviceEndings, ended_of, strikes_of
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.buffered_cohort import BufferedCohort
 from edge.core.log import Column, EventLog
@@ -24,7 +24,7 @@ from edge.learning.updates import Aggregate
 
 
 @dataclass(slots=True)
-class Step:
+class ServerStep:
     """A server step, and the devices that belong to it."""
 
     number: int
@@ -44,7 +44,7 @@ class Step:
     unfinished: int = 0
     """Devices whose reports were applied and that are not done yet."""
 
-    def told(self, outcome: RoundOutcome) -> tuple[RoundFacts, Ended]:
+    def told(self, outcome: RoundOutcome) -> tuple[RoundFacts, DeviceEndings]:
         """Return what there is to tell of a step that has ended so, and of its devices."""
         abandoned = outcome is RoundOutcome.ABANDONED
         ended = _joined(self.members)
@@ -81,12 +81,12 @@ class Step:
         return strikes
 
 
-def _joined(members: list[tuple[BufferedCohort, int, float]]) -> Ended:
+def _joined(members: list[tuple[BufferedCohort, int, float]]) -> DeviceEndings:
     """Return the members of a step as one cohort, in the order in which they came to it."""
     by_cohort: dict[BufferedCohort, list[int]] = {}
     for place, (cohort, _, _) in enumerate(members):
         by_cohort.setdefault(cohort, []).append(place)
-    parts: list[tuple[Ended, list[int], list[int]]] = []
+    parts: list[tuple[DeviceEndings, list[int], list[int]]] = []
     for cohort, places in by_cohort.items():
         parts.append((ended_of(cohort), [members[place][1] for place in places], places))
 
@@ -108,7 +108,7 @@ def _joined(members: list[tuple[BufferedCohort, int, float]]) -> Ended:
         logs.append(log)
     columns = np.concatenate(logs, axis=1)
     columns = columns[:, np.argsort(columns[Column.TIME_S], kind="stable")]
-    return Ended(
+    return DeviceEndings(
         **{name: column(name) for name in ("ids", "outcome", "stage", "reason", "loss", "examples")},
         memory_bytes=column("memory_bytes"),
         kept_back=column("kept_back"),

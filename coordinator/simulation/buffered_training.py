@@ -31,7 +31,7 @@ from coordinator.engine.world import World
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
 from coordinator.simulation.buffered_cohort import BufferedCohort
-from coordinator.simulation.buffered_steps import Step
+from coordinator.simulation.buffered_steps import ServerStep
 from coordinator.simulation.world import SimulatedCohort, Simulation
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.crypto.entropy import SecretSource
@@ -88,10 +88,10 @@ class BufferedTraining(Training):
         self._versions: dict[int, _Version] = {}
         self._asked = np.zeros(assembly.fleet.n, dtype=np.bool_)
         """Who was invited since the last step: the same model would give the same update."""
-        self._steps: deque[Step] = deque()
+        self._steps: deque[ServerStep] = deque()
         """Those that are not written yet, the one under way last."""
         self._buffer: Buffer
-        self._in_flight: dict[tuple[BufferedCohort, int], Step | None] = {}
+        self._in_flight: dict[tuple[BufferedCohort, int], ServerStep | None] = {}
         """Devices at work, and the step that their report was applied in."""
         self._stop: StopReason | None = None
         self._search = _Search(0, 0.0)
@@ -181,7 +181,7 @@ class BufferedTraining(Training):
             else:
                 step.members.append((cohort, slot, math.nan))
 
-    def _open_version(self, ids: Ids, step: Step) -> _Version:
+    def _open_version(self, ids: Ids, step: ServerStep) -> _Version:
         algorithm, number, born = self._workload.algorithm, step.number, self._applied
         rounds = self._scenario.rounds
         plan = RoundPlan(self._simulation.run_id, number, target=1, quorum=1, deadline_s=rounds.deadline)
@@ -204,7 +204,7 @@ class BufferedTraining(Training):
         accumulator = self._workload.algorithm.accumulator(self.state)
         self._buffer = Buffer(number, aggregating(accumulator, self._scenario))
         phase = self._scenario.phase_at(number - 1, now_s)
-        self._steps.append(Step(number, phase, now_s, time.perf_counter()))
+        self._steps.append(ServerStep(number, phase, now_s, time.perf_counter()))
 
     def _changed(self) -> None:
         """Take the step as soon as the buffer is full; called whenever a device is no longer at work."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.fleet import Fleet, Makeup
-from coordinator.scenario.fleet_section import Group
+from coordinator.scenario.fleet_section import FleetGroup
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.references import availabilities_of, regions_of_fleet
 from device_profiles.availability import (
@@ -111,7 +111,9 @@ def _drawn_apart(loaded: LoadedScenario, catalogue: Catalogue, n: int) -> Makeup
     )
 
 
-def _in_groups(loaded: LoadedScenario, catalogue: Catalogue, groups: Sequence[Group], group: Codes) -> Makeup:
+def _in_groups(
+    loaded: LoadedScenario, catalogue: Catalogue, groups: Sequence[FleetGroup], group: Codes
+) -> Makeup:
     """Return devices and networks by group; ``group`` (uint8 [n]) is that of each device."""
     devices = {one.device: catalogue.device(one.device) for one in groups}
     networks = {one.network: catalogue.network(one.network) for one in groups}

@@ -14,7 +14,7 @@ from coordinator.engine.active_round import ActiveRound, Broadcast
 from coordinator.engine.actor import UPDATES as BRING_UPDATES
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.fleet import Fleet
-from coordinator.engine.invitation_records import Sent, connect_delays, invitation_rows
+from coordinator.engine.invitation_records import SentInvitations, connect_delays, invitation_rows
 from coordinator.engine.pacing.partial_work import PartialWork
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_rounds import SecureRoundMachine
@@ -295,7 +295,7 @@ class SimulatedCohort:
             # A crash breaks off the invitations that are on their way.
             plain[:] = False
         followed = arrives & ~plain
-        sent = Sent(invitation, ~followed, arrives, arrival_s, self.network.handshake_bytes)
+        sent = SentInvitations(invitation, ~followed, arrives, arrival_s, self.network.handshake_bytes)
         rows = invitation_rows(self.ids, now_s, self.plan, links, simulation.retry, sent)
         self.log.extend(rows.tobytes())
         for slot in np.flatnonzero(reachable & ~reaches).tolist():

@@ -47,14 +47,14 @@ Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleFinding:
     """Whether a plug-in keeps a rule; ``problem`` is None if it does."""
 
     rule: str
     problem: str | None
 
 
-def conform(entry: Entry) -> Iterator[Finding]:
+def conform(entry: Entry) -> Iterator[RuleFinding]:
     """Yield a finding for every rule of the kind of plug-in that ``entry`` is."""
     rules: dict[str, Callable[[str], Iterator[tuple[str, Iterator[str]]]]] = {
         ALGORITHMS: _rules_of_algorithm,
@@ -64,9 +64,9 @@ def conform(entry: Entry) -> Iterator[Finding]:
     rule = "random settings can be drawn, and run"
     try:
         for rule, problems in rules[entry.kind](entry.name):
-            yield Finding(rule, _first(problems))
+            yield RuleFinding(rule, _first(problems))
     except Exception as error:
-        yield Finding(rule, _described(error))
+        yield RuleFinding(rule, _described(error))
 
 
 def _first(problems: Iterator[str]) -> str | None:

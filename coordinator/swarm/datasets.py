@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from coordinator.scenario.data_section import SyntheticRatings
+from coordinator.scenario.data_section import SyntheticRatingsSection
 from edge.core.draws import Draws
 from edge.data.synthetic import generate_ratings
 
@@ -57,7 +57,7 @@ def devices_of(data: Settings, seed: int) -> int:
         return int(data["clients"])
     if "positive" not in data:
         return int(data["users"])
-    store = generate_ratings(SyntheticRatings.model_validate(data).spec(), seed=seed, workers=1)
+    store = generate_ratings(SyntheticRatingsSection.model_validate(data).spec(), seed=seed, workers=1)
     high = np.concatenate([[0], np.cumsum(store.decoded() >= data["positive"])])
     return int(np.count_nonzero(np.diff(high[store.indptr])))
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.checkpoint import npz_bytes
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.progress import RoundSummary
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.engine.stop_reason import StopReason
@@ -48,7 +48,7 @@ class Unobserved:
     def on_round(self, summary: RoundSummary) -> None:
         """Say nothing."""
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Say nothing."""
 
     def on_end(self, status: str) -> None:

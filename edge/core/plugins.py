@@ -35,7 +35,7 @@ KINDS: Final = {
     FAULTS: "coordinator.simulation.faults.base:KIND",
     SELECTORS: "coordinator.engine.selection.base:KIND",
 }
-"""Import path of the :class:`Kind` of each extension point."""
+"""Import path of the :class:`PluginKind` of each extension point."""
 
 BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
     ALGORITHMS: {
@@ -94,7 +94,7 @@ _OURS: Final = "recfleet"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PluginKind:
     """An extension point.
 
     Attributes
@@ -222,9 +222,9 @@ def scope() -> Iterator[None]:
         _state.number, _state.named, _state.loaded = before.number, before.named, before.loaded
 
 
-def kind_of(kind: str) -> Kind:
+def kind_of(kind: str) -> PluginKind:
     """Return the extension point ``kind``, one of :data:`KINDS`."""
-    found: Kind = pkgutil.resolve_name(KINDS[kind])
+    found: PluginKind = pkgutil.resolve_name(KINDS[kind])
     return found
 
 
@@ -356,7 +356,7 @@ def load(given: str | os.PathLike[str]) -> tuple[Entry, ...]:
     return tuple(entry for entry, _ in found)
 
 
-def _twice(kind: Kind, entry: Entry, before: Entry) -> str:
+def _twice(kind: PluginKind, entry: Entry, before: Entry) -> str:
     there = "is built in" if before.built_in else f"comes from {before.origin} ({before.target})"
     return f"a second {kind.noun} {entry.name!r}: one {there}; rename it"
 
@@ -402,7 +402,7 @@ def _value(entry: Entry) -> Any:
     return value
 
 
-def _checked(kind: Kind, value: Any, where: str) -> str:
+def _checked(kind: PluginKind, value: Any, where: str) -> str:
     """Return the name that a plug-in gives itself."""
     lacking = list(kind.lacks(value))
     if lacking:

@@ -17,7 +17,7 @@ HETEROGENEITIES = ("iid", "feature-shift", "label-shift")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RegressionBatch:
+class StoredSamples:
     """The samples of a few clients: indptr int64[n + 1], x float64[N, features], y float64[N]."""
 
     indptr: npt.NDArray[np.int64]
@@ -84,7 +84,7 @@ class RegressionStore:
         rows = slice(int(self.indptr[client]), int(self.indptr[client + 1]))
         return self.x[rows], self.y[rows]
 
-    def gather(self, clients: npt.NDArray[np.int64]) -> RegressionBatch:
+    def gather(self, clients: npt.NDArray[np.int64]) -> StoredSamples:
         """Return the samples of ``clients`` (int64[n], any order) one after the other.
 
         Raises
@@ -99,7 +99,7 @@ class RegressionStore:
         indptr = np.zeros(clients.size + 1, dtype=np.int64)
         np.cumsum(self.indptr[clients + 1] - starts, out=indptr[1:])
         rows = np.repeat(starts - indptr[:-1], np.diff(indptr)) + np.arange(int(indptr[-1]))
-        return RegressionBatch(indptr, self.x[rows], self.y[rows])
+        return StoredSamples(indptr, self.x[rows], self.y[rows])
 
     def content_hash(self) -> str:
         """Return 32 hexadecimal digits over row pointers, inputs and labels."""

@@ -44,7 +44,7 @@ def as_items(indices: npt.NDArray[np.int64], n_items: int) -> Items:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RatingBatch:
+class StoredRatings:
     """The ratings of a few users, ready to compute with.
 
     Attributes
@@ -147,7 +147,7 @@ class RatingStore:
         start, end = self.indptr[user], self.indptr[user + 1]
         return self.items[start:end], self._decode(self.ratings[start:end])
 
-    def gather(self, users: npt.NDArray[np.int64], *, timed: bool = False) -> RatingBatch:
+    def gather(self, users: npt.NDArray[np.int64], *, timed: bool = False) -> StoredRatings:
         """Return the ratings of ``users`` (int64[n], any order, repeats allowed) one after the other.
 
         With ``timed``, their timestamps as well, if the source has any.
@@ -171,7 +171,7 @@ class RatingStore:
         times = (
             self.timestamps.take(positions, mode="clip") if timed and self.timestamps is not None else None
         )
-        return RatingBatch(indptr, items, self._decode(codes), times)
+        return StoredRatings(indptr, items, self._decode(codes), times)
 
     def decoded(self) -> npt.NDArray[np.float32]:
         """Return all ratings in the store's order, float32[nnz]."""

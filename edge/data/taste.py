@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.rng import stream
-from edge.data.store import RatingBatch, RatingStore
+from edge.data.store import RatingStore, StoredRatings
 
 _RANK = 8
 _POWER_PASSES = 3
@@ -48,7 +48,7 @@ def taste_clusters(
     return _k_means(tastes, n_clusters, rng)
 
 
-def _residuals(batch: RatingBatch, n_items: int) -> npt.NDArray[np.float64]:
+def _residuals(batch: StoredRatings, n_items: int) -> npt.NDArray[np.float64]:
     counts = batch.counts
     owners = np.repeat(np.arange(batch.n_users), counts)
     ratings = batch.ratings.astype(np.float64)
@@ -60,7 +60,7 @@ def _residuals(batch: RatingBatch, n_items: int) -> npt.NDArray[np.float64]:
 
 
 def _times_items(
-    batch: RatingBatch, residuals: npt.NDArray[np.float64], basis: npt.NDArray[np.float64]
+    batch: StoredRatings, residuals: npt.NDArray[np.float64], basis: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """Residual matrix (users × items) times ``basis`` float64[n_items, rank]."""
     owners = np.repeat(np.arange(batch.n_users), batch.counts)
@@ -72,7 +72,7 @@ def _times_items(
 
 
 def _times_users(
-    batch: RatingBatch, residuals: npt.NDArray[np.float64], tastes: npt.NDArray[np.float64], n_items: int
+    batch: StoredRatings, residuals: npt.NDArray[np.float64], tastes: npt.NDArray[np.float64], n_items: int
 ) -> npt.NDArray[np.float64]:
     """Transposed residual matrix (items × users) times ``tastes`` float64[n_users, rank]."""
     owners = np.repeat(np.arange(batch.n_users), batch.counts)

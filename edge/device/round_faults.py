@@ -97,7 +97,7 @@ class FrameEffect:
 
 
 @dataclass(frozen=True, slots=True)
-class Slowdown:
+class ComputeSlowdown:
     """Computing takes ``factor`` times as long from ``start_s`` to ``end_s``; at a stage, or None: at all."""
 
     fault: int
@@ -171,7 +171,7 @@ class RoundFaults:
 
     links: dict[int, list[LinkEffect]] = field(default_factory=dict)
     frames: dict[int, list[FrameEffect]] = field(default_factory=dict)
-    slowdowns: dict[int, list[Slowdown]] = field(default_factory=dict)
+    slowdowns: dict[int, list[ComputeSlowdown]] = field(default_factory=dict)
     planned: dict[int, Ending] = field(default_factory=dict)
     """Who goes away at the stage in the round's plan because of a fault."""
     timed: dict[int, list[Ending]] = field(default_factory=dict)

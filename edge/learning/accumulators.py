@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.errors import RemoteProtocolError
-from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
+from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, RowTable
 
 VALUE_MAX: Final = 2.0**30
 """Largest absolute value of a real number in an update: sums of as many as there are devices stay finite."""
@@ -148,7 +148,7 @@ class RowAccumulator:
     def layout(self) -> Layout:
         """How an update is laid out."""
         rows, width = self._sum.shape
-        return Layout({}, (Table(self._index_name, self._name, self._sum.dtype, rows, width),))
+        return Layout({}, (RowTable(self._index_name, self._name, self._sum.dtype, rows, width),))
 
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""

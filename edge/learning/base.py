@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,14 @@ class RatingBatch(Protocol):
     def ratings(self) -> npt.NDArray[np.float32]:
         """Ratings, float32 [N]."""
         ...
+
+
+class Ratings(NamedTuple):
+    """A :class:`RatingBatch` of plain arrays."""
+
+    indptr: npt.NDArray[np.int64]
+    items: npt.NDArray[Any]
+    ratings: npt.NDArray[np.float32]
 
 
 class RegressionBatch(Protocol):
@@ -365,15 +373,6 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
     def _shapes(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         """Dtypes and shapes of what is trained."""
         return {n: (array.dtype, array.shape) for n, array in self._trained(self.initial_state(0)).items()}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ratings:
-    """A :class:`RatingBatch` of plain arrays."""
-
-    indptr: Ints
-    items: npt.NDArray[Any]
-    ratings: npt.NDArray[np.float32]
 
 
 class Recommender(Algorithm[RatingBatch]):

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.rng import hashed_bits
-from edge.learning.base import RatingBatch
+from edge.learning.base import RatingBatch, Ratings
 from edge.learning.least_squares import (
     descend,
     descend_in_mini_batches,
@@ -36,7 +36,7 @@ RECONSTRUCTION_DRAW, SPLIT_DRAW, CLIENT_DRAW = 0, 1, 2
 _PLACE_SALT = 0x706C_6163_6500_0001
 
 
-class Table(NamedTuple):
+class ItemTable(NamedTuple):
     """The item table of one round: ``rows`` [items, factors + 1 (+ 1)], and the rating mean μ."""
 
     rows: npt.NDArray[Any]
@@ -45,17 +45,9 @@ class Table(NamedTuple):
     mean: float
 
 
-class Ratings(NamedTuple):
-    """Ratings of some users: the plain form of a :class:`~edge.learning.base.RatingBatch`."""
-
-    indptr: npt.NDArray[np.int64]
-    items: npt.NDArray[Any]
-    ratings: npt.NDArray[Any]
-
-
 def item_table(
     item_factors: npt.NDArray[F], item_bias: npt.NDArray[F] | None, *, user_bias: bool, mean: float
-) -> Table:
+) -> ItemTable:
     """Lay out item factors [items, k] and item biases [items] (or None) for the kernels."""
     items, factors = item_factors.shape
     rows = np.empty((items, factors + 1 + user_bias), item_factors.dtype)
@@ -63,7 +55,7 @@ def item_table(
     rows[:, factors] = 0.0 if item_bias is None else item_bias
     if user_bias:
         rows[:, factors + 1] = 1.0
-    return Table(rows, factors, user_bias, mean)
+    return ItemTable(rows, factors, user_bias, mean)
 
 
 def blocks(indptr: npt.NDArray[np.int64], rows: int = _BLOCK_ROWS) -> Iterator[tuple[int, int]]:
@@ -77,7 +69,7 @@ def blocks(indptr: npt.NDArray[np.int64], rows: int = _BLOCK_ROWS) -> Iterator[t
         first = end
 
 
-def gather(table: Table, batch: RatingBatch, first: int, end: int) -> npt.NDArray[Any]:
+def gather(table: ItemTable, batch: RatingBatch, first: int, end: int) -> npt.NDArray[Any]:
     """Return ``[X₁ | t | X₂]`` of users ``first`` … ``end - 1``: item rows, targets in place of biases."""
     rows = slice(int(batch.indptr[first]), int(batch.indptr[end]))
     # Items were checked when the data was read; "clip" spares a second, buffered bounds check.
@@ -122,7 +114,7 @@ def _part(batch: RatingBatch, chosen: npt.NDArray[np.bool_]) -> Ratings:
 
 
 def reconstruct(
-    table: Table,
+    table: ItemTable,
     design: npt.NDArray[Any],
     indptr: npt.NDArray[np.int64],
     keys: npt.NDArray[np.uint64],
@@ -200,7 +192,7 @@ def reconstruct(
     return local
 
 
-def unknowns_of(table: Table, local: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def unknowns_of(table: ItemTable, local: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return ``[p, b_u]`` (or ``[p]``) of what :func:`reconstruct` gave, [n, width - 1]."""
     return np.delete(local, table.factors, axis=1)
 
@@ -317,7 +309,7 @@ def item_steps(
 
 
 def predict_rows(
-    table: Table, local: npt.NDArray[Any], items: npt.NDArray[Any], counts: npt.NDArray[np.int64]
+    table: ItemTable, local: npt.NDArray[Any], items: npt.NDArray[Any], counts: npt.NDArray[np.int64]
 ) -> npt.NDArray[Any]:
     """Predict ratings: μ + b_i + q_i·p + b_u for each user's ``items``, [sum of ``counts``]."""
     rows = table.rows.take(items, axis=0, mode="clip")
@@ -328,14 +320,14 @@ def predict_rows(
     return predictions
 
 
-def scoring_vectors(table: Table, local: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def scoring_vectors(table: ItemTable, local: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return ``[p, 1, b_u]``, whose product with a table row is a prediction less μ."""
     vectors = local.copy()
     vectors[:, table.factors] = 1.0
     return vectors
 
 
-def score_catalogue(table: Table, local: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def score_catalogue(table: ItemTable, local: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Predict every item for every user, [n, items]; one product per user, so that none affects another."""
     scores = np.empty((len(local), len(table.rows)), table.rows.dtype)
     for vector, row in zip(scoring_vectors(table, local), scores, strict=True):

@@ -37,7 +37,7 @@ class Pair(NamedTuple):
     users: Floats
 
 
-class Shape(NamedTuple):
+class PairShape(NamedTuple):
     """What a gradient needs to know: the number k of factors and the penalty λ."""
 
     factors: int
@@ -58,7 +58,7 @@ def errors(pair: Pair, targets: Floats, counts: Ints, factors: int) -> Floats:
     return found
 
 
-def gradient(pair: Pair, targets: Floats, counts: Ints, shape: Shape) -> Pair:
+def gradient(pair: Pair, targets: Floats, counts: Ints, shape: PairShape) -> Pair:
     """Return the gradient of the objective above.
 
     Parameters

@@ -10,16 +10,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
+from edge.learning.method_settings import MethodSettings
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Ridge(_Settings):
+class Ridge(MethodSettings):
     """The exact minimiser of Σ error² + λ|p|² + λ_b b²."""
 
     method: Literal["ridge"] = "ridge"
@@ -27,14 +24,14 @@ class Ridge(_Settings):
     bias_regularization: PositiveFloat = Field(default=1.0, description="λ_b of the user bias")
 
 
-class Gradient(_Settings):
+class Gradient(MethodSettings):
     """No step at all: the gradient on all local examples is what a device uploads (FedSGD)."""
 
     method: Literal["gradient"]
     regularization: NonNegativeFloat = Field(default=0.0, description="weight decay λ; biases are exempt")
 
 
-class UserSteps(_Settings):
+class UserSteps(MethodSettings):
     """Gradient steps on ½Σ error² + ½λ|p|² + ½λ_b b², each divided by the number of ratings plus λ (or λ_b).
 
     The division is the diagonal of the Hessian for features of size one. It makes one rate fit users with few
@@ -57,7 +54,7 @@ class UserSteps(_Settings):
     )
 
 
-class GradientSteps(_Settings):
+class GradientSteps(MethodSettings):
     """A number of gradient steps, each on all local examples."""
 
     method: Literal["gradient-steps"]
@@ -66,7 +63,7 @@ class GradientSteps(_Settings):
     regularization: NonNegativeFloat = Field(default=0.0, description="weight decay λ; biases are exempt")
 
 
-class MiniBatches(_Settings):
+class MiniBatches(MethodSettings):
     """Passes over the local examples in random order, one gradient step per mini-batch."""
 
     method: Literal["mini-batches"]

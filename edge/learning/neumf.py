@@ -27,7 +27,7 @@ from edge.learning import layers
 Floats = npt.NDArray[Any]
 
 
-class Shape(NamedTuple):
+class NetworkShape(NamedTuple):
     """Sizes: of the embeddings of both halves, and of the perceptron's layers after them."""
 
     gmf: int
@@ -57,7 +57,7 @@ class Shape(NamedTuple):
         return sum(int(np.prod(part)) for part in self.parts)
 
 
-class Network(NamedTuple):
+class NetworkWeights(NamedTuple):
     """The network's weights as views of their vectors, one for each device; see :func:`network_of`."""
 
     dense: tuple[Floats, ...]
@@ -72,7 +72,7 @@ class Network(NamedTuple):
     """h₀, [n, 1]."""
 
 
-def network_of(shape: Shape, vectors: Floats) -> Network:
+def network_of(shape: NetworkShape, vectors: Floats) -> NetworkWeights:
     """Return views of the parts of ``vectors`` [n, weights], which may be broadcast along the first axis."""
     found, start = [], 0
     for part in shape.parts:
@@ -81,7 +81,7 @@ def network_of(shape: Shape, vectors: Floats) -> Network:
         start = end
     layered = 2 * len(shape.hidden)
     gmf, mlp, bias = found[layered:]
-    return Network(tuple(found[:layered:2]), tuple(found[1:layered:2]), gmf, mlp, bias)
+    return NetworkWeights(tuple(found[:layered:2]), tuple(found[1:layered:2]), gmf, mlp, bias)
 
 
 class Point(NamedTuple):
@@ -108,7 +108,7 @@ class Gradients(NamedTuple):
     users: Floats | None
 
 
-class Rows(NamedTuple):
+class ExampleRows(NamedTuple):
     """The examples of a batch of devices."""
 
     bounds: list[int]
@@ -120,7 +120,7 @@ class Rows(NamedTuple):
 class _Pass(NamedTuple):
     """A forward pass, and what going back through it needs."""
 
-    network: Network
+    network: NetworkWeights
     activations: list[Floats]
     user: Floats
     """h_g ⊙ u_g, spread over rows, [R, gmf]."""
@@ -129,7 +129,7 @@ class _Pass(NamedTuple):
     logits: Floats
 
 
-def item_part(shape: Shape, mlp: Floats, network: Floats) -> Floats:
+def item_part(shape: NetworkShape, mlp: Floats, network: Floats) -> Floats:
     """Return the item's part of the first layer, [m, outputs], of the rows ``mlp`` [m, mlp] of items.
 
     ``network`` [1, weights]. An item's bits do not depend on the others.
@@ -137,7 +137,7 @@ def item_part(shape: Shape, mlp: Floats, network: Floats) -> Floats:
     return layers.vector_products(mlp, network_of(shape, network).dense[0][:, shape.mlp :])
 
 
-def _forward(shape: Shape, point: Point, rows: Rows) -> _Pass:
+def _forward(shape: NetworkShape, point: Point, rows: ExampleRows) -> _Pass:
     network = network_of(shape, point.network)
     counts, bounds = rows.counts, rows.bounds
     first = network.dense[0]
@@ -157,15 +157,15 @@ def _forward(shape: Shape, point: Point, rows: Rows) -> _Pass:
     return _Pass(network, activations, user, last, logits)
 
 
-def logits(shape: Shape, point: Point, rows: Rows) -> Floats:
+def logits(shape: NetworkShape, point: Point, rows: ExampleRows) -> Floats:
     """Return x of every row, [R]."""
     return _forward(shape, point, rows).logits
 
 
 def losses_and_gradients(
-    shape: Shape,
+    shape: NetworkShape,
     point: Point,
-    rows: Rows,
+    rows: ExampleRows,
     regularization: float,
     *,
     shared: bool,

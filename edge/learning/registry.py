@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
-from edge.core.plugins import ALGORITHMS, Kind, View
+from edge.core.plugins import ALGORITHMS, PluginKind, View
 from edge.learning.base import Algorithm, Problem
 
 
@@ -29,7 +29,7 @@ def _name_of(method: type[Algorithm[Any]]) -> str:
     return method.name()
 
 
-KIND: Final = Kind("algorithm", Algorithm, _name_of, _lacks)
+KIND: Final = PluginKind("algorithm", Algorithm, _name_of, _lacks)
 """The extension point."""
 
 METHODS: Final[Mapping[str, type[Algorithm[Any]]]] = View(ALGORITHMS)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from device_profiles.fields import (
     Fraction,
@@ -24,15 +24,12 @@ from device_profiles.fields import (
     PositiveFraction,
     PositiveInt,
 )
+from edge.learning.method_settings import MethodSettings
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ConstantSchedule(_Settings):
+class ConstantSchedule(MethodSettings):
     """The same learning rate in every round."""
 
     kind: Literal["constant"] = "constant"
@@ -42,7 +39,7 @@ class ConstantSchedule(_Settings):
         return 1.0
 
 
-class InverseTimeSchedule(_Settings):
+class InverseTimeSchedule(MethodSettings):
     """Rate / (1 + round / half_after): half the rate after that many rounds, a third after twice as many."""
 
     kind: Literal["inverse-time"]
@@ -53,7 +50,7 @@ class InverseTimeSchedule(_Settings):
         return 1.0 / (1.0 + round_number / self.half_after)
 
 
-class StepSchedule(_Settings):
+class StepSchedule(MethodSettings):
     """The rate is multiplied by ``factor_per_step`` every ``every`` rounds."""
 
     kind: Literal["step"]
@@ -67,7 +64,7 @@ class StepSchedule(_Settings):
         return float(self.factor_per_step ** (round_number // self.every))
 
 
-class ExponentialSchedule(_Settings):
+class ExponentialSchedule(MethodSettings):
     """The rate is multiplied by ``factor_per_round`` every round."""
 
     kind: Literal["exponential"]
@@ -78,7 +75,7 @@ class ExponentialSchedule(_Settings):
         return float(self.factor_per_round**round_number)
 
 
-class CosineSchedule(_Settings):
+class CosineSchedule(MethodSettings):
     """Half a cosine from the full rate to ``final`` times it over ``rounds`` rounds, constant afterwards."""
 
     kind: Literal["cosine"]
@@ -97,7 +94,7 @@ Schedule = Annotated[
 ]
 
 
-class SgdSettings(_Settings):
+class SgdSettings(MethodSettings):
     """Plain or heavy-ball SGD: v ← β v + Δ; θ ← θ + η v."""
 
     kind: Literal["sgd"]
@@ -128,7 +125,7 @@ class SgdSettings(_Settings):
         )
 
 
-class AdagradSettings(_Settings):
+class AdagradSettings(MethodSettings):
     """Adagrad (Duchi et al. 2011): s ← s + Δ²; θ ← θ + η Δ / (√s + ε)."""
 
     kind: Literal["adagrad"]
@@ -155,7 +152,7 @@ class AdagradSettings(_Settings):
         return new, sums
 
 
-class AdamSettings(_Settings):
+class AdamSettings(MethodSettings):
     """Adam (Kingma and Ba 2015, algorithm 1), its bias corrected."""
 
     kind: Literal["adam"] = "adam"

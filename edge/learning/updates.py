@@ -153,7 +153,7 @@ class Aggregate:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Table:
+class RowTable:
     """A table of which an update names some rows.
 
     ``index`` is the array of their numbers, [n], ``name`` that of the rows themselves, [n, ``width``] of
@@ -172,7 +172,7 @@ class Layout:
     """How an update is laid out: arrays that are whole, by name with dtype and shape, and tables."""
 
     dense: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
-    tables: Sequence[Table] = ()
+    tables: Sequence[RowTable] = ()
 
 
 class Accumulator(Protocol):

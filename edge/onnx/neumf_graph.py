@@ -14,7 +14,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.neumf import Network, Shape
+from edge.learning.neumf import NetworkShape, NetworkWeights
 from edge.onnx import formulas
 from edge.onnx.graph_writer import GraphWriter
 from edge.onnx.metadata import ModelInfo
@@ -36,10 +36,10 @@ class NeuMFs:
     users : u_g and u_m, float32 [n, gmf + mlp].
     """
 
-    shape: Shape
+    shape: NetworkShape
     gmf_items: npt.NDArray[np.float32]
     mlp_items: npt.NDArray[np.float32]
-    network: Network
+    network: NetworkWeights
     users: npt.NDArray[np.float32]
 
     def __len__(self) -> int:

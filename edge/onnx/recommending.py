@@ -9,7 +9,7 @@ import numpy as np
 from edge.core.errors import ExportError, ModelFileError
 from edge.onnx.loading import LoadedModel
 from edge.onnx.ratings_file import History
-from edge.onnx.session import Session
+from edge.onnx.session import OnnxSession
 from edge.onnx.stateless_graph import STATELESS, is_stateless
 
 
@@ -39,7 +39,7 @@ def recommend(model: LoadedModel, history: History, top: int) -> list[Recommenda
         For a model of another kind, or one that cannot be run or returns what a stateless model does not.
     """
     check_kind(model)
-    session = Session(model.contents)
+    session = OnnxSession(model.contents)
     outputs = session.run({"items": history.items, "ratings": history.ratings}).outputs
     items, scores = outputs.get("top_items"), outputs.get("top_scores")
     if items is None or scores is None or items.ndim != 1 or items.shape != scores.shape:

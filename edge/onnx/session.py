@@ -22,7 +22,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Inference:
+class ModelCall:
     """Outputs of one call by name, and the wall time that it took here."""
 
     outputs: Arrays
@@ -47,7 +47,7 @@ class RoundInference:
     memory_bytes: npt.NDArray[np.int64]
 
 
-class Session:
+class OnnxSession:
     """A model in onnxruntime: one thread, on the processor, without an arena that keeps freed memory.
 
     Parameters
@@ -84,7 +84,7 @@ class Session:
         self.memory_bytes = max(0, _resident_bytes() - before_bytes)
         self._names = [output.name for output in self._session.get_outputs()]
 
-    def run(self, inputs: Arrays) -> Inference:
+    def run(self, inputs: Arrays) -> ModelCall:
         """Run the model once.
 
         Raises
@@ -98,11 +98,11 @@ class Session:
         except Exception as error:  # as above
             raise ModelFileError(f"onnxruntime cannot run the model on these inputs: {error}") from error
         latency_s = time.perf_counter() - before_s
-        return Inference(dict(zip(self._names, outputs, strict=True)), latency_s)
+        return ModelCall(dict(zip(self._names, outputs, strict=True)), latency_s)
 
 
 def run_round(
-    sessions: Session | Iterable[bytes],
+    sessions: OnnxSession | Iterable[bytes],
     stacked: Arrays,
     *,
     shared: Arrays | None = None,
@@ -122,7 +122,7 @@ def run_round(
     Raises
     ------
     ModelFileError
-        As :class:`Session` and its ``run``.
+        As :class:`OnnxSession` and its ``run``.
     ValueError
         For inputs of different numbers of devices, or none.
     """
@@ -132,13 +132,13 @@ def run_round(
         raise ValueError(f"inputs of {sorted(counts)} devices; give one number, 1 or more")
     (devices,) = counts
     edges = {name: ends.tolist() for name, (ends, _) in ragged.items()}
-    each = itertools.repeat(sessions) if isinstance(sessions, Session) else map(Session, sessions)
-    if not isinstance(sessions, Session):
+    each = itertools.repeat(sessions) if isinstance(sessions, OnnxSession) else map(OnnxSession, sessions)
+    if not isinstance(sessions, OnnxSession):
         _give_back()
     outputs: dict[str, npt.NDArray[Any]] = {}
     latency_s, opening_s = np.empty(devices), np.empty(devices)
     memory_bytes = np.empty(devices, np.int64)
-    opened: list[Session] = []
+    opened: list[OnnxSession] = []
     for device, session in zip(range(devices), each, strict=False):
         opened.append(session)
         found = session.run(

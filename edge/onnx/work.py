@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import WORK_KINDS, Work
-from edge.learning.neumf import Shape
+from edge.learning.neumf import NetworkShape
 
 _NUMBER_BYTES: Final = 4
 _INDEX_BYTES: Final = 8
@@ -128,7 +128,7 @@ def mask_work(kind: str, n_items: int, features: int, inner: int) -> ScoreWork:
     return work
 
 
-def neumf_work(n_items: int, shape: Shape) -> ScoreWork:
+def neumf_work(n_items: int, shape: NetworkShape) -> ScoreWork:
     """Return the work of NeuMF; see :mod:`edge.onnx.neumf_graph`.
 
     For each item 2 flops a weight of the perceptron, but for the user's half of the first layer, which is one

@@ -52,8 +52,8 @@ from edge.secagg.config import SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography, Secrets
 from edge.secagg.inputs import encode_input
 from edge.secagg.keylist import (
+    KeyRecord,
     Neighbourhood,
-    Record,
     RoundContext,
     expect_neighbours,
     keys_statement,
@@ -157,7 +157,7 @@ class SecAggClient:
         self._table = DEVICE_TRANSITIONS[config.mode]
         self._seen: set[DeviceEvent] = set()
         self._secrets: Secrets | None = None
-        self._record = Record(b"", b"", b"")
+        self._record = KeyRecord(b"", b"", b"")
         self._hood: Neighbourhood | None = None
         self._shared: frozenset[int] = frozenset()
         """Neighbours that shared: those whose masks are on the input."""

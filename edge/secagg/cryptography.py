@@ -28,9 +28,9 @@ from edge.crypto.ring import RingVector
 from edge.crypto.shamir import SHARE_BYTES
 from edge.secagg.checks import DeviceIds
 from edge.secagg.config import SecAggConfig
-from edge.secagg.keylist import Neighbourhood, Record, RoundContext, nearest, read_key_list, ring_seed
+from edge.secagg.keylist import KeyRecord, Neighbourhood, RoundContext, nearest, read_key_list, ring_seed
 from edge.secagg.masks import pair_seed, self_seed
-from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES, Channel, commit_shares, split_between
+from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES, SealedChannel, commit_shares, split_between
 from edge.secagg.states import Mode
 from edge.wire.secagg_messages import KeyList
 
@@ -51,14 +51,14 @@ class DeviceSecrets:
         self._encryption = KeyPair.generate(entropy)
         self._mask = KeyPair.generate(entropy)
         self._seed = entropy.bytes(SECRET_BYTES)
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, SealedChannel] = {}
         self.shares: dict[int, bytes] = {}
         """By owner: its share of the seed, then its share of the mask key."""
 
-    def public(self) -> Record:
+    def public(self) -> KeyRecord:
         """Return what is advertised."""
         commitment = commit(self._seed, device=self._device, round_number=self._round_number)
-        return Record(self._encryption.public, self._mask.public, commitment)
+        return KeyRecord(self._encryption.public, self._mask.public, commitment)
 
     def seal_shares(self, hood: Neighbourhood) -> tuple[bytes, bytes]:
         """Split the secrets and keep the own share.
@@ -72,7 +72,7 @@ class DeviceSecrets:
         given = sorted((*split.shares.items(), (self._device, split.own)))
         committed = [commit_shares(share, hood.session, self._device, holder) for holder, share in given]
         for other, share in split.shares.items():
-            channel = Channel.between(self._encryption, hood, self._round_number, self._device, other)
+            channel = SealedChannel.between(self._encryption, hood, self._round_number, self._device, other)
             self._channels[other] = channel
             sealed.append(channel.seal(share))
         return b"".join(sealed), b"".join(committed)
@@ -122,10 +122,10 @@ class _NoSecrets:
     def __init__(self, entropy: Entropy, device: int) -> None:
         self._device = device
         encryption, mask = KeyPair.generate(entropy).public, KeyPair.generate(entropy).public
-        self._record = Record(encryption, mask, bytes(HASH_BYTES))
+        self._record = KeyRecord(encryption, mask, bytes(HASH_BYTES))
         self.shares: dict[int, bytes] = {}
 
-    def public(self) -> Record:
+    def public(self) -> KeyRecord:
         return self._record
 
     def seal_shares(self, hood: Neighbourhood) -> tuple[bytes, bytes]:
@@ -159,7 +159,7 @@ class Cryptography:
         config: SecAggConfig,
         context: RoundContext,
         device: int,
-        own: Record,
+        own: KeyRecord,
         roster: Mapping[int, bytes],
     ) -> Neighbourhood:
         """Return what a key list says; see :func:`~edge.secagg.keylist.read_key_list`."""
@@ -193,7 +193,7 @@ class ModelledCryptography(Cryptography):
         config: SecAggConfig,
         context: RoundContext,
         device: int,
-        own: Record,
+        own: KeyRecord,
         roster: Mapping[int, bytes],
     ) -> Neighbourhood:
         """Return who the neighbours are; keys are not looked at."""

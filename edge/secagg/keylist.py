@@ -49,7 +49,7 @@ _KEYS_LABEL = b"recfleet/secagg/1/advertised-keys/"
 _SURVIVORS_LABEL = b"recfleet/secagg/1/survivors/"
 
 
-class Record(NamedTuple):
+class KeyRecord(NamedTuple):
     """What a device advertises: public keys for encryption and masks, commitment to its self-mask seed."""
 
     encryption: bytes
@@ -57,7 +57,7 @@ class Record(NamedTuple):
     commitment: bytes
 
     @classmethod
-    def of(cls, data: bytes) -> Record:
+    def of(cls, data: bytes) -> KeyRecord:
         """Return the record in 96 bytes."""
         return cls(data[:PUBLIC_BYTES], data[PUBLIC_BYTES : 2 * PUBLIC_BYTES], data[2 * PUBLIC_BYTES :])
 
@@ -116,7 +116,7 @@ class Neighbourhood(NamedTuple):
     k: int
     t: int
     neighbours: tuple[int, ...]
-    records: dict[int, Record]
+    records: dict[int, KeyRecord]
     everybody: DeviceIds | None
 
 
@@ -155,7 +155,7 @@ def read_key_list(
     config: SecAggConfig,
     context: RoundContext,
     device: int,
-    own: Record,
+    own: KeyRecord,
     roster: Mapping[int, bytes],
     verify: Verify,
 ) -> Neighbourhood:
@@ -196,7 +196,7 @@ def read_key_list(
     digest = read(arrays, "digest", OCTETS, (HASH_BYTES,)).tobytes()
     ids: list[int] = devices.tolist()
     records = {
-        other: Record.of(data[at * RECORD_BYTES : (at + 1) * RECORD_BYTES]) for at, other in enumerate(ids)
+        other: KeyRecord.of(data[at * RECORD_BYTES : (at + 1) * RECORD_BYTES]) for at, other in enumerate(ids)
     }
     if records.get(device) != own:
         raise OwnKeyError(f"the key list does not show the keys that device {device} advertised")

@@ -30,7 +30,7 @@ COMMITMENTS_BYTES = 2 * COMMITMENT_BYTES
 _LABEL = b"recfleet/secagg/1/share/"
 
 
-class Split(NamedTuple):
+class SplitSecrets(NamedTuple):
     """``own`` is the share that a device keeps of its secrets, ``shares`` those of its neighbours."""
 
     own: bytes
@@ -53,7 +53,9 @@ def commit_shares(shares: bytes, session: bytes, owner: int, holder: int) -> byt
     return commit_share(seed, session, owner, holder) + commit_share(key, session, owner, holder)
 
 
-def split_between(hood: Neighbourhood, device: int, seed: bytes, mask_key: bytes, entropy: Entropy) -> Split:
+def split_between(
+    hood: Neighbourhood, device: int, seed: bytes, mask_key: bytes, entropy: Entropy
+) -> SplitSecrets:
     """Split the two 32-byte secrets of ``device`` between itself and its neighbours.
 
     A share is 68 bytes, of the self-mask seed and then of the mask key. Shares are numbered by the place of
@@ -65,10 +67,10 @@ def split_between(hood: Neighbourhood, device: int, seed: bytes, mask_key: bytes
         holder: seed_share + key_share
         for holder, seed_share, key_share in zip(holders, seeds, keys, strict=True)
     }
-    return Split(shares.pop(device), shares)
+    return SplitSecrets(shares.pop(device), shares)
 
 
-class Channel(NamedTuple):
+class SealedChannel(NamedTuple):
     """One device's end of the sealed way to a neighbour, good for one message in each direction."""
 
     key: bytes
@@ -80,7 +82,7 @@ class Channel(NamedTuple):
     @classmethod
     def between(
         cls, pair: KeyPair, hood: Neighbourhood, round_number: int, device: int, other: int
-    ) -> Channel:
+    ) -> SealedChannel:
         """Agree on a key with neighbour ``other``; ``pair`` is the encryption key of ``device``."""
         key = derive(
             pair.agree(hood.records[other].encryption),

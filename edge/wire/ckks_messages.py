@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from edge.core.vocabulary import EventKind, Stage
-from edge.wire.messages import Arrays, Kind
+from edge.wire.messages import Arrays, MessageKind
 
 
 class EncryptedInput(NamedTuple):
@@ -44,9 +44,9 @@ class DecryptedSum(NamedTuple):
 
 CkksMessage = EncryptedInput | DecryptRequest | DecryptedSum
 
-KINDS: dict[type[CkksMessage], Kind] = {
-    EncryptedInput: Kind(32, EventKind.ENCRYPTED_INPUT, Stage.MASKED_INPUT),
-    DecryptRequest: Kind(33, EventKind.DECRYPT_REQUEST, Stage.UNMASK),
-    DecryptedSum: Kind(34, EventKind.DECRYPTED_SUM, Stage.UNMASK),
+KINDS: dict[type[CkksMessage], MessageKind] = {
+    EncryptedInput: MessageKind(32, EventKind.ENCRYPTED_INPUT, Stage.MASKED_INPUT),
+    DecryptRequest: MessageKind(33, EventKind.DECRYPT_REQUEST, Stage.UNMASK),
+    DecryptedSum: MessageKind(34, EventKind.DECRYPTED_SUM, Stage.UNMASK),
 }
 """What there is to know of each type; codes are only ever added, and none is used elsewhere."""

@@ -109,7 +109,7 @@ FROM_DEVICES = (Accept, AcceptBare, Decline, Report, Failure)
 Message = Invite | Accept | AcceptBare | Decline | Model | Report | Failure | Acknowledge
 
 
-class Kind(NamedTuple):
+class MessageKind(NamedTuple):
     """What there is to know of a type of message.
 
     ``code`` stands for it on the wire. ``event`` and ``stage`` are what its transfer is called in logs.
@@ -120,15 +120,15 @@ class Kind(NamedTuple):
     stage: Stage
 
 
-KINDS: dict[type[Message], Kind] = {
-    Invite: Kind(1, EventKind.INVITED, Stage.INVITE),
-    Accept: Kind(2, EventKind.ACCEPTED, Stage.INVITE),
-    Decline: Kind(3, EventKind.DECLINED, Stage.INVITE),
-    Model: Kind(4, EventKind.MODEL, Stage.DOWNLOAD),
-    Report: Kind(5, EventKind.REPORT, Stage.REPORT),
-    Failure: Kind(6, EventKind.FAILED, Stage.COMPUTE),
-    Acknowledge: Kind(7, EventKind.ACKNOWLEDGED, Stage.ACKNOWLEDGE),
-    AcceptBare: Kind(8, EventKind.ACCEPTED, Stage.INVITE),
+KINDS: dict[type[Message], MessageKind] = {
+    Invite: MessageKind(1, EventKind.INVITED, Stage.INVITE),
+    Accept: MessageKind(2, EventKind.ACCEPTED, Stage.INVITE),
+    Decline: MessageKind(3, EventKind.DECLINED, Stage.INVITE),
+    Model: MessageKind(4, EventKind.MODEL, Stage.DOWNLOAD),
+    Report: MessageKind(5, EventKind.REPORT, Stage.REPORT),
+    Failure: MessageKind(6, EventKind.FAILED, Stage.COMPUTE),
+    Acknowledge: MessageKind(7, EventKind.ACKNOWLEDGED, Stage.ACKNOWLEDGE),
+    AcceptBare: MessageKind(8, EventKind.ACCEPTED, Stage.INVITE),
 }
 """Every type of message; codes are only ever added."""
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from edge.core.vocabulary import EventKind, Stage
-from edge.wire.messages import Arrays, Kind
+from edge.wire.messages import Arrays, MessageKind
 
 
 class AdvertiseKeys(NamedTuple):
@@ -159,16 +159,16 @@ FROM_DEVICES = (AdvertiseKeys, SealedShares, MaskedInput, ConsistencySignature, 
 FROM_COORDINATOR = (KeyList, SharesDelivery, ConsistencyCheck, UnmaskRequest, Abort)
 """What the coordinator sends."""
 
-KINDS: dict[type[SecAggMessage], Kind] = {
-    AdvertiseKeys: Kind(16, EventKind.KEYS, Stage.ADVERTISE_KEYS),
-    KeyList: Kind(17, EventKind.KEY_LIST, Stage.SHARE_KEYS),
-    SealedShares: Kind(18, EventKind.SEALED_SHARES, Stage.SHARE_KEYS),
-    SharesDelivery: Kind(19, EventKind.SHARES, Stage.MASKED_INPUT),
-    MaskedInput: Kind(20, EventKind.MASKED_INPUT, Stage.MASKED_INPUT),
-    ConsistencyCheck: Kind(21, EventKind.SURVIVORS, Stage.CONSISTENCY),
-    ConsistencySignature: Kind(22, EventKind.SIGNATURE, Stage.CONSISTENCY),
-    UnmaskRequest: Kind(23, EventKind.UNMASK_REQUEST, Stage.UNMASK),
-    UnmaskShares: Kind(24, EventKind.UNMASK_SHARES, Stage.UNMASK),
-    Abort: Kind(25, EventKind.ABORTED, Stage.ACKNOWLEDGE),
+KINDS: dict[type[SecAggMessage], MessageKind] = {
+    AdvertiseKeys: MessageKind(16, EventKind.KEYS, Stage.ADVERTISE_KEYS),
+    KeyList: MessageKind(17, EventKind.KEY_LIST, Stage.SHARE_KEYS),
+    SealedShares: MessageKind(18, EventKind.SEALED_SHARES, Stage.SHARE_KEYS),
+    SharesDelivery: MessageKind(19, EventKind.SHARES, Stage.MASKED_INPUT),
+    MaskedInput: MessageKind(20, EventKind.MASKED_INPUT, Stage.MASKED_INPUT),
+    ConsistencyCheck: MessageKind(21, EventKind.SURVIVORS, Stage.CONSISTENCY),
+    ConsistencySignature: MessageKind(22, EventKind.SIGNATURE, Stage.CONSISTENCY),
+    UnmaskRequest: MessageKind(23, EventKind.UNMASK_REQUEST, Stage.UNMASK),
+    UnmaskShares: MessageKind(24, EventKind.UNMASK_SHARES, Stage.UNMASK),
+    Abort: MessageKind(25, EventKind.ABORTED, Stage.ACKNOWLEDGE),
 }
 """What there is to know of each type; codes are only ever added, and none is one of a plain message's."""

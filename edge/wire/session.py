@@ -93,13 +93,13 @@ class Acknowledged(NamedTuple):
     at_s: float
 
 
-class Ended(NamedTuple):
+class SessionEnded(NamedTuple):
     """The other end has said goodbye."""
 
     reason: str
 
 
-Event = Received | Noted | Acknowledged | Ended
+Event = Received | Noted | Acknowledged | SessionEnded
 
 
 @dataclass(slots=True)
@@ -356,7 +356,7 @@ class Session:
                     self._had(left_s, frame.at_s, now_s)
                 return []
             case Goodbye():
-                return [Ended(frame.reason)]
+                return [SessionEnded(frame.reason)]
         raise RemoteProtocolError("wrong-stage", f"a {type(frame).__name__} in the middle of a session")
 
     def _told(self, now_s: float) -> float | None:

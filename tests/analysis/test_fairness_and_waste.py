@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from metrics_samples import sample_evaluation, sample_round, write_run
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.results.analysis.fairness import accuracy_by_class, jain_index, participation
 from coordinator.results.analysis.learning_curves import learning_curves, time_to_accuracy
 from coordinator.results.analysis.rows import read_rows
@@ -17,7 +17,7 @@ from coordinator.results.tables.reader import RunTables, open_run
 from coordinator.results.tables.writer import RunWriter
 
 
-def run_of(directory: Path, evaluations: list[list[Evaluation]]) -> RunTables:
+def run_of(directory: Path, evaluations: list[list[MetricValue]]) -> RunTables:
     """Write a run with an evaluation before its first round and one after each."""
     with RunWriter(directory) as writer:
         for number, values in enumerate(evaluations):
@@ -50,12 +50,12 @@ def test_participation_by_class(tmp_path: Path) -> None:
 
 
 def test_accuracy_by_class_takes_the_last_value(tmp_path: Path) -> None:
-    def values(budget: float, flagship: float) -> list[Evaluation]:
+    def values(budget: float, flagship: float) -> list[MetricValue]:
         return [
-            Evaluation("rmse", 1.0, 3),
-            Evaluation("rmse", budget, 2, tag="class", group="budget"),
-            Evaluation("rmse", flagship, 1, tag="class", group="flagship"),
-            Evaluation("rmse", 5.0, 1, tag="network", group="wifi"),
+            MetricValue("rmse", 1.0, 3),
+            MetricValue("rmse", budget, 2, tag="class", group="budget"),
+            MetricValue("rmse", flagship, 1, tag="class", group="flagship"),
+            MetricValue("rmse", 5.0, 1, tag="network", group="wifi"),
         ]
 
     (row,) = accuracy_by_class(run_of(tmp_path, [values(1.5, 1.25), values(1.0, float("nan"))]))
@@ -77,8 +77,8 @@ def test_waste_adds_up_to_the_table(tmp_path: Path) -> None:
 
 
 def test_time_to_accuracy_takes_the_first_evaluation_at_or_beyond(tmp_path: Path) -> None:
-    errors = [Evaluation("rmse", value, 3) for value in (2.0, 1.5, 1.0, 1.2)]
-    hits = [Evaluation("hr@10", value, 3) for value in (0.0, 0.49, 0.5, 0.9)]
+    errors = [MetricValue("rmse", value, 3) for value in (2.0, 1.5, 1.0, 1.2)]
+    hits = [MetricValue("hr@10", value, 3) for value in (0.0, 0.49, 0.5, 0.9)]
     run = run_of(tmp_path, [list(pair) for pair in zip(errors, hits, strict=True)])
     loss, rmse, hit_rate = learning_curves(run)
     assert (loss.metric, loss.round.tolist(), loss.value[0]) == ("training loss", [1, 2, 3], 0.5)
@@ -97,7 +97,7 @@ def test_time_to_accuracy_takes_the_first_evaluation_at_or_beyond(tmp_path: Path
 
 
 def test_a_metric_that_never_improved_has_no_time(tmp_path: Path) -> None:
-    run = run_of(tmp_path, [[Evaluation("rmse", value, 3)] for value in (1.0, 1.5)])
+    run = run_of(tmp_path, [[MetricValue("rmse", value, 3)] for value in (1.0, 1.5)])
     assert time_to_accuracy(learning_curves(run)[1]) == []
     assert time_to_accuracy(learning_curves(run)[0]) == []
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coordinator.engine.rounds import RoundPlan, Verdict
+from coordinator.engine.rounds import FrameVerdict, RoundPlan
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.secure.homomorphic.server import CkksServer
 from coordinator.secure.secagg.oracle import Oracle
@@ -264,7 +264,7 @@ class Judged(NamedTuple):
 
     sender: int
     kind: type[Any]
-    verdict: Verdict
+    verdict: FrameVerdict
     reason: Reason
 
 
@@ -320,18 +320,18 @@ class Round:
                 send = self.machine.lost(sender)
                 self.acknowledge(sender, Reason.GARBAGE)
                 self.post(send, was_over)
-                self.judged.append(Judged(sender, Report, Verdict.DISCARD, Reason.GARBAGE))
+                self.judged.append(Judged(sender, Report, FrameVerdict.DISCARD, Reason.GARBAGE))
                 return self.judged[-1]
         verdict, reason, send = self.machine.received(sender, message)
         judged = Judged(sender, type(message), verdict, reason)
         self.judged.append(judged)
-        if verdict is Verdict.SEND_MODEL:
+        if verdict is FrameVerdict.SEND_MODEL:
             self.given_model.add(sender)
             self.down.append((sender, encode(MODEL)))
-        elif verdict is Verdict.REFUSE:
+        elif verdict is FrameVerdict.REFUSE:
             assert reason is not Reason.NONE, "a refusal has a reason"
             self.acknowledge(sender, reason)
-        elif verdict is Verdict.AGGREGATE:
+        elif verdict is FrameVerdict.AGGREGATE:
             assert isinstance(message, Report)
             self.accumulator.add(ClientUpdate(message.arrays, message.weight, message.examples, message.loss))
             self.acknowledge(sender, Reason.NONE)
@@ -400,7 +400,7 @@ class Round:
     # What must hold.
 
     def discarded(self) -> list[Judged]:
-        return [one for one in self.judged if one.verdict in (Verdict.DISCARD, Verdict.REFUSE)]
+        return [one for one in self.judged if one.verdict in (FrameVerdict.DISCARD, FrameVerdict.REFUSE)]
 
     def check(self) -> None:
         """A completed round applies the exact sum of its contributors, an abandoned one nothing."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from secure_round_harness import INVITE, ROUND, RUN, Encrypted, Masked, Round, update_of, with_arrays
 
-from coordinator.engine.rounds import RoundPlan, Verdict
+from coordinator.engine.rounds import FrameVerdict, RoundPlan
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import aggregate_of, joined
 from edge.core.errors import LocalProtocolError
@@ -25,7 +25,7 @@ from edge.wire.messages import Accept, Failure, Report
 from edge.wire.secagg_messages import Abort, AdvertiseKeys, MaskedInput, SealedShares, UnmaskShares
 
 BOTH = pytest.mark.parametrize("mode", list(Mode))
-DISCARD, REFUSE, AGGREGATE = Verdict.DISCARD, Verdict.REFUSE, Verdict.AGGREGATE
+DISCARD, REFUSE, AGGREGATE = FrameVerdict.DISCARD, FrameVerdict.REFUSE, FrameVerdict.AGGREGATE
 SHIELDED = (0, 1, 2)
 SPEC = (ArraySpec("factors", np.dtype(np.float32), (), np.array([4])),)
 
@@ -216,7 +216,7 @@ def test_nobody_is_left() -> None:
     round_.go()
     assert not round_.machine.over
     round_.lose(3)
-    assert round_.send(4, Failure(RUN, ROUND, 4, Reason.MEMORY)).verdict is Verdict.NOTE
+    assert round_.send(4, Failure(RUN, ROUND, 4, Reason.MEMORY)).verdict is FrameVerdict.NOTE
     check_ways(round_, clear={0, 1, 2}, summed=set())
     assert (round_.machine.closed_by, round_.machine.failure) == (Reason.NONE, None)
 
@@ -418,7 +418,7 @@ def test_garbage_of_the_last_awaited_lets_the_round_go_on() -> None:
     ],
 )
 def test_frames_that_stray_change_nothing(
-    slow: type[Any], sender: int, message: Any, judged: tuple[Verdict, Reason]
+    slow: type[Any], sender: int, message: Any, judged: tuple[FrameVerdict, Reason]
 ) -> None:
     round_ = mixed(8, target=7)
     round_.hold(7, Accept)

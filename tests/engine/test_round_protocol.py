@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from coordinator.engine.rounds import RoundMachine, RoundPlan, Verdict
+from coordinator.engine.rounds import FrameVerdict, RoundMachine, RoundPlan
 from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.device.participation import Participation, State
@@ -27,19 +27,19 @@ def report(device: int, round_number: int = 1, run: str = RUN) -> Report:
 
 def accepted(machine: RoundMachine, *devices: int) -> None:
     for device in devices:
-        assert machine.received(Accept(RUN, 1, device)) == (Verdict.SEND_MODEL, Reason.NONE)
+        assert machine.received(Accept(RUN, 1, device)) == (FrameVerdict.SEND_MODEL, Reason.NONE)
 
 
 class TestRoundMachine:
     def test_closes_at_the_target_and_refuses_the_surplus(self) -> None:
         machine = RoundMachine(plan(target=2), [1, 2, 3])
         accepted(machine, 1, 2, 3)
-        assert machine.received(report(1)) == (Verdict.AGGREGATE, Reason.NONE)
+        assert machine.received(report(1)) == (FrameVerdict.AGGREGATE, Reason.NONE)
         assert not machine.over
-        assert machine.received(report(2)) == (Verdict.AGGREGATE, Reason.NONE)
+        assert machine.received(report(2)) == (FrameVerdict.AGGREGATE, Reason.NONE)
         assert machine.outcome is RoundOutcome.COMPLETED
         assert machine.closed_by is Reason.COHORT_FULL
-        assert machine.received(report(3)) == (Verdict.REFUSE, Reason.COHORT_FULL)
+        assert machine.received(report(3)) == (FrameVerdict.REFUSE, Reason.COHORT_FULL)
         assert machine.reports == 2
 
     def test_closes_when_nobody_is_left(self) -> None:
@@ -48,7 +48,7 @@ class TestRoundMachine:
         machine.received(Decline(RUN, 1, 3, Reason.BATTERY))
         machine.received(report(1))
         assert not machine.over
-        assert machine.received(Failure(RUN, 1, 2, Reason.MEMORY)) == (Verdict.NOTE, Reason.NONE)
+        assert machine.received(Failure(RUN, 1, 2, Reason.MEMORY)) == (FrameVerdict.NOTE, Reason.NONE)
         assert machine.outcome is RoundOutcome.COMPLETED
         assert machine.closed_by is Reason.NONE
 
@@ -64,7 +64,7 @@ class TestRoundMachine:
             machine.deadline_passed()
             assert machine.outcome is outcome
             assert machine.reason is reason
-            assert machine.received(report(3)) == (Verdict.REFUSE, Reason.DEADLINE)
+            assert machine.received(report(3)) == (FrameVerdict.REFUSE, Reason.DEADLINE)
             machine.deadline_passed()
             assert machine.outcome is outcome
 
@@ -81,17 +81,17 @@ class TestRoundMachine:
     @pytest.mark.parametrize(
         ("message", "expected"),
         [
-            (report(1, round_number=7), (Verdict.REFUSE, Reason.STALE)),
-            (report(1, run="another"), (Verdict.REFUSE, Reason.STALE)),
-            (Accept(RUN, 0, 1), (Verdict.DISCARD, Reason.STALE)),
-            (report(99), (Verdict.DISCARD, Reason.NOT_INVITED)),
-            (report(2), (Verdict.DISCARD, Reason.WRONG_STAGE)),
-            (Accept(RUN, 1, 1), (Verdict.DISCARD, Reason.DUPLICATE)),
-            (MODEL, (Verdict.DISCARD, Reason.WRONG_STAGE)),
+            (report(1, round_number=7), (FrameVerdict.REFUSE, Reason.STALE)),
+            (report(1, run="another"), (FrameVerdict.REFUSE, Reason.STALE)),
+            (Accept(RUN, 0, 1), (FrameVerdict.DISCARD, Reason.STALE)),
+            (report(99), (FrameVerdict.DISCARD, Reason.NOT_INVITED)),
+            (report(2), (FrameVerdict.DISCARD, Reason.WRONG_STAGE)),
+            (Accept(RUN, 1, 1), (FrameVerdict.DISCARD, Reason.DUPLICATE)),
+            (MODEL, (FrameVerdict.DISCARD, Reason.WRONG_STAGE)),
         ],
     )
     def test_frames_out_of_place_change_nothing(
-        self, message: Message, expected: tuple[Verdict, Reason]
+        self, message: Message, expected: tuple[FrameVerdict, Reason]
     ) -> None:
         machine = RoundMachine(plan(), [1, 2])
         accepted(machine, 1)
@@ -102,21 +102,24 @@ class TestRoundMachine:
         machine = RoundMachine(plan(target=2), [1, 2])
         accepted(machine, 1, 2)
         machine.received(report(1))
-        assert machine.received(report(1)) == (Verdict.DISCARD, Reason.DUPLICATE)
+        assert machine.received(report(1)) == (FrameVerdict.DISCARD, Reason.DUPLICATE)
         assert machine.reports == 1
         assert not machine.over
 
     def test_a_device_that_said_no_cannot_report(self) -> None:
         machine = RoundMachine(plan(), [1, 2])
         machine.received(Decline(RUN, 1, 1, Reason.BATTERY))
-        assert machine.received(report(1)) == (Verdict.DISCARD, Reason.WRONG_STAGE)
-        assert machine.received(Decline(RUN, 1, 1, Reason.BATTERY)) == (Verdict.DISCARD, Reason.DUPLICATE)
+        assert machine.received(report(1)) == (FrameVerdict.DISCARD, Reason.WRONG_STAGE)
+        assert machine.received(Decline(RUN, 1, 1, Reason.BATTERY)) == (
+            FrameVerdict.DISCARD,
+            Reason.DUPLICATE,
+        )
 
     def test_an_acceptance_after_the_end_is_told_so(self) -> None:
         machine = RoundMachine(plan(target=1), [1, 2])
         accepted(machine, 1)
         machine.received(report(1))
-        assert machine.received(Accept(RUN, 1, 2)) == (Verdict.REFUSE, Reason.COHORT_FULL)
+        assert machine.received(Accept(RUN, 1, 2)) == (FrameVerdict.REFUSE, Reason.COHORT_FULL)
 
     @pytest.mark.parametrize(("target", "quorum", "deadline_s"), [(2, 3, 1.0), (2, 0, 1.0), (2, 1, 0.0)])
     def test_impossible_plans_are_refused(self, target: int, quorum: int, deadline_s: float) -> None:
@@ -215,14 +218,14 @@ def play(seed: int) -> None:
         if upwards:
             was_over = machine.over
             verdict, reason = machine.received(message)
-            if verdict is Verdict.SEND_MODEL:
+            if verdict is FrameVerdict.SEND_MODEL:
                 send(device, False, MODEL)
-            elif verdict is Verdict.AGGREGATE:
+            elif verdict is FrameVerdict.AGGREGATE:
                 assert not was_over
                 assert isinstance(message, Report)
                 aggregated.append(message.device)
                 send(device, False, Acknowledge(RUN, 1, Reason.NONE))
-            elif verdict is Verdict.REFUSE:
+            elif verdict is FrameVerdict.REFUSE:
                 assert reason is not Reason.NONE
                 send(device, False, Acknowledge(RUN, 1, reason))
             continue

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from secure_round_harness import ROUND, RUN, Masked, Round, flipped, with_arrays
 
-from coordinator.engine.rounds import Verdict
+from coordinator.engine.rounds import FrameVerdict
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.crypto import errors
 from edge.crypto.shamir import SECRET_BYTES
@@ -25,7 +25,7 @@ from edge.wire.secagg_messages import (
 )
 
 BOTH = pytest.mark.parametrize("mode", list(Mode))
-DISCARD, REFUSE = Verdict.DISCARD, Verdict.REFUSE
+DISCARD, REFUSE = FrameVerdict.DISCARD, FrameVerdict.REFUSE
 
 
 def silence(round_: Round, devices: Iterable[int], kind: type[Any]) -> None:

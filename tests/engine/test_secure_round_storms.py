@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 from secure_round_harness import ROUND, Encrypted, Masked, Round
 
-from coordinator.engine.rounds import Verdict
+from coordinator.engine.rounds import FrameVerdict
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.learning.updates import ClientUpdate
 from edge.secagg.states import Mode
@@ -102,7 +102,7 @@ class Storm:
         elif upwards:
             judged = round_.arrive(device, frame)
             if decode(frame).round_number != ROUND:
-                assert judged[2:] == (Verdict.DISCARD, Reason.STALE)
+                assert judged[2:] == (FrameVerdict.DISCARD, Reason.STALE)
         elif device not in self.gone:
             round_.devices[device].take(decode(frame))
 

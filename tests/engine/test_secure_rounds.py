@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from secure_round_harness import INVITE, MODEL, ROUND, RUN, Masked, Round, flipped, with_arrays
 
-from coordinator.engine.rounds import RoundPlan, Verdict
+from coordinator.engine.rounds import FrameVerdict, RoundPlan
 from coordinator.engine.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
 from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason
@@ -30,7 +30,7 @@ from edge.wire.secagg_messages import (
 )
 
 BOTH = pytest.mark.parametrize("mode", list(Mode))
-DISCARD, REFUSE = Verdict.DISCARD, Verdict.REFUSE
+DISCARD, REFUSE = FrameVerdict.DISCARD, FrameVerdict.REFUSE
 COMING = (AdvertiseKeys, SealedShares, MaskedInput)
 """What a device sends until its input is in the sum."""
 STAGES = [
@@ -44,7 +44,7 @@ EACH = pytest.mark.parametrize(
 )
 
 
-def frames(round_: Round, device: int) -> list[tuple[type[Any], Verdict, Reason]]:
+def frames(round_: Round, device: int) -> list[tuple[type[Any], FrameVerdict, Reason]]:
     """Return what the coordinator made of the frames of a device that did not count."""
     return [(one.kind, one.verdict, one.reason) for one in round_.discarded() if one.sender == device]
 
@@ -129,7 +129,7 @@ def test_whoever_misses_the_first_deadline_is_late() -> None:
     assert (round_.verdicts()[1], round_.verdicts()[4]) == (Reason.DEADLINE, Reason.DEADLINE)
     # What such a device says after it was told changes nothing.
     assert round_.send(4, Accept(RUN, ROUND, 4))[2:] == (DISCARD, Reason.DUPLICATE)
-    assert round_.send(1, Failure(RUN, ROUND, 1, Reason.MEMORY)).verdict is Verdict.NOTE
+    assert round_.send(1, Failure(RUN, ROUND, 1, Reason.MEMORY)).verdict is FrameVerdict.NOTE
     round_.check_completed(0, 2, 3, 5)
 
 
@@ -191,7 +191,7 @@ def test_a_device_that_leaves_is_not_waited_for(mode: Mode, kind: type[Any], how
     if goodbye is None:
         round_.lose(2)
     else:
-        assert round_.send(2, goodbye) == (2, type(goodbye), Verdict.NOTE, Reason.NONE)
+        assert round_.send(2, goodbye) == (2, type(goodbye), FrameVerdict.NOTE, Reason.NONE)
     round_.go()
     round_.check_completed(*(range(6) if kind not in COMING else (0, 1, 3, 4, 5)))
     # A device that leaves was not turned away.
@@ -297,7 +297,7 @@ def test_an_abort_in_anothers_name_is_nobodys_goodbye() -> None:
     round_.reach(SealedShares, slow=2)
     assert round_.send(2, Abort(RUN, ROUND, 1, "x")).verdict is DISCARD
     for device in (1, 2):
-        assert round_.send(device, Failure(RUN, ROUND, device, Reason.MEMORY)).verdict is Verdict.NOTE
+        assert round_.send(device, Failure(RUN, ROUND, device, Reason.MEMORY)).verdict is FrameVerdict.NOTE
 
 
 def test_a_device_that_was_not_given_the_model_cannot_take_part() -> None:
@@ -340,7 +340,7 @@ def test_a_device_that_breaks_the_protocol_is_excluded_and_told(mode: Mode, kind
     assert round_.verdicts() == {**dict.fromkeys(range(6), Reason.NONE), 0: Reason.PROTOCOL}
     assert round_.machine.closed_by is Reason.NONE, "it was not turned away for being too many"
     again = round_.send(0, Abort(RUN, ROUND, 0, "x"))
-    assert again.verdict is Verdict.NOTE
+    assert again.verdict is FrameVerdict.NOTE
     round_.check_completed(*(range(6) if counts else range(1, 6)))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from secure_round_harness import ROUND, RUN, Encrypted, Round, with_arrays
 
-from coordinator.engine.rounds import Verdict
+from coordinator.engine.rounds import FrameVerdict
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.crypto import errors
 from edge.homomorphic.errors import ImpreciseSumError
@@ -17,10 +17,10 @@ from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
 from edge.wire.messages import Accept, Failure
 from edge.wire.secagg_messages import Abort
 
-DISCARD, REFUSE, NOTE = Verdict.DISCARD, Verdict.REFUSE, Verdict.NOTE
+DISCARD, REFUSE, NOTE = FrameVerdict.DISCARD, FrameVerdict.REFUSE, FrameVerdict.NOTE
 
 
-def frames(round_: Round, device: int) -> list[tuple[type[Any], Verdict, Reason]]:
+def frames(round_: Round, device: int) -> list[tuple[type[Any], FrameVerdict, Reason]]:
     """Return what the coordinator made of the frames of a device that did not count."""
     return [(one.kind, one.verdict, one.reason) for one in round_.discarded() if one.sender == device]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from secure_round_harness import MODEL, PARTS, ROUND, Round, update_of, with_arrays
 
-from coordinator.engine.rounds import Verdict
+from coordinator.engine.rounds import FrameVerdict
 from coordinator.engine.secure_aggregation import SecureAggregation
 from coordinator.engine.secure_sums import SecureSums, SumFacts, aggregate_of, arrays_of, joined, lengths
 from coordinator.scenario.secure_section import StageDeadlines
@@ -83,7 +83,7 @@ def begun(sums: SecureSums, n: int) -> tuple[Round, OfARun]:
 def facts(round_: Round, protocol: OfARun) -> SumFacts:
     """Tell the sums which inputs were taken, as the cohort does, and return what there is to tell."""
     for one in round_.judged:
-        if one.kind in (MaskedInput, EncryptedInput) and one.verdict is Verdict.NOTE:
+        if one.kind in (MaskedInput, EncryptedInput) and one.verdict is FrameVerdict.NOTE:
             protocol.sums.arrived(one.sender)
     return protocol.sums.facts()
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.data.store import RatingBatch
+from edge.data.store import StoredRatings
 from edge.metrics.negatives import sample_negatives
 from edge.metrics.ranking import RankingSums, metric_name, ranks_among, top_k
 
 
-def lists(*rows: list[int]) -> RatingBatch:
+def lists(*rows: list[int]) -> StoredRatings:
     items = np.array([item for row in rows for item in row], dtype=np.uint16)
     indptr = np.cumsum([0, *(len(row) for row in rows)]).astype(np.int64)
-    return RatingBatch(indptr, items, np.zeros(items.size, dtype=np.float32))
+    return StoredRatings(indptr, items, np.zeros(items.size, dtype=np.float32))
 
 
 SCORES = np.array(

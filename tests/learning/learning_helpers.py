@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.base import Problem
-from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.base import Problem, Ratings
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.learning.updates import Accumulator, ClientUpdate, UpdateBatch

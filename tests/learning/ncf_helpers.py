@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.base import Problem, Recommender
-from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.base import Problem, Ratings, Recommender
 from edge.learning.methods.fedncf.algorithm import FedNCF
 from edge.learning.methods.fedncf.settings import FedNCFSettings
 from edge.learning.methods.fedrecgel import FedRecGEL, FedRecGELSettings

@@ -20,8 +20,7 @@ from learning_helpers import (
     trained_looking_state,
 )
 
-from edge.learning.base import Problem
-from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.base import Problem, Ratings
 from edge.learning.methods.blur import BLUR, BLURSettings, beyond, sparsify
 
 N_ITEMS = 40

@@ -43,10 +43,10 @@ def local(kind: str = "one-order") -> LocalContext:
     return LocalContext(model, Problem(n_items=N_ITEMS, rating_mean=3.4, features=features()))
 
 
-def small_problem() -> network.Problem:
+def small_problem() -> network.NetworkProblem:
     rng = np.random.default_rng(5)
     present = np.array([[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
-    return network.Problem(rng.normal(size=(2, 4, D)), present, rng.normal(size=(2, 4)) * present)
+    return network.NetworkProblem(rng.normal(size=(2, 4, D)), present, rng.normal(size=(2, 4)) * present)
 
 
 def some_parameters(model: context_models.ContextModel) -> dict[str, npt.NDArray[Any]]:
@@ -128,7 +128,7 @@ def test_one_step_of_everybody_is_a_step_on_the_pooled_ratings(which: int) -> No
     accumulator = algorithm.accumulator(state)
     add_all(accumulator, list(algorithm.client_update(state, batch, keys_for(0, 4))))
     found, _ = algorithm.server_update(state, {}, accumulator.result(), 0)
-    pooled = network.Problem(
+    pooled = network.NetworkProblem(
         algorithm.features[batch.items][None],
         np.ones((1, 30)),
         (batch.ratings.astype(np.float64) - 3.4)[None],

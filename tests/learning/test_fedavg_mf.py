@@ -22,9 +22,9 @@ from pydantic import ValidationError
 
 from edge.core.errors import RemoteProtocolError
 from edge.learning import joint_descent
-from edge.learning.base import Problem
-from edge.learning.fedrecon_kernels import CLIENT_DRAW, Ratings
-from edge.learning.joint_descent import Pair, Shape
+from edge.learning.base import Problem, Ratings
+from edge.learning.fedrecon_kernels import CLIENT_DRAW
+from edge.learning.joint_descent import Pair, PairShape
 from edge.learning.least_squares import shuffled_ranks
 from edge.learning.methods.fedavg_mf import FedAvgMF, FedAvgMFSettings
 from edge.learning.updates import UpdateBatch
@@ -82,7 +82,7 @@ def test_gradient_is_that_of_the_objective(biases: tuple[bool, bool]) -> None:
     """Central differences in float64."""
     rng = np.random.default_rng(0)
     counts = np.array([4, 1, 6])
-    shape = Shape(FACTORS, 0.3)
+    shape = PairShape(FACTORS, 0.3)
     pair = Pair(rng.normal(size=(11, FACTORS + biases[0])), rng.normal(size=(3, FACTORS + biases[1])))
     targets = rng.normal(size=11)
 

@@ -16,8 +16,7 @@ from coordinator.engine.progress import RoundSummary
 from coordinator.results.tables.reader import open_run
 from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
-from edge.learning.base import Problem
-from edge.learning.masks.memo import UserRatings
+from edge.learning.base import Problem, Ratings
 from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
@@ -44,17 +43,17 @@ def method(mask: dict[str, Any] | None = None, **more: Any) -> FedMMF:
     return FedMMF(FedMMFSettings.model_validate(written), problem())
 
 
-def ratings(users: int, seed: int = 1) -> UserRatings:
+def ratings(users: int, seed: int = 1) -> Ratings:
     random = np.random.default_rng(seed)
     counts = random.integers(1, 12, users)
     indptr = np.concatenate(([0], np.cumsum(counts)))
     items = np.concatenate([np.sort(random.choice(ITEMS, n, replace=False)) for n in counts])
-    return UserRatings(indptr, items.astype(np.uint16), random.integers(1, 6, len(items)).astype(np.float32))
+    return Ratings(indptr, items.astype(np.uint16), random.integers(1, 6, len(items)).astype(np.float32))
 
 
-def one_of(batch: UserRatings, user: int) -> UserRatings:
+def one_of(batch: Ratings, user: int) -> Ratings:
     start, end = batch.indptr[user], batch.indptr[user + 1]
-    return UserRatings(np.array([0, end - start]), batch.items[start:end], batch.ratings[start:end])
+    return Ratings(np.array([0, end - start]), batch.items[start:end], batch.ratings[start:end])
 
 
 def test_behind_a_mask_that_only_knows_the_mean_it_is_fedrecon() -> None:
@@ -113,7 +112,7 @@ def test_a_device_does_not_depend_on_the_others_of_its_batch(users: list[int], m
     state = fedmmf.initial_state(1)
     parts = [one_of(everybody, user) for user in users]
     edges = np.concatenate(([0], np.cumsum([len(part.items) for part in parts])))
-    together = UserRatings(
+    together = Ratings(
         edges, np.concatenate([p.items for p in parts]), np.concatenate([p.ratings for p in parts])
     )
     batch = list(fedmmf.client_update(state, together, keys[users]))

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from edge.core.errors import RemoteProtocolError
 from edge.learning import neumf
-from edge.learning.fedrecon_kernels import Ratings, place_keys
+from edge.learning.base import Ratings
+from edge.learning.fedrecon_kernels import place_keys
 from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK
 from edge.learning.methods.fedncf.settings import FedNCFSettings
@@ -67,7 +68,7 @@ def by_hand(algorithm: Any, state: Any, examples: Any, user: Any) -> tuple[Any, 
     tables = [state[GMF][examples.items], state[MLP][examples.items]]
     point = neumf.Point(*tables, state[NETWORK][None], user)
     bounds, counts = [0, len(examples.items)], np.array([len(examples.items)])
-    rows = neumf.Rows(bounds, counts, examples.positive.astype(float))
+    rows = neumf.ExampleRows(bounds, counts, examples.positive.astype(float))
     for _ in range(s.user_steps):
         _, found = neumf.losses_and_gradients(
             algorithm.shape, point, rows, s.client.regularization, shared=True, local=True

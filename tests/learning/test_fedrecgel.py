@@ -22,7 +22,7 @@ from ncf_helpers import BATCHES, N_ITEMS, SMALL, STEPS, fedncf, planted, sharp, 
 from pydantic import ValidationError
 
 from edge.learning import neumf
-from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.base import Ratings
 from edge.learning.item_rows import ROWS
 from edge.learning.methods.fedncf.local import ItemRows
 from edge.learning.methods.fedrecgel import FedRecGELSettings
@@ -117,7 +117,7 @@ def test_each_block_of_fedncf_descends_from_its_own_worst_point(radii: tuple[flo
     user = some_rows(algorithm, 1).astype(float)
     examples = algorithm._examples(batch, keys)
     count = len(examples.items)
-    rows = neumf.Rows([0, count], np.array([count]), examples.positive.astype(float))
+    rows = neumf.ExampleRows([0, count], np.array([count]), examples.positive.astype(float))
     point = neumf.Point(
         state["gmf_items"][examples.items], state["mlp_items"][examples.items], state["network"][None], user
     )
@@ -209,7 +209,7 @@ def test_sharpness_of_fedncf_is_that_of_its_loss() -> None:
     shared, own = algorithm.sharpness(state, batch, keys, user, Radii(0.1, 0.2))
     examples = algorithm._examples(batch, keys)
     labels = examples.positive.astype(float)
-    rows = neumf.Rows([0, len(labels)], np.array([len(labels)]), labels)
+    rows = neumf.ExampleRows([0, len(labels)], np.array([len(labels)]), labels)
     point = ItemRows(algorithm.shape, state, examples.items).point(examples.items, user)
 
     def loss(at: neumf.Point) -> float:

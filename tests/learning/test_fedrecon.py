@@ -17,8 +17,8 @@ from learning_helpers import (
     trained_looking_state,
 )
 
-from edge.learning.base import Problem
-from edge.learning.fedrecon_kernels import Ratings, split, support_sizes
+from edge.learning.base import Problem, Ratings
+from edge.learning.fedrecon_kernels import split, support_sizes
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from edge.learning import layers, neumf
-from edge.learning.neumf import Gradients, Point, Rows, Shape
+from edge.learning.neumf import ExampleRows, Gradients, NetworkShape, Point
 
-SHAPE = Shape(3, 4, (5, 6, 2))
+SHAPE = NetworkShape(3, 4, (5, 6, 2))
 COUNTS = np.array([4, 1, 0, 7])
 BOUNDS = [0, 4, 5, 5, 12]
 STEP = 1e-6
@@ -33,7 +33,7 @@ def differences(function: Callable[[], float], at: Floats) -> Floats:
     return gradient
 
 
-def some_point(seed: int) -> tuple[Point, Rows]:
+def some_point(seed: int) -> tuple[Point, ExampleRows]:
     rng = np.random.default_rng(seed)
     n, rows = len(COUNTS), int(COUNTS.sum())
     point = Point(
@@ -42,10 +42,10 @@ def some_point(seed: int) -> tuple[Point, Rows]:
         rng.normal(0, 0.6, (n, SHAPE.weights)),
         rng.normal(size=(n, 7)),
     )
-    return point, Rows(BOUNDS, COUNTS, rng.integers(0, 2, rows).astype(float))
+    return point, ExampleRows(BOUNDS, COUNTS, rng.integers(0, 2, rows).astype(float))
 
 
-def objective(point: Point, rows: Rows, decay: float) -> float:
+def objective(point: Point, rows: ExampleRows, decay: float) -> float:
     """Return the sum over devices of their objectives, one example after another."""
     total = 0.0
     for device, count in enumerate(COUNTS.tolist()):
@@ -112,7 +112,7 @@ def test_the_item_part_of_an_item_does_not_depend_on_the_others(
     inputs: int, outputs: int, dtype: type[np.floating[Any]]
 ) -> None:
     rng = np.random.default_rng(inputs)
-    shape = Shape(2, inputs, (outputs,))
+    shape = NetworkShape(2, inputs, (outputs,))
     items = rng.normal(size=(23, inputs)).astype(dtype)
     network = rng.normal(size=(1, shape.weights)).astype(dtype)
     whole = neumf.item_part(shape, items, network)

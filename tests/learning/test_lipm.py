@@ -12,7 +12,7 @@ from interest_helpers import TimedRatings, lipm, lively_state, take_timed, timed
 from learning_helpers import add_all, assert_same_update, fedrecon, keys_for, low_rank_ratings
 
 from edge.core.errors import LocalProtocolError
-from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.base import Ratings
 from edge.learning.local_steps import Ridge
 from edge.learning.methods.lipm.algorithm import LIPM
 from edge.learning.methods.lipm.interest import INTEREST_NAMES

@@ -18,8 +18,7 @@ from learning_helpers import (
 )
 from pydantic import ValidationError
 
-from edge.learning.base import Problem
-from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.base import Problem, Ratings
 from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings

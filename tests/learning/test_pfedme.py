@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from edge.learning import joint_descent
 from edge.learning.base import Problem
-from edge.learning.joint_descent import Pair, Shape
+from edge.learning.joint_descent import Pair, PairShape
 from edge.learning.methods.fedavg_mf import FedAvgMF, FedAvgMFSettings
 from edge.learning.methods.pfedme import PFedMe, PFedMeSettings, envelope_gradient
 
@@ -80,7 +80,7 @@ def pieces(seed: int) -> tuple[Pair, Any, Any, Any]:
     pair = Pair(rng.normal(size=(11, FACTORS + 1)), rng.normal(size=(3, FACTORS + 1)))
 
     def slope(at: Pair, targets: Any, sizes: Any) -> Pair:
-        return joint_descent.gradient(at, targets, sizes, Shape(FACTORS, 0.1))
+        return joint_descent.gradient(at, targets, sizes, PairShape(FACTORS, 0.1))
 
     return pair, rng.normal(size=11), counts, slope
 

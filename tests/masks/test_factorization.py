@@ -6,20 +6,27 @@ import numpy as np
 import pytest
 from mask_samples import keys_of, random_batch, random_features
 
-from edge.learning.masks.factorization import Fit, Penalties, Problem, objective, residuals, sweep
+from edge.learning.masks.factorization import (
+    FactorizationPenalties,
+    FactorizationProblem,
+    Fit,
+    objective,
+    residuals,
+    sweep,
+)
 from edge.learning.masks.one_order import OneOrder, OneOrderSettings
 from edge.learning.masks.two_order import TwoOrder, TwoOrderSettings
 
-PENALTIES = Penalties(intercept=0.5, weights=1.5, factors=0.8)
+PENALTIES = FactorizationPenalties(intercept=0.5, weights=1.5, factors=0.8)
 
 
-def problem_of(seed: int, users: int, d: int, f: int) -> tuple[Problem, np.ndarray, Fit]:
+def problem_of(seed: int, users: int, d: int, f: int) -> tuple[FactorizationProblem, np.ndarray, Fit]:
     rng = np.random.default_rng(seed)
     present = np.ones((users, 12))
     present[0, 9:] = 0.0
     x = rng.normal(size=(d, users, 12)) * present
     targets = rng.normal(size=(users, 12)) * present
-    problem = Problem(x, present)
+    problem = FactorizationProblem(x, present)
     offset, weights = rng.normal(size=users), rng.normal(size=(d, users))
     factors = rng.normal(size=(f, d, users))
     return (
@@ -53,7 +60,7 @@ def test_the_prediction_is_the_double_sum_over_pairs() -> None:
 def test_residuals_and_objective_by_hand() -> None:
     # One user, two ratings and one cell of padding; x = (1, 2) and (3, −1).
     x = np.array([[[1.0, 3.0, 0.0]], [[2.0, -1.0, 0.0]]])
-    problem = Problem(x, np.array([[1.0, 1.0, 0.0]]))
+    problem = FactorizationProblem(x, np.array([[1.0, 1.0, 0.0]]))
     fit = (np.array([0.5]), np.array([[1.0], [2.0]]), np.array([[[0.5], [2.0]]]))
     # ŷ = 0.5 + (1 + 4) + 1·(1·2) = 7.5 and 0.5 + (3 − 2) + 1·(3·−1) = −1.5.
     error = residuals(problem, np.array([[8.0, 0.0, 0.0]]), *fit)

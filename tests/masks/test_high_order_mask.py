@@ -7,16 +7,23 @@ import pytest
 from mask_samples import keys_of, random_batch, random_features
 
 from edge.learning.masks.high_order import HighOrder, HighOrderSettings
-from edge.learning.masks.network import Parameters, Penalties, Problem, gradient, objective, train
+from edge.learning.masks.network import (
+    NetworkPenalties,
+    NetworkProblem,
+    Parameters,
+    gradient,
+    objective,
+    train,
+)
 
-PENALTIES = Penalties(weights=0.7, intercept=0.3)
+PENALTIES = NetworkPenalties(weights=0.7, intercept=0.3)
 
 
-def network(seed: int, users: int = 3, d: int = 4, h: int = 2) -> tuple[Problem, Parameters]:
+def network(seed: int, users: int = 3, d: int = 4, h: int = 2) -> tuple[NetworkProblem, Parameters]:
     rng = np.random.default_rng(seed)
     present = np.ones((users, 9))
     present[1, 5:] = 0.0
-    problem = Problem(rng.normal(size=(users, 9, d)), present, rng.normal(size=(users, 9)) * present)
+    problem = NetworkProblem(rng.normal(size=(users, 9, d)), present, rng.normal(size=(users, 9)) * present)
     return problem, {
         "hidden_weights": rng.normal(size=(users, d, h)),
         "hidden_bias": rng.normal(size=(users, h)),
@@ -81,7 +88,7 @@ def test_training_lowers_the_objective_until_it_stalls() -> None:
     for turn, (rows, after) in enumerate(
         train(problem, p, PENALTIES, learning_rate=0.02, epochs=4000, check_every=20, tolerance=1e-3)
     ):
-        own = Problem(*(array[rows] for array in problem))
+        own = NetworkProblem(*(array[rows] for array in problem))
         for row, value in zip(rows.tolist(), objective(own, after, PENALTIES).tolist(), strict=True):
             ends[row] = (turn, value)
     assert sorted(ends) == [0, 1, 2]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.engine.facts import Cohort, Evaluation, FleetNames, RoundFacts
+from coordinator.engine.facts import CohortFacts, FleetNames, MetricValue, RoundFacts
 from coordinator.results.tables.batches import evaluation_batch, round_batches
 from coordinator.results.tables.writer import RunWriter
 from edge.core.log import WIDTH, Column
@@ -47,10 +47,10 @@ def _log_of(
     return records.transpose(1, 0, 2).reshape(WIDTH, -1), float(at_s.max())
 
 
-def _cohort_of(device: npt.NDArray[np.int64], rng: np.random.Generator) -> Cohort:
+def _cohort_of(device: npt.NDArray[np.int64], rng: np.random.Generator) -> CohortFacts:
     n = len(device)
     gone = rng.random(n) < 0.1
-    return Cohort(
+    return CohortFacts(
         device=device,
         device_class=device % len(NAMES.classes),
         network=device // len(NAMES.classes) % len(NAMES.networks),
@@ -97,7 +97,7 @@ def write_large_run(directory: Path, rounds: int, devices: int) -> None:
             at_s = facts.end_s
             if number % 10 == 0:
                 value = 0.9 + 0.2 / number**0.5
-                by_class = [Evaluation("rmse", value, 9, tag="class", group=name) for name in NAMES.classes]
-                whole = [Evaluation("rmse", value, 99), *by_class]
+                by_class = [MetricValue("rmse", value, 9, tag="class", group=name) for name in NAMES.classes]
+                whole = [MetricValue("rmse", value, 99), *by_class]
                 writer.write_evaluations(evaluation_batch(number, facts.phase, at_s, whole))
         writer.finish()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.engine.facts import Cohort, Evaluation, FaultStrike, FleetNames, Inferences, RoundFacts
+from coordinator.engine.facts import CohortFacts, FaultStrike, FleetNames, Inferences, MetricValue, RoundFacts
 from coordinator.results.tables.batches import (
     RoundBatches,
     evaluation_batch,
@@ -72,7 +72,7 @@ def three_device_log(start_s: float = 0.0) -> EventLog:
     return log
 
 
-def three_devices(**changes: Any) -> Cohort:
+def three_devices(**changes: Any) -> CohortFacts:
     values: dict[str, Any] = {
         "device": np.array([100, 101, 102]),
         "device_class": np.array([1, 0, 0]),
@@ -90,7 +90,7 @@ def three_devices(**changes: Any) -> Cohort:
         "staleness": np.array([2.0, math.nan, math.nan]),
         "kept_back": np.zeros(3, dtype=np.bool_),
     }
-    return Cohort(**(values | changes))
+    return CohortFacts(**(values | changes))
 
 
 def facts(number: int, start_s: float = 0.0, **changes: Any) -> RoundFacts:
@@ -118,8 +118,8 @@ def sample_round(number: int, start_s: float | None = None, **changes: Any) -> R
     )
 
 
-def sample_evaluation(number: int, values: Sequence[Evaluation] | None = None, phase: str = "calm") -> Any:
-    default = [Evaluation("rmse", 1.0 / (1 + number), 3), Evaluation("ndcg@10", 0.1 * number, 3)]
+def sample_evaluation(number: int, values: Sequence[MetricValue] | None = None, phase: str = "calm") -> Any:
+    default = [MetricValue("rmse", 1.0 / (1 + number), 3), MetricValue("ndcg@10", 0.1 * number, 3)]
     return evaluation_batch(number, phase, 100.0 * number, default if values is None else values)
 
 

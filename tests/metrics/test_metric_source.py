@@ -15,7 +15,7 @@ from metrics_samples import (
     three_devices,
 )
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.results.tables.batches import round_batches
 from coordinator.results.tables.metric_source import TableMetricSource
 from coordinator.results.tables.reader import open_run
@@ -32,25 +32,25 @@ BUDGET = {"tag": "class", "group": "budget"}
 def source(tmp_path_factory: pytest.TempPathFactory) -> TableMetricSource:
     directory = tmp_path_factory.mktemp("run")
     with RunWriter(directory) as writer:
-        writer.write_evaluations(sample_evaluation(0, [Evaluation("rmse", 2.0, 3)]))
+        writer.write_evaluations(sample_evaluation(0, [MetricValue("rmse", 2.0, 3)]))
         writer.write_round(sample_round(1))
         writer.write_evaluations(
             sample_evaluation(
                 1,
                 [
-                    Evaluation("rmse", 1.0, 3),
-                    Evaluation("rmse", 1.25, 2, **BUDGET),
-                    Evaluation("rmse", 1.5, 2, population="unseen"),
-                    Evaluation("rmse", 0.5, 3, split="validation"),
-                    Evaluation("ndcg@10", 0.25, 4, population="unseen"),
-                    Evaluation("mae", math.nan, 0),
-                    Evaluation("accuracy", math.nan, 5),
+                    MetricValue("rmse", 1.0, 3),
+                    MetricValue("rmse", 1.25, 2, **BUDGET),
+                    MetricValue("rmse", 1.5, 2, population="unseen"),
+                    MetricValue("rmse", 0.5, 3, split="validation"),
+                    MetricValue("ndcg@10", 0.25, 4, population="unseen"),
+                    MetricValue("mae", math.nan, 0),
+                    MetricValue("accuracy", math.nan, 5),
                 ],
             )
         )
         abandoned = {"outcome": RoundOutcome.ABANDONED, "reason": Reason.QUORUM, "loss": math.nan}
         writer.write_round(sample_round(2, phase="storm", end_s=250.0, **abandoned))
-        writer.write_evaluations(sample_evaluation(2, [Evaluation("rmse", 0.75, 3)], phase="storm"))
+        writer.write_evaluations(sample_evaluation(2, [MetricValue("rmse", 0.75, 3)], phase="storm"))
         writer.write_inferences(sample_inference(1))
         writer.write_inferences(sample_inference(2, phase="storm"))
         writer.finish()

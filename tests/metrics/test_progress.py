@@ -7,7 +7,7 @@ import pytest
 from metrics_samples import sample_round
 from rich.console import Console
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.progress import (
     PlainProgress,
     RoundSummary,
@@ -65,9 +65,9 @@ def test_an_abandoned_round_and_an_evaluation_are_always_shown() -> None:
     progress.on_evaluation(
         2,
         [
-            Evaluation("rmse", 0.91234567, 5),
-            Evaluation("rmse", 0.8, 2, tag="class", group="budget"),
-            Evaluation("rmse", 1.0, 5, population="unseen"),
+            MetricValue("rmse", 0.91234567, 5),
+            MetricValue("rmse", 0.8, 2, tag="class", group="budget"),
+            MetricValue("rmse", 1.0, 5, population="unseen"),
         ],
     )
     progress.on_round(_summary(3))
@@ -111,7 +111,7 @@ def test_the_bar_of_a_terminal() -> None:
         observer: RunObserver = progress
         observer.on_start("quickstart-7-aa", 3)
         observer.on_round(_summary(1))
-        observer.on_evaluation(1, [Evaluation("rmse", 0.9, 5)])
+        observer.on_evaluation(1, [MetricValue("rmse", 0.9, 5)])
         observer.on_round(_summary(2, abandoned="quorum"))
         observer.on_end("interrupted")
     assert isinstance(console.file, io.StringIO)

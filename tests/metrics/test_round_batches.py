@@ -17,7 +17,7 @@ from metrics_samples import (
     three_devices,
 )
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.results.tables.batches import evaluation_batch, round_batches
 from coordinator.results.tables.schemas import EVALUATIONS, SCHEMAS, SPLITS
 from edge.core.log import WIDTH, Column, EventLog, pack_record
@@ -282,8 +282,10 @@ def test_cohort_arrays_of_another_length_are_refused() -> None:
 
 def test_evaluations() -> None:
     values = [
-        Evaluation("rmse", 0.9, 12),
-        Evaluation("rmse", math.nan, 0, split="validation", population="unseen", tag="class", group="budget"),
+        MetricValue("rmse", 0.9, 12),
+        MetricValue(
+            "rmse", math.nan, 0, split="validation", population="unseen", tag="class", group="budget"
+        ),
     ]
     batch = evaluation_batch(3, "calm", 60.0, values)
     assert batch.schema.equals(EVALUATIONS)

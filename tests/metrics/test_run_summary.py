@@ -9,7 +9,7 @@ import pytest
 from metrics_samples import sample_evaluation, sample_inference, sample_round, write_run
 from rich.console import Console
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.results.summary import percentiles, summarise
 from coordinator.results.summary_tables import render, render_details
 from coordinator.results.tables.reader import open_run
@@ -25,18 +25,18 @@ def test_summary_of_a_known_run(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with RunWriter(tmp_path / "run") as writer:
         writer.write_evaluations(
-            sample_evaluation(0, [Evaluation("rmse", 1.5, 3), Evaluation("hr@10", 0.2, 3)])
+            sample_evaluation(0, [MetricValue("rmse", 1.5, 3), MetricValue("hr@10", 0.2, 3)])
         )
         for number in (1, 2):
             writer.write_round(sample_round(number))
         values = [
-            Evaluation("rmse", 1.1, 3),
-            Evaluation("rmse", 9.0, 1, tag="class", group="budget"),
-            Evaluation("hr@10", 0.4, 3),
+            MetricValue("rmse", 1.1, 3),
+            MetricValue("rmse", 9.0, 1, tag="class", group="budget"),
+            MetricValue("hr@10", 0.4, 3),
         ]
         writer.write_evaluations(sample_evaluation(1, values))
         writer.write_evaluations(
-            sample_evaluation(2, [Evaluation("rmse", 1.2, 3), Evaluation("hr@10", 0.3, 3)])
+            sample_evaluation(2, [MetricValue("rmse", 1.2, 3), MetricValue("hr@10", 0.3, 3)])
         )
         writer.write_round(
             sample_round(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coordinator.engine.pacing.buffer import Buffer, Doorway, VersionMachine, Weight, staleness_weight
-from coordinator.engine.rounds import RoundPlan, Verdict
+from coordinator.engine.rounds import FrameVerdict, RoundPlan
 from edge.core.errors import RemoteProtocolError
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.learning.accumulators import DenseAccumulator
@@ -29,7 +29,7 @@ def report(device: int, run: str = RUN, number: int = 3) -> Report:
 
 def accepted(machine: VersionMachine, *devices: int) -> None:
     for device in devices:
-        assert machine.received(Accept(RUN, 3, device)) == (Verdict.SEND_MODEL, Reason.NONE)
+        assert machine.received(Accept(RUN, 3, device)) == (FrameVerdict.SEND_MODEL, Reason.NONE)
 
 
 def update(values: list[float], weight: float = 1.0, loss: float = 0.5) -> ClientUpdate:
@@ -67,7 +67,7 @@ class TestVersionMachine:
         machine = VersionMachine(plan(), [1, 2])
         accepted(machine, 1, 2)
         for device in (1, 2):
-            assert machine.received(report(device)) == (Verdict.AGGREGATE, Reason.NONE)
+            assert machine.received(report(device)) == (FrameVerdict.AGGREGATE, Reason.NONE)
         assert (machine.over, machine.reports, machine.at_work) == (False, 2, 0)
 
     def test_devices_can_be_added_at_any_time(self) -> None:
@@ -77,8 +77,8 @@ class TestVersionMachine:
         machine.invite([2, 3])
         assert machine.at_work == 2
         accepted(machine, 3)
-        assert machine.received(report(3)) == (Verdict.AGGREGATE, Reason.NONE)
-        assert machine.received(report(9)) == (Verdict.DISCARD, Reason.NOT_INVITED)
+        assert machine.received(report(3)) == (FrameVerdict.AGGREGATE, Reason.NONE)
+        assert machine.received(report(9)) == (FrameVerdict.DISCARD, Reason.NOT_INVITED)
         assert machine.at_work == 1
 
     @pytest.mark.parametrize("answered", [False, True])
@@ -95,15 +95,15 @@ class TestVersionMachine:
         machine = VersionMachine(plan(), [1, 2])
         accepted(machine, 1)
         machine.deadline_of([1, 2])
-        assert machine.received(report(1)) == (Verdict.REFUSE, Reason.DEADLINE)
-        assert machine.received(report(1)) == (Verdict.DISCARD, Reason.WRONG_STAGE)
-        assert machine.received(Accept(RUN, 3, 2)) == (Verdict.REFUSE, Reason.DEADLINE)
+        assert machine.received(report(1)) == (FrameVerdict.REFUSE, Reason.DEADLINE)
+        assert machine.received(report(1)) == (FrameVerdict.DISCARD, Reason.WRONG_STAGE)
+        assert machine.received(Accept(RUN, 3, 2)) == (FrameVerdict.REFUSE, Reason.DEADLINE)
         assert (machine.reports, machine.at_work) == (0, 0)
 
     def test_a_refusal_after_the_deadline_frees_nothing_a_second_time(self) -> None:
         machine = VersionMachine(plan(), [1, 2])
         machine.deadline_of([1])
-        assert machine.received(Decline(RUN, 3, 1, Reason.BATTERY)) == (Verdict.NOTE, Reason.NONE)
+        assert machine.received(Decline(RUN, 3, 1, Reason.BATTERY)) == (FrameVerdict.NOTE, Reason.NONE)
         assert machine.at_work == 1
 
     def test_a_deadline_after_the_report_changes_nothing(self) -> None:
@@ -113,7 +113,7 @@ class TestVersionMachine:
         machine.received(Failure(RUN, 3, 2, Reason.MEMORY))
         machine.deadline_of([1, 2])
         assert (machine.reports, machine.at_work) == (1, 0)
-        assert machine.received(report(1)) == (Verdict.DISCARD, Reason.DUPLICATE)
+        assert machine.received(report(1)) == (FrameVerdict.DISCARD, Reason.DUPLICATE)
 
     @pytest.mark.parametrize("reason", [Reason.STALE, Reason.COHORT_FULL])
     def test_once_retired_it_refuses_reports_with_the_reason(self, reason: Reason) -> None:
@@ -121,8 +121,8 @@ class TestVersionMachine:
         accepted(machine, 1)
         machine.retire(reason)
         assert (machine.outcome, machine.at_work) == (RoundOutcome.COMPLETED, 0)
-        assert machine.received(report(1)) == (Verdict.REFUSE, reason)
-        assert machine.received(Accept(RUN, 3, 2)) == (Verdict.REFUSE, reason)
+        assert machine.received(report(1)) == (FrameVerdict.REFUSE, reason)
+        assert machine.received(Accept(RUN, 3, 2)) == (FrameVerdict.REFUSE, reason)
         assert machine.reports == 0
 
     def test_the_first_reason_to_retire_stays(self) -> None:
@@ -130,17 +130,17 @@ class TestVersionMachine:
         accepted(machine, 1)
         machine.retire(Reason.STALE)
         machine.retire(Reason.COHORT_FULL)
-        assert machine.received(report(1)) == (Verdict.REFUSE, Reason.STALE)
+        assert machine.received(report(1)) == (FrameVerdict.REFUSE, Reason.STALE)
 
     def test_frames_of_other_runs_and_versions_are_stale(self) -> None:
         machine = VersionMachine(plan(), [1])
         accepted(machine, 1)
         machine.deadline_of([1])
-        assert machine.received(report(1, run="other")) == (Verdict.REFUSE, Reason.STALE)
-        assert machine.received(report(1, number=2)) == (Verdict.REFUSE, Reason.STALE)
-        assert machine.received(Model(RUN, 3, {})) == (Verdict.DISCARD, Reason.WRONG_STAGE)
+        assert machine.received(report(1, run="other")) == (FrameVerdict.REFUSE, Reason.STALE)
+        assert machine.received(report(1, number=2)) == (FrameVerdict.REFUSE, Reason.STALE)
+        assert machine.received(Model(RUN, 3, {})) == (FrameVerdict.DISCARD, Reason.WRONG_STAGE)
         # And its own is still told that its time is up.
-        assert machine.received(report(1)) == (Verdict.REFUSE, Reason.DEADLINE)
+        assert machine.received(report(1)) == (FrameVerdict.REFUSE, Reason.DEADLINE)
 
 
 class TestBuffer:

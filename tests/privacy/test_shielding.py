@@ -15,9 +15,8 @@ from coordinator.run.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from edge.core.rng import hashed_bits
-from edge.learning.base import Problem, RatingBatch, Work
+from edge.learning.base import Problem, RatingBatch, Ratings, Work
 from edge.learning.fedrecon_kernels import split
-from edge.learning.masks.memo import UserRatings
 from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
 from edge.privacy.shielding import IndicatorTest, MaskTest, RecoveryTest
 
@@ -37,15 +36,15 @@ def method(mask: dict[str, Any], **more: Any) -> FedMMF:
     return FedMMF(FedMMFSettings.model_validate(written), problem)
 
 
-def ratings_of(*users: list[float]) -> UserRatings:
+def ratings_of(*users: list[float]) -> Ratings:
     indptr = np.cumsum([0, *map(len, users)]).astype(np.int64)
     random = np.random.default_rng(4)
     items = [np.sort(random.choice(ITEMS, len(user), replace=False)) for user in users]
     flat = np.array([value for user in users for value in user], np.float32)
-    return UserRatings(indptr, np.concatenate(items).astype(np.uint16), flat)
+    return Ratings(indptr, np.concatenate(items).astype(np.uint16), flat)
 
 
-def random_ratings(users: int, seed: int = 1) -> UserRatings:
+def random_ratings(users: int, seed: int = 1) -> Ratings:
     random = np.random.default_rng(seed)
     return ratings_of(*(random.integers(1, 6, random.integers(2, 20)).tolist() for _ in range(users)))
 
@@ -54,9 +53,9 @@ def keys(n: int) -> npt.NDArray[np.uint64]:
     return hashed_bits(77, np.arange(n))
 
 
-def of_user(batch: RatingBatch, user: int) -> UserRatings:
+def of_user(batch: RatingBatch, user: int) -> Ratings:
     start, end = int(batch.indptr[user]), int(batch.indptr[user + 1])
-    return UserRatings(np.array([0, end - start]), batch.items[start:end], batch.ratings[start:end])
+    return Ratings(np.array([0, end - start]), batch.items[start:end], batch.ratings[start:end])
 
 
 # -- the tests -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from metrics_samples import sample_evaluation, sample_round, write_run
 from report_reading import Page, figures_of_tables
 
 from coordinator.cli.entry import execute
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.results.report.page import report_of
 from coordinator.results.tables.reader import open_run
 from coordinator.results.tables.writer import RunWriter
@@ -181,7 +181,7 @@ def test_privacy_shows_epsilon_and_audits(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
         for number in (1, 2, 3):
             writer.write_round(sample_round(number, epsilon=0.5 * number))
-        audits = [Evaluation("audit.recovery@0.5", 0.875, 3), Evaluation("audit.indicator", math.nan, 3)]
+        audits = [MetricValue("audit.recovery@0.5", 0.875, 3), MetricValue("audit.indicator", math.nan, 3)]
         writer.write_evaluations(sample_evaluation(3, audits))
         writer.finish()
     (tmp_path / "manifest.json").write_text(

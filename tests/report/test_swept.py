@@ -14,10 +14,10 @@ import pytest
 from metrics_samples import sample_evaluation, sample_round
 from report_reading import Page
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.results.analysis.learning_curves import Curve, mean_curve
 from coordinator.results.intervals import Estimate, estimate
-from coordinator.results.report.blocks import Plot, Table
+from coordinator.results.report.blocks import Plot, TableBlock
 from coordinator.results.report.page import report_of
 from coordinator.results.report.sections.swept import swept
 from coordinator.results.report.sweep_table import SweepTable, read_sweep_table
@@ -59,10 +59,10 @@ def plots_of(sweep: SweepTable) -> list[Plot]:
     return [block for block in section.blocks if isinstance(block, Plot)]
 
 
-def tables_of(sweep: SweepTable) -> list[Table]:
+def tables_of(sweep: SweepTable) -> list[TableBlock]:
     section = swept(sweep)
     assert section is not None
-    return [block for block in section.blocks if isinstance(block, Table)]
+    return [block for block in section.blocks if isinstance(block, TableBlock)]
 
 
 def test_what_thresholds_limit_is_drawn_in_its_unit_against_durations_in_any_unit(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def write_run(folder: Path, rmse: Sequence[float], *, epsilon: float | None) -> 
     with RunWriter(folder) as writer:
         for number, value in enumerate(rmse, start=1):
             writer.write_round(sample_round(number, epsilon=epsilon))
-            writer.write_evaluations(sample_evaluation(number, [Evaluation("rmse", value, number)]))
+            writer.write_evaluations(sample_evaluation(number, [MetricValue("rmse", value, number)]))
         writer.finish()
     (folder / "manifest.json").write_text(
         json.dumps({"status": "finished", "title": "A <study>"}), encoding="utf-8"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.progress import RoundSummary
 from coordinator.results.tables.reader import RunTables, open_run
 from coordinator.run.runner import RunOutcome, run_scenario
@@ -34,7 +34,7 @@ class Silent:
 
     def __init__(self) -> None:
         self.rounds: list[RoundSummary] = []
-        self.evaluations: list[tuple[int, Sequence[Evaluation]]] = []
+        self.evaluations: list[tuple[int, Sequence[MetricValue]]] = []
         self.status = ""
 
     def on_start(self, name: str, rounds: int | None) -> None:
@@ -44,7 +44,7 @@ class Silent:
         """Keep the round."""
         self.rounds.append(summary)
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Keep the evaluation."""
         self.evaluations.append((round_number, values))
 

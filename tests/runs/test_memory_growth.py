@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from run_helpers import SMALL, Silent, rows_of
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.progress import RoundSummary
 from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
@@ -17,7 +17,7 @@ class _Forgetful(Silent):
     def on_round(self, summary: RoundSummary) -> None:
         del summary
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         del round_number, values
 
 

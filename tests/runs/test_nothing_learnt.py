@@ -14,7 +14,7 @@ from run_helpers import SMALL, Silent, run_text
 from coordinator.cli.entry import execute
 from coordinator.cluster.workers import Task, perform
 from coordinator.engine.divergence import has_run_away
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.stop_reason import StopReason
 from coordinator.results.comparison import compare_runs
 from coordinator.results.comparison_report import comparison_record
@@ -110,8 +110,8 @@ def test_a_model_that_is_not_finite_has_diverged_whatever_its_last_metric(tmp_pa
     assert not learnt.verdict.held
 
 
-def evaluations(metric: str, values: list[float], users: int) -> list[list[Evaluation]]:
-    return [[Evaluation(metric, value, users, "test")] for value in values]
+def evaluations(metric: str, values: list[float], users: int) -> list[list[MetricValue]]:
+    return [[MetricValue(metric, value, users, "test")] for value in values]
 
 
 @pytest.mark.parametrize(

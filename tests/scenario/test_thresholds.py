@@ -22,7 +22,7 @@ from coordinator.scenario.threshold_evaluation import (
     exit_code,
     percentile,
 )
-from coordinator.scenario.thresholds import Abort, Limit, Threshold, parse_thresholds, written_thresholds
+from coordinator.scenario.thresholds import AbortRule, Limit, Threshold, parse_thresholds, written_thresholds
 
 
 def one(metric: str, expectation: str) -> Threshold:
@@ -108,15 +108,15 @@ def test_what_is_written_reads_back() -> None:
 @pytest.mark.parametrize(
     ("written", "abort"),
     [
-        ({"abort": "true"}, Abort()),
-        ({"abort": "true", "after": "2 rounds"}, Abort(after_rounds=2)),
-        ({"abort": "true", "after": "1 round"}, Abort(after_rounds=1)),
-        ({"abort": "true", "after": "10 min"}, Abort(after_s=600.0)),
+        ({"abort": "true"}, AbortRule()),
+        ({"abort": "true", "after": "2 rounds"}, AbortRule(after_rounds=2)),
+        ({"abort": "true", "after": "1 round"}, AbortRule(after_rounds=1)),
+        ({"abort": "true", "after": "10 min"}, AbortRule(after_s=600.0)),
         ({"abort": "false"}, None),
         ({}, None),
     ],
 )
-def test_when_a_missed_threshold_ends_the_run(written: dict[str, str], abort: Abort | None) -> None:
+def test_when_a_missed_threshold_ends_the_run(written: dict[str, str], abort: AbortRule | None) -> None:
     (threshold,) = parse_thresholds({"round.duration": [{"expect": "max < 1 s", **written}]})
     assert threshold.abort == abort
 

@@ -10,12 +10,12 @@ import pytest
 from secagg_harness import MODEL_HASH, ROUND, RUN, Fleet, flipped, small_config, with_arrays
 from secagg_victim import VICTIM, expect, ids, to_victim
 
-from coordinator.secure.secagg.cohort import Cohort
+from coordinator.secure.secagg.cohort import NeighbourGraph
 from edge.crypto import errors
 from edge.crypto.entropy import SeededEntropy
 from edge.crypto.keys import KeyPair
 from edge.secagg.graph import GraphParameters
-from edge.secagg.keylist import Record, RoundContext
+from edge.secagg.keylist import KeyRecord, RoundContext
 from edge.secagg.states import CoordinatorState, Mode
 from edge.wire.secagg_messages import KeyList
 
@@ -112,7 +112,7 @@ def test_a_forged_key_list_is_refused_by_name(forge: Forge, error: type[errors.S
     expect(fleet, forge(to_victim(fleet)), error)
 
 
-def rebuilt(fleet: Fleet, change: Callable[[dict[int, Record]], None]) -> KeyList:
+def rebuilt(fleet: Fleet, change: Callable[[dict[int, KeyRecord]], None]) -> KeyList:
     """Return a key list for the victim that is consistent in itself, over changed records."""
     cohort = fleet.server.cohort
     assert cohort is not None
@@ -120,13 +120,13 @@ def rebuilt(fleet: Fleet, change: Callable[[dict[int, Record]], None]) -> KeyLis
     change(records)
     context = RoundContext(RUN, ROUND, fleet.config.hash, MODEL_HASH)
     signatures = dict.fromkeys(records, bytes(64)) | fleet.server._advertised.signatures
-    forged = Cohort(fleet.config, context, records)
+    forged = NeighbourGraph(fleet.config, context, records)
     return dict(forged.key_lists(Mode.ACTIVE, signatures))[VICTIM]
 
 
-def invented() -> Record:
+def invented() -> KeyRecord:
     entropy = SeededEntropy(bytes(16), 77, 1)
-    return Record(KeyPair.generate(entropy).public, KeyPair.generate(entropy).public, bytes(32))
+    return KeyRecord(KeyPair.generate(entropy).public, KeyPair.generate(entropy).public, bytes(32))
 
 
 ACTIVE_KEY_LISTS: list[tuple[str, Callable[[Fleet, Any], Any], type[errors.SecAggError]]] = [

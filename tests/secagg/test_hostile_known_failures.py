@@ -13,7 +13,7 @@ from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.cryptography import DeviceSecrets
 from edge.secagg.graph import GraphParameters
 from edge.secagg.inputs import decode_sum
-from edge.secagg.keylist import Record
+from edge.secagg.keylist import KeyRecord
 from edge.secagg.states import CoordinatorState, Mode
 from edge.wire.codec import decode
 from edge.wire.secagg_messages import AdvertiseKeys, MaskedInput, UnmaskRequest
@@ -52,7 +52,7 @@ def test_a_device_listed_alive_and_dead_does_not_get_both_of_its_shares_released
 def test_a_public_key_is_not_the_private_one() -> None:
     fleet = Fleet(3)
     client = fleet.clients[0]
-    record = Record.of(client.advertise().arrays["record"].tobytes())
+    record = KeyRecord.of(client.advertise().arrays["record"].tobytes())
     secrets = client._secrets
     assert isinstance(secrets, DeviceSecrets)
     private = {secrets._encryption.secret, secrets._mask.secret, secrets._seed}
@@ -142,7 +142,7 @@ def test_keys_are_fresh_every_round() -> None:
         for client in fleet.clients.values():
             message = client.advertise()
             assert isinstance(message, AdvertiseKeys)
-            keys |= set(Record.of(message.arrays["record"].tobytes()))
+            keys |= set(KeyRecord.of(message.arrays["record"].tobytes()))
     assert len(keys) == 5 * 3 * 3
 
 

@@ -23,7 +23,7 @@ from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
 from edge.secagg.graph import GraphParameters
 from edge.secagg.masking import MaskingParticipant
-from edge.secagg.sealing import Channel
+from edge.secagg.sealing import SealedChannel
 from edge.secagg.states import COORDINATOR_FINAL, DeviceState, Mode
 from edge.secagg.work import CryptoWork
 from edge.wire.codec import decode, encode
@@ -187,8 +187,8 @@ def test_what_is_counted_is_what_is_done(mode: Mode, monkeypatch: pytest.MonkeyP
 
     counting(KeyPair, "generate", "key_pairs")
     counting(KeyPair, "agree", "exchanges")
-    counting(Channel, "seal", "seals")
-    counting(Channel, "open", "seals")
+    counting(SealedChannel, "seal", "seals")
+    counting(SealedChannel, "open", "seals")
     counting(
         cryptography,
         "add_all_expanded",

@@ -18,7 +18,7 @@ import aiohttp
 from service_helpers import HANG_S, skip
 
 from coordinator.scenario.fleet_section import Sockets
-from coordinator.service.admission.certificates import Identity, generated_identity
+from coordinator.service.admission.certificates import ServiceIdentity, generated_identity
 from coordinator.service.admission.enrolment import Enrolment, issue
 from coordinator.service.admission.gate import Gate
 from coordinator.service.admission.limits import ArrivalLimits
@@ -196,7 +196,7 @@ def message(sequence: int, data: bytes = b"hello", left: int = 0) -> bytes:
     return pack(Piece(sequence, left, data))
 
 
-def identity_in(folder: Path) -> Identity:
+def identity_in(folder: Path) -> ServiceIdentity:
     """Return a certificate of the test's own."""
     return generated_identity(folder, "127.0.0.1", datetime.datetime.now(datetime.UTC))
 

@@ -25,7 +25,7 @@ from edge.wire.codec import decode, encode
 from edge.wire.message_kinds import AnyMessage
 from edge.wire.messages import Accept, Decline, Failure, Invite, Model, Report
 from edge.wire.secagg_messages import Abort, UnmaskShares
-from edge.wire.session import Ended, Received, Session, SessionLimits
+from edge.wire.session import Received, Session, SessionEnded, SessionLimits
 from edge.wire.session_frames import PROTOCOL, Hello, Welcome, pack, unpack
 
 STAGES = "stage_deadlines: {share_keys: 5 s, masked_input: 5 s, unmask: 5 s, consistency: 5 s}"
@@ -49,7 +49,7 @@ async def live(url: str, answer: Answer) -> str:
             if message.type is not aiohttp.WSMsgType.BINARY:
                 return "closed"
             for event in session.receive(message.data, 0.0):
-                if isinstance(event, Ended):
+                if isinstance(event, SessionEnded):
                     return event.reason
                 if isinstance(event, Received):
                     for said in answer(decode(event.frame)):

@@ -16,7 +16,7 @@ from edge.onnx.compression import compress
 from edge.onnx.loading import check_model
 from edge.onnx.personal_models import personal_models
 from edge.onnx.recommenders import Recommenders, recommender_model
-from edge.onnx.session import Session
+from edge.onnx.session import OnnxSession
 from edge.onnx.work import recommender_work
 
 INFO = info_for(N_ITEMS, WIDTH)
@@ -51,7 +51,7 @@ def test_the_file_of_a_device_gives_the_methods_own_scores(name: str, seed: int,
     # The file holds the device alone: what its scores are compared with has seen all four.
     file = recommender_model(models.part(slice(user, user + 1)), INFO, top=TOP)
     rated = batch.items[batch.indptr[user] : batch.indptr[user + 1]].astype(np.int64)
-    found = Session(file).run({"rated": rated}).outputs
+    found = OnnxSession(file).run({"rated": rated}).outputs
     np.testing.assert_allclose(found["scores"], expected[user], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(models.formula(), expected, rtol=1e-5, atol=1e-5)
 
@@ -138,11 +138,11 @@ def test_its_work_is_what_the_graph_says(name: str) -> None:
 def test_a_network_can_be_stored_in_less() -> None:
     models = models_of("fedncf", 0)
     file = recommender_model(models, INFO, top=TOP)
-    whole = Session(file).run({"rated": np.zeros(0, np.int64)}).outputs["scores"]
+    whole = OnnxSession(file).run({"rated": np.zeros(0, np.int64)}).outputs["scores"]
     smaller = compress(file, "fp16")
     assert len(smaller) < len(file)
     assert check_model(smaller, "ours").compression == "fp16"
-    found = Session(smaller).run({"rated": np.zeros(0, np.int64)}).outputs["scores"]
+    found = OnnxSession(smaller).run({"rated": np.zeros(0, np.int64)}).outputs["scores"]
     np.testing.assert_allclose(found, whole, atol=1e-2)
 
 

@@ -20,7 +20,7 @@ from edge.onnx.loading import check_model
 from edge.onnx.ratings_file import History, read_history
 from edge.onnx.recommenders import recommender_model
 from edge.onnx.recommending import recommend
-from edge.onnx.session import Session
+from edge.onnx.session import OnnxSession
 from edge.onnx.stateless_graph import stateless_model
 from edge.onnx.titles_file import read_titles
 
@@ -190,7 +190,7 @@ def test_a_device_without_user_bias_reconstructs_factors_alone(run_directory: Pa
     items, ratings = np.array([3, 5]), np.array([4, 1], np.float32)
     user = without.user(items, ratings)
     assert user.bias == 0.0
-    found = Session(without.stateless(5)).run({"items": items, "ratings": ratings}).outputs["scores"]
+    found = OnnxSession(without.stateless(5)).run({"items": items, "ratings": ratings}).outputs["scores"]
     np.testing.assert_allclose(found, recommender_scores(trained.items, user, None), atol=1e-4)
 
 

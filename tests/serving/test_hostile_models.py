@@ -21,7 +21,7 @@ from edge.onnx import loading
 from edge.onnx.loading import check_model, load_model, tensor_places
 from edge.onnx.ratings_file import History
 from edge.onnx.recommending import recommend
-from edge.onnx.session import Session
+from edge.onnx.session import OnnxSession
 from edge.onnx.stateless_graph import stateless_model
 
 INFO = info_for(9, item_labels=tuple(range(10, 19)), rating_range=(1.0, 5.0), titles=tuple("abcdefghi"))
@@ -183,7 +183,7 @@ def test_a_changed_byte_is_refused_or_harmless(place: int, value: int) -> None:
     with contextlib.suppress(ModelFileError):
         loaded = check_model(bytes(hostile), "changed.onnx")
         assert loaded.info.n_items == INFO.n_items
-        Session(loaded.contents).run(
+        OnnxSession(loaded.contents).run(
             {"items": np.array([0, 3]), "ratings": np.array([1.0, 5.0], np.float32)},
         )
 

@@ -25,7 +25,7 @@ from edge.onnx.mask_graph import MaskKind, mask_model
 from edge.onnx.parity import check_parity
 from edge.onnx.recommender_graph import ItemModel, UserModel
 from edge.onnx.recommenders import recommender_model
-from edge.onnx.session import Session
+from edge.onnx.session import OnnxSession
 
 N_ITEMS = 40
 TOLERANCE = {"absolute": 2e-5, "relative": 2e-5}
@@ -41,7 +41,7 @@ def check_one_mask(kind: MaskKind, seed: int) -> None:
     weights, features = mask_weights(rng, kind), features_for(rng, kind, n_items)
     model = mask_model(kind, weights, info_for(n_items, width_of(kind)), features=features)
     items = rng.integers(0, n_items, int(rng.integers(0, 80)))
-    found = Session(model).run({"items": items}).outputs["scores"]
+    found = OnnxSession(model).run({"items": items}).outputs["scores"]
     assert found.dtype == np.float32
     check_parity(mask_scores(kind, weights, features, n_items)[items], found, **TOLERANCE)
 
@@ -52,7 +52,7 @@ def check_one_recommender(kind: MaskKind | None, seed: int) -> None:
     items, user = item_model(rng, n_items), user_model(rng)
     mask = None if kind is None else mask_for(rng, kind, n_items)
     info = info_for(n_items, 0 if kind is None else width_of(kind))
-    session = Session(recommender_model(one_recommender(items, user, mask), info, top=top))
+    session = OnnxSession(recommender_model(one_recommender(items, user, mask), info, top=top))
     rated = rng.choice(n_items, int(rng.integers(0, n_items + 1)), replace=False)
     found = session.run({"rated": rated.astype(np.int64)}).outputs
     scores = found["scores"]
@@ -126,7 +126,7 @@ def test_every_graph_is_valid_pinned_and_the_same_each_time(kind: MaskKind) -> N
 def test_features_can_be_an_input() -> None:
     rng = np.random.default_rng(1)
     weights, features = mask_weights(rng, "two-order"), features_for(rng, "two-order", N_ITEMS)
-    session = Session(mask_model("two-order", weights, info_for(N_ITEMS, WIDTH), features=None))
+    session = OnnxSession(mask_model("two-order", weights, info_for(N_ITEMS, WIDTH), features=None))
     items = np.arange(N_ITEMS)
     found = session.run({"items": items, "features": features}).outputs["scores"]
     check_parity(mask_scores("two-order", weights, features, N_ITEMS), found, **TOLERANCE)
@@ -135,7 +135,7 @@ def test_features_can_be_an_input() -> None:
 def test_a_list_longer_than_what_is_left() -> None:
     items = ItemModel(np.ones((3, 1), np.float32), np.array([1, 3, 2], np.float32), 0.0)
     user = UserModel(np.zeros(1, np.float32), 0.0)
-    session = Session(recommender_model(one_recommender(items, user), info_for(3), top=5))
+    session = OnnxSession(recommender_model(one_recommender(items, user), info_for(3), top=5))
     some = session.run({"rated": np.array([1], np.int64)}).outputs
     assert some["top_items"].tolist() == [2, 0, -1, -1, -1]
     assert some["top_scores"].tolist() == [2.0, 1.0, -np.inf, -np.inf, -np.inf]

@@ -11,15 +11,14 @@ from serving_models import info_for, item_model
 
 from edge.core.errors import ExportError
 from edge.data.table.reading import read_ratings
-from edge.learning.base import Problem
-from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.base import Problem, Ratings
 from edge.learning.local_steps import Ridge
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.onnx.compression import compress, top_overlap
 from edge.onnx.loading import check_model
 from edge.onnx.recommender_graph import ItemModel
-from edge.onnx.session import Session
+from edge.onnx.session import OnnxSession
 from edge.onnx.stateless_graph import stateless_model
 
 DATA = Path(os.environ.get("RECFLEET_DATA", "data"))
@@ -53,7 +52,7 @@ def check_one(seed: int) -> None:
     model = stateless_model(
         items, ridge, info_for(n_items), user_bias=user_bias, top=int(rng.integers(1, 20))
     )
-    session = Session(model)
+    session = OnnxSession(model)
     for size in {0, 1, n_items, int(rng.integers(0, n_items + 1))}:
         history = np.sort(rng.choice(n_items, size, replace=False))
         ratings = rng.integers(1, 6, size).astype(np.float32)
@@ -79,7 +78,7 @@ def test_as_many_iterations_as_unknowns_suffice() -> None:
     items, ridge = item_model(rng, 200, 16), Ridge()
     model = stateless_model(items, ridge, info_for(200), user_bias=True, top=5, iterations=17)
     history, ratings = np.arange(0, 200, 3), rng.integers(1, 6, 67).astype(np.float32)
-    found = Session(model).run({"items": history, "ratings": ratings}).outputs["scores"]
+    found = OnnxSession(model).run({"items": history, "ratings": ratings}).outputs["scores"]
     expected = closed_form(method(200, ridge, 16), items, history, ratings)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
 
@@ -92,7 +91,7 @@ def test_fewer_iterations_than_unknowns_are_refused() -> None:
 
 def test_no_history_gives_mean_and_item_bias() -> None:
     items = item_model(np.random.default_rng(0), 9, 4)
-    session = Session(stateless_model(items, Ridge(), info_for(9), user_bias=True, top=9))
+    session = OnnxSession(stateless_model(items, Ridge(), info_for(9), user_bias=True, top=9))
     empty = {"items": np.zeros(0, np.int64), "ratings": np.zeros(0, np.float32)}
     found = session.run(empty).outputs
     assert found["scores"].tolist() == (items.bias + np.float32(3.5)).tolist()
@@ -101,7 +100,7 @@ def test_no_history_gives_mean_and_item_bias() -> None:
 
 def test_an_exact_fit_is_not_divided_by_zero() -> None:
     items = ItemModel(np.zeros((3, 2), np.float32), np.zeros(3, np.float32), 3.0)
-    session = Session(stateless_model(items, Ridge(), info_for(3), user_bias=True, top=2))
+    session = OnnxSession(stateless_model(items, Ridge(), info_for(3), user_bias=True, top=2))
     found = session.run({"items": np.array([0]), "ratings": np.array([3.0], np.float32)}).outputs
     assert found["scores"].tolist() == [3.0, 3.0, 3.0]
     assert found["top_items"].tolist() == [1, 2]
@@ -128,7 +127,7 @@ def test_compressed_models_are_valid_small_and_rank_alike(how: Any) -> None:
     assert len(small) < {"fp16": 0.7, "int8": 0.5}[how] * len(plain)
     onnx.checker.check_model(onnx.load_from_string(small), full_check=True)
     assert check_model(small, "ours").compression == how
-    sessions = (Session(plain), Session(small))
+    sessions = (OnnxSession(plain), OnnxSession(small))
     lists: tuple[list[Any], list[Any]] = ([], [])
     for _ in range(20):
         history = np.sort(rng.choice(2000, 40, replace=False))
@@ -163,7 +162,7 @@ def test_users_of_movielens_1m_get_the_closed_form() -> None:
     rng = np.random.default_rng(0)
     items = item_model(rng, store.n_items, 16)
     ridge = Ridge()
-    session = Session(stateless_model(items, ridge, info_for(store.n_items), user_bias=True, top=10))
+    session = OnnxSession(stateless_model(items, ridge, info_for(store.n_items), user_bias=True, top=10))
     fedrecon = method(store.n_items, ridge, 16)
     same = 0
     for user in rng.choice(store.n_users, 500, replace=False):

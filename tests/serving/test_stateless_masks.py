@@ -8,8 +8,7 @@ import pytest
 from serving_models import info_for, item_model, normal
 
 from edge.core.errors import ExportError
-from edge.learning.base import Problem
-from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.base import Problem, Ratings
 from edge.learning.local_steps import Ridge
 from edge.learning.masks.base import limited
 from edge.learning.masks.one_order import OneOrderSettings
@@ -17,7 +16,7 @@ from edge.learning.masks.zero_order import ZeroOrderSettings
 from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
 from edge.onnx.compression import compress
 from edge.onnx.loading import check_model
-from edge.onnx.session import Session
+from edge.onnx.session import OnnxSession
 from edge.onnx.stateless_graph import stateless_model
 from edge.onnx.stateless_mask import MaskRule, OneOrderRule, ZeroOrderRule
 
@@ -58,7 +57,7 @@ def check_one(seed: int) -> float:
     )
     info = info_for(n_items, WIDTH)
     model = stateless_model(items, ridge, info, user_bias=user_bias, top=3, mask=rule)
-    session = Session(check_model(model, "m.onnx").contents)
+    session = OnnxSession(check_model(model, "m.onnx").contents)
     state = {
         "item_factors": items.factors,
         "item_bias": items.bias,
@@ -102,10 +101,10 @@ def test_the_file_is_valid_the_same_each_time_and_can_be_compressed() -> None:
     assert checked.kind == "stateless/one-order"
     assert checked.info.feature_names == info.feature_names
     inputs = {"items": np.array([3, 9]), "ratings": np.array([5.0, 1.0], np.float32)}
-    plain = Session(made()).run(inputs).outputs["scores"]
+    plain = OnnxSession(made()).run(inputs).outputs["scores"]
     small = compress(made(), "int8")
     assert len(small) < len(made())
-    np.testing.assert_allclose(Session(small).run(inputs).outputs["scores"], plain, atol=0.02)
+    np.testing.assert_allclose(OnnxSession(small).run(inputs).outputs["scores"], plain, atol=0.02)
 
 
 def test_features_that_do_not_fit_the_catalogue_are_refused() -> None:

@@ -15,7 +15,7 @@ from edge.onnx.own_masks import Masks
 from edge.onnx.parity import check_parity
 from edge.onnx.recommender_graph import Factorizations, UserModels
 from edge.onnx.recommenders import recommender_model
-from edge.onnx.session import Session, run_round
+from edge.onnx.session import OnnxSession, run_round
 from edge.onnx.templates import mask_template, recommender_template
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +86,7 @@ def test_a_round_in_one_session_equals_the_formula(kind: MaskKind) -> None:
     features = features_for(rng, kind, N_ITEMS)
     each, stacked = stacked_weights(rng, kind, 6)
     model = mask_model(kind, each[0], info_of(kind), features=features, weights_as_inputs=True)
-    found = run_round(Session(model), stacked, shared={"items": np.arange(N_ITEMS)})
+    found = run_round(OnnxSession(model), stacked, shared={"items": np.arange(N_ITEMS)})
     expected = np.array([mask_scores(kind, weights, features, N_ITEMS) for weights in each])
     np.testing.assert_allclose(mask_scores(kind, stacked, features, N_ITEMS), expected, rtol=1e-12)
     check_parity(expected, found.outputs["scores"], absolute=2e-5, relative=2e-5)
@@ -105,7 +105,7 @@ def test_one_session_for_all_gives_what_a_file_for_each_gives(kind: MaskKind | N
     template = recommender_template(models, info, top=4)
     alone = run_round(template.patched_all(models.own()), {}, ragged={"rated": rated})
     graph = recommender_model(models, info, top=4, weights_as_inputs=True)
-    together = run_round(Session(graph), models.own(), shared=models.shared(), ragged={"rated": rated})
+    together = run_round(OnnxSession(graph), models.own(), shared=models.shared(), ragged={"rated": rated})
     assert len(set(alone.opening_s.tolist())) == 5
     for name in ("scores", "top_items", "top_scores"):
         np.testing.assert_allclose(together.outputs[name], alone.outputs[name], rtol=1e-5, atol=1e-5)
@@ -118,7 +118,7 @@ def test_inputs_of_another_number_of_devices_are_refused() -> None:
     rng = np.random.default_rng(0)
     _, stacked = stacked_weights(rng, "zero-order", 3)
     template = mask_template("zero-order", {"mean": ()}, info_of("zero-order"), features=None)
-    session = Session(template.patched({"mean": np.zeros((), np.float32)}))
+    session = OnnxSession(template.patched({"mean": np.zeros((), np.float32)}))
     lists = (np.arange(3), np.arange(2))
     with pytest.raises(ValueError, match=r"inputs of \[2, 3\] devices"):
         run_round(session, stacked, ragged={"items": lists})
@@ -133,7 +133,7 @@ def test_an_item_outside_the_catalogue_is_refused() -> None:
     rng = np.random.default_rng(0)
     model = mask_model("one-order", mask_weights(rng, "one-order"), info_of("one-order"),
                        features=features_for(rng, "one-order", N_ITEMS))  # fmt: skip
-    session = Session(model)
+    session = OnnxSession(model)
     assert session.opening_s > 0
     with pytest.raises(ModelFileError, match="cannot run the model"):
         session.run({"items": np.array([N_ITEMS])})

@@ -9,7 +9,15 @@ import msgpack
 import pytest
 
 from edge.core.errors import CodecError, FrameTooLargeError, RemoteProtocolError
-from edge.wire.session import CONTROL_FRAMES, Acknowledged, Ended, Noted, Received, Session, SessionLimits
+from edge.wire.session import (
+    CONTROL_FRAMES,
+    Acknowledged,
+    Noted,
+    Received,
+    Session,
+    SessionEnded,
+    SessionLimits,
+)
 from edge.wire.session_frames import (
     MESSAGE_BYTES,
     PIECE_BYTES,
@@ -94,7 +102,7 @@ class TestMessages:
 
     def test_goodbye_ends_it(self) -> None:
         device, _ = pair()
-        assert device.receive(pack(Goodbye("done")), 0.0) == [Ended("done")]
+        assert device.receive(pack(Goodbye("done")), 0.0) == [SessionEnded("done")]
 
 
 class TestBrokenConnections:

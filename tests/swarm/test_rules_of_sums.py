@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from swarm_helpers import PLAIN, breakable, said, trial_of
 
-from coordinator.scenario.aggregation_section import Krum, Median, TrimmedMean
+from coordinator.scenario.aggregation_section import KrumRule, MedianRule, TrimmedMeanRule
 from coordinator.swarm.invariants.rules import coordinatewise, single, taken_by_krum
 from coordinator.swarm.invariants.sums import exact_sums
 from coordinator.swarm.trial import Trial
 from edge.wire.messages import Report
 
 SHAPES = {"item_rows": (3, 1)}
-MEDIAN = Median(rule="median", min_senders=1)
+MEDIAN = MedianRule(rule="median", min_senders=1)
 SECTIONS = {
     "median": "rule: median",
     "lonely median": "rule: median, min_senders: 1",
@@ -60,12 +60,12 @@ def test_a_row_is_that_of_those_who_sent_it() -> None:
     updates = [sparse(i0=1.0, i2=4.0), sparse(i0=3.0), sparse(i0=100.0)]
     estimates, _ = coordinatewise(updates, SHAPES, MEDIAN)
     assert estimates["item_rows"].ravel().tolist() == [9.0, 0.0, 4.0]
-    estimates, _ = coordinatewise(updates, SHAPES, Median(rule="median", min_senders=2))
+    estimates, _ = coordinatewise(updates, SHAPES, MedianRule(rule="median", min_senders=2))
     assert estimates["item_rows"].ravel().tolist() == [9.0, 0.0, 0.0]
 
 
 def test_trimmed_means_by_hand() -> None:
-    rule = TrimmedMean(rule="trimmed-mean", trim=0.2, min_senders=1)
+    rule = TrimmedMeanRule(rule="trimmed-mean", trim=0.2, min_senders=1)
     updates = [dense(value, 0, 1) for value in (50.0, 1.0, 2.0, 3.0, -7.0)]
     estimates, _ = coordinatewise(updates, SHAPES, rule)
     assert estimates["item_rows"].ravel().tolist() == [10.0, 0.0, 5.0]
@@ -74,12 +74,12 @@ def test_trimmed_means_by_hand() -> None:
 def test_krum_by_hand() -> None:
     updates = [dense(0, value, 0) for value in (0.0, 1.0, 3.0, 7.0, 100.0)]
     # n − f − 2 = 2 nearest: 1 + 9, 1 + 4, 4 + 9, 16 + 36 and two that are far away.
-    taken = taken_by_krum(updates, SHAPES, Krum(rule="krum", attackers=0.2))
+    taken = taken_by_krum(updates, SHAPES, KrumRule(rule="krum", attackers=0.2))
     assert taken == ([1], True)
-    taken = taken_by_krum(updates, SHAPES, Krum(rule="multi-krum", attackers=0.2))
+    taken = taken_by_krum(updates, SHAPES, KrumRule(rule="multi-krum", attackers=0.2))
     assert taken == ([0, 1, 2, 3], True)
     alike = [dense(0, value, 0) for value in (0.0, 1.0, 2.0, 3.0, 4.0)]
-    assert not taken_by_krum(alike, SHAPES, Krum(rule="multi-krum", attackers=0.2)).sure
+    assert not taken_by_krum(alike, SHAPES, KrumRule(rule="multi-krum", attackers=0.2)).sure
 
 
 @pytest.fixture(scope="module", params=sorted(SECTIONS))

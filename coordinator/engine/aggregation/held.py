@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.robust_rules import Coordinatewise, Krum, Matrix, Rule, krum_choice, middle
-from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, Table
+from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, RowTable
 
 BLOCK = 1 << 22
 """Numbers that a rule looks at together."""
@@ -107,7 +107,7 @@ class HeldUpdates:
             sums[table.name] = self._table(table, updates, rule)
         return sums
 
-    def _table(self, table: Table, updates: list[Mapping[str, Array]], rule: Coordinatewise) -> Array:
+    def _table(self, table: RowTable, updates: list[Mapping[str, Array]], rule: Coordinatewise) -> Array:
         sums: Array = np.zeros((table.rows, table.width), table.dtype)
         if not updates:
             return sums
@@ -130,7 +130,7 @@ class HeldUpdates:
 class _Sent:
     """The rows of one table that came in: ``index`` [N] in order, ``sender`` [N], ``rows`` [N, width]."""
 
-    def __init__(self, table: Table, updates: list[Mapping[str, Array]]) -> None:
+    def __init__(self, table: RowTable, updates: list[Mapping[str, Array]]) -> None:
         lengths = [len(arrays[table.index]) for arrays in updates]
         index = np.concatenate([arrays[table.index] for arrays in updates] or [np.zeros(0, np.int64)])
         order = np.argsort(index, kind="stable")

@@ -24,7 +24,7 @@ from typing import Literal
 
 import numpy as np
 
-from coordinator.engine.rounds import Member, RoundMachine, RoundPlan, Verdict
+from coordinator.engine.rounds import FrameVerdict, Member, RoundMachine, RoundPlan
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout
 from edge.wire.messages import FROM_DEVICES, Accept, AcceptBare, Message, Report
@@ -72,15 +72,15 @@ class VersionMachine(RoundMachine):
                 self._silent.add(device)
                 self._leave(device)
 
-    def received(self, message: Message) -> tuple[Verdict, Reason]:
+    def received(self, message: Message) -> tuple[FrameVerdict, Reason]:
         """Judge a frame from a device; see :meth:`RoundMachine.received`."""
         mine = message.round_number == self.plan.round_number and message.run_id == self.plan.run_id
         if not mine or not isinstance(message, FROM_DEVICES) or message.device not in self._silent:
             return super().received(message)
         self._silent.discard(message.device)
         if isinstance(message, Report | Accept | AcceptBare):
-            return Verdict.REFUSE, Reason.DEADLINE
-        return Verdict.NOTE, Reason.NONE
+            return FrameVerdict.REFUSE, Reason.DEADLINE
+        return FrameVerdict.NOTE, Reason.NONE
 
     def retire(self, reason: Reason) -> None:
         """Take no more reports: the model is too old (``STALE``), or training is over (``COHORT_FULL``)."""

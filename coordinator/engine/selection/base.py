@@ -19,7 +19,7 @@ from coordinator.engine.fleet import Fleet
 from coordinator.engine.selection.experience import Experience
 from coordinator.engine.selection.pool import Accept, Pool
 from coordinator.scenario.selection_section import AvailableSettings, PolicySettings
-from edge.core.plugins import SELECTORS, Kind, get
+from edge.core.plugins import SELECTORS, PluginKind, get
 from edge.core.rng import stream
 
 __all__ = ["KIND", "AvailableSettings", "Knowledge", "Policy", "PolicySettings", "Selector", "make_selector"]
@@ -101,7 +101,7 @@ def _name_of(policy: type[Policy]) -> str:
     return str(get_args(policy.Settings.model_fields["policy"].annotation)[0])
 
 
-KIND: Final = Kind("selector", Policy, _name_of, _lacks)
+KIND: Final = PluginKind("selector", Policy, _name_of, _lacks)
 """The extension point."""
 
 

@@ -37,7 +37,7 @@ from pydantic import Field, model_validator
 
 from coordinator.engine.selection.base import AvailableSettings, Floats, Ids, Knowledge, Policy
 from coordinator.engine.selection.pool import Bools, Pool, sample_by_weight
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import require
 from device_profiles.fields import Fraction, NonNegativeFloat, PositiveFraction, PositiveInt
 from device_profiles.units import write_ratio
@@ -88,13 +88,13 @@ class OortSettings(AvailableSettings):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.exploration_floor > self.exploration:
             message = (
                 f"{write_ratio(self.exploration_floor)} is above the {write_ratio(self.exploration)} that"
                 " exploration starts with; write less"
             )
-            yield Problem(("exploration_floor",), message)
+            yield FieldProblem(("exploration_floor",), message)
 
 
 class Oort(Policy):

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from coordinator.engine.selection.base import AvailableSettings, Ids, Knowledge, Policy
 from coordinator.engine.selection.pool import Pool, sample_by_weight
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import require
 from device_profiles.fields import Ratio
 from device_profiles.units import write_ratio
@@ -48,10 +48,10 @@ class PowerOfChoiceSettings(AvailableSettings):
         require(self._problems())
         return self
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if not 1 <= self.candidates <= 100:
             message = f"{write_ratio(self.candidates)} is not between 100% and 10000%; write 200%, or more"
-            yield Problem(("candidates",), message)
+            yield FieldProblem(("candidates",), message)
 
 
 class PowerOfChoice(Policy):

@@ -14,7 +14,7 @@ from edge.core.vocabulary import Outcome, label
 
 
 @dataclass(frozen=True, slots=True)
-class Participation:
+class ClassShares:
     """Who was invited, and whose updates were applied.
 
     Attributes
@@ -43,7 +43,7 @@ def jain_index(shares: npt.NDArray[np.float64]) -> float | None:
     return float(shares.sum()) ** 2 / squares if squares > 0 else None
 
 
-def participation(run: RunTables) -> Participation:
+def participation(run: RunTables) -> ClassShares:
     """Return who took part in a run, by device class."""
     rows = read_rows(run, "device_rounds", ["device", "class", "outcome"])
     done = rows.equal("outcome", label(Outcome.COMPLETED))
@@ -53,7 +53,7 @@ def participation(run: RunTables) -> Participation:
     _, device = np.unique(rows.numbers["device"], return_inverse=True)
     per_device = np.bincount(device[done], minlength=int(device.max(initial=-1)) + 1)
     shares = np.array([completed[name] / count for name, count in invited.items()], dtype=np.float64)
-    return Participation(
+    return ClassShares(
         len(per_device), invited, completed, jain_index(per_device.astype(np.float64)), jain_index(shares)
     )
 

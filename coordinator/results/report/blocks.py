@@ -16,7 +16,7 @@ EXTENT = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """A cell of a table.
 
     Attributes
@@ -35,7 +35,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableBlock:
     """A table; the first column heads its rows, and the first ``text_columns`` are aligned left.
 
     ``wide``: it has a row of its own beside nothing else.
@@ -44,7 +44,7 @@ class Table:
     kind: ClassVar[str] = "table"
     caption: str
     headers: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     text_columns: int = 1
     wide: bool = False
 
@@ -69,7 +69,7 @@ class Tiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class NoteBlock:
     """A paragraph."""
 
     kind: ClassVar[str] = "note"
@@ -114,7 +114,7 @@ class Plot:
     y: Axis
     legend: tuple[LegendEntry, ...]
     tips: tuple[tuple[float, float, str], ...]
-    table: Table | None = None
+    table: TableBlock | None = None
     legend_marks: str = "line"
 
 
@@ -136,7 +136,7 @@ class Bars:
     description: str
     bars: tuple[Bar, ...]
     legend: tuple[LegendEntry, ...]
-    table: Table | None = None
+    table: TableBlock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +158,14 @@ class Lanes:
     description: str
     lanes: tuple[tuple[str, tuple[Span, ...]], ...]
     x: Axis
-    table: Table | None = None
+    table: TableBlock | None = None
 
 
-Block = Table | Tiles | Note | Plot | Bars | Lanes
+Block = TableBlock | Tiles | NoteBlock | Plot | Bars | Lanes
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class SectionBlock:
     """A part of the report under a heading; ``key`` is its anchor; ``wide``: one block a row."""
 
     key: str

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from coordinator.results.report.axes import Scale
-from coordinator.results.report.blocks import EXTENT, Axis, Bar, Bars, LegendEntry, Plot, Table
+from coordinator.results.report.blocks import EXTENT, Axis, Bar, Bars, LegendEntry, Plot, TableBlock
 
 Floats = npt.NDArray[np.float64]
 
@@ -97,7 +97,7 @@ def line_plot(
     lines: Sequence[Line],
     scales: tuple[Scale, Scale],
     axes: tuple[Axis, Axis],
-    table: Table | None = None,
+    table: TableBlock | None = None,
     order: Sequence[str] = (),
 ) -> Plot:
     """Return a chart of lines; a legend only where there are several groups.
@@ -143,7 +143,7 @@ def stacked_columns(
     tips: Sequence[str],
     scale: Scale,
     axes: tuple[Axis, Axis],
-    table: Table | None = None,
+    table: TableBlock | None = None,
 ) -> Plot:
     """Return columns side by side, each made of pieces on top of each other.
 
@@ -186,7 +186,7 @@ def stacked_bars(
     rows: Sequence[tuple[str, Sequence[float], str]],
     parts: Sequence[tuple[str, str]],
     shown: Sequence[Sequence[str]],
-    table: Table | None = None,
+    table: TableBlock | None = None,
 ) -> Bars:
     """Return bars below each other, each made of pieces side by side.
 

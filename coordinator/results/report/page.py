@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from coordinator.engine.run_files import REPORT, write_atomically
-from coordinator.results.report.blocks import Section
+from coordinator.results.report.blocks import SectionBlock
 from coordinator.results.report.chosen import chosen_runs, chosen_sweeps
 from coordinator.results.report.sections import SECTIONS
 from coordinator.results.report.sections.comparison import COMPARISONS
@@ -120,7 +120,7 @@ def _ending(view: RunView) -> str | None:
     return " ".join(found) or None
 
 
-def _page(title: str, lead: str, endings: Sequence[str], facts: Any, sections: Sequence[Section]) -> str:
+def _page(title: str, lead: str, endings: Sequence[str], facts: Any, sections: Sequence[SectionBlock]) -> str:
     template = _environment().get_template("page.html")
     return template.render(title=title, lead=lead, endings=endings, facts=facts, sections=sections)
 

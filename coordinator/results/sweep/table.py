@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.engine.run_files import SWEEP_TABLE
-from coordinator.results.tables.reader import Shape, read_json
+from coordinator.results.tables.reader import JsonShape, read_json
 from coordinator.results.verdicts import JsonNumber
 
 
-class _Run(Shape):
+class _Run(JsonShape):
     seed: int
     directory: str | None
 
 
-class _Figure(Shape):
+class _Figure(JsonShape):
     unit: str
     mean: JsonNumber
     half_width: JsonNumber
@@ -24,18 +24,18 @@ class _Figure(Shape):
     values: dict[str, JsonNumber]
 
 
-class _Threshold(Shape):
+class _Threshold(JsonShape):
     threshold: str
 
 
-class _Cell(Shape):
+class _Cell(JsonShape):
     settings: dict[str, str]
     runs: list[_Run]
     thresholds: Sequence[_Threshold] = ()
     figures: dict[str, _Figure]
 
 
-class _Sweep(Shape):
+class _Sweep(JsonShape):
     cells: list[_Cell]
 
 

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.engine.facts import (
-    Cohort,
-    Evaluation,
+    CohortFacts,
     FaultStrike,
     FleetNames,
     Floats,
     Inferences,
+    MetricValue,
     RoundFacts,
 )
 from coordinator.results.tables.schemas import DIRECTIONS, ENUM, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS
@@ -216,7 +216,7 @@ def _stranger_bytes(columns: Floats) -> Wholes | int:
     return np.asarray(_byte_block(device_totals(strangers, 1), np.zeros(1, dtype=np.bool_))[:, 0])
 
 
-def round_batches(facts: RoundFacts, cohort: Cohort, names: FleetNames, columns: Floats) -> RoundBatches:
+def round_batches(facts: RoundFacts, cohort: CohortFacts, names: FleetNames, columns: Floats) -> RoundBatches:
     """Return the rows that a finished round leaves in ``rounds``, ``device_rounds`` and ``events``.
 
     Parameters
@@ -246,7 +246,7 @@ def round_batches(facts: RoundFacts, cohort: Cohort, names: FleetNames, columns:
 
 def _device_rows(
     facts: RoundFacts,
-    cohort: Cohort,
+    cohort: CohortFacts,
     names: FleetNames,
     totals: DeviceTotals,
     byte_block: Wholes,
@@ -303,7 +303,7 @@ def _device_rows(
 
 
 def _round_row(
-    facts: RoundFacts, cohort: Cohort, totals: DeviceTotals, wasted_compute_s: float
+    facts: RoundFacts, cohort: CohortFacts, totals: DeviceTotals, wasted_compute_s: float
 ) -> dict[str, Any]:
     """Return the row of ``rounds`` without its bytes."""
     outcomes = np.bincount(cohort.outcome, minlength=len(Outcome)).tolist()
@@ -359,7 +359,7 @@ def _evaluation_rows(rows: list[dict[str, Any]]) -> Any:
     return pa.RecordBatch.from_arrays(flat.columns, schema=EVALUATIONS)
 
 
-def evaluation_batch(round_number: int, phase: str, time_s: float, values: Iterable[Evaluation]) -> Any:
+def evaluation_batch(round_number: int, phase: str, time_s: float, values: Iterable[MetricValue]) -> Any:
     """Return the rows of ``evaluations`` of one evaluation of the model.
 
     Parameters

@@ -32,7 +32,7 @@ _OF_ROUNDS = ("device_rounds", "events")
 """Tables whose rows are of rounds in the table of rounds."""
 
 
-class Shape(BaseModel):
+class JsonShape(BaseModel):
     """What is read of a JSON file of a run, with its types; other keys may be there.
 
     Numbers are numbers and texts are texts: nothing is converted.
@@ -41,12 +41,12 @@ class Shape(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class _Data(Shape):
+class _Data(JsonShape):
     clients: int | None = None
     items: int | None = None
 
 
-class _Host(Shape):
+class _Host(JsonShape):
     recfleet: str | None = None
     machine: str | None = None
     python: str | None = None
@@ -55,11 +55,11 @@ class _Host(Shape):
     numerics: dict[str, str] = {}
 
 
-class _Selection(Shape):
+class _Selection(JsonShape):
     available_only: bool = False
 
 
-class _Tier(Shape):
+class _Tier(JsonShape):
     devices: int
     noise_multiplier: float
     weight: float
@@ -67,13 +67,13 @@ class _Tier(Shape):
     epsilon: float | str
 
 
-class _Privacy(Shape):
+class _Privacy(JsonShape):
     delta: float | None = None
     claimed_epsilon: float | None = None
     tiers: dict[str, _Tier] = {}
 
 
-class Manifest(Shape):
+class Manifest(JsonShape):
     """What is read of ``manifest.json``."""
 
     schema_version: int = SCHEMA_VERSION
@@ -252,7 +252,7 @@ def _stream_prefix(path: Path) -> Iterator[Any]:
                 return
 
 
-def read_json(path: Path, shape: type[Shape]) -> dict[str, Any]:
+def read_json(path: Path, shape: type[JsonShape]) -> dict[str, Any]:
     """Return the contents of a JSON file of a run, an object; keys that are not in ``shape`` are unchecked.
 
     Raises

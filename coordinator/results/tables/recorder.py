@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.engine.facts import Cohort, Evaluation, FaultStrike, FleetNames, Inferences, RoundFacts
+from coordinator.engine.facts import CohortFacts, FaultStrike, FleetNames, Inferences, MetricValue, RoundFacts
 from coordinator.results.tables.batches import evaluation_batch, fault_batch, inference_batch, round_batches
 from coordinator.results.tables.writer import TableWriter
 
@@ -26,7 +26,9 @@ class TableRecorder:
         self._writer = writer
         self._names = names
 
-    def round(self, facts: RoundFacts, cohort: Cohort, columns: npt.NDArray[np.float64]) -> Mapping[str, Any]:
+    def round(
+        self, facts: RoundFacts, cohort: CohortFacts, columns: npt.NDArray[np.float64]
+    ) -> Mapping[str, Any]:
         """Write the rows of a finished round; return its row of ``rounds``."""
         batches = round_batches(facts, cohort, self._names, columns)
         self._writer.write_round(batches)
@@ -36,7 +38,7 @@ class TableRecorder:
         """Write what faults did in a round; before the rows of the round."""
         self._writer.write_faults(fault_batch(round_number, phase, strikes))
 
-    def evaluation(self, round_number: int, phase: str, time_s: float, values: Sequence[Evaluation]) -> None:
+    def evaluation(self, round_number: int, phase: str, time_s: float, values: Sequence[MetricValue]) -> None:
         """Write one evaluation of the model."""
         self._writer.write_evaluations(evaluation_batch(round_number, phase, time_s, values))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from edge.crypto.errors import DuplicateKeyError
 from edge.crypto.keys import HASH_BYTES, SIGNATURE_BYTES
 from edge.secagg.checks import OCTETS, expect_arrays, read
-from edge.secagg.keylist import RECORD_BYTES, Record, RoundContext, Verify, keys_statement
+from edge.secagg.keylist import RECORD_BYTES, KeyRecord, RoundContext, Verify, keys_statement
 from edge.wire.secagg_messages import AdvertiseKeys
 
 
@@ -26,7 +26,7 @@ class AdvertisedRecords:
         self._roster = roster
         self._verify = verify
         self._public_keys: set[bytes] = set()
-        self.records: dict[int, Record] = {}
+        self.records: dict[int, KeyRecord] = {}
         self.signatures: dict[int, bytes] = {}
 
     def take(self, sender: int, message: AdvertiseKeys) -> None:
@@ -40,7 +40,7 @@ class AdvertisedRecords:
         expect_arrays(message.arrays, "record", "context", signature=due)
         self._context.expect(read(message.arrays, "context", OCTETS, (2, HASH_BYTES)).tobytes())
         data = read(message.arrays, "record", OCTETS, (RECORD_BYTES,)).tobytes()
-        record = Record.of(data)
+        record = KeyRecord.of(data)
         record.check()
         keys = {record.encryption, record.mask}
         if len(keys) < 2 or keys & self._public_keys:

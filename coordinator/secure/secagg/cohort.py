@@ -17,7 +17,7 @@ from edge.crypto.prg import ring_order
 from edge.secagg.checks import DeviceIds, octets
 from edge.secagg.config import SecAggConfig
 from edge.secagg.graph import neighbours
-from edge.secagg.keylist import RECORD_BYTES, Record, RoundContext, ring_seed
+from edge.secagg.keylist import RECORD_BYTES, KeyRecord, RoundContext, ring_seed
 from edge.secagg.states import Mode
 from edge.wire.secagg_messages import KeyList
 
@@ -27,7 +27,7 @@ Flags = npt.NDArray[np.bool_]
 """One truth a device, by position."""
 
 
-class Cohort:
+class NeighbourGraph:
     """The devices that advertised keys, and their graph.
 
     Attributes
@@ -43,7 +43,7 @@ class Cohort:
     Raises ``InfeasibleError`` and ``ThresholdError`` if so many devices have no safe graph.
     """
 
-    def __init__(self, config: SecAggConfig, context: RoundContext, records: Mapping[int, Record]) -> None:
+    def __init__(self, config: SecAggConfig, context: RoundContext, records: Mapping[int, KeyRecord]) -> None:
         ids = sorted(records)
         n = len(ids)
         self.k, self.t = config.graph(n)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from coordinator.secure.secagg.cohort import Cohort, Flags
+from coordinator.secure.secagg.cohort import Flags, NeighbourGraph
 from edge.secagg.checks import OCTETS, Octets, expect_arrays, read
 from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES
 from edge.wire.messages import Arrays
@@ -26,7 +26,7 @@ class SealedStore:
         that did not share.
     """
 
-    def __init__(self, cohort: Cohort) -> None:
+    def __init__(self, cohort: NeighbourGraph) -> None:
         self._cohort = cohort
         self._sealed: Octets = np.empty((*cohort.holders.shape, SEALED_BYTES), dtype=np.uint8)
         self.commitments: Octets = np.zeros((*cohort.holders.shape, COMMITMENTS_BYTES), dtype=np.uint8)

@@ -19,7 +19,7 @@ import numpy as np
 
 from coordinator.engine.secure_aggregation import Step
 from coordinator.secure.secagg.advertised import AdvertisedRecords
-from coordinator.secure.secagg.cohort import Cohort, Flags
+from coordinator.secure.secagg.cohort import Flags, NeighbourGraph
 from coordinator.secure.secagg.outcome import SecAggResult, read_sum
 from coordinator.secure.secagg.sealed import SealedStore
 from coordinator.secure.secagg.unmasking import Unmasking
@@ -135,7 +135,7 @@ class SecAggServer:
         self._advertised = AdvertisedRecords(self._context, roster, crypto.verify)
         self._signatures: dict[int, bytes] = {}
         """Under the survivors, in active mode."""
-        self.cohort: Cohort | None = None
+        self.cohort: NeighbourGraph | None = None
         self._sealed: SealedStore | None = None
         """What devices sealed for each other, until it is delivered."""
         self._commitments: Octets = np.zeros(0, dtype=np.uint8)
@@ -174,7 +174,7 @@ class SecAggServer:
         return decode_sum(self._config, self.result.total)
 
     @property
-    def _members(self) -> Cohort:
+    def _members(self) -> NeighbourGraph:
         assert self.cohort is not None
         return self.cohort
 
@@ -307,7 +307,7 @@ class SecAggServer:
 
     def _send_key_lists(self, present: set[int]) -> list[tuple[int, FromCoordinator]]:
         self._expect_contributors(len(present), len(present))
-        cohort = Cohort(
+        cohort = NeighbourGraph(
             self._config, self._context, {device: self._advertised.records[device] for device in present}
         )
         self.cohort = cohort

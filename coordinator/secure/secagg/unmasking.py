@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.secure.secagg.cohort import Cohort, Flags
+from coordinator.secure.secagg.cohort import Flags, NeighbourGraph
 from edge.crypto.errors import (
     AuthenticationError,
     CommitmentMismatchError,
@@ -58,7 +58,7 @@ class Unmasking:
 
     def __init__(
         self,
-        cohort: Cohort,
+        cohort: NeighbourGraph,
         round_number: int,
         shared: Flags,
         alive: Flags,

@@ -29,7 +29,7 @@ class CertificateError(RecfleetError):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ServiceIdentity:
     """What the service shows of itself.
 
     Attributes
@@ -44,7 +44,7 @@ class Identity:
     generated: bool
 
 
-def own_identity(certificate: Path, key: Path) -> Identity:
+def own_identity(certificate: Path, key: Path) -> ServiceIdentity:
     """Return the identity of a certificate (PEM, with its chain) and its key.
 
     Raises
@@ -54,7 +54,7 @@ def own_identity(certificate: Path, key: Path) -> Identity:
     return _identity(certificate, key, generated=False)
 
 
-def generated_identity(directory: Path, host: str, now: datetime.datetime) -> Identity:
+def generated_identity(directory: Path, host: str, now: datetime.datetime) -> ServiceIdentity:
     """Return the identity that is kept in ``directory``, which is generated if there is none yet.
 
     Parameters
@@ -112,7 +112,7 @@ def _generate(certificate: Path, key: Path, host: str, now: datetime.datetime) -
         raise CertificateError(f"{error.filename}: {error.strerror}") from error
 
 
-def _identity(certificate: Path, key: Path, *, generated: bool) -> Identity:
+def _identity(certificate: Path, key: Path, *, generated: bool) -> ServiceIdentity:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -128,7 +128,7 @@ def _identity(certificate: Path, key: Path, *, generated: bool) -> Identity:
         raise CertificateError(f"{error.filename or certificate}: {error.strerror}") from error
     except ValueError as error:
         raise CertificateError(f"{certificate} holds no certificate in PEM: {error}") from error
-    return Identity(context, first.fingerprint(hashes.SHA256()).hex(), generated)
+    return ServiceIdentity(context, first.fingerprint(hashes.SHA256()).hex(), generated)
 
 
 def _no_password() -> bytes:

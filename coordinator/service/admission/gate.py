@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from coordinator.service.admission.arrivals import Arrivals
-from coordinator.service.admission.certificates import Identity
+from coordinator.service.admission.certificates import ServiceIdentity
 from coordinator.service.admission.enrolment import EnrolmentError, judge, key_of
 from coordinator.service.admission.enrolment_store import EnrolmentStore
 from coordinator.service.admission.limits import ArrivalLimits
@@ -50,7 +50,7 @@ class Gate:
         *,
         limits: ArrivalLimits,
         enrolments: EnrolmentStore | None = None,
-        identity: Identity | None = None,
+        identity: ServiceIdentity | None = None,
         view_token: str | None = None,
         local: bool = True,
         now_s: Callable[[], float] = time.time,

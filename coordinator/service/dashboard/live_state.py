@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from coordinator.engine.facts import Evaluation
+from coordinator.engine.facts import MetricValue
 from coordinator.engine.progress import RoundSummary
 from coordinator.results.tables.metric_source import TableMetricSource
 from coordinator.results.threshold_watch import WatchedThresholds
@@ -201,7 +201,7 @@ class LiveState:
                 self._run["baseline"] = {**self._run["baseline"], "round": summary.round_number}
                 self._touch("run")
 
-    def on_evaluation(self, round_number: int, values: Sequence[Evaluation]) -> None:
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Take note of an evaluation that had nothing to score; values come as rows."""
         with self.lock:
             if not values and not self._in_baseline:

@@ -10,7 +10,8 @@ from aiohttp import web
 
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.page import dashboard_page
-from coordinator.service.metrics import MissingExtraError, exposition
+from coordinator.service.metrics import exposition
+from edge.core.errors import MissingExtraError
 
 DASHBOARD: Final = "/dashboard"
 EVENTS: Final = "/dashboard/events"

@@ -19,7 +19,7 @@ from coordinator.engine.facts import RoundFacts
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.keeping import LostRound, Memory, Recalled, as_part, of_part
 from coordinator.engine.over_round import OverRound, lost_round
-from coordinator.engine.round_records import Ended, cohort_of
+from coordinator.engine.round_records import DeviceEndings, cohort_of
 from coordinator.engine.run_files import MANIFEST, PARTIAL_SUFFIX
 from coordinator.engine.training import Training
 from coordinator.engine.world import RunningCohort
@@ -279,7 +279,7 @@ class JournalKeeper:
         model = as_part("state", state) | as_part("optimizer", optimizer_state)
         self._journal.keep_arrays(_MODEL, model)
 
-    def _rows(self, facts: RoundFacts, ended: Ended) -> list[Named]:
+    def _rows(self, facts: RoundFacts, ended: DeviceEndings) -> list[Named]:
         cohort = cohort_of(self._fleet, ended)
         batches = round_batches(facts, cohort, self._fleet.names, ended.columns)
         rows = [("device_rounds", batches.device_rounds), ("rounds", batches.rounds)]
@@ -287,7 +287,7 @@ class JournalKeeper:
         return rows if events is None else [("events", events), *rows]
 
 
-def _interrupted(cohort: RunningCohort) -> Ended:
+def _interrupted(cohort: RunningCohort) -> DeviceEndings:
     assert isinstance(cohort, SessionCohort), "only runs on the real clock are kept"
     return cohort.interrupted()
 

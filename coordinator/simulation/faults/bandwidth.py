@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.faults.base import LinkFault, Strike
 from device_profiles.fields import BitsPerSecond, PositiveFraction
@@ -28,13 +28,13 @@ class Bandwidth(LinkFault):
         default=None, description="share of its rate that the link keeps, in the fault's `direction`"
     )
 
-    def problems(self, fault: Fault) -> Iterator[Problem]:
+    def problems(self, fault: Fault) -> Iterator[FieldProblem]:
         """Yield what contradicts the fault."""
         if self.up is None and self.down is None and self.scale is None:
-            yield Problem(("bandwidth",), "says nothing; write 'up', 'down' or 'scale' below it")
+            yield FieldProblem(("bandwidth",), "says nothing; write 'up', 'down' or 'scale' below it")
         if fault.direction is not None and self.scale is None:
             message = "'up' and 'down' say which way already; leave it out"
-            yield Problem(("direction",), message, None, of_key=True)
+            yield FieldProblem(("direction",), message, None, of_key=True)
 
     @property
     def directable(self) -> bool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from coordinator.engine.facts import FleetNames
 from coordinator.scenario.faults_section import EVERYWHERE, ORDER, STAGE_OF_LABEL, Fault, FaultSettings
-from edge.core.plugins import Kind
+from edge.core.plugins import PluginKind
 from edge.core.rng import hashed_bits, hashed_uniform, stream_key
 from edge.core.vocabulary import SUM_STAGES, Direction, Reason, Stage, Way
 from edge.device.round_faults import Ending, RoundFaults
@@ -208,7 +208,7 @@ def _name_of(kind: type[FaultKind]) -> str:
     return kind.key
 
 
-KIND: Final = Kind("fault", FaultKind, _name_of, _lacks)
+KIND: Final = PluginKind("fault", FaultKind, _name_of, _lacks)
 """The extension point."""
 
 

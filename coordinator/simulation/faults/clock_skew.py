@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.faults.base import FaultKind, Strike
 from device_profiles.fields import PositiveSeconds
@@ -29,13 +29,13 @@ class ClockSkew(FaultKind):
         default=None, description="by how much its clock is behind: its deadlines come too late"
     )
 
-    def problems(self, fault: Fault) -> Iterator[Problem]:
+    def problems(self, fault: Fault) -> Iterator[FieldProblem]:
         """Yield what contradicts the fault."""
         if self.ahead is None and self.behind is None:
-            yield Problem(("clock_skew",), "says not how wrong; write 'ahead' or 'behind' below it")
+            yield FieldProblem(("clock_skew",), "says not how wrong; write 'ahead' or 'behind' below it")
         elif self.ahead is not None and self.behind is not None:
             message = "contradicts ahead; write one of the two"
-            yield Problem(("clock_skew", "behind"), message, None, of_key=True)
+            yield FieldProblem(("clock_skew", "behind"), message, None, of_key=True)
 
     @classmethod
     def drawn(cls, draws: Draws) -> dict[str, Any]:

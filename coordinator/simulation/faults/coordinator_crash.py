@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.faults.base import SENDING, FaultKind, Strike
 from edge.device.round_faults import Crash
@@ -28,13 +28,13 @@ class CoordinatorCrash(FaultKind):
     lasting = True
     elsewhere = "no frame of it comes to the coordinator"
 
-    def problems(self, fault: Fault) -> Iterator[Problem]:
+    def problems(self, fault: Fault) -> Iterator[FieldProblem]:
         """Yield what contradicts the fault."""
         if fault.lasts_s is None:
             message = "says not when the coordinator comes back; write 'for: ...' in the fault"
-            yield Problem(("coordinator_crash",), message, None, of_key=True)
+            yield FieldProblem(("coordinator_crash",), message, None, of_key=True)
         elif fault.at is not None and fault.at_stage is not None:
-            yield Problem(("at_stage",), "contradicts at; write one of the two", None, of_key=True)
+            yield FieldProblem(("at_stage",), "contradicts at; write one of the two", None, of_key=True)
 
     def strike(self, strike: Strike) -> None:
         """Let the coordinator crash at a stage of the round; what has a time of its own is not of a round."""

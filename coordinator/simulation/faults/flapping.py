@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.faults.base import LinkFault, Strike
 from device_profiles.fields import PositiveFraction, PositiveSeconds
@@ -26,10 +26,10 @@ class Flapping(LinkFault):
     period: PositiveSeconds = Field(description="from one time that the link comes up to the next")
     up: PositiveFraction = Field(description="share of the period in which the link is up")
 
-    def problems(self, fault: Fault) -> Iterator[Problem]:
+    def problems(self, fault: Fault) -> Iterator[FieldProblem]:
         """Yield what contradicts the fault."""
         if self.up >= 1:
-            yield Problem(("flapping", "up"), "never goes off; write less than 100%")
+            yield FieldProblem(("flapping", "up"), "never goes off; write less than 100%")
 
     @classmethod
     def drawn(cls, draws: Draws) -> dict[str, Any]:

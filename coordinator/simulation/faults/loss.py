@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.faults.base import LinkFault, Strike
 from device_profiles.fields import PositiveFraction
@@ -23,11 +23,11 @@ class Loss(LinkFault):
 
     probability: PositiveFraction = Field(description="of each packet to be lost")
 
-    def problems(self, fault: Fault) -> Iterator[Problem]:
+    def problems(self, fault: Fault) -> Iterator[FieldProblem]:
         """Yield what contradicts the fault."""
         if self.probability >= 1:
             message = "loses everything; write 'blackout: {}' for a dead link"
-            yield Problem(("loss", "probability"), message)
+            yield FieldProblem(("loss", "probability"), message)
 
     @classmethod
     def drawn(cls, draws: Draws) -> dict[str, Any]:

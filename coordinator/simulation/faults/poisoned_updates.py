@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.faults.base import FaultKind, Strike
 from device_profiles.fields import PositiveFloat, StrictBool
@@ -38,11 +38,11 @@ class PoisonedUpdates(FaultKind):
         "`privacy.clip_norm`), as a device does that ignores the bound",
     )
 
-    def problems(self, fault: Fault) -> Iterator[Problem]:
+    def problems(self, fault: Fault) -> Iterator[FieldProblem]:
         """Yield what contradicts the fault."""
         if self.kind == "nan" and self.scale is not None:
             message = "what is no number has no scale; leave it out"
-            yield Problem(("poisoned_updates", "scale"), message, None, of_key=True)
+            yield FieldProblem(("poisoned_updates", "scale"), message, None, of_key=True)
 
     @property
     def exceeds_bound(self) -> bool:

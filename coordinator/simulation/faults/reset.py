@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import EVERYWHERE, Fault
 from coordinator.simulation.faults.base import WITH_FRAMES, Strike
 from coordinator.simulation.faults.frames import FrameKind
@@ -31,17 +31,19 @@ class Reset(FrameKind):
         default=None, description="of each frame to tear the connection; by default there is one reset"
     )
 
-    def problems(self, fault: Fault) -> Iterator[Problem]:
+    def problems(self, fault: Fault) -> Iterator[FieldProblem]:
         """Yield what contradicts the fault."""
         if self.probability is None:
             if fault.at_stage is None and fault.at is None:
                 message = "says not when; write 'at_stage', 'at', or a probability"
-                yield Problem(("reset",), message, None, of_key=True)
+                yield FieldProblem(("reset",), message, None, of_key=True)
             if fault.direction is not None:
                 message = "a reset has a direction only with a probability for each frame"
-                yield Problem(("direction",), message, "leave it out", of_key=True)
+                yield FieldProblem(("direction",), message, "leave it out", of_key=True)
         elif fault.at_stage == label(Stage.COMPUTE):
-            yield Problem(("reset", "probability"), "no frame is sent while a device computes; leave it out")
+            yield FieldProblem(
+                ("reset", "probability"), "no frame is sent while a device computes; leave it out"
+            )
 
     @property
     def momentary(self) -> bool:

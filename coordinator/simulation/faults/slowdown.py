@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.faults.base import COMPUTING, FaultKind, Strike
 from device_profiles.fields import PositiveFloat
 from edge.core.draws import Draws
-from edge.device.round_faults import Slowdown as SlowdownOfDevice
+from edge.device.round_faults import ComputeSlowdown
 
 
 class Slowdown(FaultKind):
@@ -25,11 +25,11 @@ class Slowdown(FaultKind):
 
     factor: PositiveFloat = Field(description="how many times as long; 1 or more")
 
-    def problems(self, fault: Fault) -> Iterator[Problem]:
+    def problems(self, fault: Fault) -> Iterator[FieldProblem]:
         """Yield what contradicts the fault."""
         if self.factor < 1:
             message = f"{self.factor:g} would be faster; write 1 or more"
-            yield Problem(("slowdown", "factor"), message)
+            yield FieldProblem(("slowdown", "factor"), message)
 
     @classmethod
     def drawn(cls, draws: Draws) -> dict[str, Any]:
@@ -39,6 +39,6 @@ class Slowdown(FaultKind):
     def strike(self, strike: Strike) -> None:
         """Slow the devices down."""
         start_s, end_s = strike.fault.window_s
-        effect = SlowdownOfDevice(strike.number, strike.stage, start_s, end_s, self.factor)
+        effect = ComputeSlowdown(strike.number, strike.stage, start_s, end_s, self.factor)
         for slot in strike.slots.tolist():
             strike.faults.slowdowns.setdefault(slot, []).append(effect)

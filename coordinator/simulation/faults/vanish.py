@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coordinator.scenario.errors import Problem
+from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.faults.base import FaultKind, Strike
 from edge.core.vocabulary import Reason
@@ -20,10 +20,10 @@ class Vanish(FaultKind):
     summary = "devices disappear without a word"
     must_begin = True
 
-    def problems(self, fault: Fault) -> Iterator[Problem]:
+    def problems(self, fault: Fault) -> Iterator[FieldProblem]:
         """Yield what contradicts the fault."""
         if fault.at_stage is None and fault.at is None:
-            yield Problem(("vanish",), "says not when; write 'at_stage' or 'at'", None, of_key=True)
+            yield FieldProblem(("vanish",), "says not when; write 'at_stage' or 'at'", None, of_key=True)
 
     def strike(self, strike: Strike) -> None:
         """Let the devices go away; who is invited while it lasts cannot be reached."""

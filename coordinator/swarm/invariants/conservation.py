@@ -22,7 +22,7 @@ _NOWHERE: Final = label(Direction.NONE)
 _STAGES: Final = tuple(label(stage) for stage in Stage)
 
 
-class Frame(NamedTuple):
+class LoggedFrame(NamedTuple):
     """A frame, as the table of events tells of it."""
 
     round_number: int
@@ -118,10 +118,10 @@ def _of_devices(
     return found
 
 
-def frame_of(delivery: Delivery) -> Frame:
+def frame_of(delivery: Delivery) -> LoggedFrame:
     """Return what the events must tell of a frame that has arrived, or of what had left when it was lost."""
     device = cast(SimulatedDevice, delivery.link)
-    return Frame(
+    return LoggedFrame(
         delivery.message.round_number,
         device.device,
         label(delivery.direction),
@@ -143,10 +143,10 @@ def unaccounted(tables: Tables, deliveries: Iterable[Delivery], *, by_round: boo
     frames = map(frame_of, deliveries)
     sent = Counter(frames if by_round else (frame._replace(round_number=0) for frame in frames))
     names = ("kind", "fate", "round", "device", "direction", *_SPLITS)
-    events: Counter[Frame] = Counter()
-    surely_sent: Counter[Frame] = Counter()
+    events: Counter[LoggedFrame] = Counter()
+    surely_sent: Counter[LoggedFrame] = Counter()
     for kind, fate, *values in zip(*columns(tables, "events", *names).values(), strict=True):
-        frame = Frame(*values) if by_round else Frame(*values)._replace(round_number=0)
+        frame = LoggedFrame(*values) if by_round else LoggedFrame(*values)._replace(round_number=0)
         if frame.direction == _NOWHERE or kind == label(EventKind.HANDSHAKE):
             continue
         events[frame] += 1

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.scenario.aggregation_section import Krum, Median, TrimmedMean
+from coordinator.scenario.aggregation_section import KrumRule, MedianRule, TrimmedMeanRule
 from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.updates import Array
 from edge.wire.messages import Report
@@ -43,7 +43,9 @@ def single(report: Report) -> dict[str, npt.NDArray[Any]]:
 
 
 def coordinatewise(
-    updates: Sequence[Mapping[str, Array]], shapes: Mapping[str, tuple[int, ...]], rule: Median | TrimmedMean
+    updates: Sequence[Mapping[str, Array]],
+    shapes: Mapping[str, tuple[int, ...]],
+    rule: MedianRule | TrimmedMeanRule,
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Return the median or trimmed mean of every coordinate, times the number of updates that have it.
 
@@ -73,11 +75,11 @@ def coordinatewise(
     return estimates, {name: total[1] for name, total in found.items()}
 
 
-def _middle(values: Floats, rule: Median | TrimmedMean) -> tuple[float, float]:
+def _middle(values: Floats, rule: MedianRule | TrimmedMeanRule) -> tuple[float, float]:
     """Return n times the mean of the n ``values`` without the largest and smallest, and of their sizes."""
     n = len(values)
     cut = (n - 1) // 2
-    if isinstance(rule, TrimmedMean):
+    if isinstance(rule, TrimmedMeanRule):
         cut = min(math.ceil(rule.trim * n - 1e-9), cut)
     inner = np.sort(values)[cut : n - cut]
     with np.errstate(all="ignore"):
@@ -85,7 +87,7 @@ def _middle(values: Floats, rule: Median | TrimmedMean) -> tuple[float, float]:
 
 
 def taken_by_krum(
-    updates: Sequence[Mapping[str, Array]], shapes: Mapping[str, tuple[int, ...]], rule: Krum
+    updates: Sequence[Mapping[str, Array]], shapes: Mapping[str, tuple[int, ...]], rule: KrumRule
 ) -> Taken:
     """Return which updates Krum takes; the arguments are those of :func:`coordinatewise`."""
     n = len(updates)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.scenario.aggregation_section import Krum, Mean, Median, TrimmedMean
+from coordinator.scenario.aggregation_section import KrumRule, MeanRule, MedianRule, TrimmedMeanRule
 from coordinator.secure.sums.encrypted import EncryptedSums
 from coordinator.secure.sums.masked import MaskedSums
 from coordinator.swarm.invariants.hidden import decode
@@ -104,7 +104,7 @@ def exact_sums(trial: Trial) -> Iterator[str]:
         expected = _Expected.like(made[0].aggregate)
         reports = [one.report for one in taken if one.report is not None]
         rule = trial.loaded.scenario.aggregation
-        if isinstance(rule, Mean):
+        if isinstance(rule, MeanRule):
             _add_reports(expected, reports)
         else:
             _estimate(expected, reports, rule)
@@ -138,13 +138,15 @@ def _add_reports(expected: _Expected, reports: list[Report]) -> None:
         expected.room[name] += (len(reports) + 1) * eps * size
 
 
-def _estimate(expected: _Expected, reports: list[Report], rule: Median | TrimmedMean | Krum) -> None:
+def _estimate(
+    expected: _Expected, reports: list[Report], rule: MedianRule | TrimmedMeanRule | KrumRule
+) -> None:
     """Expect what a robust rule makes of the updates, each of which counts once."""
     updates = [single(report) for report in reports]
     shapes = {name: total.shape for name, total in expected.sums.items()}
     expected.clients += len(reports)
     expected.examples += sum(report.examples for report in reports)
-    if isinstance(rule, Krum):
+    if isinstance(rule, KrumRule):
         chosen = taken_by_krum(updates, shapes, rule)
         taken = [reports[place]._replace(arrays=updates[place], weight=1.0) for place in chosen.places]
         clients, examples = expected.clients, expected.examples

@@ -23,7 +23,7 @@ _LARGEST = 1e150
 _PARQUET_MAGIC = b"PAR1"
 
 
-class _Table(NamedTuple):
+class _TableCells(NamedTuple):
     """Cells as text or number, None where empty: columns by name, and where each row stands."""
 
     columns: dict[str, list[Any]]
@@ -85,7 +85,7 @@ def read_table_features(
     return align(FeatureTable(ids, tuple(columns), raw, titles, str(path)), item_ids)
 
 
-def _read_csv(path: Path) -> _Table:
+def _read_csv(path: Path) -> _TableCells:
     data = read_bytes(path)
     try:
         text = data.decode("utf-8")
@@ -110,7 +110,7 @@ def _read_csv(path: Path) -> _Table:
                 places.append(where)
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num}: {error}; expected comma-separated values") from error
-    return _Table({name: [row[at] for row in cells] for at, name in enumerate(names)}, places)
+    return _TableCells({name: [row[at] for row in cells] for at, name in enumerate(names)}, places)
 
 
 def _header(where: str, row: list[str]) -> list[str]:
@@ -120,14 +120,14 @@ def _header(where: str, row: list[str]) -> list[str]:
     return names
 
 
-def _read_parquet(path: Path) -> _Table:
+def _read_parquet(path: Path) -> _TableCells:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
     names = _header(str(path), table.column_names)
     places = [f"{path}: row {number}" for number in range(1, table.num_rows + 1)]
-    return _Table({name: table[name].to_pylist() for name in names}, places)
+    return _TableCells({name: table[name].to_pylist() for name in names}, places)
 
 
 def _number(cell: Any) -> float | None:
@@ -154,7 +154,7 @@ def _is_numeric(cells: list[Any]) -> bool:
     )
 
 
-def _numbers(table: _Table, name: str) -> list[float]:
+def _numbers(table: _TableCells, name: str) -> list[float]:
     numbers: list[float] = []
     for where, cell in zip(table.places, table.columns[name], strict=True):
         number = _number(cell)
@@ -170,7 +170,7 @@ def _numbers(table: _Table, name: str) -> list[float]:
     return numbers
 
 
-def _item_ids(table: _Table, name: str) -> Labels:
+def _item_ids(table: _TableCells, name: str) -> Labels:
     seen: dict[str, str] = {}
     for where, cell in zip(table.places, table.columns[name], strict=True):
         if cell is None or isinstance(cell, bool) or not isinstance(cell, int | str):

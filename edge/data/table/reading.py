@@ -142,14 +142,14 @@ def read_ratings(
     DataError
         naming file, line or row, and what was expected.
     """
-    reader = _Reader(Path(path), format, options or TableOptions())
+    reader = _TableReader(Path(path), format, options or TableOptions())
     reader.take_all()
     return reader.file(reader.columns())
 
 
 def check_ratings(path: str | Path, format: str, options: TableOptions) -> Chosen:  # noqa: A002
     """Read the first rows of every file; return the columns. Errors as for :func:`read_ratings`."""
-    reader = _Reader(Path(path), format, options)
+    reader = _TableReader(Path(path), format, options)
     reader.take_all(first_rows=True)
     assert reader.chosen is not None
     return reader.chosen
@@ -160,7 +160,7 @@ def read_in_order(path: Path, format: str) -> tuple[RatingsFile, npt.NDArray[np.
 
     Errors as for :func:`read_ratings`.
     """
-    reader = _Reader(path, format, TableOptions())
+    reader = _TableReader(path, format, TableOptions())
     reader.take_all()
     columns = reader.columns()
     items = columns.items
@@ -177,7 +177,7 @@ class _Taken(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Reader:
+class _TableReader:
     """Reading of one table: what was taken so far, and what is to be said of it."""
 
     path: Path

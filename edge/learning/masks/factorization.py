@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Penalties(NamedTuple):
+class FactorizationPenalties(NamedTuple):
     """λ of the intercept (its distance from the global mean), of the weights and of the factors."""
 
     intercept: float
@@ -28,16 +28,16 @@ class Penalties(NamedTuple):
     factors: float
 
 
-class Problem(NamedTuple):
+class FactorizationProblem(NamedTuple):
     """Ratings to explain: ``x`` [d, u, S], ``present`` [u, S] 1 or 0, in the dtype of the arithmetic."""
 
     x: npt.NDArray[Any]
     present: npt.NDArray[Any]
 
-    def only(self, rows: npt.NDArray[np.bool_]) -> Problem:
+    def only(self, rows: npt.NDArray[np.bool_]) -> FactorizationProblem:
         """Return the problem of some of the users, bool [u]."""
         # Unlike an index, compress leaves planes in C order, however many users are left.
-        return Problem(self.x.compress(rows, axis=1), self.present[rows])
+        return FactorizationProblem(self.x.compress(rows, axis=1), self.present[rows])
 
 
 class Fit(NamedTuple):
@@ -58,7 +58,7 @@ class Fit(NamedTuple):
 
 
 def residuals(
-    problem: Problem,
+    problem: FactorizationProblem,
     targets: npt.NDArray[Any],
     offset: npt.NDArray[Any],
     weights: npt.NDArray[Any],
@@ -80,7 +80,7 @@ def residuals(
     return np.asarray(error * problem.present)
 
 
-def objective(fit: Fit, penalties: Penalties) -> npt.NDArray[Any]:
+def objective(fit: Fit, penalties: FactorizationPenalties) -> npt.NDArray[Any]:
     """Return Σ e² + λ_0 (c − μ)² + λ_w |w|² + λ_V |V|² of every user, [u]."""
     # Sums run over leading axes, one user to a column, or within a row: no user meets another.
     value: npt.NDArray[Any] = np.einsum("us,us->u", fit.error, fit.error)
@@ -93,7 +93,7 @@ def objective(fit: Fit, penalties: Penalties) -> npt.NDArray[Any]:
     return value
 
 
-def sweep(problem: Problem, fit: Fit, penalties: Penalties) -> None:
+def sweep(problem: FactorizationProblem, fit: Fit, penalties: FactorizationPenalties) -> None:
     """Set every parameter to its best value once: the intercept, the weights, then factor after factor."""
     x, error = problem.x, fit.error
     dtype = error.dtype.type

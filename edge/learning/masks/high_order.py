@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.core.rng import hashed_normal
@@ -29,13 +29,12 @@ from edge.learning.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, 
 from edge.learning.masks.padding import groups
 from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 from edge.learning.masks.zero_order import shrunk_means
+from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array
 
 
-class HighOrderSettings(BaseModel):
+class HighOrderSettings(MethodSettings):
     """Settings of the high-order mask."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["high-order"] = "high-order"
     feature_limit: PositiveFloat = Field(
@@ -85,7 +84,7 @@ class HighOrder:
         numbers = np.arange(d * s.width).reshape(d, s.width)
         for group in groups(batch.indptr):
             present = group.present.astype(np.float32)
-            problem = network.Problem(
+            problem = network.NetworkProblem(
                 x=features.take(batch.items[group.positions], axis=0, mode="clip"),
                 present=present,
                 targets=(batch.ratings[group.positions] - np.float32(mean)) * present,
@@ -97,7 +96,7 @@ class HighOrder:
             done = network.train(
                 problem,
                 start,
-                network.Penalties(s.weight_decay, s.intercept_regularization),
+                network.NetworkPenalties(s.weight_decay, s.intercept_regularization),
                 learning_rate=s.learning_rate,
                 epochs=s.epochs,
                 check_every=s.check_every,

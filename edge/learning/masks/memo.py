@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.base import RatingBatch
+from edge.learning.base import RatingBatch, Ratings
 from edge.learning.masks.base import MaskModel, MaskParameters
 
 LARGEST = 1_000_000
 """Users remembered at most; beyond, masks are fitted anew whenever they are asked for."""
-
-
-class UserRatings(NamedTuple):
-    """Ratings of some users; a :class:`~edge.learning.base.RatingBatch`."""
-
-    indptr: npt.NDArray[np.int64]
-    items: npt.NDArray[Any]
-    ratings: npt.NDArray[np.float32]
 
 
 class MaskMemo:
@@ -76,6 +67,6 @@ class MaskMemo:
         counts = np.diff(indptr)[users]
         edges = np.concatenate(([0], np.cumsum(counts)))
         rows = np.arange(edges[-1]) + np.repeat(indptr[:-1][users] - edges[:-1], counts)
-        part = UserRatings(edges, batch.items[rows], batch.ratings[rows])
+        part = Ratings(edges, batch.items[rows], batch.ratings[rows])
         # The same start for every user and round: what a device fits depends on its ratings alone.
         return self._mask.fit(part, self._features, self._mean, np.zeros(len(users), np.uint64))

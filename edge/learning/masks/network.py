@@ -23,26 +23,26 @@ _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
 Parameters = dict[str, Array]
 
 
-class Penalties(NamedTuple):
+class NetworkPenalties(NamedTuple):
     """λ of hidden and output weights, and λ_0 of the intercept's distance from the global mean."""
 
     weights: float
     intercept: float
 
 
-class Problem(NamedTuple):
+class NetworkProblem(NamedTuple):
     """Ratings to explain: ``x`` [u, S, d]; ``present`` [u, S] 1 or 0; ``targets`` [u, S], r − μ or 0."""
 
     x: npt.NDArray[Any]
     present: npt.NDArray[Any]
     targets: npt.NDArray[Any]
 
-    def only(self, rows: npt.NDArray[np.bool_]) -> Problem:
+    def only(self, rows: npt.NDArray[np.bool_]) -> NetworkProblem:
         """Return the problem of some of the users, bool [u]."""
-        return Problem(self.x[rows], self.present[rows], self.targets[rows])
+        return NetworkProblem(self.x[rows], self.present[rows], self.targets[rows])
 
 
-def forward(problem: Problem, p: Parameters) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def forward(problem: NetworkProblem, p: Parameters) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the hidden units tanh(Wᵀx + b), [u, S, h], and the error ŷ − r, [u, S], zero in padding."""
     hidden: npt.NDArray[Any] = np.matmul(problem.x, p[HIDDEN_WEIGHTS])
     hidden += p[HIDDEN_BIAS][:, None, :]
@@ -54,7 +54,7 @@ def forward(problem: Problem, p: Parameters) -> tuple[npt.NDArray[Any], npt.NDAr
     return hidden, error
 
 
-def objective(problem: Problem, p: Parameters, penalties: Penalties) -> npt.NDArray[Any]:
+def objective(problem: NetworkProblem, p: Parameters, penalties: NetworkPenalties) -> npt.NDArray[Any]:
     """Return ½·(Σ e² + λ|W|² + λ|v|² + λ_0 (c − μ)²) of every user, [u]; the hidden bias is free."""
     _, error = forward(problem, p)
     value: npt.NDArray[Any] = np.einsum("us,us->u", error, error)
@@ -65,7 +65,7 @@ def objective(problem: Problem, p: Parameters, penalties: Penalties) -> npt.NDAr
     return 0.5 * value
 
 
-def gradient(problem: Problem, p: Parameters, penalties: Penalties) -> Parameters:
+def gradient(problem: NetworkProblem, p: Parameters, penalties: NetworkPenalties) -> Parameters:
     """Return the gradient of :func:`objective` for every user, by parameter."""
     hidden, error = forward(problem, p)
     output = np.matmul(error[:, None, :], hidden)[:, 0] + penalties.weights * p[OUTPUT_WEIGHTS]
@@ -85,9 +85,9 @@ def gradient(problem: Problem, p: Parameters, penalties: Penalties) -> Parameter
 
 
 def train(
-    problem: Problem,
+    problem: NetworkProblem,
     start: Parameters,
-    penalties: Penalties,
+    penalties: NetworkPenalties,
     *,
     learning_rate: float,
     epochs: int,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from device_profiles.fields import PositiveFloat
 from edge.learning.base import RatingBatch, Work
@@ -26,15 +26,14 @@ from edge.learning.masks.base import (
     predict_each,
 )
 from edge.learning.masks.work import FLOAT_BYTES, fitting_work
+from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array
 
 INTERCEPT, WEIGHTS = "intercept", "weights"
 
 
-class OneOrderSettings(BaseModel):
+class OneOrderSettings(MethodSettings):
     """Settings of the one-order mask."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["one-order"] = "one-order"
     feature_limit: PositiveFloat = Field(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 _BLOCK_ROWS = 8192
 
 
-class Group(NamedTuple):
+class PaddedUsers(NamedTuple):
     """Some users whose ratings are padded to the same length S.
 
     Attributes
@@ -41,7 +41,7 @@ def padded_sizes(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return -(-counts // step) * step
 
 
-def groups(indptr: npt.NDArray[np.int64]) -> Iterator[Group]:
+def groups(indptr: npt.NDArray[np.int64]) -> Iterator[PaddedUsers]:
     """Yield users with ratings in groups of one padded length, of about 8,192 ratings each.
 
     ``indptr`` int64 [n + 1]. Users without ratings are in no group.
@@ -56,4 +56,4 @@ def groups(indptr: npt.NDArray[np.int64]) -> Iterator[Group]:
             places = np.arange(size)
             present = places < counts[users, None]
             positions = indptr[users, None] + np.where(present, places, 0)
-            yield Group(users, positions, present)
+            yield PaddedUsers(users, positions, present)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.core.rng import hashed_normal
@@ -24,18 +24,24 @@ from edge.learning.masks.base import (
     limited,
     predict_each,
 )
-from edge.learning.masks.factorization import Fit, Penalties, Problem, objective, residuals, sweep
-from edge.learning.masks.padding import Group, groups
+from edge.learning.masks.factorization import (
+    FactorizationPenalties,
+    FactorizationProblem,
+    Fit,
+    objective,
+    residuals,
+    sweep,
+)
+from edge.learning.masks.padding import PaddedUsers, groups
 from edge.learning.masks.work import FLOAT_BYTES, fitting_work
+from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array
 
 INTERCEPT, WEIGHTS, FACTORS = "intercept", "weights", "factors"
 
 
-class TwoOrderSettings(BaseModel):
+class TwoOrderSettings(MethodSettings):
     """Settings of the two-order mask."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["two-order"] = "two-order"
     feature_limit: PositiveFloat = Field(
@@ -64,7 +70,7 @@ class TwoOrder:
 
     def __init__(self, settings: TwoOrderSettings) -> None:
         self.settings = settings
-        self._penalties = Penalties(
+        self._penalties = FactorizationPenalties(
             settings.intercept_regularization, settings.regularization, settings.factor_regularization
         )
 
@@ -87,15 +93,15 @@ class TwoOrder:
             x = planes.take(batch.items[group.positions], axis=1, mode="clip")
             x *= present
             targets = (batch.ratings[group.positions] - np.float32(mean)) * present
-            self._fit_group(Problem(x, present), targets, keys[group.users], group, parameters)
+            self._fit_group(FactorizationProblem(x, present), targets, keys[group.users], group, parameters)
         return parameters
 
     def _fit_group(
         self,
-        problem: Problem,
+        problem: FactorizationProblem,
         targets: npt.NDArray[Any],
         keys: npt.NDArray[np.uint64],
-        group: Group,
+        group: PaddedUsers,
         parameters: MaskParameters,
     ) -> None:
         s, users = self.settings, group.users
@@ -119,7 +125,9 @@ class TwoOrder:
             left = ~done
             problem, fit, value, users = problem.only(left), fit.only(left), value[left], users[left]
 
-    def _start(self, problem: Problem, targets: npt.NDArray[Any], keys: npt.NDArray[np.uint64]) -> Fit:
+    def _start(
+        self, problem: FactorizationProblem, targets: npt.NDArray[Any], keys: npt.NDArray[np.uint64]
+    ) -> Fit:
         d, users = problem.x.shape[0], len(keys)
         numbers = np.arange(self.settings.factors * d).reshape(-1, d, 1)
         factors = (self.settings.initial_scale * hashed_normal(keys, numbers)).astype(targets.dtype)

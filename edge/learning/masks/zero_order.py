@@ -10,20 +10,19 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from device_profiles.fields import PositiveFloat
 from edge.learning.base import RatingBatch, Work
 from edge.learning.masks.base import Features, MaskParameters
 from edge.learning.masks.work import FLOAT_BYTES, fitting_work
+from edge.learning.method_settings import MethodSettings
 
 MEAN = "mean"
 
 
-class ZeroOrderSettings(BaseModel):
+class ZeroOrderSettings(MethodSettings):
     """Settings of the zero-order mask."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["zero-order"] = "zero-order"
     shrinkage: PositiveFloat = Field(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from device_profiles.fields import NonNegativeFloat, PositiveInt
 from edge.core.rng import stream
@@ -24,28 +24,25 @@ from edge.learning.masks.network import (
     HIDDEN_WEIGHTS,
     INTERCEPT,
     OUTPUT_WEIGHTS,
+    NetworkProblem,
     Parameters,
-    Problem,
 )
+from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array
 
 WEIGHTS, FACTORS = "weights", "factors"
 FREE = frozenset((INTERCEPT, HIDDEN_BIAS))
 """Parameters without weight decay."""
-_FREE_OF_PENALTY = network.Penalties(0.0, 0.0)
+_FREE_OF_PENALTY = network.NetworkPenalties(0.0, 0.0)
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class LinearSettings(_Settings):
+class LinearSettings(MethodSettings):
     """ŷ = c + w·x."""
 
     kind: Literal["linear"] = Field(default="linear", description="linear: a weight for every feature")
 
 
-class FactorizationMachineSettings(_Settings):
+class FactorizationMachineSettings(MethodSettings):
     """ŷ = c + w·x + ½ Σ_f [(V_fᵀx)² − (V_f²)ᵀx²]."""
 
     kind: Literal["factorization-machine"] = Field(
@@ -57,7 +54,7 @@ class FactorizationMachineSettings(_Settings):
     )
 
 
-class NetworkSettings(_Settings):
+class NetworkSettings(MethodSettings):
     """ŷ = c + v·tanh(Wᵀx + b)."""
 
     kind: Literal["network"] = Field(description="network: one hidden layer of tanh")
@@ -76,11 +73,11 @@ class ContextModel(Protocol):
         """Return the parameters for ``d`` features before training, by name, without the leading axis."""
         ...
 
-    def error(self, problem: Problem, p: Parameters) -> npt.NDArray[Any]:
+    def error(self, problem: NetworkProblem, p: Parameters) -> npt.NDArray[Any]:
         """Return ŷ − r of every rating, [u, S], zero in padding."""
         ...
 
-    def slopes(self, problem: Problem, p: Parameters) -> Parameters:
+    def slopes(self, problem: NetworkProblem, p: Parameters) -> Parameters:
         """Return the gradient of ½ Σ (ŷ − r)² of every client, by parameter."""
         ...
 
@@ -108,7 +105,7 @@ class Linear:
         """Return zeros."""
         return {INTERCEPT: np.zeros(()), WEIGHTS: np.zeros(d)}
 
-    def error(self, problem: Problem, p: Parameters) -> npt.NDArray[Any]:
+    def error(self, problem: NetworkProblem, p: Parameters) -> npt.NDArray[Any]:
         """Return ŷ − r, [u, S]."""
         error: npt.NDArray[Any] = np.matmul(problem.x, p[WEIGHTS][:, :, None])[:, :, 0]
         error += p[INTERCEPT][:, None]
@@ -116,7 +113,7 @@ class Linear:
         error *= problem.present
         return error
 
-    def slopes(self, problem: Problem, p: Parameters) -> Parameters:
+    def slopes(self, problem: NetworkProblem, p: Parameters) -> Parameters:
         """Return Σ e for the intercept and Σ e·x for the weights."""
         return _linear_slopes(problem, self.error(problem, p))
 
@@ -152,11 +149,11 @@ class FactorizationMachine:
             FACTORS: self.settings.initial_scale * draws,
         }
 
-    def error(self, problem: Problem, p: Parameters) -> npt.NDArray[Any]:
+    def error(self, problem: NetworkProblem, p: Parameters) -> npt.NDArray[Any]:
         """Return ŷ − r, [u, S]."""
         return self._forward(problem, p)[1]
 
-    def _forward(self, problem: Problem, p: Parameters) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def _forward(self, problem: NetworkProblem, p: Parameters) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return Vᵀx, [u, S, f], and ŷ − r, [u, S]."""
         crossed: npt.NDArray[Any] = np.matmul(problem.x, p[FACTORS])
         squares = np.matmul(problem.x * problem.x, p[FACTORS] * p[FACTORS])
@@ -167,7 +164,7 @@ class FactorizationMachine:
         error *= problem.present
         return crossed, error
 
-    def slopes(self, problem: Problem, p: Parameters) -> Parameters:
+    def slopes(self, problem: NetworkProblem, p: Parameters) -> Parameters:
         """Return the gradient: of v_jf it is Σ e·(x_j·(V_fᵀx) − v_jf·x_j²)."""
         crossed, error = self._forward(problem, p)
         crossed *= error[:, :, None]
@@ -219,11 +216,11 @@ class Network:
             INTERCEPT: np.zeros(()),
         }
 
-    def error(self, problem: Problem, p: Parameters) -> npt.NDArray[Any]:
+    def error(self, problem: NetworkProblem, p: Parameters) -> npt.NDArray[Any]:
         """Return ŷ − r, [u, S]."""
         return network.forward(problem, p)[1]
 
-    def slopes(self, problem: Problem, p: Parameters) -> Parameters:
+    def slopes(self, problem: NetworkProblem, p: Parameters) -> Parameters:
         """Return the gradient, by back-propagation."""
         return network.gradient(problem, p, _FREE_OF_PENALTY)
 
@@ -252,7 +249,7 @@ def _for_each(array: Array, known: Array) -> Array:
     return np.broadcast_to(array, (len(known), *array.shape))
 
 
-def _linear_slopes(problem: Problem, error: npt.NDArray[Any]) -> Parameters:
+def _linear_slopes(problem: NetworkProblem, error: npt.NDArray[Any]) -> Parameters:
     return {
         INTERCEPT: np.einsum("us->u", error),
         WEIGHTS: np.matmul(error[:, None, :], problem.x)[:, 0],

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 from edge.learning import fedrecon_kernels as kernels
@@ -35,7 +35,7 @@ from edge.learning.base import (
     Work,
 )
 from edge.learning.item_rows import ITEMS, ROWS
-from edge.learning.joint_descent import Pair, Shape, descend_jointly, errors, gradient
+from edge.learning.joint_descent import Pair, PairShape, descend_jointly, errors, gradient
 from edge.learning.local_steps import (
     GradientSteps,
     LocalDescent,
@@ -45,6 +45,7 @@ from edge.learning.local_steps import (
     step_counts,
     work_share,
 )
+from edge.learning.method_settings import MethodSettings
 from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN, FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
@@ -56,10 +57,8 @@ _FLOAT_BYTES = 4
 _GATHER, _DENSE, _SCORING = range(len(WORK_KINDS))
 
 
-class SharedFactorizationSettings(BaseModel):
+class SharedFactorizationSettings(MethodSettings):
     """Settings of a matrix factorisation whose user rows go through the coordinator."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     factors: PositiveInt = Field(default=16, description="length k of the user and item factors")
     item_bias: StrictBool = Field(default=True, description="learn a bias for every item")
@@ -239,7 +238,7 @@ class FedAvgMF(Recommender):
 
     def _gradient(self, pair: Pair, targets: Array, counts: Ints) -> Pair:
         s = self.settings
-        return gradient(pair, targets, counts, Shape(s.factors, s.client.regularization))
+        return gradient(pair, targets, counts, PairShape(s.factors, s.client.regularization))
 
     def named(self, arrays: Mapping[str, Array], user: int) -> dict[str, Array]:
         """Return the arrays of a report with whose row it changes: ``users`` int64 [1]."""
@@ -318,7 +317,7 @@ class FedAvgMF(Recommender):
         """Return rows as the kernels lay them out, [p, −1, b_u]."""
         return np.insert(rows, self.settings.factors, -1.0, axis=1)
 
-    def _table(self, state: State) -> kernels.Table:
+    def _table(self, state: State) -> kernels.ItemTable:
         return kernels.item_table(
             state[FACTORS], state.get(BIAS), user_bias=self.settings.user_bias, mean=float(state[MEAN][0])
         )

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from device_profiles.fields import PositiveFloat, StrictBool
 from edge.learning.base import Problem, RatingBatch, Recommender, State, Work
@@ -29,6 +29,7 @@ from edge.learning.masks.network import INTERCEPT, Parameters
 from edge.learning.masks.padding import groups
 from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 from edge.learning.masks.zero_order import shrunk_means
+from edge.learning.method_settings import MethodSettings
 from edge.learning.methods import context_models
 from edge.learning.methods.context_models import FREE, LinearSettings, ModelSettings
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
@@ -40,10 +41,8 @@ _SHRINKAGE = 5.0
 """Ratings of the mean that a user's own are averaged with."""
 
 
-class FederatedContextSettings(BaseModel):
+class FederatedContextSettings(MethodSettings):
     """Settings of the federated context baseline."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     algorithm: Literal["federated-context"]
     model: ModelSettings = Field(
@@ -154,7 +153,7 @@ class FederatedContext(Recommender):
             items, of = batch.items[group.positions], owners[group.positions]
             present = group.present.astype(self.dtype)
             targets = (batch.ratings[group.positions] - self.dtype.type(self.mean)).astype(self.dtype)
-            problem = network.Problem(self._design(items, users[of]), present, targets * present)
+            problem = network.NetworkProblem(self._design(items, users[of]), present, targets * present)
             start = self._stacked(state, len(group.users))
             error = self.model.error(problem, start)
             losses[group.users] = np.einsum("us,us->u", error, error)
@@ -174,7 +173,7 @@ class FederatedContext(Recommender):
 
     def _descend(
         self,
-        problem: network.Problem,
+        problem: network.NetworkProblem,
         start: Parameters,
         counts: npt.NDArray[np.int64],
         steps: npt.NDArray[np.int64],

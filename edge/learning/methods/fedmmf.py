@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from edge.learning.base import Problem, RatingBatch, State, Work, together
+from edge.learning.base import Problem, RatingBatch, Ratings, State, Work, together
 from edge.learning.item_rows import laid_out
 from edge.learning.masks.base import MaskParameters
-from edge.learning.masks.memo import MaskMemo, UserRatings
+from edge.learning.masks.memo import MaskMemo
 from edge.learning.masks.registry import MaskSettings, create
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
@@ -97,7 +97,7 @@ class FedMMF(FedRecon):
     def masked(self, batch: RatingBatch) -> RatingBatch:
         """Return the ratings of a batch less what each user's own mask says of them."""
         known = self.mask_of(batch, batch.indptr, batch.items)
-        return UserRatings(batch.indptr, batch.items, batch.ratings - known)
+        return Ratings(batch.indptr, batch.items, batch.ratings - known)
 
     def masks(self, batch: RatingBatch) -> MaskParameters:
         """Return the parameters of the masks of a batch's users, by name; the leading axis is the users'."""

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from device_profiles.fields import NonNegativeFloat
 from edge.learning import fedrecon_kernels as kernels
@@ -28,6 +28,7 @@ from edge.learning.base import Problem, RatingBatch, Work
 from edge.learning.layers import device_means, device_sums
 from edge.learning.least_squares import segment_grams
 from edge.learning.local_steps import GradientSteps, UserSteps
+from edge.learning.method_settings import MethodSettings
 from edge.learning.methods.fedncf.algorithm import FedNCF
 from edge.learning.methods.fedncf.settings import FedNCFSettings
 from edge.learning.methods.fedrecon.algorithm import FedRecon
@@ -39,10 +40,8 @@ from edge.learning.updates import Array
 Base = Annotated[FedNCFSettings | FedReconSettings, Field(discriminator="algorithm")]
 
 
-class FedRecGELSettings(BaseModel):
+class FedRecGELSettings(MethodSettings):
     """Settings of FedRecGEL."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     algorithm: Literal["fedrecgel"]
     base: Base = Field(description="the method it is wrapped around, with its settings: fedncf or fedrecon")
@@ -143,7 +142,7 @@ class FedRecGEL(FedRecon):
 
     def _reconstruct(
         self,
-        table: kernels.Table,
+        table: kernels.ItemTable,
         support: RatingBatch,
         first: int,
         end: int,
@@ -179,7 +178,7 @@ class FedRecGEL(FedRecon):
 
 
 def _reconstruct_sharply(
-    table: kernels.Table,
+    table: kernels.ItemTable,
     design: Array,
     indptr: npt.NDArray[np.int64],
     method: UserSteps,

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, StrictBool
 from edge.learning.base import WORK_KINDS, Algorithm, Problem, RegressionBatch, State, Work
@@ -35,6 +35,7 @@ from edge.learning.local_steps import (
     step_counts,
     work_share,
 )
+from edge.learning.method_settings import MethodSettings
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
 from edge.learning.updates import Aggregate, Array, UpdateBatch
 
@@ -43,10 +44,8 @@ _FLOAT_BYTES = 8
 _DENSE = WORK_KINDS.index("dense")
 
 
-class LinearRegressionSettings(BaseModel):
+class LinearRegressionSettings(MethodSettings):
     """Settings of federated linear regression."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     algorithm: Literal["linear-regression"]
     intercept: StrictBool = Field(default=True, description="fit a constant beside the features")

@@ -15,21 +15,20 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from edge.learning.base import Problem, RatingBatch, Recommender, State, Work
 from edge.learning.masks.base import MaskParameters
 from edge.learning.masks.memo import MaskMemo
 from edge.learning.masks.registry import MaskSettings, create
+from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array, UpdateBatch
 
 FEATURES, MEAN = "item_features", "rating_mean"
 
 
-class LocalContextSettings(BaseModel):
+class LocalContextSettings(MethodSettings):
     """Settings of the local context baseline."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     algorithm: Literal["local-context"]
     model: MaskSettings = Field(

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.rng import hashed_bits
-from edge.learning.base import RatingBatch
-from edge.learning.fedrecon_kernels import Ratings
+from edge.learning.base import RatingBatch, Ratings
 
 Ints = npt.NDArray[np.int64]
 _ITEM_SALT = 0x7669_7274_7500_0001

@@ -13,7 +13,7 @@ from edge.core.errors import RecfleetError, RemoteProtocolError
 from edge.network.loss import TransferFailedError
 from edge.network.shaping import ShapedLink
 from edge.network.sockets.websocket import CLOSING_S, Conversation
-from edge.wire.session import Ended, Event, Sent, Session, SessionLimits
+from edge.wire.session import Event, Sent, Session, SessionEnded, SessionLimits
 from edge.wire.session_frames import PROTOCOL, WELCOME_BYTES, Goodbye, Hello, Welcome, pack, unpack
 
 _MESSAGE_BYTES = WELCOME_BYTES + 1
@@ -280,6 +280,6 @@ class DeviceClient:
             raise JoinError(f"device {self.device} is not let in: {reason}")
 
     def _happened(self, event: Event) -> None:
-        if isinstance(event, Ended):
+        if isinstance(event, SessionEnded):
             self._farewell = event.reason
         self._listener.happened(event)

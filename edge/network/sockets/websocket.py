@@ -18,7 +18,7 @@ import aiohttp
 from edge.core.errors import CodecError, RemoteProtocolError
 from edge.network.loss import TransferFailedError
 from edge.network.shaping import ShapedLink
-from edge.wire.session import Ended, Event, Session
+from edge.wire.session import Event, Session, SessionEnded
 from edge.wire.session_frames import (
     MESSAGE_BYTES,
 )
@@ -46,7 +46,7 @@ class WebSocket(Protocol):
 class Parting:
     """How a connection ended, and why in words."""
 
-    class Kind(enum.Enum):
+    class Cause(enum.Enum):
         """Who ended it."""
 
         LOST = "lost"
@@ -56,7 +56,7 @@ class Parting:
         VIOLATION = "violation"
         """The other side broke the protocol."""
 
-    kind: Kind
+    cause: Cause
     why: str
 
 
@@ -100,11 +100,11 @@ class Conversation:
 
     def end(self, why: str) -> None:
         """End the connection, not the session."""
-        self._end(Parting.Kind.LOST, why)
+        self._end(Parting.Cause.LOST, why)
 
-    def _end(self, kind: Parting.Kind, why: str) -> None:
+    def _end(self, cause: Parting.Cause, why: str) -> None:
         if not self._over.done():
-            self._over.set_result(Parting(kind, why))
+            self._over.set_result(Parting(cause, why))
             self._stirred.set()
 
     async def shows_life(self, silence_s: float, longest_s: float) -> bool:
@@ -157,7 +157,7 @@ class Conversation:
         if error is None or isinstance(error, ConnectionError | aiohttp.ClientError):
             self.end("connection lost")
         elif isinstance(error, RemoteProtocolError):
-            self._end(Parting.Kind.VIOLATION, str(error))
+            self._end(Parting.Cause.VIOLATION, str(error))
         else:
             self._over.set_exception(error)
 
@@ -195,8 +195,8 @@ class Conversation:
         self._stirred.set()
         for event in self._session.receive(data, now_s):
             self._handle(event)
-            if isinstance(event, Ended):
-                self._end(Parting.Kind.GOODBYE, event.reason)
+            if isinstance(event, SessionEnded):
+                self._end(Parting.Cause.GOODBYE, event.reason)
         if self._session.waiting:
             self._wake.set()
 
@@ -211,7 +211,7 @@ class Conversation:
         try:
             self._take(data, due_s)
         except RemoteProtocolError as error:
-            self._end(Parting.Kind.VIOLATION, str(error))
+            self._end(Parting.Cause.VIOLATION, str(error))
         except Exception as error:
             self._over.set_exception(error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from coordinator.results.report.blocks import Section
+from coordinator.results.report.blocks import SectionBlock
 from coordinator.results.report.sections.blame import blame
 from coordinator.results.report.sections.durations import durations
 from coordinator.results.report.sections.endings import endings
@@ -22,7 +22,7 @@ from coordinator.results.report.sections.traffic import traffic
 from coordinator.results.report.sections.verdicts import verdicts
 from coordinator.results.report.view import RunView
 
-SECTIONS: Final[tuple[Callable[[RunView], Section | None], ...]] = (
+SECTIONS: Final[tuple[Callable[[RunView], SectionBlock | None], ...]] = (
     verdicts,
     key_figures,
     learning,

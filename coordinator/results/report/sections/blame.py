@@ -6,12 +6,12 @@ import numpy as np
 
 from coordinator.results.analysis.critical_path import NOBODY, STEPS
 from coordinator.results.report.axes import show
-from coordinator.results.report.blocks import Cell, Section, Table
+from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCell
 from coordinator.results.report.view import RunView
 from coordinator.scenario.clock_words import on_real_clock
 
 
-def blame(view: RunView) -> Section | None:
+def blame(view: RunView) -> SectionBlock | None:
     """Return the seconds by which each class of devices held rounds up, by stage, and by what ended them."""
     path = view.path
     whole_s = float(path.blame_s.sum())
@@ -29,23 +29,23 @@ def blame(view: RunView) -> Section | None:
             seconds = float(by_class[at, step])
             name = f"held_up[{names[at]},{STEPS[step]}]"
             strength = seconds / peak
-            cells.append(Cell(show(seconds, "s") if seconds else "", seconds, name, strength=strength))
+            cells.append(TableCell(show(seconds, "s") if seconds else "", seconds, name, strength=strength))
         total = float(by_class[at].sum())
         deadline = float(path.blame_s[1, at].sum())
         rows.append(
             (
-                Cell(names[at]),
+                TableCell(names[at]),
                 *cells,
-                Cell(show(total, "s"), total),
-                Cell(f"{total / whole_s:.1%}", total / whole_s),
-                Cell(f"{deadline / whole_s:.1%}", deadline / whole_s),
+                TableCell(show(total, "s"), total),
+                TableCell(f"{total / whole_s:.1%}", total / whole_s),
+                TableCell(f"{deadline / whole_s:.1%}", deadline / whole_s),
             )
         )
     kind = "Measured" if on_real_clock(view.summary) else "Simulated"
-    table = Table(
+    table = TableBlock(
         f"{kind} seconds on critical paths, by device class and stage; all cells add up to the duration of "
         "all rounds. “By deadlines”: what passed until a deadline, shared by the devices missing then.",
         ("class", *(STEPS[step] for step in steps), "together", "share", "by deadlines"),
         tuple(rows),
     )
-    return Section("held-up", "What held rounds up", (table,), wide=True)
+    return SectionBlock("held-up", "What held rounds up", (table,), wide=True)

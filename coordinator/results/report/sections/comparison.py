@@ -10,7 +10,7 @@ import numpy as np
 from coordinator.results.analysis.critical_path import STEPS
 from coordinator.results.analysis.learning_curves import Curve, mean_curve
 from coordinator.results.report.axes import show
-from coordinator.results.report.blocks import Block, Cell, Section, Table
+from coordinator.results.report.blocks import Block, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import stacked_bars
 from coordinator.results.report.sections.durations import STEP_PARTS
 from coordinator.results.report.sections.key_figures import figures, shown
@@ -25,24 +25,24 @@ def _groups(views: Sequence[RunView]) -> dict[str, str]:
     return {view.name: view.group for view in views}
 
 
-def _verdicts(views: Sequence[RunView]) -> Section | None:
+def _verdicts(views: Sequence[RunView]) -> SectionBlock | None:
     by_run = [{row["threshold"]: row for row in view.verdicts} for view in views]
     names = list(dict.fromkeys(name for rows in by_run for name in rows))
     if not names:
         return None
 
-    def cell(row: Mapping[str, Any] | None, name: str, run: str) -> Cell:
+    def cell(row: Mapping[str, Any] | None, name: str, run: str) -> TableCell:
         if row is None:
-            return Cell("–")
+            return TableCell("–")
         held = bool(row["held"])
         text = f"{'✓' if held else '✗'} {row['shown']['value']} ({row['shown']['margin']})"
-        return Cell(
+        return TableCell(
             text, figure(row["value"]), f"{run}:threshold[{name}].value", mood="good" if held else "bad"
         )
 
     rows = tuple(
         (
-            Cell(name),
+            TableCell(name),
             *(cell(rows.get(name), name, view.name) for rows, view in zip(by_run, views, strict=True)),
         )
         for name in names
@@ -51,10 +51,10 @@ def _verdicts(views: Sequence[RunView]) -> Section | None:
     title = f"{missed} verdicts missed" if missed else "All thresholds held"
     caption = "Value and margin of every threshold; the margin is positive on the side that holds."
     headers = ("threshold", *(view.name for view in views))
-    return Section("verdicts", title, (Table(caption, headers, rows),), wide=True)
+    return SectionBlock("verdicts", title, (TableBlock(caption, headers, rows),), wide=True)
 
 
-def _figures(views: Sequence[RunView]) -> Section:
+def _figures(views: Sequence[RunView]) -> SectionBlock:
     called = time_name(view.summary for view in views)
     by_run = [
         {path: (name, value, unit) for name, path, value, unit in figures(view.summary, called)}
@@ -65,17 +65,17 @@ def _figures(views: Sequence[RunView]) -> Section:
     for path in paths:
         name = next(found[path][0] for found in by_run if path in found)
         cells = [
-            Cell(shown(found[path][1], found[path][2]), found[path][1], f"{view.name}:{path}")
+            TableCell(shown(found[path][1], found[path][2]), found[path][1], f"{view.name}:{path}")
             if path in found
-            else Cell("–")
+            else TableCell("–")
             for found, view in zip(by_run, views, strict=True)
         ]
-        rows.append((Cell(name), *cells))
-    table = Table("Key figures of the runs", ("figure", *(view.name for view in views)), tuple(rows))
-    return Section("figures", "Comparison", (table,), wide=True)
+        rows.append((TableCell(name), *cells))
+    table = TableBlock("Key figures of the runs", ("figure", *(view.name for view in views)), tuple(rows))
+    return SectionBlock("figures", "Comparison", (table,), wide=True)
 
 
-def _learning(views: Sequence[RunView]) -> Section | None:
+def _learning(views: Sequence[RunView]) -> SectionBlock | None:
     by_metric: dict[str, list[tuple[RunView, Curve]]] = {}
     for view in views:
         for curve in view.curves:
@@ -90,10 +90,10 @@ def _learning(views: Sequence[RunView]) -> Section | None:
         table = reached_table(curves, called)
         if table is not None:
             blocks.append(
-                Table(f"{metric}. {table.caption}", ("run", *table.headers[1:]), table.rows, wide=True)
+                TableBlock(f"{metric}. {table.caption}", ("run", *table.headers[1:]), table.rows, wide=True)
             )
     intro = "Repeats are drawn as their mean, round by round; the band is from their lowest to their highest."
-    return Section("learning", "Learning", tuple(blocks), intro if averaged else "") if blocks else None
+    return SectionBlock("learning", "Learning", tuple(blocks), intro if averaged else "") if blocks else None
 
 
 def _over_seeds(found: Sequence[tuple[RunView, Curve]]) -> tuple[list[tuple[str, Curve]], dict[str, Spread]]:
@@ -116,7 +116,7 @@ def _over_seeds(found: Sequence[tuple[RunView, Curve]]) -> tuple[list[tuple[str,
     return curves, spreads
 
 
-def _durations(views: Sequence[RunView]) -> Section | None:
+def _durations(views: Sequence[RunView]) -> SectionBlock | None:
     known = [view for view in views if len(view.rounds)]
     if not known:
         return None
@@ -133,29 +133,32 @@ def _durations(views: Sequence[RunView]) -> Section | None:
         ],
         STEP_PARTS,
         [[show(value, "s") for value in row.tolist()] for row in seconds],
-        Table(
+        TableBlock(
             "Mean seconds per round on the critical path, by stage",
             ("run", *(STEPS[step] for step in used)),
             tuple(
-                (Cell(view.name), *(Cell(show(float(row[step]), "s"), float(row[step])) for step in used))
+                (
+                    TableCell(view.name),
+                    *(TableCell(show(float(row[step]), "s"), float(row[step])) for step in used),
+                )
                 for view, row in zip(known, seconds, strict=True)
             ),
         ),
     )
-    return Section("durations", "Rounds", (*((plot,) if plot else ()), bars))
+    return SectionBlock("durations", "Rounds", (*((plot,) if plot else ()), bars))
 
 
-def _latency(views: Sequence[RunView]) -> Section | None:
+def _latency(views: Sequence[RunView]) -> SectionBlock | None:
     series = []
     for view in views:
         values = view.read("device_rounds", ["latency_s"]).numbers["latency_s"]
         if len(values):
             series.append((view.name, values[~np.isnan(values)], len(values)))
     plot = cdf_plot("Report latency", "report latency", series, _groups(views))
-    return None if plot is None else Section("latency", "Report latency", (plot,), wide=True)
+    return None if plot is None else SectionBlock("latency", "Report latency", (plot,), wide=True)
 
 
-COMPARISONS: Final[tuple[Callable[[Sequence[RunView]], Section | None], ...]] = (
+COMPARISONS: Final[tuple[Callable[[Sequence[RunView]], SectionBlock | None], ...]] = (
     _verdicts,
     _figures,
     _learning,

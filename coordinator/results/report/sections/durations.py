@@ -6,7 +6,7 @@ import numpy as np
 
 from coordinator.results.analysis.critical_path import STEPS
 from coordinator.results.report.axes import duration_axis, from_zero, round_axis, show
-from coordinator.results.report.blocks import Cell, Section, Table
+from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import MAX_POINTS, stacked_columns
 from coordinator.results.report.view import RunView
 
@@ -16,7 +16,7 @@ STEP_PARTS = tuple((name, f"f-{name}") for name in STEPS)
 _LONGEST = 10
 
 
-def durations(view: RunView) -> Section | None:
+def durations(view: RunView) -> SectionBlock | None:
     """Return the durations of rounds, stacked by stage of the critical path; long runs in bins of rounds."""
     path = view.path
     n = len(path.rounds)
@@ -38,14 +38,14 @@ def durations(view: RunView) -> Section | None:
     whole = path.seconds.sum(axis=0)
     most = STEPS[int(whole.argmax())]
     used = np.flatnonzero(whole > 0)
-    table = Table(
+    table = TableBlock(
         f"Seconds on the critical path by stage; {what}",
         ("round", "duration", *(STEPS[step] for step in used)),
         tuple(
             (
-                Cell(name.split(" ", 1)[1]),
-                Cell(show(float(row.sum()), "s"), float(row.sum())),
-                *(Cell(show(float(row[step]), "s"), float(row[step])) for step in used),
+                TableCell(name.split(" ", 1)[1]),
+                TableCell(show(float(row.sum()), "s"), float(row.sum())),
+                *(TableCell(show(float(row[step]), "s"), float(row[step])) for step in used),
             )
             for name, row in zip(names, heights, strict=True)
         ),
@@ -64,10 +64,10 @@ def durations(view: RunView) -> Section | None:
         "The critical path of a round is the path of the device whose answer ended it, or, when a deadline "
         "ended it, the stages where the missing devices were stuck."
     )
-    return Section("durations", "Rounds", (plot, _longest(view)), intro, wide=True)
+    return SectionBlock("durations", "Rounds", (plot, _longest(view)), intro, wide=True)
 
 
-def _longest(view: RunView) -> Table:
+def _longest(view: RunView) -> TableBlock:
     path = view.path
     rows = view.read("device_rounds", ["class", "network"])
     ended, longest = path.last_segments(), path.longest_segments()
@@ -86,13 +86,13 @@ def _longest(view: RunView) -> Table:
         seconds = float(path.seconds[segment, step])
         found.append(
             (
-                Cell(f"{path.rounds[at]}"),
-                Cell(who(int(ended[at]))),
-                Cell(who(segment)),
-                Cell(STEPS[step]),
-                Cell(show(seconds, "s"), seconds),
-                Cell(show(float(path.durations_s[at]), "s"), float(path.durations_s[at])),
+                TableCell(f"{path.rounds[at]}"),
+                TableCell(who(int(ended[at]))),
+                TableCell(who(segment)),
+                TableCell(STEPS[step]),
+                TableCell(show(seconds, "s"), seconds),
+                TableCell(show(float(path.durations_s[at]), "s"), float(path.durations_s[at])),
             )
         )
     headers = ("round", "ended by", "held up most by", "in stage", "for", "duration")
-    return Table("The longest rounds, who ended them, and who held them up", headers, tuple(found), 4)
+    return TableBlock("The longest rounds, who ended them, and who held them up", headers, tuple(found), 4)

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 
-from coordinator.results.report.blocks import Cell, Section, Table
+from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCell
 from coordinator.results.report.view import RunView
 from coordinator.results.tables.schemas import STAGE_ORDER
 from edge.core.vocabulary import label
 
 
-def endings(view: RunView) -> Section | None:
+def endings(view: RunView) -> SectionBlock | None:
     """Return a heat map of endings: stage by reason, and the outcomes."""
     found = view.summary["not_completed"]
     outcomes = {name: count for name, count in view.summary["outcomes"].items() if count}
     if not outcomes:
         return None
     whole = view.summary["device_rounds"]
-    by_outcome = Table(
+    by_outcome = TableBlock(
         "Device rounds by outcome",
         ("outcome", "device rounds", "share"),
         tuple(
             (
-                Cell(name),
-                Cell(f"{count:,}", count, f"outcomes.{name}"),
-                Cell(f"{count / whole:.1%}", count / whole, strength=count / whole),
+                TableCell(name),
+                TableCell(f"{count:,}", count, f"outcomes.{name}"),
+                TableCell(f"{count / whole:.1%}", count / whole, strength=count / whole),
             )
             for name, count in outcomes.items()
         ),
     )
     if not found:
-        return Section("endings", "How device rounds ended", (by_outcome,))
+        return SectionBlock("endings", "How device rounds ended", (by_outcome,))
     counts: Counter[tuple[str, str]] = Counter()
     for row in found:
         counts[row["stage"] or "–", row["reason"]] += row["count"]
@@ -38,14 +38,14 @@ def endings(view: RunView) -> Section | None:
     order = (*(label(stage) for stage in STAGE_ORDER), "–")
     stages = [name for name in order if any((name, reason) in counts for reason in reasons)]
     peak = max(counts.values())
-    heat = Table(
+    heat = TableBlock(
         "Device rounds that were not completed: the stage at which they ended, and the reason",
         ("stage", *reasons),
         tuple(
             (
-                Cell(stage),
+                TableCell(stage),
                 *(
-                    Cell(
+                    TableCell(
                         f"{counts[stage, reason]:,}" if counts[stage, reason] else "",
                         counts[stage, reason],
                         f"not_completed[{stage},{reason}]",
@@ -58,4 +58,4 @@ def endings(view: RunView) -> Section | None:
         ),
         wide=len(reasons) > 4,
     )
-    return Section("endings", "How device rounds ended", (by_outcome, heat))
+    return SectionBlock("endings", "How device rounds ended", (by_outcome, heat))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from coordinator.results.report.axes import bytes_axis, duration_axis, from_zero, number_axis, show
-from coordinator.results.report.blocks import Axis, Block, Cell, Section, Table
+from coordinator.results.report.blocks import Axis, Block, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, line_plot, thin
 from coordinator.results.report.view import RunView
 from coordinator.scenario.clock_words import on_real_clock
 
 
-def host(view: RunView) -> Section | None:
+def host(view: RunView) -> SectionBlock | None:
     """Return wall time and memory of the process over the rounds, and what it ran on."""
     numbers = view.rounds.numbers
     blocks: list[Block] = []
@@ -40,13 +40,13 @@ def host(view: RunView) -> Section | None:
                     [Line(title, number, values, tips)],
                     (across, scale),
                     axes,
-                    Table(
+                    TableBlock(
                         title,
                         ("after round", title.lower()),
                         tuple(
                             (
-                                Cell(f"{number[at]:.0f}"),
-                                Cell(show(float(values[at]), unit), float(values[at])),
+                                TableCell(f"{number[at]:.0f}"),
+                                TableCell(show(float(values[at]), unit), float(values[at])),
                             )
                             for at in thin(len(number), 50).tolist()
                         ),
@@ -55,35 +55,35 @@ def host(view: RunView) -> Section | None:
             )
     rows = _facts(view)
     if rows:
-        blocks.append(Table("Measured on this computer", ("", "value"), tuple(rows)))
+        blocks.append(TableBlock("Measured on this computer", ("", "value"), tuple(rows)))
     if not blocks:
         return None
     intro = "Measured here, different from run to run; it says nothing about the fleet."
     if on_real_clock(view.summary):
         intro = "Measured on the computer of the coordinator."
-    return Section("host", "Host", tuple(blocks), intro)
+    return SectionBlock("host", "Host", tuple(blocks), intro)
 
 
-def _facts(view: RunView) -> list[tuple[Cell, ...]]:
+def _facts(view: RunView) -> list[tuple[TableCell, ...]]:
     measured, manifest = view.summary["measured"], view.manifest
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[tuple[TableCell, ...]] = [
         (
-            Cell("wall time of all rounds"),
-            Cell(show(measured["wall_s"], "s"), measured["wall_s"], "measured.wall_s"),
+            TableCell("wall time of all rounds"),
+            TableCell(show(measured["wall_s"], "s"), measured["wall_s"], "measured.wall_s"),
         )
     ]
     if measured["device_rounds_per_s"] is not None:
         speed = measured["device_rounds_per_s"]
-        rows.append((Cell("device rounds per second"), Cell(f"{speed:,.0f}", speed)))
+        rows.append((TableCell("device rounds per second"), TableCell(f"{speed:,.0f}", speed)))
     peak = manifest.get("measured", {}).get("peak_rss_bytes")
     if isinstance(peak, int):
-        rows.append((Cell("largest resident memory"), Cell(show(peak, "B"), peak)))
+        rows.append((TableCell("largest resident memory"), TableCell(show(peak, "B"), peak)))
     facts = manifest.get("host", {})
     for key in ("processors", "memory_bytes", "platform", "python", "numpy", "recfleet"):
         if key in facts:
             value = facts[key]
             text = show(value, "B") if key == "memory_bytes" else str(value)
-            rows.append((Cell(key.replace("_bytes", "")), Cell(text)))
+            rows.append((TableCell(key.replace("_bytes", "")), TableCell(text)))
     for key, value in facts.get("numerics", {}).items():
-        rows.append((Cell(key.replace("_", " ")), Cell(str(value))))
+        rows.append((TableCell(key.replace("_", " ")), TableCell(str(value))))
     return rows

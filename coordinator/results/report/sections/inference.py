@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from coordinator.results.report.axes import show
-from coordinator.results.report.blocks import Block, Cell, Section, Table
+from coordinator.results.report.blocks import Block, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import SERIES_STYLES
 from coordinator.results.report.sections.latency import cdf_plot
 from coordinator.results.report.view import RunView
 
 
-def inference(view: RunView) -> Section | None:
+def inference(view: RunView) -> SectionBlock | None:
     """Return simulated latency, energy and memory of on-device inference by class, and what was measured."""
     by_class = view.summary["inference_by_class"]
     if not by_class:
@@ -28,28 +28,31 @@ def inference(view: RunView) -> Section | None:
         p50_s = group["latency_s"]["p50"]
         found.append(
             (
-                Cell(name),
-                Cell(f"{group['inferences']:,}", group["inferences"], f"{key}.inferences"),
-                Cell(show(p50_s, "s"), p50_s, f"{key}.latency_s.p50"),
-                Cell(show(group["mean_energy_j"], "J"), group["mean_energy_j"]),
-                Cell(show(group["model_bytes"], "B"), group["model_bytes"]),
-                Cell(show(group["max_memory_bytes"], "B"), group["max_memory_bytes"]),
+                TableCell(name),
+                TableCell(f"{group['inferences']:,}", group["inferences"], f"{key}.inferences"),
+                TableCell(show(p50_s, "s"), p50_s, f"{key}.latency_s.p50"),
+                TableCell(show(group["mean_energy_j"], "J"), group["mean_energy_j"]),
+                TableCell(show(group["model_bytes"], "B"), group["model_bytes"]),
+                TableCell(show(group["max_memory_bytes"], "B"), group["max_memory_bytes"]),
             )
         )
     headers = ("class", "calls", "median", "energy", "model", "memory")
-    simulated = Table("One call of a device's own model, by device class (simulated)", headers, tuple(found))
+    simulated = TableBlock(
+        "One call of a device's own model, by device class (simulated)", headers, tuple(found)
+    )
     blocks: list[Block] = [*((plot,) if plot is not None else ()), simulated, _measured(view)]
-    return Section("inference", "On-device inference", tuple(blocks))
+    return SectionBlock("inference", "On-device inference", tuple(blocks))
 
 
-def _measured(view: RunView) -> Table:
+def _measured(view: RunView) -> TableBlock:
     units = {"s": "s", "bytes": "B"}
     rows = []
     for name, found in view.summary["measured"]["inference"].items():
         stem, _, suffix = name.rpartition("_")
         unit = units.get(suffix, "")
         cells = [
-            Cell(show(found[p], unit), found[p], f"measured.inference.{name}.{p}") for p in ("p50", "max")
+            TableCell(show(found[p], unit), found[p], f"measured.inference.{name}.{p}")
+            for p in ("p50", "max")
         ]
-        rows.append((Cell((stem if unit else name).replace("_", " ")), *cells))
-    return Table("Measured on this computer", ("", "median", "largest"), tuple(rows))
+        rows.append((TableCell((stem if unit else name).replace("_", " ")), *cells))
+    return TableBlock("Measured on this computer", ("", "median", "largest"), tuple(rows))

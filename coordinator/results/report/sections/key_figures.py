@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coordinator.results.report.axes import show
-from coordinator.results.report.blocks import Section, Tile, Tiles
+from coordinator.results.report.blocks import SectionBlock, Tile, Tiles
 from coordinator.results.report.view import RunView
 from coordinator.scenario.clock_words import on_real_clock
 
@@ -66,11 +66,11 @@ def _note(name: str, summary: Mapping[str, Any]) -> str:
     return ""
 
 
-def key_figures(view: RunView) -> Section | None:
+def key_figures(view: RunView) -> SectionBlock | None:
     """Return the key figures of a run."""
     summary = view.summary
     tiles = tuple(
         Tile(name, shown(value, unit), path, value, _note(path, summary))
         for name, path, value, unit in figures(summary, view.time_name)
     )
-    return Section("figures", "Key figures", (Tiles(tiles),), wide=True)
+    return SectionBlock("figures", "Key figures", (Tiles(tiles),), wide=True)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.results.report.axes import Scale, duration_axis, duration_scale, percent_axis, show
-from coordinator.results.report.blocks import Cell, Plot, Section, Table
+from coordinator.results.report.blocks import Plot, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import SERIES_STYLES, Line, distribution, line_plot
 from coordinator.results.report.view import RunView
 
@@ -36,7 +36,7 @@ def cdf_plot(
     """
     lines, rows = [], []
     for name, values, whole in series:
-        cells = [Cell(name), Cell(f"{len(values) / whole:.1%}", len(values) / whole)]
+        cells = [TableCell(name), TableCell(f"{len(values) / whole:.1%}", len(values) / whole)]
         if len(values):
             x, y = distribution(values, whole)
             tips = [
@@ -45,16 +45,16 @@ def cdf_plot(
             lines.append(Line(name, x, y, tips, steps=len(values) < 50, group=groups.get(name)))
             found = np.percentile(values, _PERCENTAGES, method="linear").tolist()
             cells += [
-                Cell(show(value, "s"), value, f"{what}[{name}].p{p}")
+                TableCell(show(value, "s"), value, f"{what}[{name}].p{p}")
                 for p, value in zip(_PERCENTAGES, found, strict=True)
             ]
         else:
-            cells += [Cell("–")] * len(_PERCENTAGES)
+            cells += [TableCell("–")] * len(_PERCENTAGES)
         rows.append(tuple(cells))
     if not lines:
         return None
     scales = duration_scale(np.concatenate([line.x for line in lines])), Scale(0.0, 1.02)
-    table = Table(f"Percentiles of {what}", ("", "known", *(f"p{p}" for p in _PERCENTAGES)), tuple(rows))
+    table = TableBlock(f"Percentiles of {what}", ("", "known", *(f"p{p}" for p in _PERCENTAGES)), tuple(rows))
     return line_plot(
         title,
         f"Cumulative distributions of {what}, a line each for {', '.join(line.name for line in lines)}.",
@@ -65,7 +65,7 @@ def cdf_plot(
     )
 
 
-def latency(view: RunView) -> Section | None:
+def latency(view: RunView) -> SectionBlock | None:
     """Return the latency of reports by device class and by network; the largest ones where there are many."""
     rows = view.read("device_rounds", ["class", "network", "latency_s"])
     latency_s = rows.numbers["latency_s"]
@@ -87,4 +87,4 @@ def latency(view: RunView) -> Section | None:
         "From the invitation to the arrival of the report, applied or not. 100 % are all invited devices: a "
         "line ends where the rest never reported."
     )
-    return Section("latency", "Report latency", tuple(plots), intro)
+    return SectionBlock("latency", "Report latency", tuple(plots), intro)

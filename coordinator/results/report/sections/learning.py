@@ -21,7 +21,7 @@ from coordinator.results.report.axes import (
     number_axis,
     show,
 )
-from coordinator.results.report.blocks import Axis, Block, Cell, Plot, Section, Table
+from coordinator.results.report.blocks import Axis, Block, Plot, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, line_plot, thin
 from coordinator.results.report.view import RunView
 
@@ -109,48 +109,50 @@ def curve_plots(
     return plots
 
 
-def _energy_cell(energy_j: float) -> Cell:
-    return Cell("–") if math.isnan(energy_j) else Cell(show(energy_j, "J"), energy_j)
+def _energy_cell(energy_j: float) -> TableCell:
+    return TableCell("–") if math.isnan(energy_j) else TableCell(show(energy_j, "J"), energy_j)
 
 
-def _values(metric: str, curves: Sequence[tuple[str, Curve]], time_name: str) -> Table:
+def _values(metric: str, curves: Sequence[tuple[str, Curve]], time_name: str) -> TableBlock:
     several = len(curves) > 1
     rows = []
     for name, curve in curves:
         for at in thin(len(curve.value), 100).tolist():
             cells = (
-                Cell(f"{curve.round[at]}"),
-                Cell(show(float(curve.time_s[at]), "s"), float(curve.time_s[at])),
-                Cell(show(float(curve.bytes[at]), "B"), int(curve.bytes[at])),
+                TableCell(f"{curve.round[at]}"),
+                TableCell(show(float(curve.time_s[at]), "s"), float(curve.time_s[at])),
+                TableCell(show(float(curve.bytes[at]), "B"), int(curve.bytes[at])),
                 _energy_cell(float(curve.energy_j[at])),
-                Cell(f"{curve.value[at]:.5g}", float(curve.value[at])),
+                TableCell(f"{curve.value[at]:.5g}", float(curve.value[at])),
             )
-            rows.append((Cell(name), *cells) if several else cells)
+            rows.append((TableCell(name), *cells) if several else cells)
     headers = ("after round", time_name, "bytes sent", "energy", metric)
-    return Table(metric, ("run", *headers) if several else headers, tuple(rows), 1)
+    return TableBlock(metric, ("run", *headers) if several else headers, tuple(rows), 1)
 
 
-def reached_table(curves: Sequence[tuple[str, Curve]], time_name: str) -> Table | None:
+def reached_table(curves: Sequence[tuple[str, Curve]], time_name: str) -> TableBlock | None:
     """Return when each curve had come how far from its first value to its best; None: none improved."""
     rows = []
     for name, curve in curves:
         reached = time_to_accuracy(curve)
         if reached:
             cells = [
-                Cell(f"{show(row['time_s'], 's')}, {show(row['bytes'], 'B')}", row["time_s"])
+                TableCell(f"{show(row['time_s'], 's')}, {show(row['bytes'], 'B')}", row["time_s"])
                 for row in reached
             ]
-            rows.append((Cell(name), Cell(f"{curve.value[curve.best]:.5g}"), *cells))
+            rows.append((TableCell(name), TableCell(f"{curve.value[curve.best]:.5g}"), *cells))
     if not rows:
         return None
     caption = (
         f"Time to accuracy: {time_name} and bytes until an evaluation first showed this part of the way "
         "from the first value to the best."
     )
-    return Table(caption, ("metric", "best", *(f"{part:.0%}" for part in FRACTIONS)), tuple(rows), wide=True)
+    return TableBlock(
+        caption, ("metric", "best", *(f"{part:.0%}" for part in FRACTIONS)), tuple(rows), wide=True
+    )
 
 
-def learning(view: RunView) -> Section | None:
+def learning(view: RunView) -> SectionBlock | None:
     """Return every metric over rounds and what they cost, and the times to accuracy."""
     if not view.curves:
         return None
@@ -158,4 +160,4 @@ def learning(view: RunView) -> Section | None:
     for curve in view.curves:
         blocks += curve_plots(curve.name, [(curve.metric, curve)], view.time_name)
     table = reached_table([(curve.name, curve) for curve in view.curves], view.time_name)
-    return Section("learning", "Learning", (*blocks, *((table,) if table else ())))
+    return SectionBlock("learning", "Learning", (*blocks, *((table,) if table else ())))

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.results.report.blocks import Block, Cell, Section, Table, Tile, Tiles
+from coordinator.results.report.blocks import Block, SectionBlock, TableBlock, TableCell, Tile, Tiles
 from coordinator.results.report.view import RunView
 from edge.core.vocabulary import Outcome, label
 
 
-def participation(view: RunView) -> Section | None:
+def participation(view: RunView) -> SectionBlock | None:
     """Return completed device rounds by class and network, indices of fairness, and accuracy by class."""
     rows = view.read("device_rounds", ["class", "network", "outcome"])
     if not len(rows):
@@ -27,10 +27,10 @@ def participation(view: RunView) -> Section | None:
     done = rows.equal("outcome", label(Outcome.COMPLETED))
     completed = np.bincount(cell[done], minlength=size).reshape(-1, width)
 
-    def shown(a: int, b: int, name: str) -> Cell:
+    def shown(a: int, b: int, name: str) -> TableCell:
         if not b:
-            return Cell("")
-        return Cell(f"{a / b:.0%} of {b:,}", a / b, name, strength=a / b)
+            return TableCell("")
+        return TableCell(f"{a / b:.0%} of {b:,}", a / b, name, strength=a / b)
 
     table_rows = []
     for device_class in classes:
@@ -44,8 +44,8 @@ def participation(view: RunView) -> Section | None:
             for network in networks
         ]
         whole = shown(int(completed[at].sum()), int(invited[at].sum()), f"participation[{device_class}]")
-        table_rows.append((Cell(device_class), *cells, whole))
-    heat = Table(
+        table_rows.append((TableCell(device_class), *cells, whole))
+    heat = TableBlock(
         "Share of invitations that ended in an applied report, by device class and network",
         ("class", *networks, "together"),
         tuple(table_rows),
@@ -54,7 +54,7 @@ def participation(view: RunView) -> Section | None:
     accuracy = _accuracy(view)
     if accuracy is not None:
         blocks.append(accuracy)
-    return Section("participation", "Participation and fairness", tuple(blocks), wide=True)
+    return SectionBlock("participation", "Participation and fairness", tuple(blocks), wide=True)
 
 
 def _fairness(view: RunView) -> Tiles:
@@ -78,22 +78,22 @@ def _fairness(view: RunView) -> Tiles:
     )
 
 
-def _accuracy(view: RunView) -> Table | None:
+def _accuracy(view: RunView) -> TableBlock | None:
     found = view.summary["accuracy_by_class"]
     if not found:
         return None
     classes = sorted({name for row in found for name in row["by_class"]})
 
-    def cell(row: Mapping[str, Any], name: str) -> Cell:
+    def cell(row: Mapping[str, Any], name: str) -> TableCell:
         value = row["by_class"].get(name)
         key = f"accuracy[{row['metric']},{row['split']},{row['population']}].{name}"
-        return Cell("–") if value is None else Cell(f"{value:.4g}", value, key)
+        return TableCell("–") if value is None else TableCell(f"{value:.4g}", value, key)
 
-    return Table(
+    return TableBlock(
         "Last value of each metric by device class; the spread is the largest minus the smallest",
         ("class", *(f"{row['metric']} ({row['split']}, {row['population']} users)" for row in found)),
         (
-            *((Cell(name), *(cell(row, name) for row in found)) for name in classes),
-            (Cell("spread"), *(Cell(f"{row['spread']:.4g}", row["spread"]) for row in found)),
+            *((TableCell(name), *(cell(row, name) for row in found)) for name in classes),
+            (TableCell("spread"), *(TableCell(f"{row['spread']:.4g}", row["spread"]) for row in found)),
         ),
     )

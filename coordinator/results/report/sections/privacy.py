@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from coordinator.results.report.axes import duration_axis, from_zero, number_axis, show
-from coordinator.results.report.blocks import Block, Cell, Note, Section, Table
+from coordinator.results.report.blocks import Block, NoteBlock, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, line_plot, thin
 from coordinator.results.report.view import RunView
 from coordinator.results.summary_privacy import clipping_line, privacy_lines
 
 
-def privacy(view: RunView) -> Section | None:
+def privacy(view: RunView) -> SectionBlock | None:
     """Return epsilon over time, what was clipped, the modes of secure sums, and the audits."""
     blocks: list[Block] = []
     numbers = view.rounds.numbers
@@ -30,15 +30,15 @@ def privacy(view: RunView) -> Section | None:
             ]
             lines.append(Line(name, time_s, values, tips))
         scales = from_zero(float(time_s.max())), from_zero(float(replace_one[kept].max()))
-        table = Table(
+        table = TableBlock(
             "Epsilon spent",
             ("after round", view.time_name, "zero-out", "replace-one"),
             tuple(
                 (
-                    Cell(f"{numbers['round'][row]}"),
-                    Cell(show(float(numbers["end_s"][row]), "s")),
-                    Cell(f"{epsilon[row]:.4g}", float(epsilon[row])),
-                    Cell(f"{replace_one[row]:.4g}", float(replace_one[row])),
+                    TableCell(f"{numbers['round'][row]}"),
+                    TableCell(show(float(numbers["end_s"][row]), "s")),
+                    TableCell(f"{epsilon[row]:.4g}", float(epsilon[row])),
+                    TableCell(f"{replace_one[row]:.4g}", float(replace_one[row])),
                 )
                 for row in known[thin(len(known), 50)].tolist()
             ),
@@ -55,32 +55,33 @@ def privacy(view: RunView) -> Section | None:
             )
         )
     elif np.isinf(epsilon).any():
-        blocks.append(Note("Epsilon is infinite: the noise of this run promises nothing.", "bad"))
-    blocks.extend(Note(line) for line in privacy_lines(view.summary))
+        blocks.append(NoteBlock("Epsilon is infinite: the noise of this run promises nothing.", "bad"))
+    blocks.extend(NoteBlock(line) for line in privacy_lines(view.summary))
     if (clipped := clipping_line(view.summary)) is not None:
-        blocks.append(Note(f"Clipped: {clipped}."))
+        blocks.append(NoteBlock(f"Clipped: {clipped}."))
     sums = {phase: how for phase, how in view.summary["secure_aggregation"].items() if how != "off"}
     if sums:
         rows = tuple(
-            (Cell("whole run" if phase == "run" else phase), Cell(how)) for phase, how in sums.items()
+            (TableCell("whole run" if phase == "run" else phase), TableCell(how))
+            for phase, how in sums.items()
         )
-        blocks.append(Table("Secure sums", ("phase", "mode"), rows, text_columns=2))
+        blocks.append(TableBlock("Secure sums", ("phase", "mode"), rows, text_columns=2))
     ways = view.summary["by_way"]
     if any("shielded" in how for how in sums.values()) and ways:
         shares = tuple(
             (
-                Cell(name),
-                Cell(f"{way['device_rounds']:,}", way["device_rounds"], f"way[{name}].device_rounds"),
-                Cell(f"{way['share']:.1%}", way["share"], f"way[{name}].share"),
+                TableCell(name),
+                TableCell(f"{way['device_rounds']:,}", way["device_rounds"], f"way[{name}].device_rounds"),
+                TableCell(f"{way['share']:.1%}", way["share"], f"way[{name}].share"),
             )
             for name, way in ways.items()
         )
-        blocks.append(Table("Updates by the way they came", ("way", "device rounds", "share"), shares))
+        blocks.append(TableBlock("Updates by the way they came", ("way", "device rounds", "share"), shares))
     audits = view.summary["audit"]
     if audits:
         rows = tuple(
-            (Cell(name), Cell("–" if value is None else f"{value:.4g}", value, name))
+            (TableCell(name), TableCell("–" if value is None else f"{value:.4g}", value, name))
             for name, value in audits.items()
         )
-        blocks.append(Table("Audits: what an attacker recovers", ("figure", "value"), rows))
-    return Section("privacy", "Privacy", tuple(blocks)) if blocks else None
+        blocks.append(TableBlock("Audits: what an attacker recovers", ("figure", "value"), rows))
+    return SectionBlock("privacy", "Privacy", tuple(blocks)) if blocks else None

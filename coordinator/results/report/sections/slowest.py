@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from coordinator.results.report.axes import show
-from coordinator.results.report.blocks import Cell, Section, Table
+from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCell
 from coordinator.results.report.view import RunView
 from edge.core.vocabulary import Outcome, label
 
 _SHOWN = 15
 
 
-def slowest(view: RunView) -> Section | None:
+def slowest(view: RunView) -> SectionBlock | None:
     """Return the devices with the largest mean latency of their reports, and how often each ended a round."""
     rows = view.read("device_rounds", ["device", "class", "network", "outcome", "latency_s"])
     latency_s = rows.numbers["latency_s"]
@@ -36,21 +36,21 @@ def slowest(view: RunView) -> Section | None:
         row = int(first[device])
         found.append(
             (
-                Cell(f"{devices[device]}"),
-                Cell(str(rows.label("class", row))),
-                Cell(str(rows.label("network", row))),
-                Cell(f"{invited[device]}", int(invited[device])),
-                Cell(f"{completed[device]}", int(completed[device])),
-                Cell(show(float(mean_s[device]), "s"), float(mean_s[device])),
-                Cell(f"{ended[device]}", int(ended[device])),
-                Cell(show(float(held_s[device]), "s"), float(held_s[device])),
+                TableCell(f"{devices[device]}"),
+                TableCell(str(rows.label("class", row))),
+                TableCell(str(rows.label("network", row))),
+                TableCell(f"{invited[device]}", int(invited[device])),
+                TableCell(f"{completed[device]}", int(completed[device])),
+                TableCell(show(float(mean_s[device]), "s"), float(mean_s[device])),
+                TableCell(f"{ended[device]}", int(ended[device])),
+                TableCell(show(float(held_s[device]), "s"), float(held_s[device])),
             )
         )
-    table = Table(
+    table = TableBlock(
         "By mean latency of their reports, applied or not. “Ended” counts the rounds, or stages of secure "
         "sums, that ended with this device's answer.",
         ("device", "class", "network", "invited", "completed", "mean latency", "ended", "held up for"),
         tuple(found),
         text_columns=3,
     )
-    return Section("slowest", "Slowest devices", (table,), wide=True)
+    return SectionBlock("slowest", "Slowest devices", (table,), wide=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from coordinator.results.figures import show_estimate
 from coordinator.results.intervals import CONFIDENCE
 from coordinator.results.report.axes import Scale, around, bytes_axis, duration_axis, energy_axis, number_axis
-from coordinator.results.report.blocks import Axis, Block, Cell, Plot, Section, Table
+from coordinator.results.report.blocks import Axis, Block, Plot, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, line_plot
 from coordinator.results.report.sweep_table import SweepTable, SweptCell, SweptFigure
 from coordinator.scenario.metric_names import MetricKind
@@ -105,7 +105,7 @@ def _edges(figures: Sequence[SweptFigure]) -> Floats:
     return np.array([*sides, *(value for figure in figures for value in figure.values)])
 
 
-def _against(sweep: SweepTable, name: str, swept: _Swept, table: Table) -> Plot | None:
+def _against(sweep: SweepTable, name: str, swept: _Swept, table: TableBlock) -> Plot | None:
     """Return a figure against a setting, a line for each combination of the others."""
     groups: dict[str, list[tuple[float, str, SweptFigure]]] = {}
     for cell in sweep.cells:
@@ -168,7 +168,7 @@ def _figure_axis(scale: Scale, name: str, unit: str, most: int | None = None) ->
     return number_axis(scale, called) if most is None else number_axis(scale, called, most=most)
 
 
-def _by_cell(sweep: SweepTable, name: str, table: Table) -> Plot | None:
+def _by_cell(sweep: SweepTable, name: str, table: TableBlock) -> Plot | None:
     """Return a figure of every cell, the cells below each other."""
     known = [(cell, figure) for cell in sweep.cells if (figure := _finite(cell, name)) is not None]
     if not 2 <= len(known) <= _MOST_ROWS:
@@ -195,7 +195,7 @@ def _by_cell(sweep: SweepTable, name: str, table: Table) -> Plot | None:
     )
 
 
-def _table(sweep: SweepTable, names: Sequence[str], caption: str) -> Table:
+def _table(sweep: SweepTable, names: Sequence[str], caption: str) -> TableBlock:
     rows = []
     for cell in sweep.cells:
         label = sweep.label(cell)
@@ -203,31 +203,31 @@ def _table(sweep: SweepTable, names: Sequence[str], caption: str) -> Table:
         for name in names:
             figure = cell.figures.get(name)
             if figure is None:
-                cells.append(Cell("–"))
+                cells.append(TableCell("–"))
                 continue
             mean = figure.found.mean
             number = mean if np.isfinite(mean) else None
             shown = show_estimate(figure.found, figure.unit)
-            cells.append(Cell(shown, number, f"{sweep.name}[{label}].{name}"))
-        rows.append((Cell(label), *cells))
-    return Table(caption, ("cell", *names), tuple(rows), wide=True)
+            cells.append(TableCell(shown, number, f"{sweep.name}[{label}].{name}"))
+        rows.append((TableCell(label), *cells))
+    return TableBlock(caption, ("cell", *names), tuple(rows), wide=True)
 
 
-def _all_settings(sweep: SweepTable) -> Table | None:
+def _all_settings(sweep: SweepTable) -> TableBlock | None:
     """Return the settings of each cell; None where their names say it all."""
     paths = list(dict.fromkeys(path for cell in sweep.cells for path in cell.settings))
     varying = [path for path in paths if len({cell.settings.get(path) for cell in sweep.cells}) > 1]
     if set(varying) <= set(sweep.telling):
         return None
     rows = tuple(
-        (Cell(sweep.label(cell)), *(Cell(cell.settings.get(path, "–")) for path in varying))
+        (TableCell(sweep.label(cell)), *(TableCell(cell.settings.get(path, "–")) for path in varying))
         for cell in sweep.cells
     )
     caption = "All settings in which the cells differ; they are called by those that tell them apart."
-    return Table(caption, ("cell", *varying), rows, text_columns=1 + len(varying), wide=True)
+    return TableBlock(caption, ("cell", *varying), rows, text_columns=1 + len(varying), wide=True)
 
 
-def swept(sweep: SweepTable) -> Section | None:
+def swept(sweep: SweepTable) -> SectionBlock | None:
     """Return what a sweep shows: all figures by cell, and those that count against the swept values.
 
     What counts is what thresholds limit, where it differs, and what the model is worth.
@@ -257,4 +257,4 @@ def swept(sweep: SweepTable) -> Section | None:
     settings = _all_settings(sweep)
     blocks += [settings] if settings is not None else []
     intro = f"Bars are {CONFIDENCE:.0%} intervals of the mean over the seeds, small dots single runs."
-    return Section(f"sweep-{sweep.name}", f"What was swept: {sweep.name}", tuple(blocks), intro)
+    return SectionBlock(f"sweep-{sweep.name}", f"What was swept: {sweep.name}", tuple(blocks), intro)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.results.report.axes import round_axis, show
-from coordinator.results.report.blocks import Cell, Lanes, Section, Span, Table
+from coordinator.results.report.blocks import Lanes, SectionBlock, Span, TableBlock, TableCell
 from coordinator.results.report.view import RunView
 from edge.core.vocabulary import RoundOutcome, label
 
@@ -103,7 +103,7 @@ def _struck(lane: FaultLane, first: int, last: int) -> str:
     return f"{devices} device {'round' if devices == 1 else 'rounds'}, {times} ×"
 
 
-def timeline(view: RunView) -> Section | None:
+def timeline(view: RunView) -> SectionBlock | None:
     """Return lanes of phases, faults and abandoned rounds; None for one phase without either."""
     rounds = view.rounds
     n = len(rounds)
@@ -120,7 +120,7 @@ def timeline(view: RunView) -> Section | None:
         return Span(first / n * 100, (last - first + 1) / n * 100, text, style)
 
     lanes: list[tuple[str, tuple[Span, ...]]] = []
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[TableCell, ...]] = []
     codes = rounds.codes["phase"]
     pieces = []
     for at, (first, last) in enumerate(_runs(codes)):
@@ -128,7 +128,15 @@ def timeline(view: RunView) -> Section | None:
         where = _rounds(numbers, first, last)
         pieces.append(span(first, last, name, f"phase{at % 2}"))
         spent_s = float(rounds.numbers["end_s"][last] - rounds.numbers["start_s"][first])
-        rows.append((Cell("phase"), Cell(name), Cell(where), Cell(f"took {show(spent_s, 's')}"), Cell("")))
+        rows.append(
+            (
+                TableCell("phase"),
+                TableCell(name),
+                TableCell(where),
+                TableCell(f"took {show(spent_s, 's')}"),
+                TableCell(""),
+            )
+        )
     lanes.append(("phase", tuple(pieces)))
     for fault in faults:
         stretches = _stretches(fault.on)
@@ -145,7 +153,15 @@ def timeline(view: RunView) -> Section | None:
         where = "; ".join(_rounds(numbers, first, last) for first, last in stretches)
         figures = f"struck {_struck(fault, 0, n - 1)}" if stretches else ""
         never = "after the last round" if fault.late else "never"
-        rows.append((Cell("fault"), Cell(fault.name), Cell(where or never), Cell(figures), Cell(fault.what)))
+        rows.append(
+            (
+                TableCell("fault"),
+                TableCell(fault.name),
+                TableCell(where or never),
+                TableCell(figures),
+                TableCell(fault.what),
+            )
+        )
     if abandoned.any():
         ended = tuple(
             span(first, last, f"abandoned: {_rounds(numbers, first, last)}", "abandoned")
@@ -153,7 +169,7 @@ def timeline(view: RunView) -> Section | None:
         )
         lanes.append(("abandoned", ended))
     headers = ("", "name", "rounds", "figures", "settings")
-    table = Table("Phases and faults", headers, tuple(rows), text_columns=len(headers))
+    table = TableBlock("Phases and faults", headers, tuple(rows), text_columns=len(headers))
     drawn = Lanes(
         "Phases and faults over the rounds",
         f"Lanes over {n} rounds: {len(pieces)} phases, {len(faults)} faults, "
@@ -162,7 +178,7 @@ def timeline(view: RunView) -> Section | None:
         round_axis(numbers),
         table,
     )
-    return Section("timeline", "Timeline", (drawn,), wide=True)
+    return SectionBlock("timeline", "Timeline", (drawn,), wide=True)
 
 
 def _rounds(numbers: Wholes, first: int, last: int) -> str:

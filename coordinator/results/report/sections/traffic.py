@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.results.report.axes import show
-from coordinator.results.report.blocks import Cell, Section, Table
+from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import stacked_bars
 from coordinator.results.report.sections.key_figures import shown
 from coordinator.results.report.view import RunView
@@ -16,7 +16,7 @@ def _sizes(values: list[int]) -> list[str]:
     return [show(value, "B") for value in values]
 
 
-def traffic(view: RunView) -> Section | None:
+def traffic(view: RunView) -> SectionBlock | None:
     """Return bytes by kind, fate and stage, and what each way to end cost."""
     numbers = view.rounds.numbers
     if not len(view.rounds) or not view.summary["bytes"]["down"] + view.summary["bytes"]["up"]:
@@ -29,17 +29,17 @@ def traffic(view: RunView) -> Section | None:
         [(way, sizes, show(sum(sizes), "B")) for way, sizes in zip(DIRECTIONS, kinds, strict=True)],
         [(split.replace("_", "/").replace("tcp/ip", "TCP/IP"), f"p{at}") for at, split in enumerate(SPLITS)],
         [_sizes(sizes) for sizes in kinds],
-        Table(
+        TableBlock(
             "Bytes by kind",
             ("direction", *SPLITS, "together"),
             tuple(
                 (
-                    Cell(way),
+                    TableCell(way),
                     *(
-                        Cell(show(size, "B"), size, f"bytes.{way}_{split}")
+                        TableCell(show(size, "B"), size, f"bytes.{way}_{split}")
                         for size, split in zip(sizes, SPLITS, strict=True)
                     ),
-                    Cell(show(sum(sizes), "B"), sum(sizes)),
+                    TableCell(show(sum(sizes), "B"), sum(sizes)),
                 )
                 for way, sizes in zip(DIRECTIONS, kinds, strict=True)
             ),
@@ -58,14 +58,14 @@ def traffic(view: RunView) -> Section | None:
         [(name, sizes, show(sum(sizes), "B")) for name, sizes in stages],
         [("down", "p0"), ("up", "p1")],
         [_sizes(sizes) for _, sizes in stages],
-        Table(
+        TableBlock(
             "Bytes by stage of the protocol, of all invited devices",
             ("stage", *DIRECTIONS),
             tuple(
                 (
-                    Cell(name),
+                    TableCell(name),
                     *(
-                        Cell(show(size, "B"), size, f"bytes.{name}.{way}")
+                        TableCell(show(size, "B"), size, f"bytes.{name}.{way}")
                         for size, way in zip(sizes, DIRECTIONS, strict=True)
                     ),
                 )
@@ -75,14 +75,14 @@ def traffic(view: RunView) -> Section | None:
     )
     fates = [total[f"{label(fate)}_bytes"] for fate in Fate]
     whole = sum(fates)
-    by_fate = Table(
+    by_fate = TableBlock(
         "What became of the bytes: delivered, lost and discarded are all that was sent",
         ("", "bytes", "share"),
         tuple(
             (
-                Cell(name),
-                Cell(show(size, "B"), size, f"bytes.{name}"),
-                Cell(f"{size / whole:.1%}", size / whole),
+                TableCell(name),
+                TableCell(show(size, "B"), size, f"bytes.{name}"),
+                TableCell(f"{size / whole:.1%}", size / whole),
             )
             for name, size in [
                 *((label(fate), size) for fate, size in zip(Fate, fates, strict=True)),
@@ -93,33 +93,33 @@ def traffic(view: RunView) -> Section | None:
     intro = ""
     if on_real_clock(view.summary):
         intro = "Seen at the WebSocket: what TCP/IP adds below it is not seen, and counted as nothing."
-    return Section("traffic", "Bytes", (by_kind, by_stage, by_fate, _waste(view)), intro)
+    return SectionBlock("traffic", "Bytes", (by_kind, by_stage, by_fate, _waste(view)), intro)
 
 
-def _waste(view: RunView) -> Table:
+def _waste(view: RunView) -> TableBlock:
     rows = []
     found = view.summary["waste_by_outcome"]
     peak = max([1.0, *(float(row["wasted_bytes"]) for row in found.values())])
     for name, row in found.items():
         rows.append(
             (
-                Cell(name),
-                Cell(f"{row['device_rounds']:,}", row["device_rounds"]),
-                Cell(
+                TableCell(name),
+                TableCell(f"{row['device_rounds']:,}", row["device_rounds"]),
+                TableCell(
                     show(row["wasted_bytes"], "B"),
                     row["wasted_bytes"],
                     f"waste[{name}].wasted_bytes",
                     strength=row["wasted_bytes"] / peak,
                 ),
-                Cell(
+                TableCell(
                     shown(row["wasted_compute_s"], "s"),
                     row["wasted_compute_s"],
                     f"waste[{name}].wasted_compute_s",
                 ),
-                Cell(shown(row["energy_j"], "J"), row["energy_j"]),
+                TableCell(shown(row["energy_j"], "J"), row["energy_j"]),
             )
         )
-    return Table(
+    return TableBlock(
         "Wasted on devices, by how their rounds ended",
         ("outcome", "device rounds", "wasted bytes", "wasted computing", "energy"),
         tuple(rows),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.results.report.blocks import Cell, Section, Table
+from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCell
 from coordinator.results.report.view import RunView
 
 
@@ -14,7 +14,7 @@ def figure(value: float | str | None) -> float | None:
     return None if isinstance(value, str) else value
 
 
-def verdict_row(verdict: Mapping[str, Any]) -> tuple[Cell, ...]:
+def verdict_row(verdict: Mapping[str, Any]) -> tuple[TableCell, ...]:
     """Return the cells of one verdict: threshold, verdict, value, margin, limit."""
     key = f"threshold[{verdict['threshold']}]"
     shown = verdict["shown"]
@@ -23,15 +23,17 @@ def verdict_row(verdict: Mapping[str, Any]) -> tuple[Cell, ...]:
     if not held and (verdict["margin"] is None or verdict["implicit"]):
         word = f"{word}: {verdict['reason']}"
     return (
-        Cell(verdict["threshold"]),
-        Cell(word, int(held), f"{key}.held", mood="good" if held else "bad"),
-        Cell(shown["value"], figure(verdict["value"]), f"{key}.value"),
-        Cell(shown["margin"], figure(verdict["margin"]), f"{key}.margin", mood="good" if held else "bad"),
-        Cell(shown["limit"], figure(verdict["limit"]), f"{key}.limit"),
+        TableCell(verdict["threshold"]),
+        TableCell(word, int(held), f"{key}.held", mood="good" if held else "bad"),
+        TableCell(shown["value"], figure(verdict["value"]), f"{key}.value"),
+        TableCell(
+            shown["margin"], figure(verdict["margin"]), f"{key}.margin", mood="good" if held else "bad"
+        ),
+        TableCell(shown["limit"], figure(verdict["limit"]), f"{key}.limit"),
     )
 
 
-def verdicts(view: RunView) -> Section | None:
+def verdicts(view: RunView) -> SectionBlock | None:
     """Return the verdict on each threshold with its value and margin."""
     found = view.verdicts
     if not found:
@@ -40,10 +42,10 @@ def verdicts(view: RunView) -> Section | None:
     title = f"{missed} of {len(found)} thresholds missed" if missed else f"All {len(found)} thresholds held"
     # What was missed comes first.
     rows = [verdict_row(verdict) for verdict in sorted(found, key=lambda verdict: verdict["held"])]
-    table = Table(
+    table = TableBlock(
         "The margin is the distance from the limit, positive on the side that holds.",
         ("threshold", "verdict", "value", "margin", "limit"),
         tuple(rows),
         text_columns=2,
     )
-    return Section("verdicts", title, (table,), wide=True)
+    return SectionBlock("verdicts", title, (table,), wide=True)

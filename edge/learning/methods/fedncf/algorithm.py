@@ -30,7 +30,7 @@ from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK, ItemRows, Loca
 from edge.learning.methods.fedncf.settings import FedNCFSettings
 from edge.learning.methods.fedncf.upload import Uploads
 from edge.learning.methods.fedncf.work import fedncf_work
-from edge.learning.neumf import Shape
+from edge.learning.neumf import NetworkShape
 from edge.learning.sampled_negatives import Examples, draw_examples, negative_counts
 from edge.learning.sharpness import Radii, rises
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
@@ -64,7 +64,7 @@ class FedNCF(Recommender):
         self.n_items = problem.n_items
         self.kept_back = problem.kept_back
         self.dtype = np.dtype(dtype)
-        self.shape = Shape(settings.gmf_factors, settings.mlp_factors, settings.layers)
+        self.shape = NetworkShape(settings.gmf_factors, settings.mlp_factors, settings.layers)
         self.radii = radii
         self.layout = Uploads(self.n_items, self.shape, self.dtype, dense=settings.upload == "dense")
         self.training = LocalTraining(settings, self.shape, self.dtype, radii)

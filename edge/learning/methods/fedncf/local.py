@@ -18,7 +18,7 @@ from edge.learning.base import State
 from edge.learning.least_squares import shuffled_ranks
 from edge.learning.local_steps import GradientSteps, MiniBatches
 from edge.learning.methods.fedncf.settings import FedNCFSettings
-from edge.learning.neumf import Gradients, Point, Rows, Shape
+from edge.learning.neumf import ExampleRows, Gradients, NetworkShape, Point
 from edge.learning.sampled_negatives import Examples
 from edge.learning.sharpness import GradientFunction, Radii, sharpness_aware
 from edge.learning.updates import Array
@@ -39,14 +39,14 @@ class Start(NamedTuple):
     first: int
     end: int
     part: slice
-    rows: Rows
+    rows: ExampleRows
     point: Point
 
 
 class ItemRows:
     """The rows of some items in the tables that devices were sent, and their part of the first layer."""
 
-    def __init__(self, shape: Shape, state: State, items: npt.NDArray[Any]) -> None:
+    def __init__(self, shape: NetworkShape, state: State, items: npt.NDArray[Any]) -> None:
         self.shape = shape
         self.state = state
         table = state[MLP]
@@ -73,7 +73,9 @@ class ItemRows:
 class LocalTraining:
     """The steps of devices; see :class:`~edge.learning.methods.fedncf.algorithm.FedNCF` for the arguments."""
 
-    def __init__(self, settings: FedNCFSettings, shape: Shape, dtype: np.dtype[Any], radii: Radii) -> None:
+    def __init__(
+        self, settings: FedNCFSettings, shape: NetworkShape, dtype: np.dtype[Any], radii: Radii
+    ) -> None:
         self.settings = settings
         self.shape = shape
         self.dtype = dtype
@@ -94,7 +96,7 @@ class LocalTraining:
             point = items.point(examples.items[part], own[first:end].astype(self.dtype, copy=False))
             yield Start(first, end, part, rows, point)
 
-    def plain(self, rows: Rows) -> GradientFunction:
+    def plain(self, rows: ExampleRows) -> GradientFunction:
         """Return the gradients of devices' objectives on ``rows``, taken where they stand."""
 
         def gradients(
@@ -158,7 +160,7 @@ class LocalTraining:
             if not isinstance(chosen, slice):
                 owners = np.repeat(np.arange(len(rows.counts)), rows.counts)[chosen]
                 counts = np.bincount(owners, minlength=len(rows.counts))[devices]
-                those = Rows(_bounds(counts), counts, rows.labels[chosen])
+                those = ExampleRows(_bounds(counts), counts, rows.labels[chosen])
             _, found = self._gradients(those)(here, shared=True, local=True)
             for total, gradient, index in zip(sums, found, (chosen, chosen, devices, devices), strict=True):
                 assert total is not None
@@ -168,19 +170,19 @@ class LocalTraining:
         assert before is not None
         return sums, before
 
-    def _gradients(self, rows: Rows) -> GradientFunction:
+    def _gradients(self, rows: ExampleRows) -> GradientFunction:
         return sharpness_aware(self.plain(rows), rows.counts, self.radii)
 
 
-def rows_of(indptr: Ints, first: int, end: int) -> Rows:
+def rows_of(indptr: Ints, first: int, end: int) -> ExampleRows:
     """Return where the rows of users ``first`` … ``end - 1`` are; without labels."""
     counts = np.diff(indptr[first : end + 1])
-    return Rows(_bounds(counts), counts, np.zeros(0))
+    return ExampleRows(_bounds(counts), counts, np.zeros(0))
 
 
 def _batches(
     method: GradientSteps | MiniBatches,
-    rows: Rows,
+    rows: ExampleRows,
     keys: npt.NDArray[np.uint64],
     limits: Ints | None,
 ) -> Iterator[tuple[Index, Index]]:

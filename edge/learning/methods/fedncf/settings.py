@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from device_profiles.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from edge.learning.local_steps import GradientSteps, LocalDescent
+from edge.learning.method_settings import MethodSettings
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
 
 
-class FedNCFSettings(BaseModel):
+class FedNCFSettings(MethodSettings):
     """Settings of FedNCF."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     algorithm: Literal["fedncf"]
     gmf_factors: PositiveInt = Field(default=32, description="length of the embeddings of the factorisation")

@@ -11,14 +11,14 @@ import numpy.typing as npt
 from edge.learning.accumulators import DenseAccumulator, RowsAndWholeAccumulator
 from edge.learning.item_rows import ITEMS, ROWS, DenseUpdateBatch
 from edge.learning.methods.fedncf.local import NETWORK
-from edge.learning.neumf import Shape
+from edge.learning.neumf import NetworkShape
 from edge.learning.updates import Accumulator, ArraySpec, UpdateBatch
 
 
 class Uploads:
     """The layout of uploads: of the whole table if ``dense``, else of the changed rows and their numbers."""
 
-    def __init__(self, n_items: int, shape: Shape, dtype: np.dtype[Any], *, dense: bool) -> None:
+    def __init__(self, n_items: int, shape: NetworkShape, dtype: np.dtype[Any], *, dense: bool) -> None:
         self.n_items = n_items
         self.shape = shape
         self.dtype = dtype

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from edge.learning.base import WORK_KINDS, Work
 from edge.learning.local_steps import rows_seen, step_counts
 from edge.learning.methods.fedncf.settings import FedNCFSettings
-from edge.learning.neumf import Shape
+from edge.learning.neumf import NetworkShape
 from edge.learning.sharpness import Radii
 
 _FLOAT_BYTES = 4
@@ -24,7 +24,7 @@ _OPS = {"forward": (10, 3), "local": (6, 2), "shared": (12, 4)}
 
 def fedncf_work(
     settings: FedNCFSettings,
-    shape: Shape,
+    shape: NetworkShape,
     n_items: int,
     examples: npt.NDArray[np.int64],
     radii: Radii,

@@ -299,7 +299,7 @@ class FedRecon(Recommender):
 
     def _reconstruct(
         self,
-        table: kernels.Table,
+        table: kernels.ItemTable,
         support: RatingBatch,
         first: int,
         end: int,
@@ -339,7 +339,7 @@ class FedRecon(Recommender):
             return kernels.item_steps(design, fitted, self.settings.factors, **how)
         return proximal_item_steps(design, fitted, self.settings.factors, pull=pull, **how)
 
-    def _table(self, state: State) -> kernels.Table:
+    def _table(self, state: State) -> kernels.ItemTable:
         return kernels.item_table(
             state[FACTORS], state.get(BIAS), user_bias=self.settings.user_bias, mean=float(state[MEAN][0])
         )

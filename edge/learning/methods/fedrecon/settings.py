@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, StrictBool
 from edge.learning.local_steps import GradientSteps, LocalDescent, Reconstruction, Ridge
+from edge.learning.method_settings import MethodSettings
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
 
 
-class ReconstructionSettings(BaseModel):
+class ReconstructionSettings(MethodSettings):
     """Settings of every matrix factorisation whose user factors are reconstructed on the device."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     factors: PositiveInt = Field(default=16, description="length k of the user and item factors")
     item_bias: StrictBool = Field(default=True, description="learn a bias for every item")

@@ -298,7 +298,7 @@ class LIPM(FedRecon):
 
     def _tuned(
         self,
-        table: kernels.Table,
+        table: kernels.ItemTable,
         support: RatingBatch,
         first: int,
         end: int,
