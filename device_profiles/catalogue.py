@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from device_profiles import CATALOGUE_SECTIONS
 from device_profiles.availability import AvailabilityProfile
 from device_profiles.catalogue_reading import (
+    Inline,
     Profiles,
     nearest,
     read_catalogue,
@@ -193,17 +194,18 @@ def _find(kind: str, name: str, profiles: Mapping[str, P]) -> P:
     return found
 
 
-def load(extra: Sequence[Path] = ()) -> Catalogue:
-    """Return the shipped catalogue, with the profiles of ``extra`` files laid over it in order.
+def load(extra: Sequence[Path | Inline] = ()) -> Catalogue:
+    """Return the shipped catalogue, with the profiles of ``extra`` laid over it in order.
 
-    A profile in a later file takes the place of one of the same section and name; profiles that refer to it
-    (a network to its radio, say) then use the new one. The shipped catalogue alone is read once a process.
+    Each of ``extra`` is a file, or what stands in place of one. A profile in a later one takes the place of
+    one of the same section and name; profiles that refer to it (a network to its radio, say) then use the new
+    one. The shipped catalogue alone is read once a process.
 
     Raises
     ------
     CatalogueError : with every problem in the files, each at file:line:column.
     """
-    return _load(tuple(Path(path) for path in extra)) if extra else _shipped()
+    return _load(extra) if extra else _shipped()
 
 
 def fleet_names() -> tuple[str, ...]:
@@ -216,7 +218,8 @@ def _shipped() -> Catalogue:
     return _load(())
 
 
-def _load(extra: tuple[Path, ...]) -> Catalogue:
+def _load(extra: Sequence[Path | Inline]) -> Catalogue:
     with as_file(files("device_profiles") / "catalogue") as folder:
         shipped = [(folder / name, f"device_profiles/catalogue/{name}") for name in _SHIPPED]
-        return Catalogue(read_catalogue([*shipped, *((path, str(path)) for path in extra)]))
+        laid_over = (layer if isinstance(layer, Inline) else (layer, str(layer)) for layer in extra)
+        return Catalogue(read_catalogue([*shipped, *laid_over]))

@@ -103,6 +103,20 @@ class Profiles:
     written: dict[tuple[str, str], Written] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """Profiles that are written inside another document, in the form of a catalogue file.
+
+    Attributes
+    ----------
+    document : that part of the other document.
+    folder : gives, by a path in the part, where the name of a file that stands there starts.
+    """
+
+    document: Document
+    folder: Callable[[Path], FilePath]
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that ``name`` most likely meant, or None."""
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
@@ -114,24 +128,28 @@ def source_keys(text: str) -> list[str]:
     return [part.split("(", 1)[0].strip() for part in _BETWEEN_SOURCES.split(text)]
 
 
-def read_catalogue(files: Sequence[tuple[FilePath, str]]) -> Profiles:
+def read_catalogue(layers: Sequence[tuple[FilePath, str] | Inline]) -> Profiles:
     """Read catalogue files; a later file's profile takes the place of an earlier one of the same name.
 
     Parameters
     ----------
-    files : path of each file and how to call it in messages.
+    layers : path of each file and how to call it in messages, or what stands in place of a file.
 
     Raises
     ------
     CatalogueError : with every problem found, each at file:line:column.
     """
     reader = _Reader()
-    for path, name in files:
-        reader.take_file(path, name)
+    for layer in layers:
+        if isinstance(layer, Inline):
+            reader.take(layer.document, layer.folder)
+        else:
+            reader.take_file(*layer)
     # What is missing because a file could not be read is not worth reporting.
     profiles = reader.profiles if reader.unreadable else reader.build()
     if reader.problems:
-        order = {name: index for index, (_, name) in enumerate(files)}
+        names = [layer.document.file if isinstance(layer, Inline) else layer[1] for layer in layers]
+        order = {name: index for index, name in enumerate(names)}
         raise CatalogueError(
             sorted(
                 reader.problems,
@@ -159,11 +177,15 @@ class _Reader:
             self.problems.append(error)
             self.unreadable = True
             return
+        self.take(document, lambda _: path.parent)
+
+    def take(self, document: Document, folder: Callable[[Path], FilePath]) -> None:
+        """Take the profiles of a document, as they are written; ``folder`` is as :class:`Inline` has it."""
         for section, content in document.root.items():
             if section == "sources":
                 self._take_sources(document, content)
             elif section in CATALOGUE_SECTIONS:
-                self._take_section(document, path.parent, section, content)
+                self._take_section(document, folder, section, content)
             else:
                 known = nearest(section, (*CATALOGUE_SECTIONS, "sources"))
                 hint = (
@@ -186,7 +208,9 @@ class _Reader:
             else:
                 self.profiles.sources[key] = citation
 
-    def _take_section(self, document: Document, folder: FilePath, section: str, content: object) -> None:
+    def _take_section(
+        self, document: Document, folder: Callable[[Path], FilePath], section: str, content: object
+    ) -> None:
         if not isinstance(content, dict):
             message = f"expected a mapping; write the name of each {_SINGULAR[section]} and its keys below"
             self._problem(document, (section,), message)
@@ -195,7 +219,8 @@ class _Reader:
             path = (section, name)
             if isinstance(profile, dict):
                 before = self._written[section].get(name)
-                self._written[section][name] = Written(document, folder, path, profile, before)
+                content, start = _from_one_folder(profile, _FILES[section], path, folder)
+                self._written[section][name] = Written(document, start, path, content, before)
             else:
                 self._problem(document, path, "expected a mapping; write the profile's keys below its name")
 
@@ -425,11 +450,30 @@ class _Reader:
     def _problem(
         self, document: Document, path: Path, message: str, hint: str | None = None, *, of_key: bool = False
     ) -> None:
-        problem = DocumentError(document.position(path, of_key=of_key), path, message, hint)
+        position = document.position(path, of_key=of_key)
+        problem = DocumentError(position, (*document.within, *path), message, hint)
         # Several profiles may come upon the same one on their way to what they are like.
         if str(problem) not in self._reported:
             self._reported.add(str(problem))
             self.problems.append(problem)
+
+
+def _from_one_folder(
+    content: dict[str, Any],
+    files: Sequence[tuple[str, ...]],
+    path: Path,
+    folder: Callable[[Path], FilePath],
+) -> tuple[dict[str, Any], FilePath]:
+    """Return the keys of the profile at ``path``, and the one folder in which names of files in it start.
+
+    What stands inside another document may come from several files.
+    """
+    start = folder(path)
+    for keys in files:
+        own = folder((*path, *keys))
+        if own != start:
+            content = anchored(content, own, (keys,))
+    return content, start
 
 
 def _resolved(line: Sequence[Written]) -> Written:
@@ -454,7 +498,21 @@ _SECTION_MODELS: Final[dict[str, type[Section]]] = {
     "networks": NetworkSection,
     "fleets": FleetSection,
 }
-_MODELS: Final = (*_SECTION_MODELS.values(), *AVAILABILITY_SECTIONS.values())
+
+
+def models_of(section: str) -> tuple[type[Section], ...]:
+    """Return the models of the profiles in a section of a catalogue file: one, or one a kind."""
+    if section == "availability":
+        return tuple(AVAILABILITY_SECTIONS.values())
+    return (_SECTION_MODELS[section],)
+
+
+_MODELS: Final = tuple(model for section in CATALOGUE_SECTIONS for model in models_of(section))
+_FILES: Final = {
+    # Those of all kinds: a profile that is like another need not say its kind.
+    section: tuple(dict.fromkeys(keys for model in models_of(section) for keys in model.files))
+    for section in CATALOGUE_SECTIONS
+}
 _FIELD_KEYS: Final = {attribute: key for model in _MODELS for key, attribute in model.fields.items()}
 """Attribute of a frozen type -> key in YAML, where they differ; no attribute is written in two ways."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from coordinator.scenario.errors import Problem
+from coordinator.scenario.fleet_profiles import Profiles
 from coordinator.scenario.model import Section, require, text_or_section
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
 from device_profiles.fields import (
@@ -21,6 +22,7 @@ from device_profiles.fields import (
     Text,
 )
 from device_profiles.link_traces import CSV_MEANING, MahimahiTrace
+from device_profiles.positions import Path
 
 _SHARE_TOLERANCE = 1e-6
 MAX_REGIONS = 255
@@ -86,8 +88,10 @@ class Fleet(Section):
         description="regions that the devices are spread over, for faults; an availability with regional"
         " outages has its own",
     )
-    profiles: tuple[Text, ...] = Field(
-        default=(), description="further catalogue files, relative to the file that names them"
+    profiles: Profiles = Field(
+        default=(),
+        description="further profiles: catalogue files, relative to the file that names them, and mappings of"
+        " the same form, `devices`, `networks` and so on, in which `like` and what differs are enough",
     )
     link_trace: LinkTrace | None = Field(
         default=None,
@@ -95,6 +99,14 @@ class Fleet(Section):
         "file, relative to the file that names it, or a pair of Mahimahi traces; a network or a group may "
         "have its own",
     )
+
+    @property
+    def layers(self) -> tuple[tuple[Path, str | dict[str, Any]], ...]:
+        """The further profiles, in order: the place of each in a scenario, and the name or mapping there."""
+        place: Path = ("fleet", "profiles")
+        if isinstance(self.profiles, dict):
+            return ((place, self.profiles),)
+        return tuple(((*place, index), one) for index, one in enumerate(self.profiles))
 
     @model_validator(mode="after")
     def _complete(self) -> Fleet:

@@ -14,6 +14,7 @@ from device_profiles import catalogue
 from device_profiles.availability import Always, AvailabilityProfile, regions_of
 from device_profiles.availability_schema import AvailabilitySection, CombinedSection, TraceSection
 from device_profiles.catalogue import Catalogue
+from device_profiles.catalogue_reading import Inline
 from device_profiles.errors import ProfileError, TraceError
 from device_profiles.link_traces import MahimahiTrace, file_keys, read_link_trace
 from device_profiles.positions import Path
@@ -23,21 +24,28 @@ from device_profiles.quantities import quoted
 
 Resolve = Callable[[Path], FilePath]
 """Gives the file that the text at a path of the scenario names."""
+Part = Callable[[Path], Inline]
+"""Gives the profiles that are written at a path of the scenario."""
 
 
-def check_references(scenario: Scenario, resolve: Resolve) -> Iterator[Problem]:
+def profile_layers(fleet: Fleet, resolve: Resolve, part: Part) -> list[FilePath | Inline]:
+    """Return the further profiles of a fleet, in order, as the catalogue takes them."""
+    return [resolve(place) if isinstance(one, str) else part(place) for place, one in fleet.layers]
+
+
+def check_references(scenario: Scenario, resolve: Resolve, part: Part) -> Iterator[Problem]:
     """Yield every name and file of a scenario that does not exist.
 
     Raises
     ------
-    CatalogueError : an extra catalogue file that cannot be used; it names the place in that file.
+    CatalogueError : further profiles that cannot be used; it names the place in their file or the scenario.
     """
     yield from _files(scenario, resolve)
-    extra = [resolve(("fleet", "profiles", index)) for index in range(len(scenario.fleet.profiles))]
+    extra = profile_layers(scenario.fleet, resolve, part)
     missing = [
-        Problem(("fleet", "profiles", index), f"there is no such file {quoted(path)}")
-        for index, path in enumerate(extra)
-        if not os.path.isfile(path)
+        Problem(place, f"there is no such file {quoted(layer)}")
+        for (place, _), layer in zip(scenario.fleet.layers, extra, strict=True)
+        if not isinstance(layer, Inline) and not os.path.isfile(layer)
     ]
     if missing:
         yield from missing

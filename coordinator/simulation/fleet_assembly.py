@@ -37,8 +37,7 @@ Codes = npt.NDArray[np.uint8]
 def build_fleet(loaded: LoadedScenario, n: int) -> Fleet:
     """Return the fleet of ``n`` devices that the scenario describes."""
     scenario, section = loaded.scenario, loaded.scenario.fleet
-    extra = [loaded.resolve(("fleet", "profiles", i)) for i in range(len(section.profiles))]
-    catalogue = load_catalogue(extra)
+    catalogue = load_catalogue(loaded.profile_layers)
     if section.groups is None:
         group, makeup = None, _drawn_apart(loaded, catalogue, n)
     else:

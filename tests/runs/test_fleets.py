@@ -268,3 +268,34 @@ fleet:
     assert min(len(times) for times in took.values()) > 10
     # A hundredth of the rate, on the same bytes and the same round trip.
     assert min(took["slow_wire"]) > 5 * max(took["ideal_wire"])
+
+
+def test_an_inline_phone_at_half_the_speed_computes_twice_as_long(tmp_path: Path) -> None:
+    text = (
+        REST
+        + """
+fleet:
+  devices: {ours: 100%}
+  networks: {wifi_home: 100%}
+  availability: always_on
+  profiles:
+    devices:
+      ours: {like: phone_mid_2020, compute_sigma: 0, thermal: none, sources: assumption}
+"""
+    )
+    rate = "fleet.profiles.devices.ours.flops_1_thread"
+
+    def compute_s(*overrides: str) -> list[float]:
+        name = re.sub(r"\W", "", "".join(overrides)) or "plain"
+        rows = rows_of(run_text(tmp_path, text, ["rounds.count=1", *overrides], name), "clients")
+        return [row["compute_s"] for row in sorted(rows, key=lambda row: row["client"])]
+
+    # What a step costs beside its arithmetic is the same: framework, memory.
+    both = "fleet.profiles.devices.ours.sources=assumption"
+    rest = "fleet.profiles.devices.ours.flops_all_threads=200 TFLOP/s"
+    as_good_as_none, half = compute_s(both, rest, f"{rate}=200 TFLOP/s"), compute_s(f"{rate}=10 GFLOP/s")
+    full = compute_s()
+    assert len(full) == 40
+    for free, slow, fast in zip(as_good_as_none, half, full, strict=True):
+        assert slow - free == pytest.approx(2 * (fast - free), rel=1e-3)
+        assert fast > free
