@@ -17,12 +17,13 @@ from typing import Any, Final, TypeVar
 from device_profiles import CATALOGUE_SECTIONS
 from device_profiles.availability import AvailabilityProfile
 from device_profiles.catalogue_reading import (
-    Inline,
+    Parsed,
     Profiles,
     nearest,
     read_catalogue,
     source_keys,
 )
+from device_profiles.documents import read_document
 from device_profiles.errors import UnknownProfileError
 from device_profiles.frozen import FrozenMap
 from device_profiles.profile import (
@@ -194,7 +195,7 @@ def _find(kind: str, name: str, profiles: Mapping[str, P]) -> P:
     return found
 
 
-def load(extra: Sequence[Path | Inline] = ()) -> Catalogue:
+def load(extra: Sequence[Path | Parsed] = ()) -> Catalogue:
     """Return the shipped catalogue, with the profiles of ``extra`` laid over it in order.
 
     Each of ``extra`` is a file, or what stands in place of one. A profile in a later one takes the place of
@@ -218,8 +219,14 @@ def _shipped() -> Catalogue:
     return _load(())
 
 
-def _load(extra: Sequence[Path | Inline]) -> Catalogue:
+def _load(extra: Sequence[Path | Parsed]) -> Catalogue:
+    laid_over = (layer if isinstance(layer, Parsed) else (layer, str(layer)) for layer in extra)
+    return Catalogue(read_catalogue([*_shipped_files(), *laid_over]))
+
+
+@lru_cache(maxsize=1)
+def _shipped_files() -> tuple[Parsed, ...]:
+    """Return the shipped files, parsed once a process: that is most of the time that a catalogue takes."""
     with as_file(files("device_profiles") / "catalogue") as folder:
-        shipped = [(folder / name, f"device_profiles/catalogue/{name}") for name in _SHIPPED]
-        laid_over = (layer if isinstance(layer, Inline) else (layer, str(layer)) for layer in extra)
-        return Catalogue(read_catalogue([*shipped, *laid_over]))
+        named = ((folder / name, f"device_profiles/catalogue/{name}") for name in _SHIPPED)
+        return tuple(Parsed(read_document(path, name=name), lambda _: folder) for path, name in named)

@@ -104,13 +104,13 @@ class Profiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Inline:
-    """Profiles that are written inside another document, in the form of a catalogue file.
+class Parsed:
+    """What stands in place of a catalogue file: one that was parsed, or a part of another document.
 
     Attributes
     ----------
-    document : that part of the other document.
-    folder : gives, by a path in the part, where the name of a file that stands there starts.
+    document : in the form of a catalogue file.
+    folder : gives, by a path in the document, where the name of a file that stands there starts.
     """
 
     document: Document
@@ -128,7 +128,7 @@ def source_keys(text: str) -> list[str]:
     return [part.split("(", 1)[0].strip() for part in _BETWEEN_SOURCES.split(text)]
 
 
-def read_catalogue(layers: Sequence[tuple[FilePath, str] | Inline]) -> Profiles:
+def read_catalogue(layers: Sequence[tuple[FilePath, str] | Parsed]) -> Profiles:
     """Read catalogue files; a later file's profile takes the place of an earlier one of the same name.
 
     Parameters
@@ -141,14 +141,14 @@ def read_catalogue(layers: Sequence[tuple[FilePath, str] | Inline]) -> Profiles:
     """
     reader = _Reader()
     for layer in layers:
-        if isinstance(layer, Inline):
+        if isinstance(layer, Parsed):
             reader.take(layer.document, layer.folder)
         else:
             reader.take_file(*layer)
     # What is missing because a file could not be read is not worth reporting.
     profiles = reader.profiles if reader.unreadable else reader.build()
     if reader.problems:
-        names = [layer.document.file if isinstance(layer, Inline) else layer[1] for layer in layers]
+        names = [layer.document.file if isinstance(layer, Parsed) else layer[1] for layer in layers]
         order = {name: index for index, name in enumerate(names)}
         raise CatalogueError(
             sorted(
@@ -180,7 +180,7 @@ class _Reader:
         self.take(document, lambda _: path.parent)
 
     def take(self, document: Document, folder: Callable[[Path], FilePath]) -> None:
-        """Take the profiles of a document, as they are written; ``folder`` is as :class:`Inline` has it."""
+        """Take the profiles of a document, as they are written; ``folder`` is as :class:`Parsed` has it."""
         for section, content in document.root.items():
             if section == "sources":
                 self._take_sources(document, content)

@@ -18,7 +18,7 @@ from coordinator.scenario.merge import COMMAND_LINE, with_override
 from coordinator.scenario.references import check_references, profile_layers
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.translate import problems_of
-from device_profiles.catalogue_reading import Inline
+from device_profiles.catalogue_reading import Parsed
 from device_profiles.documents import Document, parse_document
 from device_profiles.positions import CatalogueError, DocumentError, Path
 
@@ -81,7 +81,7 @@ class LoadedScenario:
         return _folder(self.document, self.files, path)
 
     @property
-    def profile_layers(self) -> list[FilePath | Inline]:
+    def profile_layers(self) -> list[FilePath | Parsed]:
         """The further profiles of the fleet, in order, as the catalogue takes them."""
         return profile_layers(
             self.scenario.fleet, self.resolve, lambda place: _part(self.document, self.files, place)
@@ -255,8 +255,8 @@ def _resolve(
     return FilePath(os.path.normpath(_folder(document, files, path) / node))
 
 
-def _part(document: Document, files: dict[str, FilePath], path: Path) -> Inline:
-    return Inline(document.part(path), lambda inner: _folder(document, files, (*path, *inner)))
+def _part(document: Document, files: dict[str, FilePath], path: Path) -> Parsed:
+    return Parsed(document.part(path), lambda inner: _folder(document, files, (*path, *inner)))
 
 
 def _folder(document: Document, files: dict[str, FilePath], path: Path) -> FilePath:

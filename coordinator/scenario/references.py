@@ -14,7 +14,7 @@ from device_profiles import catalogue
 from device_profiles.availability import Always, AvailabilityProfile, regions_of
 from device_profiles.availability_schema import AvailabilitySection, CombinedSection, TraceSection
 from device_profiles.catalogue import Catalogue
-from device_profiles.catalogue_reading import Inline
+from device_profiles.catalogue_reading import Parsed
 from device_profiles.errors import ProfileError, TraceError
 from device_profiles.link_traces import MahimahiTrace, file_keys, read_link_trace
 from device_profiles.positions import Path
@@ -24,11 +24,11 @@ from device_profiles.quantities import quoted
 
 Resolve = Callable[[Path], FilePath]
 """Gives the file that the text at a path of the scenario names."""
-Part = Callable[[Path], Inline]
+Part = Callable[[Path], Parsed]
 """Gives the profiles that are written at a path of the scenario."""
 
 
-def profile_layers(fleet: Fleet, resolve: Resolve, part: Part) -> list[FilePath | Inline]:
+def profile_layers(fleet: Fleet, resolve: Resolve, part: Part) -> list[FilePath | Parsed]:
     """Return the further profiles of a fleet, in order, as the catalogue takes them."""
     return [resolve(place) if isinstance(one, str) else part(place) for place, one in fleet.layers]
 
@@ -45,7 +45,7 @@ def check_references(scenario: Scenario, resolve: Resolve, part: Part) -> Iterat
     missing = [
         Problem(place, f"there is no such file {quoted(layer)}")
         for (place, _), layer in zip(scenario.fleet.layers, extra, strict=True)
-        if not isinstance(layer, Inline) and not os.path.isfile(layer)
+        if not isinstance(layer, Parsed) and not os.path.isfile(layer)
     ]
     if missing:
         yield from missing

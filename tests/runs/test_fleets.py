@@ -287,15 +287,14 @@ fleet:
 
     def compute_s(*overrides: str) -> list[float]:
         name = re.sub(r"\W", "", "".join(overrides)) or "plain"
-        rows = rows_of(run_text(tmp_path, text, ["rounds.count=1", *overrides], name), "clients")
-        return [row["compute_s"] for row in sorted(rows, key=lambda row: row["client"])]
+        rows = rows_of(run_text(tmp_path, text, ["rounds.count=1", *overrides], name), "device_rounds")
+        return [row["compute_s"] for row in sorted(rows, key=lambda row: row["device"])]
 
-    # What a step costs beside its arithmetic is the same: framework, memory.
-    both = "fleet.profiles.devices.ours.sources=assumption"
-    rest = "fleet.profiles.devices.ours.flops_all_threads=200 TFLOP/s"
-    as_good_as_none, half = compute_s(both, rest, f"{rate}=200 TFLOP/s"), compute_s(f"{rate}=10 GFLOP/s")
-    full = compute_s()
+    # What a step costs beside its arithmetic, in the framework and for memory, is the same for all.
+    all_threads = "fleet.profiles.devices.ours.flops_all_threads=200 TFLOP/s"
+    without_arithmetic = compute_s(all_threads, f"{rate}=200 TFLOP/s")
+    half, full = compute_s(f"{rate}=10 GFLOP/s"), compute_s()
     assert len(full) == 40
-    for free, slow, fast in zip(as_good_as_none, half, full, strict=True):
+    for free, slow, fast in zip(without_arithmetic, half, full, strict=True):
         assert slow - free == pytest.approx(2 * (fast - free), rel=1e-3)
         assert fast > free

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scenario_files import BASE, with_lines_after, write_files
+from scenario_files import with_line, with_lines_after, write_files
 
 from coordinator.scenario.dump import dump_resolved
 from coordinator.scenario.json_schema import json_schema
@@ -56,6 +57,13 @@ def test_an_inline_profile_is_the_one_of_a_file(tmp_path: Path) -> None:
     assert inline.device("ours").ram_bytes == catalogue.load().device("phone_mid_2020").ram_bytes
 
 
+def test_the_profile_in_the_guide_loads(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "adding-a-profile.md").read_text(encoding="utf-8")
+    (block,) = [one for one in re.findall(r"```yaml\n(.*?)```", guide, re.S) if "  profiles:\n" in one]
+    text = with_line(8, block.rstrip()).replace("  mix: global_android_2024\n", "")
+    assert known(loaded(tmp_path, text)).device("our_phone").flops_1_thread == 1e10
+
+
 def test_files_and_mappings_stand_in_one_list_and_the_last_wins(tmp_path: Path) -> None:
     listed = "  profiles: [more.yaml, {devices: {ours: {like: theirs, ram: 1 GiB, sources: assumption}}}]"
     more = "devices: {theirs: {like: sbc_pi4}, ours: {like: sbc_pi4}}\n"
@@ -97,7 +105,7 @@ def test_the_profile_counts_for_the_hash(tmp_path: Path) -> None:
          ["s.yaml:15:9: fleet.profiles.devices.ours.flops_1_thread: has no source; write it under 'sources', "
           "if only as 'flops_1_thread: assumption'"]),
         ("sources: assumption", "sources: guess",
-         ["s.yaml:16:18: fleet.profiles.devices.ours.sources: unknown source 'guess'",
+         ["s.yaml:16:9: fleet.profiles.devices.ours.sources.flops_1_thread: unknown source 'guess'",
           "    cite it in a section 'sources'"]),
     ],
 )  # fmt: skip
@@ -115,7 +123,7 @@ def test_what_is_wrong_is_shown_in_the_scenario(
         ("[[a]]", "s.yaml:10:14: fleet.profiles[0]: a list where the name of a file or a mapping belongs; "),
         ("[{devices: {x: 5}}]",
          "s.yaml:10:28: fleet.profiles[0].devices.x: expected a mapping; write the profile's keys"),
-        ("[{devices: {x: }}]", "s.yaml:10:28: fleet.profiles[0].devices.x: expected a mapping; write"),
+        ("[{devices: {x: }}]", "s.yaml:10:27: fleet.profiles[0].devices.x: expected a mapping; write"),
     ],
 )  # fmt: skip
 def test_other_values_are_refused(tmp_path: Path, written: str, message: str) -> None:
@@ -209,7 +217,7 @@ def test_a_wrong_value_of_a_sweep_is_shown_there(tmp_path: Path) -> None:
         load_cells(scenario)
     line = len((TEXT + sweep).splitlines())
     (problem,) = caught.value.problems
-    assert (problem.position.line, problem.position.column) == (line, 60)
+    assert (problem.position.line, problem.position.column) == (line, 59)
     assert "'8' has no unit" in problem.message
 
 
@@ -225,8 +233,3 @@ def test_the_json_schema_knows_the_keys_of_profiles(tmp_path: Path) -> None:
     assert "required" not in device
     kinds = inline["properties"]["availability"]["additionalProperties"]["anyOf"]
     assert len(kinds) == len(AVAILABILITY_SECTIONS)
-
-
-def test_scenarios_without_profiles_keep_their_hash(tmp_path: Path) -> None:
-    shown = dump_resolved(loaded(tmp_path, BASE).scenario)
-    assert "  profiles: []\n" in shown
