@@ -163,7 +163,8 @@ class Catalogue:
             source = "" if key in _WORDS else sources if isinstance(sources, str) else sources.get(key, "")
             citation = self.cite(source) if source else ""
             for field, text in _flat(f"{prefix}{key}", value):
-                is_word = field.endswith(".distribution")
+                inside = field.removeprefix(f"{prefix}{key}").split(".")[1:]
+                is_word = bool(inside) and (inside[-1] in _INNER_WORDS or inside[0] == "link_trace")
                 yield Row(field, text, "", "") if is_word else Row(field, text, source, citation)
             if refers_to and follow:
                 yield from self._rows(refers_to, value, f"{prefix}{key}.")
@@ -177,10 +178,17 @@ _WORDS: Final = frozenset(
 )
 
 
+_INNER_WORDS: Final = frozenset({"distribution", "device", "network", "availability"})
+"""Keys inside those of a profile that hold no number."""
+
+
 def _flat(field: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _flat(f"{field}.{key}", inner)
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for index, item in enumerate(value):
+            yield from _flat(f"{field}[{index}]", item)
     elif isinstance(value, list):
         yield field, ", ".join(map(str, value))
     else:

@@ -16,11 +16,14 @@ from device_profiles.availability import AvailabilityProfile
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection, CombinedSection
 from device_profiles.documents import Document, read_document
 from device_profiles.errors import ProfileError, TraceError
+from device_profiles.groups import Group, beside_groups, problem_of
 from device_profiles.likeness import MAX_CHAIN, anchored, derived
+from device_profiles.link_traces import trace_beside
 from device_profiles.positions import CatalogueError, DocumentError, Path
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
+    FleetGroup,
     FleetMix,
     NetworkProfile,
     RadioProfile,
@@ -369,11 +372,37 @@ class _Reader:
         section = self._validated(written, FleetSection)
         if section is None:
             return None
-        named = [("devices", device) for device in section.devices]
-        named += [("networks", network) for network in section.networks]
-        good = [self._known(written, (key, name), name, key, of_key=True) for key, name in named]
-        good.append(self._known(written, ("availability",), section.availability, "availability"))
-        return section.build(name) if all(good) else None
+        good = [self._known(written, ("availability",), section.availability, "availability")]
+        for key, shares in (("devices", section.devices), ("networks", section.networks)):
+            if (shares is None) == (section.groups is None):
+                inherited = f"an empty '{key}:' removes that of {written.like!r}" if written.like else None
+                message = "is missing" if shares is None else beside_groups(key)
+                hint = None if shares is None else inherited
+                self._problem(written.document, (*written.path, key), message, hint, of_key=True)
+                good.append(False)
+            good += [self._known(written, (key, one), one, key, of_key=True) for one in shares or ()]
+        built: list[FleetGroup] = []
+        if section.groups is not None:
+            wrong = problem_of(section.groups)
+            if wrong is not None:
+                self._problem(written.document, (*written.path, "groups"), wrong)
+            good.append(wrong is None)
+            for index, group in enumerate(section.groups):
+                good.append(self._group(written, ("groups", index), group, built))
+        return section.build(name, tuple(built)) if all(good) else None
+
+    def _group(self, written: Written, at: Path, group: Group, built: list[FleetGroup]) -> bool:
+        """Add a group of a fleet to those that are built; False where something is wrong with it."""
+        named = [("device", group.device, "devices"), ("network", group.network, "networks")]
+        if group.availability is not None:
+            named.append(("availability", group.availability, "availability"))
+        good = [self._known(written, (*at, key), name, section) for key, name, section in named]
+        try:
+            built.append(group.build(trace_beside(group.link_trace, written.folder)))
+        except TraceError as error:
+            self._problem(written.document, (*written.path, *at, "link_trace"), str(error))
+            return False
+        return all(good)
 
     # Problems
 
@@ -538,9 +567,10 @@ def _existing(content: object, location: tuple[str | int, ...], *, keep_last: bo
     """
     path: list[str | int] = []
     for index, part in enumerate(location):
-        if isinstance(content, dict) and part in content:
+        in_list = isinstance(content, list) and isinstance(part, int) and part < len(content)
+        if in_list or (isinstance(content, dict) and part in content):
             path.append(part)
-            content = content[part]
+            content = content[part]  # type: ignore[index]
         elif keep_last and index == len(location) - 1:
             path.append(part)
     return tuple(path)

@@ -64,6 +64,9 @@ def anchored(
         value = result.get(key)
         if inner and isinstance(value, dict):
             result[key] = anchored(value, folder, [tuple(inner)])
+        elif inner and isinstance(value, list):
+            below = [tuple(inner)]
+            result[key] = [anchored(one, folder, below) if isinstance(one, dict) else one for one in value]
         elif not inner and isinstance(value, str):
             result[key] = str((folder / value).absolute())
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +12,7 @@ from coordinator.scenario.errors import Problem
 from coordinator.scenario.fleet_profiles import Profiles
 from coordinator.scenario.model import Section, require, text_or_section
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
+from device_profiles.checks import not_whole
 from device_profiles.fields import (
     BitsPerSecond,
     PositiveBytes,
@@ -21,41 +23,17 @@ from device_profiles.fields import (
     StrictBool,
     Text,
 )
-from device_profiles.link_traces import CSV_MEANING, MahimahiTrace
+from device_profiles.groups import Group, beside_groups, problem_of
+from device_profiles.link_traces import WrittenTrace
 from device_profiles.positions import Path
 
-_SHARE_TOLERANCE = 1e-6
 MAX_REGIONS = 255
 """A device's region is a byte."""
-MAX_GROUPS = 255
-"""So is its group."""
-
 
 if TYPE_CHECKING:
     Availability = str | AvailabilitySection
 else:
     Availability = text_or_section(Text, "name of an availability profile", "kind", AVAILABILITY_SECTIONS)
-
-
-if TYPE_CHECKING:
-    LinkTrace = str | MahimahiTrace
-else:
-    LinkTrace = text_or_section(Text, CSV_MEANING, "kind", {"mahimahi": MahimahiTrace})
-
-
-class Group(Section):
-    """Devices of one kind on links of one kind."""
-
-    device: Text = Field(description="name of a device profile")
-    network: Text = Field(description="name of a network profile")
-    share: PositiveFraction = Field(description="share of the fleet")
-    availability: Text | None = Field(
-        default=None, description="name of an availability profile; by default that of the fleet"
-    )
-    link_trace: LinkTrace | None = Field(
-        default=None,
-        description="trace that the links of the group follow; by default its network's, else the fleet's",
-    )
 
 
 class Fleet(Section):
@@ -93,7 +71,7 @@ class Fleet(Section):
         description="further profiles: catalogue files, relative to the file that names them, and mappings of"
         " the same form, `devices`, `networks` and so on, in which `like` and what differs are enough",
     )
-    link_trace: LinkTrace | None = Field(
+    link_trace: WrittenTrace | None = Field(
         default=None,
         description="trace that every device's link follows, in place of the rates of its network: a CSV "
         "file, relative to the file that names it, or a pair of Mahimahi traces; a network or a group may "
@@ -130,21 +108,16 @@ class Fleet(Section):
     def _group_problems(self, groups: tuple[Group, ...]) -> Iterator[Problem]:
         for key in ("mix", "devices", "networks"):
             if getattr(self, key) is not None:
-                message = f"'groups' says which devices are on which networks; leave out '{key}' or 'groups'"
-                yield Problem((key,), message, of_key=True)
-        if len(groups) > MAX_GROUPS:
-            yield Problem(("groups",), f"{len(groups)} are too many; write {MAX_GROUPS} or fewer")
-        yield from _must_be_whole(sum(group.share for group in groups), "groups")
+                yield Problem((key,), beside_groups(key), of_key=True)
+        wrong = problem_of(groups)
+        if wrong is not None:
+            yield Problem(("groups",), wrong)
 
 
 def _shares(key: str, shares: Mapping[str, float] | None) -> Iterator[Problem]:
-    if shares is not None:
-        yield from _must_be_whole(sum(shares.values()), key)
-
-
-def _must_be_whole(total: float, key: str) -> Iterator[Problem]:
-    if abs(total - 1) > _SHARE_TOLERANCE:
-        yield Problem((key,), f"the shares sum to {total * 100:.6g}%; make them sum to 100%")
+    wrong = None if shares is None else not_whole(math.fsum(shares.values()))
+    if wrong is not None:
+        yield Problem((key,), wrong)
 
 
 class CoordinatorLink(Section):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path as FilePath
 
 from coordinator.scenario.errors import Problem, did_you_mean
@@ -16,8 +16,10 @@ from device_profiles.availability_schema import AvailabilitySection, CombinedSec
 from device_profiles.catalogue import Catalogue
 from device_profiles.catalogue_reading import Parsed
 from device_profiles.errors import ProfileError, TraceError
+from device_profiles.groups import Group
 from device_profiles.link_traces import MahimahiTrace, file_keys, read_link_trace
 from device_profiles.positions import Path
+from device_profiles.profile import FleetGroup
 from device_profiles.quantities import quoted
 
 # Here os.path, and not Path.is_file(): that raises for a name that no file can have, such as a very long one.
@@ -102,7 +104,11 @@ def _profiles(fleet: Fleet, known: Catalogue) -> Iterator[Problem]:
     names = known.names()
     if fleet.mix is not None and fleet.mix not in names["fleets"]:
         yield _unknown(("fleet", "mix"), "fleet", fleet.mix, names["fleets"])
+    grouped = fleet.mix in names["fleets"] and bool(known.fleet(fleet.mix).groups)
     for key, kind, shares in (("devices", "device", fleet.devices), ("networks", "network", fleet.networks)):
+        if grouped and shares is not None:
+            message = f"the fleet {quoted(fleet.mix)} has groups; leave out 'mix' or '{key}'"
+            yield Problem(("fleet", key), message, of_key=True)
         for name in shares or ():
             if name not in names[key]:
                 yield _unknown(("fleet", key, name), kind, name, names[key], of_key=True)
@@ -152,7 +158,8 @@ def _availabilities(
         found = regions_of(profile)
         if None not in (found, regions) and found != regions:
             message = f"{quoted(profile.name)} has {found} regions, another group {regions}; use one number"
-            problems.append(Problem(("fleet", "groups", index, "availability"), message))
+            at: Path = ("mix",) if fleet.groups is None else ("groups", index, "availability")
+            problems.append(Problem(("fleet", *at), message))
         regions = regions if found is None else found
     return profiles, problems
 
@@ -209,9 +216,10 @@ def availabilities_of(fleet: Fleet, known: Catalogue, folder: FilePath) -> tuple
         of_fleet = written.build("scenario", folder, known.availabilities)
     else:
         of_fleet = Always("always") if written is None else known.availability(written)
-    if fleet.groups is None:
-        return (of_fleet,)
-    own = [group.availability for group in fleet.groups]
+    groups: Sequence[Group | FleetGroup] = fleet.groups or ()
+    if fleet.groups is None and fleet.mix is not None:
+        groups = known.fleet(fleet.mix).groups
+    own = [group.availability for group in groups] or [None]
     return tuple(of_fleet if name is None else known.availability(name) for name in own)
 
 

@@ -298,3 +298,35 @@ fleet:
     for free, slow, fast in zip(without_arithmetic, half, full, strict=True):
         assert slow - free == pytest.approx(2 * (fast - free), rel=1e-3)
         assert fast > free
+
+
+def test_groups_of_a_fleet_of_the_catalogue_are_those_of_a_scenario(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text("""\
+fleets:
+  ours:
+    groups:
+      - {device: phone_entry_a53, network: 3g_uk, share: 30%}
+      - {device: phone_flagship_2024, network: 5g_uk, availability: always_on, share: 45.5%}
+      - {device: phone_entry_a53, network: 4g_uk, share: 24.5%, link_trace: drive.csv}
+    availability: bernoulli_google
+    sources: assumption
+""")
+    (tmp_path / "drive.csv").write_text(STEADY)
+    written = fleet_of(tmp_path, GROUPS.replace("24.5%}", "24.5%, link_trace: drive.csv}"))
+    named = fleet_of(tmp_path, "fleet: {mix: ours, profiles: [ours.yaml]}\n")
+    assert pairs(named) == pairs(written)
+    assert named.names == written.names
+    assert named.device_class.tolist() == written.device_class.tolist()
+    ids = np.arange(1000)
+    dropped = [one.availability.dropout(ids, 1).stage.tolist() for one in (named, written)]
+    assert dropped[0] == dropped[1]
+    flagship = named.device_class == named.names.classes.index("phone_flagship_2024")
+    assert not (np.array(dropped[0]) != NO_STAGE)[flagship].any()
+    on_4g = named.network == named.names.networks.index("4g_uk")
+    rates = [one.network_table.down_bps[one.link_kind] for one in (named, written)]
+    assert rates[0].tolist() == rates[1].tolist()
+    # Those of the trace, in place of the network's.
+    assert set(rates[0][on_4g].tolist()) == {8e6}
+    # The scenario's availability takes the place of the fleet's, not of a group's.
+    always = fleet_of(tmp_path, "fleet: {mix: ours, availability: always_on, profiles: [ours.yaml]}\n")
+    assert (always.availability.dropout(ids, 1).stage == NO_STAGE).all()

@@ -233,3 +233,13 @@ def test_the_json_schema_knows_the_keys_of_profiles(tmp_path: Path) -> None:
     assert "required" not in device
     kinds = inline["properties"]["availability"]["additionalProperties"]["anyOf"]
     assert len(kinds) == len(AVAILABILITY_SECTIONS)
+
+
+def test_a_fleet_with_groups_stands_in_place_of_shares(tmp_path: Path) -> None:
+    group = "{device: sbc_pi4, network: dsl, share: 100%}"
+    fleet = f"{{groups: [{group}], availability: always_on, sources: assumption}}"
+    inline = f"  profiles: {{fleets: {{ours: {fleet}}}}}"
+    text = with_line(9, "  mix: ours", inline)
+    assert known(loaded(tmp_path, text)).fleet("ours").devices == {"sbc_pi4": 1.0}
+    (found,) = errors(tmp_path, with_line(9, "  mix: ours", "  devices: {sbc_pi5: 100%}", inline))
+    assert found == "s.yaml:10:3: fleet.devices: the fleet 'ours' has groups; leave out 'mix' or 'devices'"
