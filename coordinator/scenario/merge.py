@@ -18,7 +18,6 @@ Mapping: TypeAlias = dict[str, Node]
 COMMAND_LINE: Final = "--set"
 """The file name in positions of values from the command line; the line is the number of the option."""
 
-_CELLS: Final = ("sweep", "cells")
 _PROFILES: Final = ("fleet", "profiles")
 
 _SEGMENT: Final = re.compile(r'\.?(?:"((?:[^"\\]|\\.)*)"|([^."\[\]\s=]+))|\[([0-9]{1,6})\]')
@@ -88,8 +87,8 @@ def _keeps_null(path: Path) -> bool:
     It is in the cells of a sweep, that of a setting which removes something in one cell, and inside a
     profile, where it removes a key of the profile that this one is like.
     """
-    if path[:2] == _CELLS:
-        return True
+    if path[0] == "sweep" and len(path) > 2:
+        return path[1] == "cells" or str(path[1]).startswith(".".join(_PROFILES))
     # In a mapping of profiles, section and name come first; a list replaces, so nothing is inherited.
     return path[:2] == _PROFILES and (len(path) > 4 or (len(path) > 2 and isinstance(path[2], int)))
 
@@ -239,7 +238,7 @@ def _assign(
             return
         node.pop(part, None)
         _forget(result, path)
-        if value is None:
+        if value is None and not _keeps_null(path):
             return
         node[part] = value
         result.keys[path] = key_position

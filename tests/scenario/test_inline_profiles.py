@@ -210,6 +210,19 @@ def test_a_setting_and_a_sweep_reach_into_a_profile(tmp_path: Path) -> None:
     assert len({run.hash for run in runs}) == 2
 
 
+def test_null_inside_a_profile_is_a_value_in_settings_and_sweeps_too(tmp_path: Path) -> None:
+    whole = "fleet.profiles.devices.ours"
+    for setting in (f"{whole}.battery=null", f"{whole}={{like: phone_mid_2020, battery: null}}"):
+        found = known(loaded(tmp_path, TEXT, setting)).device("ours")
+        assert (found.battery_j, found.flops_1_thread) == (None, 1e10)
+    for axis in (f"{whole}.battery: [null, 1 Wh]", f"{whole}: [{{battery: null}}, {{battery: 1 Wh}}]"):
+        cells = load_cells(loaded(tmp_path, TEXT + f"sweep:\n  {axis}\n"))
+        assert [known(cell.runs[0]).device("ours").battery_j for cell in cells] == [None, 3600.0]
+    # A profile as a whole is removed.
+    removed = loaded(tmp_path, TEXT.replace("ours: 100%", "sbc_pi4: 100%"), f"{whole}=null")
+    assert "ours" not in known(removed).devices
+
+
 def test_a_wrong_value_of_a_sweep_is_shown_there(tmp_path: Path) -> None:
     sweep = "sweep:\n  fleet.profiles.devices.ours.flops_1_thread: [5 GFLOP/s, 8]\n"
     scenario = loaded(tmp_path, TEXT + sweep)
