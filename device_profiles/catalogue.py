@@ -17,11 +17,13 @@ from typing import Any, Final, TypeVar
 from device_profiles import CATALOGUE_SECTIONS
 from device_profiles.availability import AvailabilityProfile
 from device_profiles.catalogue_reading import (
+    Parsed,
     Profiles,
     nearest,
     read_catalogue,
     source_keys,
 )
+from device_profiles.documents import read_document
 from device_profiles.errors import UnknownProfileError
 from device_profiles.frozen import FrozenMap
 from device_profiles.profile import (
@@ -161,7 +163,8 @@ class Catalogue:
             source = "" if key in _WORDS else sources if isinstance(sources, str) else sources.get(key, "")
             citation = self.cite(source) if source else ""
             for field, text in _flat(f"{prefix}{key}", value):
-                is_word = field.endswith(".distribution")
+                inside = field.removeprefix(f"{prefix}{key}").split(".")[1:]
+                is_word = bool(inside) and (inside[-1] in _INNER_WORDS or inside[0] == "link_trace")
                 yield (
                     ProfileRow(field, text, "", "") if is_word else ProfileRow(field, text, source, citation)
                 )
@@ -177,10 +180,17 @@ _WORDS: Final = frozenset(
 )
 
 
+_INNER_WORDS: Final = frozenset({"distribution", "device", "network", "availability"})
+"""Keys inside those of a profile that hold no number."""
+
+
 def _flat(field: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _flat(f"{field}.{key}", inner)
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for index, item in enumerate(value):
+            yield from _flat(f"{field}[{index}]", item)
     elif isinstance(value, list):
         yield field, ", ".join(map(str, value))
     else:
@@ -195,17 +205,18 @@ def _find(kind: str, name: str, profiles: Mapping[str, P]) -> P:
     return found
 
 
-def load(extra: Sequence[Path] = ()) -> Catalogue:
-    """Return the shipped catalogue, with the profiles of ``extra`` files laid over it in order.
+def load(extra: Sequence[Path | Parsed] = ()) -> Catalogue:
+    """Return the shipped catalogue, with the profiles of ``extra`` laid over it in order.
 
-    A profile in a later file takes the place of one of the same section and name; profiles that refer to it
-    (a network to its radio, say) then use the new one. The shipped catalogue alone is read once a process.
+    Each of ``extra`` is a file, or what stands in place of one. A profile in a later one takes the place of
+    one of the same section and name; profiles that refer to it (a network to its radio, say) then use the new
+    one. The shipped catalogue alone is read once a process.
 
     Raises
     ------
     CatalogueError : with every problem in the files, each at file:line:column.
     """
-    return _load(tuple(Path(path) for path in extra)) if extra else _shipped()
+    return _load(extra) if extra else _shipped()
 
 
 def fleet_names() -> tuple[str, ...]:
@@ -218,7 +229,14 @@ def _shipped() -> Catalogue:
     return _load(())
 
 
-def _load(extra: tuple[Path, ...]) -> Catalogue:
+def _load(extra: Sequence[Path | Parsed]) -> Catalogue:
+    laid_over = (layer if isinstance(layer, Parsed) else (layer, str(layer)) for layer in extra)
+    return Catalogue(read_catalogue([*_shipped_files(), *laid_over]))
+
+
+@lru_cache(maxsize=1)
+def _shipped_files() -> tuple[Parsed, ...]:
+    """Return the shipped files, parsed once a process: that is most of the time that a catalogue takes."""
     with as_file(files("device_profiles") / "catalogue") as folder:
-        shipped = [(folder / name, f"device_profiles/catalogue/{name}") for name in _SHIPPED]
-        return Catalogue(read_catalogue([*shipped, *((path, str(path)) for path in extra)]))
+        named = ((folder / name, f"device_profiles/catalogue/{name}") for name in _SHIPPED)
+        return tuple(Parsed(read_document(path, name=name), lambda _: folder) for path, name in named)

@@ -16,11 +16,14 @@ from device_profiles.availability import AvailabilityProfile
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection, CombinedSection
 from device_profiles.documents import Document, read_document
 from device_profiles.errors import ProfileError, TraceError
+from device_profiles.groups import FleetShare, beside_groups, problem_of
 from device_profiles.likeness import MAX_CHAIN, anchored, derived
+from device_profiles.link_traces import trace_beside
 from device_profiles.positions import CatalogueError, DocumentError, Path
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
+    FleetGroup,
     FleetMix,
     NetworkProfile,
     RadioProfile,
@@ -103,6 +106,20 @@ class Profiles:
     written: dict[tuple[str, str], Written] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What stands in place of a catalogue file: one that was parsed, or a part of another document.
+
+    Attributes
+    ----------
+    document : in the form of a catalogue file.
+    folder : gives, by a path in the document, where the name of a file that stands there starts.
+    """
+
+    document: Document
+    folder: Callable[[Path], FilePath]
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that ``name`` most likely meant, or None."""
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
@@ -114,24 +131,28 @@ def source_keys(text: str) -> list[str]:
     return [part.split("(", 1)[0].strip() for part in _BETWEEN_SOURCES.split(text)]
 
 
-def read_catalogue(files: Sequence[tuple[FilePath, str]]) -> Profiles:
+def read_catalogue(layers: Sequence[tuple[FilePath, str] | Parsed]) -> Profiles:
     """Read catalogue files; a later file's profile takes the place of an earlier one of the same name.
 
     Parameters
     ----------
-    files : path of each file and how to call it in messages.
+    layers : path of each file and how to call it in messages, or what stands in place of a file.
 
     Raises
     ------
     CatalogueError : with every problem found, each at file:line:column.
     """
     reader = _CatalogueReader()
-    for path, name in files:
-        reader.take_file(path, name)
+    for layer in layers:
+        if isinstance(layer, Parsed):
+            reader.take(layer.document, layer.folder)
+        else:
+            reader.take_file(*layer)
     # What is missing because a file could not be read is not worth reporting.
     profiles = reader.profiles if reader.unreadable else reader.build()
     if reader.problems:
-        order = {name: index for index, (_, name) in enumerate(files)}
+        names = [layer.document.file if isinstance(layer, Parsed) else layer[1] for layer in layers]
+        order = {name: index for index, name in enumerate(names)}
         raise CatalogueError(
             sorted(
                 reader.problems,
@@ -159,11 +180,15 @@ class _CatalogueReader:
             self.problems.append(error)
             self.unreadable = True
             return
+        self.take(document, lambda _: path.parent)
+
+    def take(self, document: Document, folder: Callable[[Path], FilePath]) -> None:
+        """Take the profiles of a document, as they are written; ``folder`` is as :class:`Parsed` has it."""
         for section, content in document.root.items():
             if section == "sources":
                 self._take_sources(document, content)
             elif section in CATALOGUE_SECTIONS:
-                self._take_section(document, path.parent, section, content)
+                self._take_section(document, folder, section, content)
             else:
                 known = nearest(section, (*CATALOGUE_SECTIONS, "sources"))
                 hint = (
@@ -186,7 +211,9 @@ class _CatalogueReader:
             else:
                 self.profiles.sources[key] = citation
 
-    def _take_section(self, document: Document, folder: FilePath, section: str, content: object) -> None:
+    def _take_section(
+        self, document: Document, folder: Callable[[Path], FilePath], section: str, content: object
+    ) -> None:
         if not isinstance(content, dict):
             message = f"expected a mapping; write the name of each {_SINGULAR[section]} and its keys below"
             self._problem(document, (section,), message)
@@ -195,7 +222,8 @@ class _CatalogueReader:
             path = (section, name)
             if isinstance(profile, dict):
                 before = self._written[section].get(name)
-                self._written[section][name] = Written(document, folder, path, profile, before)
+                content, start = _from_one_folder(profile, _FILES[section], path, folder)
+                self._written[section][name] = Written(document, start, path, content, before)
             else:
                 self._problem(document, path, "expected a mapping; write the profile's keys below its name")
 
@@ -344,11 +372,37 @@ class _CatalogueReader:
         section = self._validated(written, FleetSection)
         if section is None:
             return None
-        named = [("devices", device) for device in section.devices]
-        named += [("networks", network) for network in section.networks]
-        good = [self._known(written, (key, name), name, key, of_key=True) for key, name in named]
-        good.append(self._known(written, ("availability",), section.availability, "availability"))
-        return section.build(name) if all(good) else None
+        good = [self._known(written, ("availability",), section.availability, "availability")]
+        for key, shares in (("devices", section.devices), ("networks", section.networks)):
+            if (shares is None) == (section.groups is None):
+                inherited = f"an empty '{key}:' removes that of {written.like!r}" if written.like else None
+                message = "is missing" if shares is None else beside_groups(key)
+                hint = None if shares is None else inherited
+                self._problem(written.document, (*written.path, key), message, hint, of_key=True)
+                good.append(False)
+            good += [self._known(written, (key, one), one, key, of_key=True) for one in shares or ()]
+        built: list[FleetGroup] = []
+        if section.groups is not None:
+            wrong = problem_of(section.groups)
+            if wrong is not None:
+                self._problem(written.document, (*written.path, "groups"), wrong)
+            good.append(wrong is None)
+            for index, group in enumerate(section.groups):
+                good.append(self._group(written, ("groups", index), group, built))
+        return section.build(name, tuple(built)) if all(good) else None
+
+    def _group(self, written: Written, at: Path, group: FleetShare, built: list[FleetGroup]) -> bool:
+        """Add a group of a fleet to those that are built; False where something is wrong with it."""
+        named = [("device", group.device, "devices"), ("network", group.network, "networks")]
+        if group.availability is not None:
+            named.append(("availability", group.availability, "availability"))
+        good = [self._known(written, (*at, key), name, section) for key, name, section in named]
+        try:
+            built.append(group.build(trace_beside(group.link_trace, written.folder)))
+        except TraceError as error:
+            self._problem(written.document, (*written.path, *at, "link_trace"), str(error))
+            return False
+        return all(good)
 
     # Problems
 
@@ -427,11 +481,30 @@ class _CatalogueReader:
     def _problem(
         self, document: Document, path: Path, message: str, hint: str | None = None, *, of_key: bool = False
     ) -> None:
-        problem = DocumentError(document.position(path, of_key=of_key), path, message, hint)
+        position = document.position(path, of_key=of_key)
+        problem = DocumentError(position, (*document.within, *path), message, hint)
         # Several profiles may come upon the same one on their way to what they are like.
         if str(problem) not in self._reported:
             self._reported.add(str(problem))
             self.problems.append(problem)
+
+
+def _from_one_folder(
+    content: dict[str, Any],
+    files: Sequence[tuple[str, ...]],
+    path: Path,
+    folder: Callable[[Path], FilePath],
+) -> tuple[dict[str, Any], FilePath]:
+    """Return the keys of the profile at ``path``, and the one folder in which names of files in it start.
+
+    What stands inside another document may come from several files.
+    """
+    start = folder(path)
+    for keys in files:
+        own = folder((*path, *keys))
+        if own != start:
+            content = anchored(content, own, (keys,))
+    return content, start
 
 
 def _resolved(line: Sequence[Written]) -> Written:
@@ -456,7 +529,21 @@ _SECTION_MODELS: Final[dict[str, type[ProfileSection]]] = {
     "networks": NetworkSection,
     "fleets": FleetSection,
 }
-_MODELS: Final = (*_SECTION_MODELS.values(), *AVAILABILITY_SECTIONS.values())
+
+
+def models_of(section: str) -> tuple[type[ProfileSection], ...]:
+    """Return the models of the profiles in a section of a catalogue file: one, or one a kind."""
+    if section == "availability":
+        return tuple(AVAILABILITY_SECTIONS.values())
+    return (_SECTION_MODELS[section],)
+
+
+_MODELS: Final = tuple(model for section in CATALOGUE_SECTIONS for model in models_of(section))
+_FILES: Final = {
+    # Those of all kinds: a profile that is like another need not say its kind.
+    section: tuple(dict.fromkeys(keys for model in models_of(section) for keys in model.files))
+    for section in CATALOGUE_SECTIONS
+}
 _FIELD_KEYS: Final = {attribute: key for model in _MODELS for key, attribute in model.fields.items()}
 """Attribute of a frozen type -> key in YAML, where they differ; no attribute is written in two ways."""
 
@@ -482,9 +569,10 @@ def _existing(content: object, location: tuple[str | int, ...], *, keep_last: bo
     """
     path: list[str | int] = []
     for index, part in enumerate(location):
-        if isinstance(content, dict) and part in content:
+        in_list = isinstance(content, list) and isinstance(part, int) and part < len(content)
+        if in_list or (isinstance(content, dict) and part in content):
             path.append(part)
-            content = content[part]
+            content = content[part]  # type: ignore[index]
         elif keep_last and index == len(location) - 1:
             path.append(part)
     return tuple(path)

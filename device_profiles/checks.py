@@ -67,6 +67,13 @@ def above_zero_to_one(owner: str, **fields: float) -> None:
             raise ProfileError(owner, field, f"must be above 0 and at most 1 (100%), not {value!r}")
 
 
+def not_whole(total: float) -> str | None:
+    """Return what is wrong with shares that sum to ``total``, or None."""
+    if abs(total - 1) <= SHARE_TOLERANCE:
+        return None
+    return f"the shares sum to {total * 100:.6g}%; make them sum to 100%"
+
+
 def shares(owner: str, field: str, values: Mapping[str, float]) -> dict[str, float]:
     """Return ``values`` scaled to sum to exactly 1 (to rounding), in the order given.
 

@@ -66,12 +66,14 @@ class Document:
     root : the content: mappings, lists, text and None.
     keys : where the key of each mapping entry stands.
     values : where each value starts, the root included (path ``()``).
+    within : for a part of a larger document, the path of its root there.
     """
 
     file: str
     root: dict[str, Node]
     keys: dict[Path, Position] = field(default_factory=dict)
     values: dict[Path, Position] = field(default_factory=dict)
+    within: Path = ()
 
     def position(self, path: Path, *, of_key: bool = False) -> Position:
         """Return where the value (or the key) at ``path`` stands, else the nearest one above it."""
@@ -83,6 +85,25 @@ class Document:
             if path in self.keys:
                 return self.keys[path]
         return self.values.get(path, Position(self.file, 1, 1))
+
+    def part(self, path: Path) -> Document:
+        """Return the mapping at ``path`` as a document of its own, with the places that it has in this one.
+
+        Raises
+        ------
+        LookupError : there is no mapping at ``path``.
+        """
+        node: Any = self.root
+        for key in path:
+            node = node[key]
+        if not isinstance(node, dict):
+            raise LookupError(f"the document has no mapping at {path!r}")
+        depth = len(path)
+        keys = {known[depth:]: at for known, at in self.keys.items() if known[:depth] == path}
+        # The key of the part itself is none of its own.
+        keys.pop((), None)
+        values = {known[depth:]: at for known, at in self.values.items() if known[:depth] == path}
+        return Document(self.file, node, keys, values, (*self.within, *path))
 
 
 def read_document(

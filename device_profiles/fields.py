@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, WithJsonSchema
 
 from device_profiles import units
 from device_profiles.quantities import (
@@ -48,6 +48,26 @@ class Form:
 
     describe: str
     write: Callable[[Any], str]
+
+
+TEXT_TAG: Final = "text"
+"""Names, inside pydantic, the alternative of a choice that is plain text; never shown."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """A section whose keys depend on the value of one of them.
+
+    Attributes
+    ----------
+    key : the key that decides, such as ``source``.
+    sections : its values, each with the section it selects.
+    text : what plain text in place of a mapping stands for, or None where it is an error.
+    """
+
+    key: str
+    sections: Mapping[str, type[BaseModel]]
+    text: str | None = None
 
 
 def describe_value(value: object) -> str:

@@ -55,14 +55,20 @@ def derived(parent: Mapping[str, Any], child: Mapping[str, Any], words: frozense
 def anchored(
     content: Mapping[str, Any], folder: FilePath, files: Sequence[tuple[str, ...]]
 ) -> dict[str, Any]:
-    """Return the keys of a profile with the names of files, found at ``files``, starting at ``folder``."""
+    """Return the keys of a profile with the names of files, found at ``files``, starting at ``folder``.
+
+    They come out absolute: so they hold in a profile whose own names start elsewhere.
+    """
     result = dict(content)
     for key, *inner in files:
         value = result.get(key)
         if inner and isinstance(value, dict):
             result[key] = anchored(value, folder, [tuple(inner)])
+        elif inner and isinstance(value, list):
+            below = [tuple(inner)]
+            result[key] = [anchored(one, folder, below) if isinstance(one, dict) else one for one in value]
         elif not inner and isinstance(value, str):
-            result[key] = str(folder / value)
+            result[key] = str((folder / value).absolute())
     return result
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from device_profiles.fields import Fraction, PositiveSeconds, Text
+from device_profiles.fields import TEXT_TAG, Choice, Fraction, PositiveSeconds, Text
 from device_profiles.importers.link_csv import read_link_csv
 from device_profiles.importers.mahimahi import read_mahimahi
 from device_profiles.traces import RateTrace
@@ -29,17 +29,32 @@ class MahimahiTrace(BaseModel):
 
 
 def _tag(value: object) -> str:
-    return "mahimahi" if isinstance(value, dict | MahimahiTrace) else "csv"
+    return "mahimahi" if isinstance(value, dict | MahimahiTrace) else TEXT_TAG
 
 
 WrittenTrace = Annotated[
-    Annotated[Text, Tag("csv")] | Annotated[MahimahiTrace, Tag("mahimahi")], Discriminator(_tag)
+    Annotated[Text, Tag(TEXT_TAG)] | Annotated[MahimahiTrace, Tag("mahimahi")],
+    Discriminator(_tag),
+    Choice("kind", {"mahimahi": MahimahiTrace}, CSV_MEANING),
 ]
 
 
 def file_keys(written: str | MahimahiTrace) -> tuple[tuple[str, ...], ...]:
     """Return where, inside a written trace, the names of its files stand."""
     return ((),) if isinstance(written, str) else (("down",), ("up",))
+
+
+def trace_beside(written: str | MahimahiTrace | None, folder: Path) -> RateTrace | None:
+    """Return a written trace, the names of whose files start at ``folder``; None where none is written.
+
+    Raises
+    ------
+    TraceError : as :func:`read_link_trace`.
+    """
+    if written is None:
+        return None
+    names = (written,) if isinstance(written, str) else (written.down, written.up)
+    return read_link_trace(written, [folder / name for name in names])
 
 
 def read_link_trace(written: str | MahimahiTrace, files: Sequence[Path]) -> RateTrace:

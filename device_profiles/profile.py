@@ -280,8 +280,29 @@ class NetworkProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetGroup:
+    """Devices of one class on links of one class.
+
+    Attributes
+    ----------
+    device, network : names of profiles.
+    share : of the fleet, in (0, 1].
+    availability : name of an availability profile, or None for that of the fleet.
+    trace : a recorded link that stands in for that of the network, or None.
+    """
+
+    device: str
+    network: str
+    share: float
+    availability: str | None = None
+    trace: RateTrace | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FleetMix:
     """What a fleet is made of: shares of device and network classes, drawn independently of each other.
+
+    With groups the two are not independent, and the shares are what the groups come to.
 
     Attributes
     ----------
@@ -289,6 +310,7 @@ class FleetMix:
         scaled to it, in the order given (the order in which a draw walks them).
     availability : name of an availability profile.
     sources : field -> where the numbers come from.
+    groups : which devices are on which networks; none where they are drawn independently.
     """
 
     name: str
@@ -296,6 +318,7 @@ class FleetMix:
     networks: Mapping[str, float]
     availability: str
     sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
+    groups: tuple[FleetGroup, ...] = ()
 
     def __post_init__(self) -> None:
         owner = check_name("fleet", self.name)

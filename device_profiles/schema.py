@@ -6,6 +6,8 @@ goes wrong into errors with a place in the file.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,10 +29,12 @@ from device_profiles.fields import (
     Text,
     Watts,
 )
-from device_profiles.link_traces import WrittenTrace, read_link_trace
+from device_profiles.groups import FleetShare
+from device_profiles.link_traces import WrittenTrace, trace_beside
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
+    FleetGroup,
     FleetMix,
     NetworkProfile,
     OutageProfile,
@@ -265,14 +269,7 @@ class NetworkSection(ProfileSection):
         ------
         TraceError : a trace that cannot be used.
         """
-        trace = None
-        if self.link_trace is not None:
-            names = (
-                (self.link_trace,)
-                if isinstance(self.link_trace, str)
-                else (self.link_trace.down, self.link_trace.up)
-            )
-            trace = read_link_trace(self.link_trace, [folder / name for name in names])
+        trace = trace_beside(self.link_trace, folder)
         return NetworkProfile(
             name=name,
             down_bps=self.down,
@@ -296,13 +293,33 @@ class FleetSection(ProfileSection):
 
     words: ClassVar[frozenset[str]] = frozenset({"availability"})
 
-    devices: dict[str, PositiveFraction] = Field(description="Name of a device profile to its share.")
-    networks: dict[str, PositiveFraction] = Field(description="Name of a network profile to its share.")
+    files: ClassVar[tuple[tuple[str, ...], ...]] = tuple(("groups", *keys) for keys in NetworkSection.files)
+
+    devices: dict[str, PositiveFraction] | None = Field(
+        default=None, description="Name of a device profile to its share."
+    )
+    networks: dict[str, PositiveFraction] | None = Field(
+        default=None, description="Name of a network profile to its share."
+    )
+    groups: tuple[FleetShare, ...] | None = Field(
+        default=None, description="Which devices are on which networks, in place of shares of each."
+    )
     availability: Text = Field(description="Name of an availability profile.")
 
-    def build(self, name: str) -> FleetMix:
-        """Return the frozen profile."""
-        return FleetMix(name, self.devices, self.networks, self.availability, self.field_sources())
+    def build(self, name: str, groups: tuple[FleetGroup, ...]) -> FleetMix:
+        """Return the frozen profile; ``groups`` are its own, built."""
+        devices, networks = self.devices, self.networks
+        if devices is None or networks is None:
+            devices = _totals([(group.device, group.share) for group in groups])
+            networks = _totals([(group.network, group.share) for group in groups])
+        return FleetMix(name, devices, networks, self.availability, self.field_sources(), groups)
+
+
+def _totals(shares: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Return the sum of the shares of each name, in the order in which the names come first."""
+    names = dict.fromkeys(name for name, _ in shares)
+    # No more than 1, to which rounding may add a little.
+    return {name: min(1.0, math.fsum(share for one, share in shares if one == name)) for name in names}
 
 
 def spread_sources(raw: dict[str, Any], words: frozenset[str]) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from coordinator.scenario.errors import FieldProblem
+from coordinator.scenario.fleet_profiles import Profiles
 from coordinator.scenario.model import Section, require, text_or_section
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
+from device_profiles.checks import not_whole
 from device_profiles.fields import (
     BitsPerSecond,
     PositiveBytes,
@@ -20,40 +23,17 @@ from device_profiles.fields import (
     StrictBool,
     Text,
 )
-from device_profiles.link_traces import CSV_MEANING, MahimahiTrace
+from device_profiles.groups import FleetShare, beside_groups, problem_of
+from device_profiles.link_traces import WrittenTrace
+from device_profiles.positions import Path
 
-_SHARE_TOLERANCE = 1e-6
 MAX_REGIONS = 255
 """A device's region is a byte."""
-MAX_GROUPS = 255
-"""So is its group."""
-
 
 if TYPE_CHECKING:
     Availability = str | AvailabilitySection
 else:
     Availability = text_or_section(Text, "name of an availability profile", "kind", AVAILABILITY_SECTIONS)
-
-
-if TYPE_CHECKING:
-    LinkTrace = str | MahimahiTrace
-else:
-    LinkTrace = text_or_section(Text, CSV_MEANING, "kind", {"mahimahi": MahimahiTrace})
-
-
-class FleetGroup(Section):
-    """Devices of one kind on links of one kind."""
-
-    device: Text = Field(description="name of a device profile")
-    network: Text = Field(description="name of a network profile")
-    share: PositiveFraction = Field(description="share of the fleet")
-    availability: Text | None = Field(
-        default=None, description="name of an availability profile; by default that of the fleet"
-    )
-    link_trace: LinkTrace | None = Field(
-        default=None,
-        description="trace that the links of the group follow; by default its network's, else the fleet's",
-    )
 
 
 class ScenarioFleet(Section):
@@ -66,7 +46,7 @@ class ScenarioFleet(Section):
     networks: dict[str, PositiveFraction] | None = Field(
         default=None, description="share of each network profile, in place of the mix's"
     )
-    groups: tuple[FleetGroup, ...] | None = Field(
+    groups: tuple[FleetShare, ...] | None = Field(
         default=None,
         description="which devices are on which networks, in place of shares of each that are drawn "
         "independently",
@@ -86,15 +66,25 @@ class ScenarioFleet(Section):
         description="regions that the devices are spread over, for faults; an availability with regional"
         " outages has its own",
     )
-    profiles: tuple[Text, ...] = Field(
-        default=(), description="further catalogue files, relative to the file that names them"
+    profiles: Profiles = Field(
+        default=(),
+        description="further profiles: catalogue files, relative to the file that names them, and mappings of"
+        " the same form, `devices`, `networks` and so on, in which `like` and what differs are enough",
     )
-    link_trace: LinkTrace | None = Field(
+    link_trace: WrittenTrace | None = Field(
         default=None,
         description="trace that every device's link follows, in place of the rates of its network: a CSV "
         "file, relative to the file that names it, or a pair of Mahimahi traces; a network or a group may "
         "have its own",
     )
+
+    @property
+    def layers(self) -> tuple[tuple[Path, str | dict[str, Any]], ...]:
+        """The further profiles, in order: the place of each in a scenario, and the name or mapping there."""
+        place: Path = ("fleet", "profiles")
+        if isinstance(self.profiles, dict):
+            return ((place, self.profiles),)
+        return tuple(((*place, index), one) for index, one in enumerate(self.profiles))
 
     @model_validator(mode="after")
     def _complete(self) -> ScenarioFleet:
@@ -117,24 +107,19 @@ class ScenarioFleet(Section):
                 if given is None:
                     yield FieldProblem((key,), "missing; write it, or name a fleet with 'mix'")
 
-    def _group_problems(self, groups: tuple[FleetGroup, ...]) -> Iterator[FieldProblem]:
+    def _group_problems(self, groups: tuple[FleetShare, ...]) -> Iterator[FieldProblem]:
         for key in ("mix", "devices", "networks"):
             if getattr(self, key) is not None:
-                message = f"'groups' says which devices are on which networks; leave out '{key}' or 'groups'"
-                yield FieldProblem((key,), message, of_key=True)
-        if len(groups) > MAX_GROUPS:
-            yield FieldProblem(("groups",), f"{len(groups)} are too many; write {MAX_GROUPS} or fewer")
-        yield from _must_be_whole(sum(group.share for group in groups), "groups")
+                yield FieldProblem((key,), beside_groups(key), of_key=True)
+        wrong = problem_of(groups)
+        if wrong is not None:
+            yield FieldProblem(("groups",), wrong)
 
 
 def _shares(key: str, shares: Mapping[str, float] | None) -> Iterator[FieldProblem]:
-    if shares is not None:
-        yield from _must_be_whole(sum(shares.values()), key)
-
-
-def _must_be_whole(total: float, key: str) -> Iterator[FieldProblem]:
-    if abs(total - 1) > _SHARE_TOLERANCE:
-        yield FieldProblem((key,), f"the shares sum to {total * 100:.6g}%; make them sum to 100%")
+    wrong = None if shares is None else not_whole(math.fsum(shares.values()))
+    if wrong is not None:
+        yield FieldProblem((key,), wrong)
 
 
 class CoordinatorLink(Section):

@@ -15,9 +15,10 @@ from coordinator.scenario.errors import FieldProblem, ScenarioError
 from coordinator.scenario.extends import Chain, chain_of, read_chain
 from coordinator.scenario.formats import FORMAT, OldDefault, filled
 from coordinator.scenario.merge import COMMAND_LINE, with_override
-from coordinator.scenario.references import check_references
+from coordinator.scenario.references import check_references, profile_layers
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.translate import problems_of
+from device_profiles.catalogue_reading import Parsed
 from device_profiles.documents import Document, parse_document
 from device_profiles.positions import CatalogueError, DocumentError, Path
 
@@ -78,6 +79,13 @@ class LoadedScenario:
     def folder(self, path: Path) -> FilePath:
         """Return the folder in which the names of files inside the mapping at ``path`` start."""
         return _folder(self.document, self.files, path)
+
+    @property
+    def profile_layers(self) -> list[FilePath | Parsed]:
+        """The further profiles of the fleet, in order, as the catalogue takes them."""
+        return profile_layers(
+            self.scenario.fleet, self.resolve, lambda place: _part(self.document, self.files, place)
+        )
 
     @cached_property
     def resolved(self) -> str:
@@ -191,14 +199,19 @@ def checked(
 def _reference_problems(
     scenario: Scenario, chain: Chain, stand_ins: Mapping[Path, FilePath]
 ) -> list[DocumentError]:
-    document = chain.document
+    document, files = chain.document, chain.files
+    found: list[FieldProblem] = []
+    in_profiles: Sequence[DocumentError] = ()
     try:
-        found = list(
-            check_references(scenario, lambda place: _resolve(document, chain.files, place, stand_ins))
-        )
+        for problem in check_references(
+            scenario,
+            lambda place: _resolve(document, files, place, stand_ins),
+            lambda place: _part(document, files, place),
+        ):
+            found.append(problem)
     except CatalogueError as error:
-        return list(error.problems)
-    return _placed(found, document)
+        in_profiles = error.problems
+    return [*_placed(found, document), *in_profiles]
 
 
 def _placed(problems: Iterable[FieldProblem], document: Document) -> list[DocumentError]:
@@ -240,6 +253,10 @@ def _resolve(
     if not isinstance(node, str):
         raise LookupError(f"the scenario has no text at {path!r}")
     return FilePath(os.path.normpath(_folder(document, files, path) / node))
+
+
+def _part(document: Document, files: dict[str, FilePath], path: Path) -> Parsed:
+    return Parsed(document.part(path), lambda inner: _folder(document, files, (*path, *inner)))
 
 
 def _folder(document: Document, files: dict[str, FilePath], path: Path) -> FilePath:

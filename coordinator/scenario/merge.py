@@ -18,8 +18,7 @@ Mapping: TypeAlias = dict[str, Node]
 COMMAND_LINE: Final = "--set"
 """The file name in positions of values from the command line; the line is the number of the option."""
 
-_WITH_NULLS: Final = ("sweep", "cells")
-"""In what stands here null is a value: that of a setting which removes something in one cell."""
+_PROFILES: Final = ("fleet", "profiles")
 
 _SEGMENT: Final = re.compile(r'\.?(?:"((?:[^"\\]|\\.)*)"|([^."\[\]\s=]+))|\[([0-9]{1,6})\]')
 
@@ -46,12 +45,12 @@ def _merge_mappings(
     for key in (*below, *(key for key in above if key not in below)):
         here = (*path, key)
         if key not in above:
-            if below[key] is not None:
+            if below[key] is not None or _keeps_null(here):
                 _note(parent, here, result)
                 into[key] = _copied(parent, below[key], here, result)
             continue
         upper = above[key]
-        if upper is None:
+        if upper is None and not _keeps_null(here):
             continue
         lower = below.get(key)
         _note(child, here, result)
@@ -68,9 +67,10 @@ def _copied(source: Document, node: Node, path: Path, result: Document) -> Node:
     if isinstance(node, dict):
         copy: dict[str, Node] = {}
         for key, value in node.items():
-            if value is not None or path[:2] == _WITH_NULLS:
-                _note(source, (*path, key), result)
-                copy[key] = _copied(source, value, (*path, key), result)
+            here = (*path, key)
+            if value is not None or _keeps_null(here):
+                _note(source, here, result)
+                copy[key] = _copied(source, value, here, result)
         return copy
     if isinstance(node, list):
         items: list[Node] = []
@@ -79,6 +79,18 @@ def _copied(source: Document, node: Node, path: Path, result: Document) -> Node:
             items.append(_copied(source, value, (*path, index), result))
         return items
     return node
+
+
+def _keeps_null(path: Path) -> bool:
+    """Tell whether null at ``path`` is a value, and removes nothing that is inherited.
+
+    It is in the cells of a sweep, that of a setting which removes something in one cell, and inside a
+    profile, where it removes a key of the profile that this one is like.
+    """
+    if path[0] == "sweep" and len(path) > 2:
+        return path[1] == "cells" or str(path[1]).startswith(".".join(_PROFILES))
+    # In a mapping of profiles, section and name come first; a list replaces, so nothing is inherited.
+    return path[:2] == _PROFILES and (len(path) > 4 or (len(path) > 2 and isinstance(path[2], int)))
 
 
 def _note(source: Document, path: Path, result: Document) -> None:
@@ -226,7 +238,7 @@ def _assign(
             return
         node.pop(part, None)
         _forget(result, path)
-        if value is None:
+        if value is None and not _keeps_null(path):
             return
         node[part] = value
         result.keys[path] = key_position

@@ -27,13 +27,12 @@ from pydantic_core import (
 )
 
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
+from device_profiles.fields import TEXT_TAG, Choice
 from device_profiles.quantities import quoted
 from edge.core.plugins import ADVICE
 from edge.privacy.clipping import SMALLEST_BOUND
 
 _KNOWN_ERRORS: Final = frozenset(get_args(core_schema.ErrorType))
-TEXT_TAG = "text"
-"""Names, inside pydantic, the alternative of a choice that is plain text; never shown."""
 
 
 class Section(BaseModel):
@@ -59,22 +58,6 @@ def clip_problems(key: str, bound: float) -> Iterator[FieldProblem]:
     if bound < SMALLEST_BOUND:
         message = f"{bound:g} is too small: clipped to it, values would vanish in float32"
         yield FieldProblem((key,), message, f"write {SMALLEST_BOUND:g} or more")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice:
-    """A section whose keys depend on the value of one of them.
-
-    Attributes
-    ----------
-    key : the key that decides, such as ``source``.
-    sections : its values, each with the section it selects.
-    text : what plain text in place of a mapping stands for, or None where it is an error.
-    """
-
-    key: str
-    sections: Mapping[str, type[BaseModel]]
-    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

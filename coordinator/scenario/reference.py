@@ -13,12 +13,12 @@ from coordinator.scenario.dump import written_default
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.extends import MAX_CHAIN
 from coordinator.scenario.metric_names import METRICS, MODEL_TAGS, RANKING_METRICS, USER_GROUPS
-from coordinator.scenario.model import Choice, Shape, field_order, field_shape, item_shape, words_of
+from coordinator.scenario.model import Shape, field_order, field_shape, item_shape, words_of
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.sweep_section import MAX_RUNS
 from coordinator.scenario.thresholds import EVENT_AGGREGATIONS, OPERATORS, VALUE_AGGREGATIONS
 from device_profiles.documents import MAX_DEPTH, MAX_FILE_BYTES, MAX_LINE_CHARACTERS, MAX_NODES
-from device_profiles.fields import Form
+from device_profiles.fields import Choice, Form
 from edge.core.vocabulary import Way, labels
 
 _EXIT_CODES: Final = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path as FilePath
 
 from coordinator.scenario.errors import FieldProblem, did_you_mean
@@ -14,30 +14,40 @@ from device_profiles import catalogue
 from device_profiles.availability import Always, AvailabilityProfile, regions_of
 from device_profiles.availability_schema import AvailabilitySection, CombinedSection, TraceSection
 from device_profiles.catalogue import Catalogue
+from device_profiles.catalogue_reading import Parsed
 from device_profiles.errors import ProfileError, TraceError
+from device_profiles.groups import FleetShare
 from device_profiles.link_traces import MahimahiTrace, file_keys, read_link_trace
 from device_profiles.positions import Path
+from device_profiles.profile import FleetGroup
 from device_profiles.quantities import quoted
 
 # Here os.path, and not Path.is_file(): that raises for a name that no file can have, such as a very long one.
 
 Resolve = Callable[[Path], FilePath]
 """Gives the file that the text at a path of the scenario names."""
+Part = Callable[[Path], Parsed]
+"""Gives the profiles that are written at a path of the scenario."""
 
 
-def check_references(scenario: Scenario, resolve: Resolve) -> Iterator[FieldProblem]:
+def profile_layers(fleet: ScenarioFleet, resolve: Resolve, part: Part) -> list[FilePath | Parsed]:
+    """Return the further profiles of a fleet, in order, as the catalogue takes them."""
+    return [resolve(place) if isinstance(one, str) else part(place) for place, one in fleet.layers]
+
+
+def check_references(scenario: Scenario, resolve: Resolve, part: Part) -> Iterator[FieldProblem]:
     """Yield every name and file of a scenario that does not exist.
 
     Raises
     ------
-    CatalogueError : an extra catalogue file that cannot be used; it names the place in that file.
+    CatalogueError : further profiles that cannot be used; it names the place in their file or the scenario.
     """
     yield from _files(scenario, resolve)
-    extra = [resolve(("fleet", "profiles", index)) for index in range(len(scenario.fleet.profiles))]
+    extra = profile_layers(scenario.fleet, resolve, part)
     missing = [
-        FieldProblem(("fleet", "profiles", index), f"there is no such file {quoted(path)}")
-        for index, path in enumerate(extra)
-        if not os.path.isfile(path)
+        FieldProblem(place, f"there is no such file {quoted(layer)}")
+        for (place, _), layer in zip(scenario.fleet.layers, extra, strict=True)
+        if not isinstance(layer, Parsed) and not os.path.isfile(layer)
     ]
     if missing:
         yield from missing
@@ -94,7 +104,11 @@ def _profiles(fleet: ScenarioFleet, known: Catalogue) -> Iterator[FieldProblem]:
     names = known.names()
     if fleet.mix is not None and fleet.mix not in names["fleets"]:
         yield _unknown(("fleet", "mix"), "fleet", fleet.mix, names["fleets"])
+    grouped = fleet.mix in names["fleets"] and bool(known.fleet(fleet.mix).groups)
     for key, kind, shares in (("devices", "device", fleet.devices), ("networks", "network", fleet.networks)):
+        if grouped and shares is not None:
+            message = f"the fleet {quoted(fleet.mix)} has groups; leave out 'mix' or '{key}'"
+            yield FieldProblem(("fleet", key), message, of_key=True)
         for name in shares or ():
             if name not in names[key]:
                 yield _unknown(("fleet", key, name), kind, name, names[key], of_key=True)
@@ -146,7 +160,8 @@ def _availabilities(
         found = regions_of(profile)
         if None not in (found, regions) and found != regions:
             message = f"{quoted(profile.name)} has {found} regions, another group {regions}; use one number"
-            problems.append(FieldProblem(("fleet", "groups", index, "availability"), message))
+            at: Path = ("mix",) if fleet.groups is None else ("groups", index, "availability")
+            problems.append(FieldProblem(("fleet", *at), message))
         regions = regions if found is None else found
     return profiles, problems
 
@@ -207,9 +222,10 @@ def availabilities_of(
         of_fleet = written.build("scenario", folder, known.availabilities)
     else:
         of_fleet = Always("always") if written is None else known.availability(written)
-    if fleet.groups is None:
-        return (of_fleet,)
-    own = [group.availability for group in fleet.groups]
+    groups: Sequence[FleetShare | FleetGroup] = fleet.groups or ()
+    if fleet.groups is None and fleet.mix is not None:
+        groups = known.fleet(fleet.mix).groups
+    own = [group.availability for group in groups] or [None]
     return tuple(of_fleet if name is None else known.availability(name) for name in own)
 
 

@@ -9,8 +9,6 @@ from pydantic_core import ErrorDetails
 
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
 from coordinator.scenario.model import (
-    TEXT_TAG,
-    Choice,
     MadeWhenAsked,
     Registered,
     Shape,
@@ -19,7 +17,7 @@ from coordinator.scenario.model import (
     words_of,
 )
 from coordinator.scenario.sections import FORMAT
-from device_profiles.fields import describe_value
+from device_profiles.fields import TEXT_TAG, Choice, describe_value
 from device_profiles.positions import Path
 from edge.core.plugins import ADVICE
 

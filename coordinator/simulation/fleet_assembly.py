@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.fleet import Fleet, Makeup
-from coordinator.scenario.fleet_section import FleetGroup
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.references import availabilities_of, regions_of_fleet
 from device_profiles.availability import (
@@ -22,6 +21,7 @@ from device_profiles.catalogue import Catalogue
 from device_profiles.catalogue import load as load_catalogue
 from device_profiles.link_traces import MahimahiTrace, file_keys, read_link_trace
 from device_profiles.positions import Path
+from device_profiles.profile import FleetGroup
 from device_profiles.traces import RateTrace
 from edge.core.rng import hashed_bits, stream, stream_key
 from edge.device.answered import UNLIMITED
@@ -37,14 +37,13 @@ Codes = npt.NDArray[np.uint8]
 def build_fleet(loaded: LoadedScenario, n: int) -> Fleet:
     """Return the fleet of ``n`` devices that the scenario describes."""
     scenario, section = loaded.scenario, loaded.scenario.fleet
-    extra = [loaded.resolve(("fleet", "profiles", i)) for i in range(len(section.profiles))]
-    catalogue = load_catalogue(extra)
-    if section.groups is None:
-        group, makeup = None, _drawn_apart(loaded, catalogue, n)
+    catalogue = load_catalogue(loaded.profile_layers)
+    groups = _groups(loaded, catalogue)
+    if groups:
+        group = assign([one.share for one in groups], n, stream(scenario.seed, "fleet", "group"))
+        makeup = _in_groups(loaded, catalogue, groups, group)
     else:
-        shares = [one.share for one in section.groups]
-        group = assign(shares, n, stream(scenario.seed, "fleet", "group"))
-        makeup = _in_groups(loaded, catalogue, section.groups, group)
+        group, makeup = None, _drawn_apart(loaded, catalogue, n)
     profiles = availabilities_of(section, catalogue, loaded.folder(("fleet", "availability")))
     names = regions_of_fleet(section, profiles)
     region_key = stream_key(scenario.seed, "fleet", "region")
@@ -111,6 +110,17 @@ def _drawn_apart(loaded: LoadedScenario, catalogue: Catalogue, n: int) -> Makeup
     )
 
 
+def _groups(loaded: LoadedScenario, catalogue: Catalogue) -> Sequence[FleetGroup]:
+    """Return the groups of a fleet, which are its own or its mix's; none where it has shares of each."""
+    section = loaded.scenario.fleet
+    if section.groups is None:
+        return () if section.mix is None else catalogue.fleet(section.mix).groups
+    return [
+        one.build(_own_trace(loaded, one.link_trace, ("fleet", "groups", index, "link_trace")))
+        for index, one in enumerate(section.groups)
+    ]
+
+
 def _in_groups(
     loaded: LoadedScenario, catalogue: Catalogue, groups: Sequence[FleetGroup], group: Codes
 ) -> Makeup:
@@ -118,14 +128,8 @@ def _in_groups(
     devices = {one.device: catalogue.device(one.device) for one in groups}
     networks = {one.network: catalogue.network(one.network) for one in groups}
     of_fleet = _own_trace(loaded, loaded.scenario.fleet.link_trace, ("fleet", "link_trace"))
-    own = [
-        _own_trace(loaded, one.link_trace, ("fleet", "groups", index, "link_trace"))
-        for index, one in enumerate(groups)
-    ]
     network_code = _codes(networks, [one.network for one in groups])
-    followed = [
-        trace or networks[one.network].trace or of_fleet for one, trace in zip(groups, own, strict=True)
-    ]
+    followed = [one.trace or networks[one.network].trace or of_fleet for one in groups]
     traces, link = _links(list(zip(network_code.tolist(), followed, strict=True)))
     return Makeup(
         devices=tuple(devices.values()),

@@ -302,3 +302,62 @@ def test_a_file_that_cannot_be_read_is_the_only_problem(tmp_path: Path) -> None:
         catalogue.load([path])
     assert str(caught.value) == f"{path}:1:1: there is no such file"
     assert len(caught.value.problems) == 1
+
+
+GROUPED = """\
+fleets:
+  ours:
+    groups:
+      - {device: sbc_pi4, network: dsl, share: 60%}
+      - {device: sbc_pi4, network: wifi_home, share: 40%, availability: flaky_mobile}
+    availability: always_on
+    sources: assumption
+"""
+
+
+def test_a_fleet_of_groups_has_the_shares_they_come_to(tmp_path: Path) -> None:
+    loaded = catalogue.load([write(tmp_path, GROUPED)])
+    fleet = loaded.fleet("ours")
+    assert (fleet.devices, fleet.networks) == ({"sbc_pi4": 1.0}, {"dsl": 0.6, "wifi_home": 0.4})
+    assert [group.availability for group in fleet.groups] == [None, "flaky_mobile"]
+    rows = {row.field: (row.value, row.basis) for row in loaded.describe("ours")}
+    assert rows["groups[1].share"] == ("40%", "assumed")
+    assert rows["groups[1].network"] == ("wifi_home", "")
+    assert loaded.bases("fleets", "ours") == {"assumed": 2}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("60%", "50%", "4:7: fleets.ours.groups: the shares sum to 90%; make them sum to 100%"),
+        ("network: dsl", "network: dls",
+         "4:36: fleets.ours.groups[0].network: unknown network 'dls'\n    did you mean 'dsl'?"),
+        ("flaky_mobile", "flaky",
+         "5:73: fleets.ours.groups[1].availability: unknown availability 'flaky'"),
+        ("share: 60%", "share: 60",
+         "4:48: fleets.ours.groups[0].share: '60' is more than the whole; write '60%'"),
+        ("share: 60%", "share: 60%, speed: 3", "4:53: fleets.ours.groups[0].speed: unknown key"),
+        ("share: 60%", "share: 60%, link_trace: gone.csv", "4:65: fleets.ours.groups[0].link_trace: "),
+        ("    groups:", "    devices: {sbc_pi4: 100%}\n    groups:",
+         "3:5: fleets.ours.devices: 'groups' says which devices are on which networks; "
+         "leave out 'devices' or 'groups'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_groups_of_a_fleet(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in GROUPED
+    path = write(tmp_path, GROUPED.replace(old, new, 1))
+    with pytest.raises(CatalogueError) as caught:
+        catalogue.load([path])
+    assert str(caught.value).startswith(f"{path}:{message}")
+
+
+def test_a_fleet_of_groups_may_be_like_one_of_shares(tmp_path: Path) -> None:
+    text = GROUPED.replace("    groups:", "    like: uk_mobile_2024\n    groups:").replace(
+        "    availability: always_on\n", ""
+    )
+    with pytest.raises(CatalogueError, match="an empty 'devices:' removes that of 'uk_mobile_2024'"):
+        catalogue.load([write(tmp_path, text)])
+    text = text.replace("    groups:", "    devices:\n    networks:\n    groups:")
+    fleet = catalogue.load([write(tmp_path, text)]).fleet("ours")
+    assert fleet.availability == "diurnal_charging"
+    assert set(fleet.devices) == {"sbc_pi4"}

@@ -38,6 +38,7 @@ def test_the_profiles_in_the_guide_load(guide: str, tmp_path: Path) -> None:
     assert (rural.down_bps, rural.rtt_s) == (8e6, 0.04)
     assert loaded.network("4g_uk") == replace(shipped, rtt_s=0.04, radio=loaded.network("4g_uk").radio)
     assert loaded.fleet("our_fleet").availability == "commuters"
+    assert loaded.fleet("our_town").networks == {"wifi_home": 0.4, "our_4g": 0.6}
     assert "our_case" in loaded.thermals
     commute = loaded.network("our_commute").trace
     assert commute is not None

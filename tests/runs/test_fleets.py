@@ -268,3 +268,65 @@ fleet:
     assert min(len(times) for times in took.values()) > 10
     # A hundredth of the rate, on the same bytes and the same round trip.
     assert min(took["slow_wire"]) > 5 * max(took["ideal_wire"])
+
+
+def test_an_inline_phone_at_half_the_speed_computes_twice_as_long(tmp_path: Path) -> None:
+    text = (
+        REST
+        + """
+fleet:
+  devices: {ours: 100%}
+  networks: {wifi_home: 100%}
+  availability: always_on
+  profiles:
+    devices:
+      ours: {like: phone_mid_2020, compute_sigma: 0, thermal: none, sources: assumption}
+"""
+    )
+    rate = "fleet.profiles.devices.ours.flops_1_thread"
+
+    def compute_s(*overrides: str) -> list[float]:
+        name = re.sub(r"\W", "", "".join(overrides)) or "plain"
+        rows = rows_of(run_text(tmp_path, text, ["rounds.count=1", *overrides], name), "device_rounds")
+        return [row["compute_s"] for row in sorted(rows, key=lambda row: row["device"])]
+
+    # What a step costs beside its arithmetic, in the framework and for memory, is the same for all.
+    all_threads = "fleet.profiles.devices.ours.flops_all_threads=200 TFLOP/s"
+    without_arithmetic = compute_s(all_threads, f"{rate}=200 TFLOP/s")
+    half, full = compute_s(f"{rate}=10 GFLOP/s"), compute_s()
+    assert len(full) == 40
+    for free, slow, fast in zip(without_arithmetic, half, full, strict=True):
+        assert slow - free == pytest.approx(2 * (fast - free), rel=1e-3)
+        assert fast > free
+
+
+def test_groups_of_a_fleet_of_the_catalogue_are_those_of_a_scenario(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text("""\
+fleets:
+  ours:
+    groups:
+      - {device: phone_entry_a53, network: 3g_uk, share: 30%}
+      - {device: phone_flagship_2024, network: 5g_uk, availability: always_on, share: 45.5%}
+      - {device: phone_entry_a53, network: 4g_uk, share: 24.5%, link_trace: drive.csv}
+    availability: bernoulli_google
+    sources: assumption
+""")
+    (tmp_path / "drive.csv").write_text(STEADY)
+    written = fleet_of(tmp_path, GROUPS.replace("24.5%}", "24.5%, link_trace: drive.csv}"))
+    named = fleet_of(tmp_path, "fleet: {mix: ours, profiles: [ours.yaml]}\n")
+    assert pairs(named) == pairs(written)
+    assert named.names == written.names
+    assert named.device_class.tolist() == written.device_class.tolist()
+    ids = np.arange(1000)
+    dropped = [one.availability.dropout(ids, 1).stage.tolist() for one in (named, written)]
+    assert dropped[0] == dropped[1]
+    flagship = named.device_class == named.names.classes.index("phone_flagship_2024")
+    assert not (np.array(dropped[0]) != NO_STAGE)[flagship].any()
+    on_4g = named.network == named.names.networks.index("4g_uk")
+    rates = [one.network_table.down_bps[one.link_kind] for one in (named, written)]
+    assert rates[0].tolist() == rates[1].tolist()
+    # Those of the trace, in place of the network's.
+    assert set(rates[0][on_4g].tolist()) == {8e6}
+    # The scenario's availability takes the place of the fleet's, not of a group's.
+    always = fleet_of(tmp_path, "fleet: {mix: ours, availability: always_on, profiles: [ours.yaml]}\n")
+    assert (always.availability.dropout(ids, 1).stage == NO_STAGE).all()

@@ -42,6 +42,12 @@ def test_a_grid_is_every_combination_the_last_varying_fastest(tmp_path: Path) ->
     assert len({run.hash for cell in cells for run in cell.runs}) == 12
 
 
+def test_null_removes_the_cells_of_the_parent(tmp_path: Path) -> None:
+    base = BASE + "sweep:\n  cells: [{learning.factors: 4}, {learning.factors: 8}]\n"
+    child = "extends: base.yaml\nsweep:\n  cells:\n  rounds.quorum: [1, 2, 3]\n"
+    assert len(load_cells(load(write_files(tmp_path, {"base.yaml": base, "s.yaml": child})))) == 3
+
+
 def test_cells_vary_together_and_null_removes(tmp_path: Path) -> None:
     sweep = """\
 sweep:
