@@ -11,6 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from coordinator.scenario.dump import written_default
+from coordinator.scenario.fleet_profiles import InlineProfiles
 from coordinator.scenario.schema import Scenario
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -36,6 +37,8 @@ def json_schema() -> dict[str, Any]:
     definitions |= {
         _PARTIAL + name: _changed(copy.deepcopy(body), _loosen) for name, body in definitions.items()
     }
+    # A profile may be like another, and then leave anything out, too.
+    definitions[InlineProfiles.__name__] = {"$ref": f"#/$defs/{_PARTIAL}{InlineProfiles.__name__}"}
     return {
         "$schema": DIALECT,
         "title": "recfleet scenario",

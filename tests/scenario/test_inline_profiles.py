@@ -239,11 +239,17 @@ def test_the_json_schema_knows_the_keys_of_profiles(tmp_path: Path) -> None:
     listed, alone = definitions["ScenarioFleet"]["properties"]["profiles"]["anyOf"]
     assert alone == {"$ref": "#/$defs/InlineProfiles"}
     assert alone in listed["items"]["anyOf"]
-    inline = definitions["InlineProfiles"]
+    assert definitions["InlineProfiles"] == {"$ref": "#/$defs/PartialInlineProfiles"}
+    inline = definitions["PartialInlineProfiles"]
     assert set(inline["properties"]) == {"sources", *CATALOGUE_SECTIONS}
     (device,) = inline["properties"]["devices"]["additionalProperties"]["anyOf"]
     assert set(device["properties"]) == {"like", *DeviceSection.model_fields}
     assert "required" not in device
+    # Nor in what a profile holds: `outage: {mean: 1 s}` keeps the share of the one it is like.
+    (network,) = inline["properties"]["networks"]["additionalProperties"]["anyOf"]
+    outages = [one["$ref"] for one in network["properties"]["outage"]["anyOf"][1]["anyOf"] if "$ref" in one]
+    assert outages == ["#/$defs/PartialOutageSection"]
+    assert "required" not in definitions["PartialOutageSection"]
     kinds = inline["properties"]["availability"]["additionalProperties"]["anyOf"]
     assert len(kinds) == len(AVAILABILITY_SECTIONS)
 
