@@ -9,10 +9,9 @@ from rich.table import Table
 
 from coordinator.cli.consoles import console
 from edge.onnx.loading import load_model
-from edge.onnx.ratings_file import read_history
+from edge.onnx.ratings_file import read_history, read_titles
 from edge.onnx.recommending import check_kind
 from edge.onnx.recommending import recommend as recommendations
-from edge.onnx.titles_file import read_titles
 
 
 def recommend(*, model: Path, ratings: Path, top: int, titles: Path | None, skip_unknown: bool) -> None:

@@ -28,8 +28,7 @@ from edge.device.memory import fits
 from edge.device.simulated import CohortPlan
 from edge.learning.base import Work
 from edge.network.cohort import LinkSpecs
-from edge.network.conditions import LinkConditions
-from edge.network.mixed_conditions import MixedConditions
+from edge.network.conditions import LinkConditions, MixedConditions
 from edge.network.pace import Conditions
 from edge.network.playback import TracePlayback
 

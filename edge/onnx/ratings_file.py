@@ -1,18 +1,72 @@
-"""A user's own ratings from a CSV file: ``item,rating`` lines, checked before a model sees them."""
+"""Ratings and titles from files, for recommendations from an exported model."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.core.errors import DataError
 from edge.data.table.values import LARGEST_RATING
-from edge.onnx.csv_lines import csv_pairs
 from edge.onnx.metadata import ModelInfo
+
+LARGEST_FILE_BYTES: Final = 1 << 24
+"""A larger file is refused before it is read: 16 MiB."""
+
+
+def csv_pairs(path: Path, header: tuple[str, str]) -> Iterator[tuple[int, str, str]]:
+    """Yield line number and both fields, stripped, of every line but the header and empty ones.
+
+    Parameters
+    ----------
+    path : CSV in UTF-8.
+    header : names of the fields; passed over where it is the first line, in whatever case.
+
+    Raises
+    ------
+    DataError
+        Naming file and line: another number of fields, broken quoting, no UTF-8; or a file that is missing or
+        larger than :data:`LARGEST_FILE_BYTES`.
+    """
+    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    at_start = True
+    try:
+        for raw in reader:
+            fields = tuple(field.strip() for field in raw)
+            if not any(fields):
+                continue
+            is_header = at_start and tuple(field.lower() for field in fields) == header
+            at_start = False
+            if is_header:
+                continue
+            if len(fields) != 2:
+                raise DataError(f"{path}:{reader.line_num}: {len(fields)} fields; write {','.join(header)!r}")
+            yield reader.line_num, fields[0], fields[1]
+    except csv.Error as error:
+        raise DataError(f"{path}:{reader.line_num}: no CSV: {error}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        size = path.stat().st_size
+        contents = b"" if size > LARGEST_FILE_BYTES else path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if size > LARGEST_FILE_BYTES:
+        raise DataError(f"{path}: has {size} bytes; {LARGEST_FILE_BYTES} are read at most")
+    try:
+        return contents.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = contents.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}:{line}: no UTF-8 text; save the file as UTF-8") from error
+
 
 _HEADER = ("item", "rating")
 
@@ -88,3 +142,32 @@ def _rating(text: str, info: ModelInfo, where: str) -> float:
                 f"{where}: the rating {text} is outside the scale of the data, {lowest:g} … {highest:g}"
             )
     return rating
+
+
+def read_titles(path: Path, info: ModelInfo) -> tuple[str, ...]:
+    """Return a title for each item of the model, [n_items]; an item that the file leaves out has its id.
+
+    Items that the model does not know are passed over: lists of titles are often longer than the data.
+
+    Raises
+    ------
+    DataError
+        Naming file and line: an item that stands twice, and what
+        :func:`csv_pairs` refuses; or a file that names no item of the model.
+    """
+    places = info.places()
+    titles = list(places)
+    first_lines: dict[str, int] = {}
+    for number, label, title in csv_pairs(path, ("item", "title")):
+        if label in first_lines:
+            raise DataError(
+                f"{path}:{number}: item {label!r} has a title in line {first_lines[label]} already; keep one"
+            )
+        first_lines[label] = number
+        if label in places:
+            titles[places[label]] = title
+    if not first_lines.keys() & places.keys():
+        raise DataError(
+            f"{path}: names no item of the model; write its ids, as they are in the training data"
+        )
+    return tuple(titles)

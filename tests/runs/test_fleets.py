@@ -17,8 +17,7 @@ from coordinator.simulation.fleet_assembly import build_fleet
 from device_profiles import catalogue
 from edge.core.vocabulary import Direction
 from edge.device.availability import NO_STAGE
-from edge.network.conditions import LinkConditions
-from edge.network.mixed_conditions import MixedConditions
+from edge.network.conditions import LinkConditions, MixedConditions
 from edge.network.playback import TracePlayback
 
 REST = """

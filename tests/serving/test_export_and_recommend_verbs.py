@@ -17,12 +17,11 @@ from coordinator.results.tables.schemas import OLDEST_VERSION
 from edge.core.errors import DataError, ModelFileError
 from edge.learning.local_steps import Ridge
 from edge.onnx.loading import check_model
-from edge.onnx.ratings_file import History, read_history
+from edge.onnx.ratings_file import History, read_history, read_titles
 from edge.onnx.recommenders import recommender_model
 from edge.onnx.recommending import recommend
 from edge.onnx.session import OnnxSession
 from edge.onnx.stateless_graph import stateless_model
-from edge.onnx.titles_file import read_titles
 
 SCENARIO = """\
 format: 2

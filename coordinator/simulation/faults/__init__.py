@@ -1,1 +1,1 @@
-"""Faults: one module for each kind, with its settings, what it does and what contradicts it."""
+"""Faults, by what they strike: each a class with its settings, what it does and what contradicts it."""

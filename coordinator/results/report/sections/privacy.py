@@ -8,7 +8,7 @@ from coordinator.results.report.axes import duration_axis, from_zero, number_axi
 from coordinator.results.report.blocks import Block, NoteBlock, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, line_plot, thin
 from coordinator.results.report.view import RunView
-from coordinator.results.summary_privacy import clipping_line, privacy_lines
+from coordinator.results.summary_tables import clipping_line, privacy_lines
 
 
 def privacy(view: RunView) -> SectionBlock | None:
