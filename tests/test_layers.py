@@ -230,10 +230,8 @@ def shared_names(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def test_no_two_classes_with_one_name() -> None:
-    assert (
-        shared_names({str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in modules()})
-        == {}
-    )
+    sources = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in modules()}
+    assert shared_names(sources) == {}
 
 
 def test_a_name_of_two_classes_is_found() -> None:

@@ -135,7 +135,7 @@ def suspension(device: int, reason: Reason, now_s: float) -> bytes:
     )
 
 
-def ended_of(cohort: RunningCohort) -> DeviceEndings:
+def endings_of(cohort: RunningCohort) -> DeviceEndings:
     """Return how the devices of a cohort ended, once all of them are done."""
     n = len(cohort.ids)
     return DeviceEndings(

@@ -26,7 +26,7 @@ from coordinator.engine.measurements import Measured, Measurements
 from coordinator.engine.over_round import OverRound
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.progress import RunObserver
-from coordinator.engine.round_records import RoundRecords, ended_of, strikes_of, suspension
+from coordinator.engine.round_records import RoundRecords, endings_of, strikes_of, suspension
 from coordinator.engine.rounds import RoundPlan
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import aggregate_of, joined
@@ -458,7 +458,7 @@ class Training:
             self._spend(self._privacy, over)
             for later in self._pending:
                 later.epsilon = over.epsilon
-        ended = ended_of(cohort)
+        ended = endings_of(cohort)
         facts = over.told(ended)
         strikes = self._crashes.of_round(cohort.round_number)
         if cohort.faults is not None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from coordinator.engine.active_round import ActiveRound, Broadcast
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.round_records import DeviceEndings, ended_of
+from coordinator.engine.round_records import DeviceEndings, endings_of
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.engine.selection.experience import ANSWERS, UPDATES, Experience
@@ -344,7 +344,7 @@ class SessionCohort:
 
     def interrupted(self) -> DeviceEndings:
         """Return how the devices will have ended if the coordinator's process ends now."""
-        ended = ended_of(self)
+        ended = endings_of(self)
         open_ = ~np.array(self._told)
         ended.outcome[open_], ended.reason[open_] = Outcome.DROPPED, Reason.COORDINATOR_CRASH
         counted = self._counted()

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from coordinator.engine.facts import FaultStrike, RoundFacts
 from coordinator.engine.host import rss_bytes
-from coordinator.engine.round_records import DeviceEndings, ended_of, strikes_of
+from coordinator.engine.round_records import DeviceEndings, endings_of, strikes_of
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.buffered_cohort import BufferedCohort
 from edge.core.log import Column, EventLog
@@ -88,7 +88,7 @@ def _joined(members: list[tuple[BufferedCohort, int, float]]) -> DeviceEndings:
         by_cohort.setdefault(cohort, []).append(place)
     parts: list[tuple[DeviceEndings, list[int], list[int]]] = []
     for cohort, places in by_cohort.items():
-        parts.append((ended_of(cohort), [members[place][1] for place in places], places))
+        parts.append((endings_of(cohort), [members[place][1] for place in places], places))
 
     order = np.argsort(np.concatenate([places for _, _, places in parts]), kind="stable")
 
