@@ -11,11 +11,13 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def test_every_room_has_its_row() -> None:
+def test_every_room_has_its_row_and_layer() -> None:
     for package, layers in ROOMS.items():
-        rooms = TEXT.split(f"| `{package}/` |")[1].split("\n\n")[0]
-        named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", rooms, flags=re.MULTILINE))))
-        assert named == set().union(*layers)
+        table = TEXT.split(f"| `{package}/` |")[1].split("\n\n")[0]
+        found: dict[int, set[str]] = {}
+        for names, layer in re.findall(r"^\|([^|]*)\| (\d) \|", table, flags=re.MULTILINE):
+            found.setdefault(int(layer), set()).update(re.findall(r"`(\w+)`", names))
+        assert found == dict(enumerate(layers))
 
 
 def test_every_path_that_it_names_exists() -> None:
