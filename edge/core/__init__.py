@@ -1,1 +1,1 @@
-"""What everything else uses: vocabulary, errors, named random streams, the event log, the registry of plug-ins."""
+"""What everything else uses: vocabulary, errors, named random streams, the event log, the registry."""
