@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.assembly import Assembly
+from coordinator.engine.backend import Clock
 from coordinator.engine.training import StopReason, Training
-from coordinator.engine.world import Clock
 from coordinator.results.tables.reader import open_run
 from coordinator.run.assembling import assemble
 from coordinator.run.runner import VirtualTime, run_assembled
@@ -90,10 +90,10 @@ class LaterTraining:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._training, name)
 
-    async def run(self, world: Any) -> StopReason:
+    async def run(self, backend: Any) -> StopReason:
         """Wait, and train."""
         await asyncio.sleep(self._start_s)
-        return await self._training.run(world)
+        return await self._training.run(backend)
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ class Ledger:
     answers: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def note(self, name: str, answer: str, *, got_in: bool) -> None:
-        """Take note of an attempt."""
+        """Count an attempt."""
         self.tried[name] += 1
         self.in_[name] += got_in
         self.answers[name][answer] += 1

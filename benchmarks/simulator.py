@@ -45,8 +45,8 @@ from coordinator.engine.selection.pool import Pool
 from coordinator.run.assembling import assemble
 from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario, load
+from coordinator.simulation.backend import SimulatedCohort, Simulation
 from coordinator.simulation.faults.striking import FaultsOfRun
-from coordinator.simulation.world import SimulatedCohort, Simulation
 from edge.clock.virtual import VirtualClockLoop
 from edge.clock.virtual import run as run_on_virtual_clock
 from edge.core.rng import stream

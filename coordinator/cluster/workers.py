@@ -66,7 +66,7 @@ class InterruptibleProgress(SilentProgress):
         self._asked = False
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Take note of a signal; a handler for :func:`signal.signal`."""
+        """Record a signal; a handler for :func:`signal.signal`."""
         self._asked = True
 
     def on_start(self, name: str, rounds: int | None) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 
+from coordinator.engine.backend import Clock
 from coordinator.engine.facts import FaultStrike
-from coordinator.engine.world import Clock
 from coordinator.scenario.schema import Scenario
 
 
@@ -25,7 +25,7 @@ class Crashes:
         """By the round that was under way, or was next."""
 
     def note(self, fault: int, number: int, now_s: float, down_s: float) -> None:
-        """Take note that ``fault`` has the coordinator crash in round ``number``, or before it."""
+        """Record that ``fault`` has the coordinator crash in round ``number``, or before it."""
         self._down_until_s = max(self._down_until_s, now_s + down_s)
         section = self._scenario.faults[fault]
         strike = FaultStrike(section.name, section.key, None, None, now_s, now_s, 1)

@@ -62,19 +62,19 @@ class RunObserver(Protocol):
     """Is told what happens in a run; nothing it does changes the run."""
 
     def on_start(self, name: str, rounds: int | None) -> None:
-        """Take note of the run's name and number of rounds (None: not known beforehand)."""
+        """Handle the run's name and number of rounds (None: not known beforehand)."""
         ...
 
     def on_round(self, summary: RoundSummary) -> None:
-        """Take note of a finished round."""
+        """Handle a finished round."""
         ...
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
-        """Take note of an evaluation after ``round_number`` rounds."""
+        """Handle an evaluation after ``round_number`` rounds."""
         ...
 
     def on_end(self, status: str) -> None:
-        """Take note of the end, by the status of the run."""
+        """Handle the end, with the status of the run."""
         ...
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.engine.backend import RunningCohort
 from coordinator.engine.energy import device_energy
 from coordinator.engine.facts import CohortFacts, FaultStrike, Recorder, RoundFacts
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.progress import RunObserver, round_summary
-from coordinator.engine.world import RunningCohort
 from coordinator.scenario.faults_section import Fault
 from edge.core.log import pack_record
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage

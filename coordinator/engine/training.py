@@ -17,21 +17,21 @@ import numpy.typing as npt
 from coordinator.engine.active_round import ActiveRound
 from coordinator.engine.aggregation.plan import aggregating
 from coordinator.engine.assembly import Assembly
+from coordinator.engine.backend import Backend, Clock, RunningCohort
 from coordinator.engine.checkpoint import CHECKPOINT, Checkpoint
 from coordinator.engine.crashes import Crashes
 from coordinator.engine.facts import MetricValue, Recorder
+from coordinator.engine.finished_round import FinishedRound
 from coordinator.engine.invitations import SHORTEST_WAIT_S, Invitations
-from coordinator.engine.keeping import CoordinatorMemory, Keeper, Recalled
 from coordinator.engine.measurements import Measured, Measurements
-from coordinator.engine.over_round import OverRound
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.progress import RunObserver
 from coordinator.engine.round_records import RoundRecords, endings_of, strikes_of, suspension
 from coordinator.engine.rounds import RoundPlan
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import aggregate_of, joined
+from coordinator.engine.snapshots import CoordinatorMemory, Recalled, SnapshotStore
 from coordinator.engine.stop_reason import StopReason, StopRule
-from coordinator.engine.world import Clock, RunningCohort, World
 from coordinator.scenario.schema import Scenario
 from edge.core.log import EventLog
 from edge.core.vocabulary import Reason, RoundOutcome, label
@@ -94,7 +94,7 @@ class Training:
         self._crashes = Crashes(scenario)
         self._cohorts: dict[int, RunningCohort] = {}
         """The cohorts of the rounds in :attr:`_open`."""
-        self._pending: deque[OverRound] = deque()
+        self._pending: deque[FinishedRound] = deque()
         self._open: set[int] = set()
         """Rounds with devices that are still at work."""
         self._idle: asyncio.Event = asyncio.Event()
@@ -106,7 +106,7 @@ class Training:
         self._ended: StopReason | None = None
         """Why training has ended, as an earlier process found."""
         self._stopping = False
-        self._keeper: Keeper | None = None
+        self._snapshots: SnapshotStore | None = None
         """Keeps what must outlive this process; None: nothing need."""
 
     def recall(self, recalled: Recalled) -> None:
@@ -124,49 +124,49 @@ class Training:
                 if self._privacy.on_devices or not lost.over:
                     self._privacy.spend(lost.phase, lost.unknown)
 
-    def keep_in(self, keeper: Keeper) -> None:
-        """Let ``keeper`` keep what must outlive this process; before :meth:`run`."""
-        self._keeper = keeper
-        keeper.started(self.state, self._optimizer_state, self._memory.arrays())
+    def keep_snapshots(self, snapshots: SnapshotStore) -> None:
+        """Let ``snapshots`` keep what must outlive this process; before :meth:`run`."""
+        self._snapshots = snapshots
+        snapshots.started(self.state, self._optimizer_state, self._memory.arrays())
 
     def stop(self) -> None:
         """Begin no other round: training ends once the one under way, if there is one, is over."""
         self._stopping = True
         self.wake()
 
-    async def run(self, world: World) -> StopReason:
+    async def run(self, backend: Backend) -> StopReason:
         """Train until a reason to stop; return it once the last device is done.
 
         Whoever is still at work when training was stopped by :meth:`stop` is not waited for.
         """
         if self._stopping:
             return StopReason.STOPPED
-        self._world = world
-        world.begin(self._crash)
+        self._backend = backend
+        backend.begin(self._crash)
         stop = self._ended
         if stop is None:
-            stop = await self._begin(world)
+            stop = await self._begin(backend)
         if stop is None:
-            stop = await self._rounds(world)
+            stop = await self._rounds(backend)
         unwanted = stop in (StopReason.DIVERGED, StopReason.STOPPED)
         if (
             self._scenario.evaluation.final
             and not unwanted
             and self._measurements.evaluated_at != self._rounds_run
         ):
-            now_s = world.loop.now_s
-            self._measurements.write_values(self._rounds_run, now_s, await world.aside(self._evaluate))
+            now_s = backend.loop.now_s
+            self._measurements.write_values(self._rounds_run, now_s, await backend.aside(self._evaluate))
             self._keep_look(self._rounds_run, stop)
         while self._open and stop is not StopReason.STOPPED:
             await self._pause(None)
         for number, strikes in self._crashes.untold():
             # After the last round: there was no other to tell of them.
-            phase = self._scenario.phase_at(number - 1, world.loop.now_s)
+            phase = self._scenario.phase_at(number - 1, backend.loop.now_s)
             self._recorder.faults(number, phase, strikes)
         return stop
 
-    async def _rounds(self, world: World) -> StopReason:
-        scenario, rounds, loop = self._scenario, self._scenario.rounds, world.loop
+    async def _rounds(self, backend: Backend) -> StopReason:
+        scenario, rounds, loop = self._scenario, self._scenario.rounds, backend.loop
         count = scenario.round_count
         while count is None or self._rounds_run < count:
             if self._out_of_time(loop):
@@ -177,7 +177,7 @@ class Training:
                 return StopReason.STOPPED
             if ids is None:
                 return StopReason.NOBODY_AVAILABLE
-            stop = await self._round(world, number, ids)
+            stop = await self._round(backend, number, ids)
             stop = await self._look_back_aside(number, stop)
             if stop is not None:
                 return stop
@@ -185,7 +185,7 @@ class Training:
                 await self._rest(rounds.interval)
         return StopReason.LAST_ROUND
 
-    async def _begin(self, world: World) -> StopReason | None:
+    async def _begin(self, backend: Backend) -> StopReason | None:
         """Measure the model before the first round, and try the audits; or go on where a process ended.
 
         Returns why training ends, if it does.
@@ -194,16 +194,16 @@ class Training:
             if self._looked_back < self._rounds_run:
                 return await self._look_back_aside(self._rounds_run, None)
             return None
-        now_s = world.loop.now_s
-        self._measurements.write_values(0, now_s, await world.aside(self._evaluate))
+        now_s = backend.loop.now_s
+        self._measurements.write_values(0, now_s, await backend.aside(self._evaluate))
         self._measurements.write_audits(now_s)
         self._keep_look(0, None)
         return None
 
     async def _look_back_aside(self, number: int, stop: StopReason | None) -> StopReason | None:
-        """As :meth:`_look_back`, where the world has a place to measure in."""
-        now_s = self._world.loop.now_s
-        measured = await self._world.aside(lambda: self._measured(number, stop))
+        """As :meth:`_look_back`, where the backend has a place to measure in."""
+        now_s = self._backend.loop.now_s
+        measured = await self._backend.aside(lambda: self._measured(number, stop))
         return self._look_back(number, stop, now_s, measured)
 
     def _measured(self, number: int, stop: StopReason | None) -> Measured:
@@ -231,16 +231,16 @@ class Training:
 
     def _keep_look(self, number: int, stop: StopReason | None) -> None:
         self._looked_back = number
-        if self._keeper is not None:
-            self._keeper.looked_back(number, stop)
+        if self._snapshots is not None:
+            self._snapshots.looked_back(number, stop)
 
     async def _rest(self, seconds: float) -> None:
         """Let time pass between two rounds."""
-        if self._keeper is None:
+        if self._snapshots is None:
             await asyncio.sleep(seconds)
             return
-        end_s = self._world.loop.now_s + seconds
-        while not self._stopping and (left_s := end_s - self._world.loop.now_s) > 0.0:
+        end_s = self._backend.loop.now_s + seconds
+        while not self._stopping and (left_s := end_s - self._backend.loop.now_s) > 0.0:
             await self._pause(left_s)
 
     def _save(self) -> None:
@@ -249,9 +249,9 @@ class Training:
 
     def _crash(self, fault: int, down_s: float) -> None:
         """Let the coordinator crash: what is under way is lost, and what it knew but for its checkpoint."""
-        self._crashes.note(fault, self._rounds_run + 1, self._world.loop.now_s, down_s)
-        self._world.coordinator.crash()
-        self._world.fleet.connected[:] = False
+        self._crashes.note(fault, self._rounds_run + 1, self._backend.loop.now_s, down_s)
+        self._backend.coordinator.crash()
+        self._backend.fleet.connected[:] = False
         for _, cohort in sorted(self._cohorts.items()):
             cohort.crash()
         assert self._checkpoint is not None
@@ -303,26 +303,26 @@ class Training:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
 
-    async def _round(self, world: World, number: int, ids: Ids) -> StopReason | None:
+    async def _round(self, backend: Backend, number: int, ids: Ids) -> StopReason | None:
         wall_s = time.perf_counter()
         rounds, algorithm = self._scenario.rounds, self._workload.algorithm
-        phase = self._scenario.phase_at(number - 1, world.loop.now_s)
+        phase = self._scenario.phase_at(number - 1, backend.loop.now_s)
         plan = RoundPlan(
-            world.run_id,
+            backend.run_id,
             number,
             target=min(rounds.cohort, len(ids)),
             quorum=rounds.quorum_reports,
             deadline_s=rounds.deadline,
             grace_s=rounds.grace_s,
-            mixed=phase in world.shields,
+            mixed=phase in backend.shields,
         )
         kernel = self._workload.training(self.state, number)
-        cohort = world.cohort(ids, number, phase, kernel, self._cohort_done)
+        cohort = backend.cohort(ids, number, phase, kernel, self._cohort_done)
         self._open.add(number)
         self._cohorts[number] = cohort
-        if self._keeper is not None:
-            self._keeper.began(cohort, phase, world.loop.now_s, self._memory.arrays())
-        active = await world.coordinator.run_round(
+        if self._snapshots is not None:
+            self._snapshots.began(cohort, phase, backend.loop.now_s, self._memory.arrays())
+        active = await backend.coordinator.run_round(
             plan,
             cohort,
             algorithm.broadcast(self.state),
@@ -342,11 +342,13 @@ class Training:
         wall_s = time.perf_counter() - wall_s
         clips = self._privacy is not None or self._scenario.aggregation.norm_bound is not None
         self._strike([active], number, active.machine.reports, cohort.log)
-        over = OverRound(cohort, active, aggregate, phase, None, frozenset(), wall_s, clips)
+        over = FinishedRound(cohort, active, aggregate, phase, None, frozenset(), wall_s, clips)
         if self._privacy is not None:
             self._spend(self._privacy, over)
-        if self._keeper is not None:
-            self._keeper.over(over, self.state, self._optimizer_state, self._applied, self._memory.arrays())
+        if self._snapshots is not None:
+            self._snapshots.over(
+                over, self.state, self._optimizer_state, self._applied, self._memory.arrays()
+            )
         self._pending.append(over)
         self._write_finished()
         return stop
@@ -360,8 +362,8 @@ class Training:
                 self.state, self._optimizer_state, aggregate, self._applied
             )
         self._applied += 1
-        if self._world.witness is not None:
-            self._world.witness.applied(number, before, self.state)
+        if self._backend.probe is not None:
+            self._backend.probe.applied(number, before, self.state)
         self._save()
         if not all(np.isfinite(array).all() for array in self.state.values()):
             return StopReason.DIVERGED
@@ -376,15 +378,15 @@ class Training:
                 aggregate = joined(active.accumulator.result(), aggregate)
         else:
             aggregate = active.accumulator.result()
-        if self._world.witness is not None:
-            self._world.witness.summed(number, machine, aggregate)
+        if self._backend.probe is not None:
+            self._backend.probe.summed(number, machine, aggregate)
         if self._refuses(aggregate, number):
             return None
         if self._privacy is None:
             return aggregate
         return self._privacy.noised(aggregate, number, machine.applied)
 
-    def _spend(self, privacy: RunPrivacy, over: OverRound) -> None:
+    def _spend(self, privacy: RunPrivacy, over: FinishedRound) -> None:
         """Count what devices have spent in a round since it was last looked at."""
         spent = privacy.spent_in(over.active)
         privacy.spend(over.phase, spent - over.spent)
@@ -425,7 +427,7 @@ class Training:
             found = {device: reason for device, reason in found.items() if reason is not Reason.OUT_OF_RANGE}
         allowed = self._scenario.admission.strikes
         for device in self._fleet.strike(np.array(sorted(found), np.int64), allowed).tolist():
-            now_s = self._world.loop.now_s
+            now_s = self._backend.loop.now_s
             log.extend(suspension(device, found[device], now_s))
             _LOGGER.warning(
                 "round %d: device %d is suspended after %d strikes, the last for %s; admission.strikes is %d",
@@ -440,8 +442,8 @@ class Training:
         self._open.discard(cohort.round_number)
         del self._cohorts[cohort.round_number]
         cohort.close()
-        self._world.coordinator.forget(cohort.round_number)
-        self._world.forget(cohort.kernel)
+        self._backend.coordinator.forget(cohort.round_number)
+        self._backend.forget(cohort.kernel)
         self._write_finished()
         self._idle.set()
 
@@ -450,7 +452,7 @@ class Training:
         while self._pending and self._pending[0].cohort.round_number not in self._open:
             self._write(self._pending.popleft())
 
-    def _write(self, over: OverRound) -> None:
+    def _write(self, over: FinishedRound) -> None:
         cohort, active = over.cohort, over.active
         # For what came after the end of the round, too.
         self._strike([active], cohort.round_number, active.machine.reports, cohort.log)
@@ -459,10 +461,10 @@ class Training:
             for later in self._pending:
                 later.epsilon = over.epsilon
         ended = endings_of(cohort)
-        facts = over.told(ended)
+        facts = over.to_row(ended)
         strikes = self._crashes.of_round(cohort.round_number)
         if cohort.faults is not None:
             strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
         self._records.write(facts, ended, strikes)
-        if self._keeper is not None:
-            self._keeper.written(cohort.round_number, self._memory.arrays())
+        if self._snapshots is not None:
+            self._snapshots.written(cohort.round_number, self._memory.arrays())

@@ -131,7 +131,7 @@ class WatchedThresholds:
         self.each = [WatchedThreshold(threshold, baseline) for threshold in thresholds]
 
     def take(self, table: str, batch: Any) -> None:
-        """Take note of a ``pyarrow.RecordBatch`` that has been written to a table of the run."""
+        """Record a ``pyarrow.RecordBatch`` that has been written to a table of the run."""
         if not self.each or table == _UNREAD:
             return
         source = TableMetricSource(_OneBatch(table, batch))
@@ -159,7 +159,7 @@ class ThresholdWatch:
         self.ended_by: ThresholdResult | None = None
 
     def take(self, table: str, batch: Any) -> None:
-        """Take note of a ``pyarrow.RecordBatch`` that has been written to a table of the run."""
+        """Record a ``pyarrow.RecordBatch`` that has been written to a table of the run."""
         self._watched.take(table, batch)
 
     def missed(self, rounds: int, now_s: float) -> ThresholdResult | None:

@@ -42,7 +42,7 @@ class RunFeed(Protocol):
     def on_begin(
         self, loaded: LoadedScenario, clock: Literal["virtual", "real"], baseline: TableMetricSource | None
     ) -> None:
-        """Take note of the scenario, and of the metrics of its baseline where it has one."""
+        """Handle the scenario, and the metrics of its baseline where it has one."""
 
     def on_batch(self, table: str, batch: Any) -> None:
         """Take a ``pyarrow.RecordBatch`` that has been written to a table."""

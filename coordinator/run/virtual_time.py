@@ -19,9 +19,9 @@ from coordinator.engine.training import Training
 from coordinator.run.conductor import Survival, new_run_id
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
+from coordinator.simulation.backend import Simulation, SimulationProbe
 from coordinator.simulation.faults.striking import FaultsOfRun
-from coordinator.simulation.witnessed_network import WitnessedNetwork
-from coordinator.simulation.world import Simulation, SimulationWitness
+from coordinator.simulation.probed_network import ProbedNetwork
 from edge.clock import virtual as clock
 from edge.clock.virtual import VirtualClockLoop
 from edge.core import plugins
@@ -36,10 +36,10 @@ class VirtualTime:
 
     Attributes
     ----------
-    witness : sees what happens, beside the run; None for nobody.
+    probe : sees what happens, beside the run; None for nobody.
     """
 
-    witness: SimulationWitness | None = None
+    probe: SimulationProbe | None = None
     clock: Literal["virtual", "real"] = "virtual"
     secrets: SecretSource = SecretSource.SEED
     survival: Survival | None = None
@@ -55,7 +55,7 @@ class VirtualTime:
     def __call__(self, loaded: LoadedScenario, assembly: Assembly, training: Training) -> StopReason:
         """Train on the virtual clock until a reason to stop, and return it."""
         with quiet_collector(), _executor(loaded.scenario.compute.workers) as executor:
-            return simulate(loaded, assembly, training, executor, self.witness)
+            return simulate(loaded, assembly, training, executor, self.probe)
 
 
 def simulate(
@@ -63,7 +63,7 @@ def simulate(
     assembly: Assembly,
     training: Training,
     executor: Executor,
-    witness: SimulationWitness | None = None,
+    probe: SimulationProbe | None = None,
 ) -> StopReason:
     """Train on the virtual clock, until a reason to stop, and return it.
 
@@ -71,15 +71,15 @@ def simulate(
     ----------
     loaded, assembly, training : what is run.
     executor : computes.
-    witness : sees what happens, beside the run.
+    probe : sees what happens, beside the run.
     """
     scenario = loaded.scenario
     network: Callable[..., SimulatedNetwork] = SimulatedNetwork
-    if witness is not None:
-        network = functools.partial(WitnessedNetwork, witness=witness)
+    if probe is not None:
+        network = functools.partial(ProbedNetwork, probe=probe)
         for sums in assembly.secure_sums.values():
             if sums is not None:
-                sums.watch = witness.encoded
+                sums.watch = probe.encoded
 
     async def main() -> StopReason:
         loop = asyncio.get_running_loop()
@@ -122,18 +122,18 @@ def simulate(
             partial_work=training.invitations.partial_work,
             experience=training.invitations.experience,
             crashed=crash,
-            witness=witness,
+            probe=probe,
         )
-        if witness is not None:
-            witness.begins(simulation)
+        if probe is not None:
+            probe.begins(simulation)
         story = loop.create_task(training.run(simulation), name="coordinator")
         await asyncio.wait((story, crashed), return_when=asyncio.FIRST_COMPLETED)
         if crashed.done():
             story.cancel()
             await crashed
         stop = await story
-        if witness is not None:
-            await witness.ends()
+        if probe is not None:
+            await probe.ends()
             if crashed.done():
                 await crashed
         crashed.cancel()

@@ -23,9 +23,9 @@ from coordinator.scenario.load import LoadedScenario
 from coordinator.service.admission.gate import local_gate
 from coordinator.service.admission.review import keep_reviewing
 from coordinator.service.app import Listening, make_app
+from coordinator.service.backend import SocketBackend
 from coordinator.service.greeting import Offer
 from coordinator.service.hooks import Admission, NobodyWatches, ServiceObserver
-from coordinator.service.real_world import RealWorld
 from coordinator.service.refusals import refuse_on_real_clock
 from coordinator.service.sessions import Sessions
 from coordinator.service.stopping import first_signal
@@ -159,7 +159,7 @@ class RealTime:
             crash(context["message"], context.get("exception") or RuntimeError(context["message"]))
 
         loop.set_exception_handler(callback_failed)
-        world = RealWorld(
+        backend = SocketBackend(
             run_id=run_id,
             loop=loop,
             assembly=assembly,
@@ -171,22 +171,22 @@ class RealTime:
         )
         offer = Offer(run_id, loaded.hash, loaded.resolved, assembly.fleet.n, scenario.limits.frame_bytes)
         sockets = scenario.connection.sockets
-        sessions = Sessions(offer, sockets, self.admission, self.observer, world, crash)
-        world.sessions = sessions
+        sessions = Sessions(offer, sockets, self.admission, self.observer, backend, crash)
+        backend.sessions = sessions
         app = make_app(sessions, self.admission)
         self.routes(app)
 
         async def story() -> StopReason:
             wanted = scenario.rounds.invited if self.wait_for is None else self.wait_for
-            await world.until_joined(wanted)
-            stop = await training.run(world)
+            await backend.until_joined(wanted)
+            stop = await training.run(backend)
             await sessions.close("the run was stopped" if stop is StopReason.STOPPED else "the run is over")
             return stop
 
         def asked_to_stop() -> None:
             assert self.stopping is not None
             training.stop()
-            world.wait_no_longer()
+            backend.wait_no_longer()
             self.stopping(_STOPPING)
 
         service = Listening(app, self.admission, self.host, self.port, sockets.join_timeout)

@@ -76,13 +76,13 @@ class Doors:
         self._close_listeners()
 
     def begun(self, request: web.Request) -> None:
-        """Take note that a connection has sent a whole request."""
+        """Respond when a connection has sent a whole request."""
         door = self._entered.get(request.protocol)
         if door is not None:
             door.stay()
 
     def ending(self, request: web.Request) -> None:
-        """Take note that the other side has only to take what was sent to it: it may not take for ever."""
+        """Respond when the other side has only to take what was sent to it: it may not take for ever."""
         door = self._entered.get(request.protocol)
         if door is not None:
             door.leave_within(self._join_timeout_s)
@@ -144,13 +144,13 @@ class Doors:
                 self._admission.left(remote)
 
     def entered(self, door: _Door, protocol: asyncio.BaseProtocol) -> None:
-        """Take note that a connection is open."""
+        """Respond when a connection is open."""
         self._entered[protocol] = door
         # Not one byte after another for ever: what counts is when the whole request is there.
         door.leave_within(self._join_timeout_s)
 
     def gone(self, protocol: asyncio.BaseProtocol, remote: str) -> None:
-        """Take note that a connection has ended."""
+        """Respond when a connection has ended."""
         self._entered.pop(protocol, None)
         self._admission.left(remote)
 

@@ -31,7 +31,7 @@ class Admission(Protocol):
         """
 
     def left(self, remote: str) -> None:
-        """Take note that a connection is over."""
+        """Respond when a connection is over."""
 
     def proved(self, device: int, remote: str, now_s: float) -> AbstractContextManager[None]:
         """Count a connection, in the context, for a device that may be here in place of its address."""
@@ -55,27 +55,27 @@ class ServiceObserver(Protocol):
     """Is told what happens between devices and coordinator; nothing it does changes the run."""
 
     def on_join(self, device: int) -> None:
-        """Take note that a device has joined with a new session."""
+        """Respond when a device has joined with a new session."""
 
     def on_resume(self, device: int) -> None:
-        """Take note that a device goes on with its session on a new connection."""
+        """Respond when a device goes on with its session on a new connection."""
 
     def on_disconnect(self, device: int, why: str) -> None:
-        """Take note that a connection has broken; the session goes on for a while."""
+        """Respond when a connection has broken; the session goes on for a while."""
 
     def on_leave(self, device: int, reason: Reason, why: str) -> None:
-        """Take note that a session is over."""
+        """Respond when a session is over."""
 
     def on_refusal(self, device: int | None, remote: str, why: str) -> None:
-        """Take note that somebody was not let in; ``device`` is what it said it was."""
+        """Respond when somebody was not let in; ``device`` is what it said it was."""
 
     def on_frame(
         self, round_number: int, device: int, direction: Direction, message: AnyMessage, reason: Reason
     ) -> None:
-        """Take note of a message: one that was sent down, or one from a device and what it was judged."""
+        """Handle a message: one that was sent down, or one from a device and what it was judged."""
 
     def on_handled(self, seconds: float) -> None:
-        """Take note of how long this host has worked on a message from a device."""
+        """Add the time that this host has worked on a message from a device."""
 
 
 class NobodyWatches:

@@ -295,7 +295,7 @@ class LocalDevices:
         )
 
     def crashed(self, error: BaseException) -> None:
-        """Take note of a bug: no device can go on."""
+        """Handle a bug: no device can go on."""
         if not self._crashed.done():
             self._crashed.set_exception(error)
 

@@ -6,7 +6,7 @@ below it is not seen.
 
 from __future__ import annotations
 
-from coordinator.engine.world import Clock
+from coordinator.engine.backend import Clock
 from coordinator.service.sessions import Transfer
 from edge.core.log import EventLog, pack_record
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage

@@ -46,22 +46,22 @@ class SessionListener(Protocol):
     """Is told what comes from devices, and what becomes of what goes to them."""
 
     def joined(self, session: DeviceSession) -> None:
-        """Take note of a new session."""
+        """Handle a new session."""
 
     def pushed(self, session: DeviceSession, transfer: Transfer) -> None:
-        """Take note of a message that starts on its way."""
+        """Handle a message that starts on its way."""
 
     def acknowledged(self, session: DeviceSession, transfer: Transfer, arrival_s: float) -> None:
-        """Take note that a message has arrived, and when."""
+        """Respond when a message has arrived, and when."""
 
     def received(self, session: DeviceSession, received: Received) -> None:
         """Take a message from a device, as bytes."""
 
     def noted(self, session: DeviceSession, noted: Noted) -> None:
-        """Take note that a device computes, or how long it has."""
+        """Handle that a device computes, or how long it has."""
 
     def left(self, session: DeviceSession, reason: Reason) -> None:
-        """Take note that a session is over."""
+        """Respond when a session is over."""
 
 
 class DeviceSession:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.workload import TrainingKernel
-from coordinator.simulation.world import SimulatedCohort, Simulation
+from coordinator.simulation.backend import SimulatedCohort, Simulation
 from edge.core.vocabulary import Outcome, Reason
 from edge.device.simulated import SimulatedDevice
 from edge.network.link import Delivery
@@ -19,13 +19,13 @@ class CohortListener(Protocol):
     """Is told how the devices of a cohort fare."""
 
     def applied(self, cohort: BufferedCohort, slot: int) -> None:
-        """Take note that the report of a device has gone into the buffer."""
+        """Respond when the report of a device has gone into the buffer."""
 
     def ended(self, cohort: BufferedCohort, slot: int) -> None:
-        """Take note that a device has ended its participation."""
+        """Respond when a device has ended its participation."""
 
     def cohort_done(self, cohort: SimulatedCohort) -> None:
-        """Take note that all devices of a cohort have."""
+        """Respond when all devices of a cohort have."""
 
 
 class BufferedCohort(SimulatedCohort):
@@ -71,7 +71,7 @@ class BufferedCohort(SimulatedCohort):
         self._closed_one()
 
     def finished(self, device: SimulatedDevice) -> None:
-        """Take note that ``device`` has ended its participation, and tell of it."""
+        """Respond when ``device`` has ended its participation, and pass that on."""
         self._open += 1
         super().finished(device)
         if self._unjudged[device.slot]:

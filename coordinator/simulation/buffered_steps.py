@@ -44,7 +44,7 @@ class ServerStep:
     unfinished: int = 0
     """Devices whose reports were applied and that are not done yet."""
 
-    def told(self, outcome: RoundOutcome) -> tuple[RoundFacts, DeviceEndings]:
+    def to_row(self, outcome: RoundOutcome) -> tuple[RoundFacts, DeviceEndings]:
         """Return what there is to tell of a step that has ended so, and of its devices."""
         abandoned = outcome is RoundOutcome.ABANDONED
         ended = _joined(self.members)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from coordinator.engine.active_round import ActiveRound
 from coordinator.engine.aggregation.plan import aggregating
 from coordinator.engine.assembly import Assembly
+from coordinator.engine.backend import Backend
 from coordinator.engine.facts import Recorder
 from coordinator.engine.pacing.buffer import Buffer, Doorway, VersionMachine, staleness_weight
 from coordinator.engine.progress import RunObserver
@@ -27,12 +28,11 @@ from coordinator.engine.rounds import RoundPlan
 from coordinator.engine.stop_reason import StopReason, StopRule
 from coordinator.engine.training import Training
 from coordinator.engine.workload import TrainingKernel
-from coordinator.engine.world import World
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
+from coordinator.simulation.backend import SimulatedCohort, Simulation
 from coordinator.simulation.buffered_cohort import BufferedCohort
 from coordinator.simulation.buffered_steps import ServerStep
-from coordinator.simulation.world import SimulatedCohort, Simulation
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.crypto.entropy import SecretSource
 
@@ -100,14 +100,14 @@ class BufferedTraining(Training):
 
     # -- the story ---------------------------------------------------------------------------------------
 
-    async def run(self, world: World) -> StopReason:
+    async def run(self, backend: Backend) -> StopReason:
         """Train until a reason to stop; return it once the last device is done."""
-        assert isinstance(world, Simulation), "on the real clock there is no buffered pacing yet"
-        self._simulation = world
-        return await super().run(world)
+        assert isinstance(backend, Simulation), "on the real clock there is no buffered pacing yet"
+        self._simulation = backend
+        return await super().run(backend)
 
-    async def _rounds(self, world: World) -> StopReason:
-        loop, max_wait_s = world.loop, self._scenario.rounds.max_wait
+    async def _rounds(self, backend: Backend) -> StopReason:
+        loop, max_wait_s = backend.loop, self._scenario.rounds.max_wait
         self._begin_step(loop.now_s)
         while self._stop is None:
             now_s, step = loop.now_s, self._steps[-1].number
@@ -280,14 +280,14 @@ class BufferedTraining(Training):
     # -- what cohorts tell -------------------------------------------------------------------------------
 
     def applied(self, cohort: BufferedCohort, slot: int) -> None:
-        """Take note that the report of a device has gone into the buffer."""
+        """Respond when the report of a device has gone into the buffer."""
         number, staleness = self._versions[cohort.round_number].doorway.last
         step = self._steps[number - self._steps[0].number]
         step.members.append((cohort, slot, float(staleness)))
         self._in_flight[cohort, slot] = step
 
     def ended(self, cohort: BufferedCohort, slot: int) -> None:
-        """Take note that a device has ended its participation."""
+        """Respond when a device has ended its participation."""
         step = self._in_flight.pop((cohort, slot))
         if step is None:
             self._steps[-1].members.append((cohort, slot, math.nan))
@@ -300,7 +300,7 @@ class BufferedTraining(Training):
         self._idle.set()
 
     def cohort_done(self, cohort: SimulatedCohort) -> None:
-        """Take note that all devices of a cohort have."""
+        """Respond when all devices of a cohort have."""
         version = self._versions[cohort.round_number]
         version.cohorts -= 1
         self._forget_if_done(version)
@@ -327,5 +327,5 @@ class BufferedTraining(Training):
             last = len(self._steps) == 1
             if step.outcome is None or step.unfinished or (last and (self._stop is None or self._in_flight)):
                 return
-            facts, ended = self._steps.popleft().told(step.outcome)
+            facts, ended = self._steps.popleft().to_row(step.outcome)
             self._records.write(facts, ended, step.strikes(self._scenario.faults))

@@ -1,4 +1,4 @@
-"""What the witness of a run in a swarm writes down: frames, verdicts, inputs, sums and models."""
+"""What the probe of a run in a swarm writes down: frames, verdicts, inputs, sums and models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from coordinator.engine.rounds import RoundMachine
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.secure.secagg.server import SecAggServer
-from coordinator.simulation.world import Simulation
+from coordinator.simulation.backend import Simulation
 from edge.clock.virtual import sleep
 from edge.core.vocabulary import Reason
 from edge.crypto.ring import RingVector
@@ -73,7 +73,7 @@ class Applied(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """A :class:`~coordinator.engine.witness.Witness` that keeps what the invariants ask for."""
+    """A :class:`~coordinator.engine.probe.Probe` that keeps what the invariants ask for."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     """Every frame that was put on a link."""

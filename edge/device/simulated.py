@@ -137,10 +137,10 @@ class RoundServices(Protocol):
         """Hand a frame to the coordinator."""
 
     def finished(self, device: SimulatedDevice) -> None:
-        """Take note that ``device`` has ended its participation."""
+        """Respond when ``device`` has ended its participation."""
 
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:
-        """Take note of a bug in the actor."""
+        """Handle a bug in the actor."""
 
 
 class Inbox(Mailbox):

@@ -135,7 +135,7 @@ class _Window:
         self._reno_like = 0.0
 
     def on_flight(self, now_s: float, period_s: float) -> None:
-        """Take note that a flight was acknowledged whole at ``now_s``."""
+        """Record that a flight was acknowledged whole at ``now_s``."""
         if self.size < self.threshold:
             grown = min(2.0 * self.size, max(self.threshold, self.size))
         elif self._cubic:
@@ -148,7 +148,7 @@ class _Window:
         self.size = max(self.size, min(grown, self._limit))
 
     def on_loss(self, now_s: float, ahead: int) -> None:
-        """Take note that the flight sent until ``now_s`` lost segments, the first after ``ahead`` others.
+        """Record that the flight sent until ``now_s`` lost segments, the first after ``ahead`` others.
 
         In slow start those have opened the window by as much when the loss is found.
         """

@@ -81,7 +81,7 @@ class Radio:
         return now_s if now_s <= self._until_s else now_s + self._promotion_s
 
     def active_until(self, when_s: float) -> None:
-        """Take note of an activity that ends at ``when_s``."""
+        """Record an activity that ends at ``when_s``."""
         self._until_s = max(self._until_s, when_s + self._tail_s)
 
 
@@ -255,7 +255,7 @@ class ShapedLink:
         return self._pass(Direction.DOWN, unpack(data), len(data), now_s)
 
     def promise(self) -> None:
-        """Take note that the device sends a message or a note at its own time."""
+        """Record that the device sends a message or a note at its own time."""
         self._promised.append(self.moment_s)
 
     def sent(self, data: bytes, now_s: float) -> float:

@@ -24,7 +24,7 @@ from coordinator.engine.checkpoint import CHECKPOINT, Checkpoint
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
 from coordinator.run.runner import RunOutcome
-from coordinator.simulation.world import SimulatedCohort, Simulation
+from coordinator.simulation.backend import SimulatedCohort, Simulation
 from edge.learning.updates import Aggregate
 
 ROUNDS = 2

@@ -10,8 +10,8 @@ import pytest
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.checkpoint import npz_bytes
 from coordinator.engine.invitations import Invitations
-from coordinator.engine.keeping import CoordinatorMemory, LostRound, Recalled
 from coordinator.engine.progress import SilentProgress
+from coordinator.engine.snapshots import CoordinatorMemory, LostRound, Recalled
 from coordinator.engine.training import Training
 from coordinator.results.tables.recorder import TableRecorder
 from coordinator.results.tables.writer import RunWriter

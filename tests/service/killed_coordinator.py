@@ -33,8 +33,8 @@ from typing import IO
 import numpy as np
 from service_helpers import HANG_S, SMALL
 
-from coordinator.engine.keeping import of_part
 from coordinator.engine.run_files import MODEL
+from coordinator.engine.snapshots import of_part
 from coordinator.results.tables.reader import RunTables, open_run
 from coordinator.run.assembling import assemble
 from coordinator.scenario.load import LoadedScenario, load

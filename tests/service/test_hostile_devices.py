@@ -17,9 +17,9 @@ from coordinator.engine.assembly import Assembly
 from coordinator.run.assembling import assemble
 from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
+from coordinator.service.backend import FRAMES_OF_ROUND
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_devices import LocalDevices
-from coordinator.service.real_world import FRAMES_OF_ROUND
 from edge.core.errors import RemoteProtocolError
 from edge.wire.codec import decode, encode
 from edge.wire.message_kinds import AnyMessage

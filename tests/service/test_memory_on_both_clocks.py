@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from service_helpers import SMALL, loaded_text, rows_of, run_real, run_virtual
 
+from coordinator.engine.backend import Backend
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
-from coordinator.engine.world import World
 from coordinator.results.tables.reader import read_manifest
 from coordinator.run.assembling import assemble
 from coordinator.run.conductor import new_run_id
@@ -25,10 +25,10 @@ ALL = np.arange(12)
 NO_EVALUATION = "evaluation: {every: 2}"
 
 
-async def asks_twice(training: Training, world: World) -> StopReason:
+async def asks_twice(training: Training, backend: Backend) -> StopReason:
     """Invite devices to round 2 twice, to one before, and to more rounds than the three of the scenario."""
     for number, ids in ((2, ALL), (2, ALL[1:]), (1, ALL[:2]), (3, ALL), (8, ALL[:3]), (9, ALL[:4])):
-        await training._round(world, number, ids)
+        await training._round(backend, number, ids)
         while training._open:
             await training._pause(None)
     return StopReason.LAST_ROUND

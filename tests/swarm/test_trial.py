@@ -13,7 +13,7 @@ from coordinator.engine.training import Training
 from coordinator.results.tables.reader import open_run
 from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load, load_text
-from coordinator.simulation.world import SimulatedCohort
+from coordinator.simulation.backend import SimulatedCohort
 from coordinator.swarm import record as record_module
 from coordinator.swarm.record import FrozenError
 from coordinator.swarm.trial import Unobserved, run_trial

@@ -61,7 +61,7 @@ class VersionMachine(RoundMachine):
         return 0 if self.over else self._open
 
     def invite(self, devices: list[int]) -> None:
-        """Take note that more devices are invited, none of them for the second time."""
+        """Record that more devices are invited, none of them for the second time."""
         self._members.update(dict.fromkeys(devices, Member.INVITED))
         self._open += len(devices)
 

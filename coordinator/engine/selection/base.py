@@ -136,7 +136,7 @@ class Selector:
         return self._policy.draw(wanted, round_number, attempt, now_s)
 
     def invited(self, ids: Ids) -> None:
-        """Take note of who is invited; not everybody who is drawn need be."""
+        """Record who is invited; not everybody who is drawn need be."""
         if self.experience is not None:
             self.experience.invite(ids)
 

@@ -59,7 +59,7 @@ class Experience:
         self.invited[ids] += 1
 
     def learn(self, device: int, message: AnyMessage, reason: Reason, duration_s: float) -> None:
-        """Take note of one of the :data:`UPDATES`, ``duration_s`` after the device was invited.
+        """Record one of the :data:`UPDATES`, ``duration_s`` after the device was invited.
 
         It may have come in time or late, but one that is no answer (``reason`` says so) teaches nothing.
         """

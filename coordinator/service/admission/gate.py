@@ -82,7 +82,7 @@ class Gate:
         return self._arrivals.arrived(remote, now_s)
 
     def left(self, remote: str) -> None:
-        """Take note that a connection is over."""
+        """Respond when a connection is over."""
         self._arrivals.left(remote)
 
     @contextmanager

@@ -70,7 +70,7 @@ class DevicesAtWork:
         self._count: Counter[int] = Counter()
 
     def invited(self, round_number: int, devices: list[int], frame_bytes: int, time_s: float) -> None:
-        """Take note of devices that an invitation of ``frame_bytes`` goes to."""
+        """Handle devices that an invitation of ``frame_bytes`` goes to."""
         if round_number > self.round_number:
             self.round_number = round_number
             self._stage = 0
@@ -90,7 +90,7 @@ class DevicesAtWork:
         frame_bytes: int,
         time_s: float,
     ) -> None:
-        """Take note of any other frame: one sent down, or one that came up and what it was judged."""
+        """Handle any other frame: one sent down, or one that came up and what it was judged."""
         self._passed(round_number, direction, 1, frame_bytes, time_s)
         if reason is not Reason.NONE:
             return
@@ -124,7 +124,7 @@ class DevicesAtWork:
         self._count[rank] += 1
 
     def gone(self, device: int) -> None:
-        """Take note that a device takes no further part in its round."""
+        """Respond when a device takes no further part in its round."""
         known = self._rank_of.get(device)
         if known is not None:
             self._move(device, known[0], _OVER_RANK)

@@ -120,7 +120,7 @@ class LiveState:
     def on_begin(
         self, loaded: LoadedScenario, clock: Literal["virtual", "real"], baseline: TableMetricSource | None
     ) -> None:
-        """Take note of the scenario that is run."""
+        """Handle the scenario that is run."""
         scenario = loaded.scenario
         with self.lock:
             self._thresholds = WatchedThresholds(scenario.thresholds, baseline)
@@ -187,7 +187,7 @@ class LiveState:
     # -- as an observer of the run ---------------------------------------------------------------------
 
     def on_start(self, name: str, rounds: int | None) -> None:
-        """Take note of a start: that of the run, or before it that of its baseline."""
+        """Handle a start: that of the run, or before it that of its baseline."""
         with self.lock:
             self._in_baseline = self._run["clock"] is None
             if self._in_baseline:
@@ -195,21 +195,21 @@ class LiveState:
                 self._touch("run")
 
     def on_round(self, summary: RoundSummary) -> None:
-        """Take note of how far the baseline is; the rounds of the run come as rows."""
+        """Show how far the baseline is; the rounds of the run come as rows."""
         with self.lock:
             if self._in_baseline:
                 self._run["baseline"] = {**self._run["baseline"], "round": summary.round_number}
                 self._touch("run")
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
-        """Take note of an evaluation that had nothing to score; values come as rows."""
+        """Handle an evaluation that had nothing to score; values come as rows."""
         with self.lock:
             if not values and not self._in_baseline:
                 self._run["unscored"] = True
                 self._touch("run")
 
     def on_end(self, status: str) -> None:
-        """Take note of the end of the run, or of its baseline."""
+        """Handle the end of the run, or of its baseline."""
         with self.lock:
             if self._in_baseline:
                 self._in_baseline = False
@@ -217,13 +217,13 @@ class LiveState:
             self._end(status)
 
     def writing(self) -> None:
-        """Take note that the devices have gone, and that the results are being written."""
+        """Respond when the devices have gone, and the results are being written."""
         with self.lock:
             self._run["status"] = "ending"
             self._touch("run")
 
     def closing(self) -> None:
-        """Take note that nobody can watch any longer, and that what is left is to write the results."""
+        """Respond when nobody can watch any longer, and what is left is to write the results."""
         with self.lock:
             if not self.over:
                 self._end("ending")
@@ -236,7 +236,7 @@ class LiveState:
     # -- what passes between coordinator and devices ---------------------------------------------------
 
     def invited(self, round_number: int, devices: list[int], frame_bytes: int, time_s: float) -> None:
-        """Take note of devices that an invitation of ``frame_bytes`` goes to."""
+        """Handle devices that an invitation of ``frame_bytes`` goes to."""
         with self.lock:
             self.at_work.invited(round_number, devices, frame_bytes, time_s)
             self._touch("now")
@@ -251,13 +251,13 @@ class LiveState:
         frame_bytes: int,
         time_s: float,
     ) -> None:
-        """Take note of a frame: one that was sent down, or one that came up and what it was judged."""
+        """Handle a frame: one that was sent down, or one that came up and what it was judged."""
         with self.lock:
             self.at_work.frame(round_number, device, direction, message, reason, frame_bytes, time_s)
             self._touch("now")
 
     def joined(self, device: int, *, again: bool) -> None:
-        """Take note of a new session, or of a new connection of one that goes on."""
+        """Handle a new session, or a new connection of one that goes on."""
         with self.lock:
             self.sessions.joined(device, again=again)
             self._touch("sessions")
@@ -265,14 +265,14 @@ class LiveState:
                 self._log.add(self.version, "resume", "came back with its session", device=device)
 
     def disconnected(self, device: int, why: str) -> None:
-        """Take note of a connection that broke."""
+        """Handle a connection that broke."""
         with self.lock:
             self.sessions.disconnected(device)
             self._touch("sessions")
             self._log.add(self.version, "disconnect", why or "connection lost", device=device)
 
     def left(self, device: int, reason: Reason, why: str) -> None:
-        """Take note of a session that is over."""
+        """Handle a session that is over."""
         with self.lock:
             self.sessions.left(device, reason)
             self.at_work.gone(device)
@@ -282,14 +282,14 @@ class LiveState:
                 self._log.add(self.version, "leave", label(reason), device=device, note=why)
 
     def refused(self, device: int | None, remote: str, why: str) -> None:
-        """Take note of somebody who was not let in."""
+        """Handle somebody who was not let in."""
         with self.lock:
             self.sessions.refuse(why)
             self._touch("sessions")
             self._log.add(self.version, "refusal", why, device=device, note=f"from {remote}")
 
     def handled(self, seconds: float) -> None:
-        """Take note of how long this host worked on a message from a device."""
+        """Add the time that this host worked on a message from a device."""
         with self.lock:
             self.sessions.handling_s.observe(seconds)
             self._touch("sessions")

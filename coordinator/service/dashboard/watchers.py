@@ -10,7 +10,7 @@ import numpy.typing as npt
 from coordinator.engine.rounds import RoundMachine
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.service.dashboard.live_state import LiveState
-from coordinator.simulation.world import Simulation
+from coordinator.simulation.backend import Simulation
 from edge.core.vocabulary import Direction, Reason
 from edge.device.simulated import SimulatedDevice
 from edge.learning.base import State
@@ -63,7 +63,7 @@ class LiveService:
 
 
 class LiveWitness:
-    """Watches a simulation; a :class:`~coordinator.engine.witness.Witness`."""
+    """Watches a simulation; a :class:`~coordinator.engine.probe.Probe`."""
 
     def __init__(self, state: LiveState) -> None:
         self._state = state

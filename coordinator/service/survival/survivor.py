@@ -15,20 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.engine.backend import RunningCohort
 from coordinator.engine.facts import RoundFacts
+from coordinator.engine.finished_round import FinishedRound, lost_round
 from coordinator.engine.fleet import Fleet
-from coordinator.engine.keeping import LostRound, Memory, Recalled, as_part, of_part
-from coordinator.engine.over_round import OverRound, lost_round
 from coordinator.engine.round_records import DeviceEndings, cohort_of
 from coordinator.engine.run_files import MANIFEST, PARTIAL_SUFFIX
+from coordinator.engine.snapshots import LostRound, Memory, Recalled, as_part, of_part
 from coordinator.engine.training import Training
-from coordinator.engine.world import RunningCohort
 from coordinator.results.run_directory import RunDirectory, RunDirectoryError, shut_out_others
 from coordinator.results.tables.batches import round_batches
 from coordinator.results.tables.reader import RunFormatError, open_run, read_manifest
 from coordinator.results.tables.schemas import SCHEMA_VERSION, SCHEMAS
 from coordinator.results.tables.writer import RunWriter, parquet_path
-from coordinator.service.real_world import SessionCohort
+from coordinator.service.backend import SessionCohort
 from coordinator.service.survival.journal import (
     JOURNAL,
     MARK,
@@ -201,12 +201,12 @@ class Survivor:
             for one in unfinished:
                 _spend(fleet, journal.draft(one.number))
             self._tell(_gone_on_with(journal, unfinished))
-        training.keep_in(JournalKeeper(journal, fleet, unfinished, writer))
+        training.keep_snapshots(JournalStore(journal, fleet, unfinished, writer))
         writer.repeat()
 
 
-class JournalKeeper:
-    """Keeps a training in a journal; implements :class:`~coordinator.engine.keeping.Keeper`.
+class JournalStore:
+    """Keeps a training in a journal; implements :class:`~coordinator.engine.snapshots.SnapshotStore`.
 
     Parameters
     ----------
@@ -243,12 +243,12 @@ class JournalKeeper:
             self._journal.keep_arrays(_COORDINATOR, memory)
 
     def over(
-        self, over: OverRound, state: State, optimizer_state: OptimizerState, applied: int, memory: Memory
+        self, over: FinishedRound, state: State, optimizer_state: OptimizerState, applied: int, memory: Memory
     ) -> None:
         """Keep how a round went and the model after it, in one step: it is applied from now on."""
         completed = over.active.machine.outcome is RoundOutcome.COMPLETED
         ended = _interrupted(over.cohort)
-        draft = self._rows(over.told(ended), ended)
+        draft = self._rows(over.to_row(ended), ended)
         with self._step():
             self._journal.over(over.cohort.round_number, applied if completed else None, draft)
             if completed:

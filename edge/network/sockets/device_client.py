@@ -69,10 +69,10 @@ class Listener(Protocol):
     """Is told what happens on a device's session."""
 
     def welcomed(self, welcome: Welcome) -> None:
-        """Take note of the coordinator's welcome, the first one and those after broken connections."""
+        """Handle the coordinator's welcome, the first one and those after broken connections."""
 
     def session_lost(self) -> None:
-        """Take note that the session is gone, with all that was under way; a new one may begin."""
+        """Respond when the session is gone, with all that was under way; a new one may begin."""
 
     def happened(self, event: Event) -> None:
         """Take an event of the session."""

@@ -1,8 +1,8 @@
-"""A simulated network that shows every frame to a witness."""
+"""A simulated network that shows every frame to a probe."""
 
 from __future__ import annotations
 
-from coordinator.engine.witness import Witness
+from coordinator.engine.probe import Probe
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.vocabulary import Direction
 from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
@@ -11,10 +11,10 @@ from edge.network.pace import Conditions
 from edge.wire.message_kinds import AnyMessage
 
 
-class WitnessedNetwork(SimulatedNetwork):
-    """A network that tells a witness of every frame.
+class ProbedNetwork(SimulatedNetwork):
+    """A network that tells a probe of every frame.
 
-    Parameters are those of :class:`~edge.network.link.SimulatedNetwork`, and the witness.
+    Parameters are those of :class:`~edge.network.link.SimulatedNetwork`, and the probe.
     """
 
     def __init__(
@@ -25,10 +25,10 @@ class WitnessedNetwork(SimulatedNetwork):
         *,
         tls: bool,
         congestion: Congestion,
-        witness: Witness,
+        probe: Probe,
     ) -> None:
         super().__init__(loop, down_bps, up_bps, tls=tls, congestion=congestion)
-        self._witness = witness
+        self._probe = probe
 
     def transmit(
         self,
@@ -41,5 +41,5 @@ class WitnessedNetwork(SimulatedNetwork):
     ) -> Delivery:
         """Send as any network does, and tell of it."""
         delivery = super().transmit(link, conditions, direction, message, frame_bytes, payload_bytes)
-        self._witness.sent(delivery)
+        self._probe.sent(delivery)
         return delivery

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from coordinator.engine.active_round import ActiveRound
+from coordinator.engine.backend import RunningCohort
 from coordinator.engine.facts import NO_FAILURE, RoundFacts
 from coordinator.engine.host import rss_bytes
 from coordinator.engine.round_records import DeviceEndings
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import SumFacts
-from coordinator.engine.world import RunningCohort
 from edge.core.vocabulary import Outcome, Reason, RoundOutcome, Stage
 from edge.learning.updates import Aggregate
 from edge.privacy.ledger import Epsilon
 
 
 @dataclass(slots=True)
-class OverRound:
+class FinishedRound:
     """A round that is over for the coordinator, but perhaps not for all its devices.
 
     Attributes
@@ -43,7 +43,7 @@ class OverRound:
     wall_s: float
     private: bool
 
-    def told(self, ended: DeviceEndings) -> RoundFacts:
+    def to_row(self, ended: DeviceEndings) -> RoundFacts:
         """Return the row of the round; ``ended``, how its devices have, is made to agree with how it did."""
         cohort, active, aggregate = self.cohort, self.active, self.aggregate
         outcome = active.machine.outcome

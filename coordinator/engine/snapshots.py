@@ -1,6 +1,6 @@
 """What of a training outlives the process of its coordinator.
 
-A :class:`Keeper` is told of every step that must not be lost, and has it in safety when its method returns.
+A :class:`SnapshotStore` is given every step that must not be lost; it is safe when the method returns.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
+from coordinator.engine.backend import RunningCohort
+from coordinator.engine.finished_round import FinishedRound
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitations import Invitations
-from coordinator.engine.over_round import OverRound
 from coordinator.engine.privacy import RunPrivacy
-from coordinator.engine.world import RunningCohort
 from edge.learning.base import OptimizerState, State
 
 Memory = Mapping[str, npt.NDArray[Any]]
 """What the coordinator has learnt and spent, as arrays by name."""
 
 
-class Keeper(Protocol):
+class SnapshotStore(Protocol):
     """Keeps what a training must not lose."""
 
     def started(self, state: State, optimizer_state: OptimizerState, memory: Memory) -> None:
@@ -32,7 +32,7 @@ class Keeper(Protocol):
         """Keep that a round begins: its number is not used again, whatever happens."""
 
     def over(
-        self, over: OverRound, state: State, optimizer_state: OptimizerState, applied: int, memory: Memory
+        self, over: FinishedRound, state: State, optimizer_state: OptimizerState, applied: int, memory: Memory
     ) -> None:
         """Keep how a round went and the model after it, in one step: it is applied from now on."""
 

@@ -1,4 +1,4 @@
-"""The world of a run on the real clock: devices that have joined over sockets."""
+"""The backend of a run on the real clock: devices that have joined over sockets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy.typing as npt
 from coordinator.engine.active_round import ActiveRound, Broadcast
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.assembly import Assembly
+from coordinator.engine.backend import CrashHandler, RunningCohort
+from coordinator.engine.probe import Probe
 from coordinator.engine.round_records import DeviceEndings, endings_of
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.engine.selection.experience import ANSWERS, UPDATES, Experience
 from coordinator.engine.shielding import Shield
-from coordinator.engine.witness import Witness
 from coordinator.engine.workload import TrainingKernel
-from coordinator.engine.world import CrashHandler, RunningCohort
 from coordinator.service.hooks import ServiceObserver
 from coordinator.service.session_records import SessionRecords
 from coordinator.service.sessions import DeviceSession, Sessions, Transfer
@@ -80,7 +80,7 @@ class SessionCohort:
 
     Parameters
     ----------
-    world : what all rounds share.
+    backend : what all rounds share.
     ids : int64 [n], the invited devices.
     round_number, phase : the round, and the phase of the scenario that it belongs to.
     kernel : what devices compute; they have it, too.
@@ -89,32 +89,32 @@ class SessionCohort:
 
     def __init__(
         self,
-        world: RealWorld,
+        backend: SocketBackend,
         ids: Ids,
         round_number: int,
         phase: str,
         kernel: TrainingKernel,
         done: Callable[[RunningCohort], None],
     ) -> None:
-        self._world = world
+        self._backend = backend
         self._done = done
         self.ids = ids
         self.devices: list[int] = ids.tolist()
         self.round_number = round_number
         self.kernel: Kernel[ClientUpdate] = kernel
-        self.examples = world.workload.examples(ids).copy()
+        self.examples = backend.workload.examples(ids).copy()
         """What the scenario's data has; of a device that reports in the clear, what it says."""
-        self.counts_kept_back = world.counts_kept_back(phase)
-        self.work = world.workload.work(ids)
+        self.counts_kept_back = backend.counts_kept_back(phase)
+        self.work = backend.workload.work(ids)
         self.work_share: npt.NDArray[np.float64] | None = None
-        self.sums = sums = world.secure_sums[phase]
+        self.sums = sums = backend.secure_sums[phase]
         self.secure_sum: RoundOfSums | None = None
         if sums is not None:
             self.secure_sum = sums.round(round_number, devices_elsewhere=True)
         self.faults: RoundFaults | None = None
         n = len(ids)
         self.clipped: npt.NDArray[np.bool_] | None = None
-        self._records = SessionRecords(world.loop, self.devices)
+        self._records = SessionRecords(backend.loop, self.devices)
         self.log = self._records.log
         self.outcome: list[int] = [Outcome.UNREACHABLE] * n
         self.stage: list[int] = [Stage.INVITE] * n
@@ -134,19 +134,19 @@ class SessionCohort:
         self._ended = [False] * n
         self._applied: list[int] = []
         self._open = n + 1
-        world.fleet.busy[ids] = True
+        backend.fleet.busy[ids] = True
 
     # -- invitation ------------------------------------------------------------------------------------
 
     def invite(self, round_: ActiveRound, invitation: Broadcast) -> None:
         """Send the invitation to every device of the cohort."""
         self.round = round_
-        world = self._world
-        self.invited_s = world.loop.now_s
+        backend = self._backend
+        self.invited_s = backend.loop.now_s
         message = invitation.message
         assert isinstance(message, Invite)
         for slot, device in enumerate(self.devices):
-            session = world.sessions.of(device)
+            session = backend.sessions.of(device)
             if session is None:
                 self._told[slot] = True
                 self._end(slot)
@@ -155,9 +155,9 @@ class SessionCohort:
         patience_s = RECEIPT_PATIENCE * message.report_within_s
         if self.secure_sum is not None:
             patience_s += self.secure_sum.patience_s
-        self._patience = world.loop.call_later(patience_s, self._out_of_patience)
+        self._patience = backend.loop.call_later(patience_s, self._out_of_patience)
         # The cohort itself is open until the invitations are out, lest it end within this loop.
-        world.loop.call_soon(self._closed_one)
+        backend.loop.call_soon(self._closed_one)
 
     def _out_of_patience(self) -> None:
         for slot in range(len(self.devices)):
@@ -173,7 +173,7 @@ class SessionCohort:
     # -- messages down ---------------------------------------------------------------------------------
 
     def pushed(self, transfer: Transfer, device: int) -> None:
-        """Take note of a message that starts on its way to a device."""
+        """Handle a message that starts on its way to a device."""
         slot = self._slot_of[device]
         self._under_way[slot].add(transfer)
         message = transfer.message
@@ -188,14 +188,14 @@ class SessionCohort:
             self._tell(slot, Outcome.ABANDONED, reason_of(message.reason))
 
     def acknowledged(self, transfer: Transfer, device: int, arrival_s: float) -> None:
-        """Take note that a message has arrived, and when."""
+        """Respond when a message has arrived, and when."""
         slot = self._slot_of[device]
         if transfer not in self._under_way[slot]:
             return  # it was given up before
         self._under_way[slot].remove(transfer)
         self._records.arrived(slot, transfer, max(arrival_s, transfer.start_s))
         if isinstance(transfer.message, Model):
-            self._world.fleet.bare[device] = False  # what never changes has arrived, and is kept
+            self._backend.fleet.bare[device] = False  # what never changes has arrived, and is kept
             if self.stage[slot] == Stage.DOWNLOAD:
                 self.stage[slot] = Stage.COMPUTE
         self._end_when_quiet(slot)
@@ -212,9 +212,9 @@ class SessionCohort:
         """Hand a message to the coordinator, record what it made of it, and return that."""
         slot = self._slot_of[session.device]
         self._open += 1  # the answer may end the last device, but not the round before this record
-        reason = self._world.coordinator.frame_received(session, message)
+        reason = self._backend.coordinator.frame_received(session, message)
         self._records.received(slot, message, self._since_invited(received), reason)
-        if message.round_number == self.round_number and message.run_id == self._world.run_id:
+        if message.round_number == self.round_number and message.run_id == self._backend.run_id:
             if isinstance(message, Failure | Abort):
                 self._awaited[slot] = 0
             elif message.__class__ in _ANSWERS:
@@ -225,11 +225,11 @@ class SessionCohort:
         return reason
 
     def _advance(self, slot: int, message: AnyMessage, reason: Reason) -> None:
-        """Take note of what a message says about where its device stands."""
+        """Handle what a message says about where its device stands."""
         device = self.devices[slot]
-        experience = self._world.experience
+        experience = self._backend.experience
         if message.__class__ in UPDATES and experience is not None:
-            experience.learn(device, message, reason, self._world.loop.now_s - self.invited_s)
+            experience.learn(device, message, reason, self._backend.loop.now_s - self.invited_s)
         if (
             isinstance(message, Report)
             and reason in ANSWERS
@@ -261,7 +261,7 @@ class SessionCohort:
         """Refuse a message that is none, and record it."""
         slot = self._slot_of[session.device]
         self._open += 1
-        reason = self._world.coordinator.garbage_received(session, self.round_number)
+        reason = self._backend.coordinator.garbage_received(session, self.round_number)
         if self.round is not None:
             # No link does that to bytes: the device has sent them.
             self.round.spoilers.setdefault(session.device, reason)
@@ -283,12 +283,12 @@ class SessionCohort:
     # -- ends ------------------------------------------------------------------------------------------
 
     def left(self, device: int, reason: Reason) -> None:
-        """Take note that a device's session is over."""
+        """Respond when a device's session is over."""
         slot = self._slot_of[device]
         if self._ended[slot]:
             return
         self._open += 1
-        self._world.coordinator.lost(self.round_number, device)
+        self._backend.coordinator.lost(self.round_number, device)
         if not self._told[slot]:
             self._tell(slot, Outcome.DROPPED, reason)
             self._records.dropped(slot, Stage(self.stage[slot]), reason)
@@ -317,8 +317,8 @@ class SessionCohort:
             return
         self._ended[slot] = True
         device = self.devices[slot]
-        self._world.fleet.busy[device] = False
-        self._world.freed(self, device)
+        self._backend.fleet.busy[device] = False
+        self._backend.freed(self, device)
         if self.outcome[slot] == Outcome.COMPLETED:
             self.stage[slot] = -1
         self._closed_one()
@@ -365,8 +365,8 @@ T = TypeVar("T")
 _STAGES = frozenset(int(stage) for stage in Stage)
 
 
-class RealWorld:
-    """Devices behind sessions; implements ``World``, and listens to the sessions.
+class SocketBackend:
+    """Devices behind sessions; implements ``Backend``, and listens to the sessions.
 
     Parameters
     ----------
@@ -408,7 +408,7 @@ class RealWorld:
         self.shields: Mapping[str, Shield] = assembly.shields
         self.coordinator = coordinator
         self.experience = experience
-        self.witness: Witness | None = None
+        self.probe: Probe | None = None
         self._observer = observer
         self._limits = CodecLimits(frame_bytes=frame_bytes)
         self._changed = changed
@@ -418,7 +418,7 @@ class RealWorld:
         self.unassigned_bytes = 0
         """Messages of devices that are in no round: they are in no table."""
 
-    # -- as a world --------------------------------------------------------------------------------------
+    # -- as a backend --------------------------------------------------------------------------------------
 
     def begin(self, crash: CrashHandler) -> None:
         """Do nothing: no fault strikes the coordinator here."""
@@ -444,7 +444,7 @@ class RealWorld:
         """Do nothing: devices compute elsewhere."""
 
     def freed(self, cohort: SessionCohort, device: int) -> None:
-        """Take note that a device has ended its part in a cohort."""
+        """Respond when a device has ended its part in a cohort."""
         if self._cohort_of.get(device) is cohort:
             del self._cohort_of[device]
 
@@ -463,7 +463,7 @@ class RealWorld:
     # -- as the listener of the sessions -----------------------------------------------------------------
 
     def joined(self, session: DeviceSession) -> None:
-        """Take note of a new session."""
+        """Handle a new session."""
         assert self.fleet.joined is not None
         self.fleet.joined[session.device] = True
         if self._enough is not None and len(self.sessions) >= self._enough[0]:
@@ -471,7 +471,7 @@ class RealWorld:
         self._changed()
 
     def left(self, session: DeviceSession, reason: Reason) -> None:
-        """Take note that a session is over."""
+        """Respond when a session is over."""
         assert self.fleet.joined is not None
         self.fleet.joined[session.device] = False
         self.fleet.bare[session.device] = bool(self.workload.algorithm.fixed())
@@ -481,7 +481,7 @@ class RealWorld:
                 cohort.left(session.device, reason)
 
     def pushed(self, session: DeviceSession, transfer: Transfer) -> None:
-        """Take note of a message that starts on its way."""
+        """Handle a message that starts on its way."""
         message = transfer.message
         cohort = self._cohort_of.get(session.device)
         if cohort is not None and cohort.round_number == message.round_number:
@@ -491,7 +491,7 @@ class RealWorld:
         self._observer.on_frame(message.round_number, session.device, Direction.DOWN, message, Reason.NONE)
 
     def acknowledged(self, session: DeviceSession, transfer: Transfer, arrival_s: float) -> None:
-        """Take note that a message has arrived, and when."""
+        """Respond when a message has arrived, and when."""
         cohort = self._cohort_of.get(session.device)
         if cohort is not None and cohort.round_number == transfer.message.round_number:
             cohort.acknowledged(transfer, session.device, arrival_s)
@@ -523,7 +523,7 @@ class RealWorld:
         self._observer.on_frame(message.round_number, session.device, Direction.UP, message, reason)
 
     def noted(self, session: DeviceSession, noted: Noted) -> None:
-        """Take note that a device computes, or how long it has."""
+        """Handle that a device computes, or how long it has."""
         cohort = self._cohort_of.get(session.device)
         if cohort is not None and noted.stage in _STAGES and not self._floods(cohort, session):
             cohort.noted(session.device, noted)

@@ -1,7 +1,7 @@
 """Where a run takes place: its clock, its devices, and the coordinator that talks to them.
 
-Training needs no more than this. :class:`~coordinator.simulation.world.Simulation` is a world in virtual
-time; :class:`~coordinator.service.real_world.RealWorld` is one of sockets, on the real clock.
+Training needs no more than this. :class:`~coordinator.simulation.backend.Simulation` is a backend in virtual
+time; :class:`~coordinator.service.backend.SocketBackend` is one of sockets, on the real clock.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy.typing as npt
 from coordinator.engine.active_round import Cohort
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.fleet import Fleet
+from coordinator.engine.probe import Probe
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.engine.shielding import Shield
-from coordinator.engine.witness import Witness
 from coordinator.engine.workload import TrainingKernel
 from edge.core.log import EventLog
 from edge.device.compute import Kernel
@@ -71,7 +71,7 @@ class RunningCohort(Cohort, Protocol):
         """Let every device at work lose its connection: the coordinator has crashed."""
 
 
-class World(Protocol):
+class Backend(Protocol):
     """Where a run takes place."""
 
     run_id: str
@@ -79,7 +79,7 @@ class World(Protocol):
     coordinator: Coordinator
     shields: Mapping[str, Shield]
     """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
-    witness: Witness | None
+    probe: Probe | None
     """Sees what happens, beside the run."""
 
     @property
@@ -87,7 +87,7 @@ class World(Protocol):
         """The clock."""
 
     def begin(self, crash: CrashHandler) -> None:
-        """Take note that the run begins; ``crash`` lets the coordinator crash because of a fault."""
+        """Begin the run; ``crash`` lets the coordinator crash because of a fault."""
 
     def cohort(
         self,
@@ -113,4 +113,4 @@ class World(Protocol):
         """
 
     def forget(self, kernel: Kernel[ClientUpdate]) -> None:
-        """Take note that nobody will ask for ``kernel`` any more."""
+        """Release ``kernel``: nobody will ask for it any more."""

@@ -13,21 +13,21 @@ import numpy.typing as npt
 from coordinator.engine.active_round import ActiveRound, Broadcast
 from coordinator.engine.actor import UPDATES as BRING_UPDATES
 from coordinator.engine.actor import Coordinator
+from coordinator.engine.backend import CrashHandler, RunningCohort
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitation_records import SentInvitations, connect_delays, invitation_rows
 from coordinator.engine.pacing.partial_work import PartialWork
 from coordinator.engine.privacy import RunPrivacy
+from coordinator.engine.probe import Probe
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.engine.selection.experience import UPDATES, Experience
 from coordinator.engine.shielding import Shield
-from coordinator.engine.witness import Witness
 from coordinator.engine.workload import TrainingKernel, Workload
-from coordinator.engine.world import CrashHandler, RunningCohort
 from coordinator.scenario.rounds_section import Retry
 from coordinator.simulation.faults.base import Setting
 from coordinator.simulation.faults.striking import FaultsOfRun
-from coordinator.simulation.foreseen import foreseen_frames
+from coordinator.simulation.frame_sizes import frame_sizes
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.log import EventLog
 from edge.core.rng import stream_key
@@ -90,7 +90,7 @@ class Simulation:
     """Told of a bug: where, and what was raised."""
     crash: CrashHandler = lambda _fault, _down_s: None
     """Lets the coordinator crash because of a fault, for so many seconds."""
-    witness: Witness | None = None
+    probe: Probe | None = None
     """Sees what happens, beside the run."""
 
     def begin(self, crash: CrashHandler) -> None:
@@ -115,12 +115,12 @@ class Simulation:
         return measure()
 
     def forget(self, kernel: Kernel[ClientUpdate]) -> None:
-        """Take note that nobody will ask for ``kernel`` any more."""
+        """Release ``kernel``: nobody will ask for it any more."""
         self.compute.forget(kernel)
 
 
-class SimulationWitness(Witness, Protocol):
-    """A witness of a simulated run, given what its rounds share."""
+class SimulationProbe(Probe, Protocol):
+    """A probe of a simulated run, given what its rounds share."""
 
     def begins(self, simulation: Simulation) -> None:
         """Record the simulation, before its first round."""
@@ -264,7 +264,7 @@ class SimulatedCohort:
             self.ids,
             self.round_number,
             simulation.fleet.link_specs(self.ids),
-            foreseen_frames(
+            frame_sizes(
                 simulation.run_id,
                 self.round_number,
                 self.ids,
@@ -308,9 +308,9 @@ class SimulatedCohort:
         self._open = int(np.count_nonzero(arrives)) + 1
         self.arrives = arrives
         self._foresee(self.ids[arrives & self.plan.computes].tolist())
-        if simulation.witness is not None:
+        if simulation.probe is not None:
             invited = self.ids[arrives].tolist()
-            simulation.witness.invited(self.round_number, invited, invitation.frame_bytes, now_s)
+            simulation.probe.invited(self.round_number, invited, invitation.frame_bytes, now_s)
         for slot in np.flatnonzero(plain).tolist():
             device = SimulatedDevice(self, self.devices[slot], slot)
             self._keep(device)
@@ -376,9 +376,9 @@ class SimulatedCohort:
             reason = coordinator.garbage_received(device, self.round_number)
         else:
             reason = coordinator.frame_received(device, delivery.message)
-        witness = self._simulation.witness
-        if witness is not None:
-            witness.judged(self.round_number, device.device, delivery.message, reason, self.loop.now_s)
+        probe = self._simulation.probe
+        if probe is not None:
+            probe.judged(self.round_number, device.device, delivery.message, reason, self.loop.now_s)
         device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
         kind = type(delivery.message)
         experience = self._simulation.experience
@@ -420,7 +420,7 @@ class SimulatedCohort:
         return update if self.plan.shielded[device.slot] else self.shield.summed(update)
 
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:
-        """Take note of a bug in an actor: the run cannot go on."""
+        """Handle a bug in an actor: the run cannot go on."""
         self._simulation.crashed(f"in the actor of device {device.device}", error)
 
     def answers(self, device: int) -> None:
@@ -428,7 +428,7 @@ class SimulatedCohort:
         self._simulation.fleet.answered.add(device, self.round_number)
 
     def finished(self, device: SimulatedDevice) -> None:
-        """Take note that ``device`` has ended its participation."""
+        """Respond when ``device`` has ended its participation."""
         slot = device.slot
         assert device.outcome is not None
         self._at_work.pop(slot, None)

@@ -16,7 +16,7 @@ from edge.wire.messages import Accept, Acknowledge, Report
 Ids = npt.NDArray[np.int64]
 
 
-def foreseen_frames(
+def frame_sizes(
     run_id: str,
     round_number: int,
     devices: Ids,
