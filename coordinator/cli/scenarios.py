@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from coordinator.cli.upgrade import load_with_notes
+from coordinator.scenario import reference
 from coordinator.scenario.data_section import FileRatings
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.exit_codes import ExitCode
@@ -65,6 +66,16 @@ def _cell_lines(cells: Sequence[Cell]) -> Iterator[str]:
         yield f"  cell {cell.number}: {cell.label}"
 
 
-def schema() -> None:
-    """Print the JSON Schema of scenario files."""
-    click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+def schema(page: str | None) -> None:
+    """Print the JSON Schema of scenario files, or a page of the reference."""
+    if page is None:
+        click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+        return
+    # Tables bring pyarrow, which no other verb of this module needs.
+    if page == "metrics":
+        from coordinator.results.tables import reference as metrics  # noqa: PLC0415
+
+        text = metrics.render()
+    else:
+        text = reference.render()
+    click.echo(text, nl=False)

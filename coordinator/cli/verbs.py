@@ -333,9 +333,17 @@ def upgrade() -> None:
 
 @cli.command
 @plugin_option
+@click.option(
+    "--page",
+    type=click.Choice(["scenarios", "metrics"]),
+    help="Print a page of the reference in Markdown instead: of scenario files, or of metrics and tables.",
+)
 @works_in("coordinator.cli.scenarios:schema")
 def schema() -> None:
-    """Print the JSON Schema of scenario files, for editors."""
+    """Print the JSON Schema of scenario files, for editors.
+
+    Schema and pages have the methods, faults and selectors of plug-ins that are installed or named.
+    """
 
 
 @cli.command

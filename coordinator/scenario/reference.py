@@ -1,10 +1,8 @@
-"""The reference of scenario files, made from the schema: ``python -m coordinator.scenario.reference``."""
+"""The reference of scenario files, made from the schema: ``recfleet schema --page scenarios``."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path as FilePath
 from typing import Any, Final, get_origin
 
 from pydantic import BaseModel
@@ -38,7 +36,7 @@ def _words(words: Iterable[str]) -> str:
 _INTRODUCTION: Final = f"""\
 # Scenario files
 
-A scenario is one YAML file. This page is made from the schema (`python -m coordinator.scenario.reference`);
+A scenario is one YAML file. This page is made from the schema (`recfleet schema --page scenarios`);
 `recfleet schema` prints the same as JSON Schema for editors, and `recfleet show FILE` prints a scenario with
 all its defaults.
 
@@ -261,13 +259,3 @@ def _exit_codes() -> str:
     rows = ["## Exit codes\n", "| code | meaning |", "| --- | --- |"]
     rows += [f"| {code.value} | {_EXIT_CODES[code]} |" for code in ExitCode]
     return "\n".join(rows) + "\n"
-
-
-def main() -> None:
-    """Write the page to the file named on the command line, by default ``docs/scenario-reference.md``."""
-    target = FilePath(sys.argv[1] if len(sys.argv) > 1 else "docs/scenario-reference.md")
-    target.write_text(render(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

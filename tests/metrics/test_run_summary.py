@@ -12,8 +12,8 @@ from rich.console import Console
 from coordinator.engine.facts import MetricValue
 from coordinator.results.summary import percentiles, summarise
 from coordinator.results.summary_tables import render, render_details
+from coordinator.results.tables import reference
 from coordinator.results.tables.reader import open_run
-from coordinator.results.tables.reference import member_meanings, reference
 from coordinator.results.tables.writer import RunWriter
 from coordinator.scenario.metric_names import higher_is_better
 from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage
@@ -162,12 +162,10 @@ def test_which_way_a_metric_is_better(metric: str, higher: bool) -> None:
 
 def test_the_documentation_of_the_tables_is_current() -> None:
     written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert written == reference(), (
-        "renew it: python -m coordinator.results.tables.reference > docs/metrics.md"
-    )
+    assert written == reference.render(), "renew it: recfleet schema --page metrics > docs/metrics.md"
 
 
 @pytest.mark.parametrize("vocabulary", [Stage, Outcome, RoundOutcome, Reason, EventKind, Direction, Fate])
 def test_every_word_of_the_vocabulary_is_explained(vocabulary: type[Stage]) -> None:
-    silent = {name for name, meaning in member_meanings(vocabulary).items() if not meaning}
+    silent = {name for name, meaning in reference.member_meanings(vocabulary).items() if not meaning}
     assert silent <= {"none"}

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coordinator.cli.entry import execute
 from coordinator.scenario import reference
 from coordinator.scenario.json_schema import json_schema
 from coordinator.scenario.metric_names import METRICS
@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "scenario-reference.md"
 
 
 def test_the_reference_is_up_to_date() -> None:
-    message = "run: python -m coordinator.scenario.reference"
+    message = "run: recfleet schema --page scenarios > docs/scenario-reference.md"
     assert PAGE.read_text(encoding="utf-8") == reference.render(), message
 
 
@@ -32,10 +32,9 @@ def test_the_reference_names_every_key_and_metric() -> None:
         assert f"| `{metric}` |" in page
 
 
-def test_the_reference_can_be_written_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["reference", str(tmp_path / "page.md")])
-    reference.main()
-    assert (tmp_path / "page.md").read_text(encoding="utf-8") == reference.render()
+def test_the_verb_prints_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["schema", "--page", "scenarios"]) == 0
+    assert capsys.readouterr().out == reference.render()
 
 
 DECIDING_KEYS = ("policy", "mode", "source", "kind", "algorithm", "method", "distribution", "mechanism")
