@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,42 @@ def test_lines_of_later_blocks_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(DataError, match=r"r\.csv:73: rating 'bad' is not a number"):
         # A header before, and a line end inside the row: its last line is 1 + 71 + 1.
         _read(tmp_path, "user,item,rating\n" + "".join(rows))
+
+
+def _readers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("table")]
+
+
+@pytest.mark.parametrize("later", ["u,i\n", "u,i,\xff\n", "u,i,5\0\n"])
+def test_the_first_bad_row_is_named_though_the_next_block_is_read_before_it_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: str
+) -> None:
+    monkeypatch.setattr("edge.data.table.files.BLOCK_BYTES", 60)
+    good = ["u,i,5\n"] * 10
+    rows = "".join(["u,j,bad\n", *good, later, *good])
+    path = _file(tmp_path, ("user,item,rating\n" + "".join(good) + rows).encode("latin-1"))
+    # The check of the head would refuse a NUL before anything is read.
+    monkeypatch.setattr("edge.data.table.files._HEAD_BYTES", 60)
+    with pytest.raises(DataError, match=r"r\.csv:12: rating 'bad' is not a number"):
+        read_ratings(path)
+    assert _readers() == []
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, MemoryError])
+def test_no_thread_is_left_of_a_reading_that_is_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: type[BaseException]
+) -> None:
+    monkeypatch.setattr("edge.data.table.files.BLOCK_BYTES", 60)
+    seen: list[list[str]] = []
+
+    def take(*_: object) -> None:
+        seen.append(_readers())
+        raise ends
+
+    monkeypatch.setattr("edge.data.table.reading._TableReader._take", take)
+    with pytest.raises(ends):
+        _read(tmp_path, "user,item,rating\n" + "u,i,5\n" * 100)
+    assert (len(seen), len(seen[0]), _readers()) == (1, 1, [])
 
 
 def test_a_column_of_line_ends_and_quotes_is_passed_over(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -102,8 +103,12 @@ class TableFile(Protocol):
     skipped: int
     rows_about: int
 
-    def batches(self, index: Mapping[str, int]) -> Iterator[Batch]:
-        """Read the columns at ``index``, by role; those are places in ``names``."""
+    def blocks(self, index: Mapping[str, int]) -> Generator[Iterable[Batch], None, None]:
+        """Read the columns at ``index``, by role; those are places in ``names``.
+
+        A block may be read in another thread, while batches are taken from the one before; ids are encoded as
+        these are, which takes as long.
+        """
         ...
 
 
@@ -419,8 +424,8 @@ class DelimitedFile:
                 if row_text:
                     yield number, row_text.split(delimiter)
 
-    def batches(self, index: Mapping[str, int]) -> Iterator[Batch]:
-        """Read the columns at ``index`` by role, a block of the file at a time; see :class:`TableFile`."""
+    def blocks(self, index: Mapping[str, int]) -> Generator[Iterable[Batch], None, None]:
+        """Read the columns at ``index`` by role; see :class:`TableFile`."""
         movie = b""
         lines = _Lines(self.path, self._options.encoding, self._quotes, self._newline)
         for number, block in enumerate(lines.blocks()):
@@ -446,15 +451,12 @@ class DelimitedFile:
             ):
                 # Numbers would lose them, and 007 is another user than 7.
                 self._as_text |= {"user", "item"}
+            names = {role: str(at) for role, at in index.items()}
             table = self._parse(text, line, index)
             # All of a block at once: pyarrow's reader makes a dictionary for each part of it, in twice the
             # time, and most ids are in all of them.
-            table = _encoded(table, [str(index[role]) for role in self._as_text & {"user", "item"}])
-            first = 0
-            for part in table.to_batches():
-                columns = {role: part.column(str(at)) for role, at in index.items()}
-                yield Batch(columns, part.num_rows, self._places(text, line, first))
-                first += part.num_rows
+            ids = [names[role] for role in self._as_text & {"user", "item"}]
+            yield _encoded_batches(table, names, ids, partial(self._places, text, line))
 
     def _places(self, text: bytes, line: Callable[[], int], rows_before: int) -> Callable[[int], str]:
         def place(row: int) -> str:
@@ -559,12 +561,24 @@ class DelimitedFile:
         return self._delimiter.join(self.sample[0])[:100]
 
 
-def _encoded(table: Any, names: Sequence[str]) -> Any:
-    """Return an Arrow table with some columns as places in one dictionary each."""
-    for name in names:
+def _encoded_batches(
+    table: Any, names: Mapping[str, str], ids: Sequence[str], places: Callable[[int], Callable[[int], str]]
+) -> Iterator[Batch]:
+    """Yield the batches of an Arrow table, ``ids`` as places in one dictionary for each of these columns.
+
+    Parameters
+    ----------
+    names : of columns, by role.
+    places : for a number of rows before, :attr:`Batch.place` of a batch.
+    """
+    for name in ids:
         at = table.schema.get_field_index(name)
         table = table.set_column(at, name, table.column(at).dictionary_encode())
-    return table
+    first = 0
+    for part in table.to_batches(max_chunksize=_PART_ROWS):
+        columns = {role: part.column(name) for role, name in names.items()}
+        yield Batch(columns, part.num_rows, places(first))
+        first += part.num_rows
 
 
 def _has_leading_zeros(text: bytes, delimiter: str) -> bool:
@@ -706,14 +720,14 @@ class JsonFile:
                 )
             yield number, row
 
-    def batches(self, index: Mapping[str, int]) -> Iterator[Batch]:
+    def blocks(self, index: Mapping[str, int]) -> Generator[Iterable[Batch], None, None]:
         """Read the columns at ``index`` by role; see :class:`TableFile`."""
         assert self.names is not None
         names = {role: self.names[at] for role, at in index.items()}
         if self._is_array:
             rows = [row for _, row in self._array]
             columns = self._columns(rows, names)
-            yield Batch(columns, len(rows), lambda row: f"{self.path}: element {row + 1}")
+            yield [Batch(columns, len(rows), lambda row: f"{self.path}: element {row + 1}")]
             return
         line = 1
         for text in _Lines(self.path, self._options.encoding, False, self._newline).blocks():
@@ -723,13 +737,16 @@ class JsonFile:
             table = self._parse(text, names) if is_utf8(text) else None
             if table is not None:
                 columns = {role: table[name] for role, name in names.items()}
-                yield Batch(columns, table.num_rows, self._places(text, first))
+                yield [Batch(columns, table.num_rows, self._places(text, first))]
                 continue
             objects = list(self._objects(text, first))
             good = [(number, row) for number, row in objects if row is not None]
             self.skipped += len(objects) - len(good)
             rows, lines = [row for _, row in good], [number for number, _ in good]
-            yield Batch(self._columns(rows, names), len(rows), lambda row, at=lines: f"{self.path}:{at[row]}")  # type: ignore[misc]
+            yield [Batch(self._columns(rows, names), len(rows), self._numbered(lines))]
+
+    def _numbered(self, lines: Sequence[int]) -> Callable[[int], str]:
+        return lambda row: f"{self.path}:{lines[row]}"
 
     def _columns(self, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, Any]:
         columns = {}
@@ -841,7 +858,7 @@ class ParquetFile:
             raise DataError(f"{path}: no ratings in the table")
         self.sample = [list(row) for row in zip(*texts, strict=True)]
 
-    def batches(self, index: Mapping[str, int]) -> Iterator[Batch]:
+    def blocks(self, index: Mapping[str, int]) -> Generator[Iterable[Batch], None, None]:
         """Read the columns at ``index`` by role; see :class:`TableFile`."""
         assert self.names is not None
         names = {role: self.names[at] for role, at in index.items()}
@@ -853,13 +870,15 @@ class ParquetFile:
         with _parquet(self.path), pq.ParquetFile(self.path, **options) as opened:
             batches = opened.iter_batches(batch_size=_BATCH_ROWS, columns=list(names.values()))
             for table in _tables(batches, _ENCODED_ROWS if plain else 1):
-                for part in _encoded(table, plain).to_batches(max_chunksize=_PART_ROWS):
-                    columns = {role: part.column(name) for role, name in names.items()}
-                    yield Batch(columns, part.num_rows, self._places(first))
-                    first += part.num_rows
+                yield self._named(_encoded_batches(table, names, plain, partial(self._places, first)))
+                first += table.num_rows
 
-    def _places(self, rows_before: int) -> Callable[[int], str]:
-        return lambda row: f"{self.path}: row {rows_before + row + 1}"
+    def _named(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        with _parquet(self.path):
+            yield from batches
+
+    def _places(self, rows_before: int, first: int) -> Callable[[int], str]:
+        return lambda row: f"{self.path}: row {rows_before + first + row + 1}"
 
 
 def _is_coded(metadata: Any, name: str) -> bool:

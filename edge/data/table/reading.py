@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -243,11 +245,13 @@ class _TableReader:
             if path == self.files[0]:
                 self._reserve(file)
             first_row = 0
-            for batch in file.batches(self.chosen.index):
-                self._take(file, batch, first_row)
-                first_row += batch.rows
-                if first_rows:
-                    break
+            found = file.blocks(self.chosen.index)
+            with closing(found if first_rows else _ahead(found)) as blocks:
+                for batch in chain.from_iterable(blocks):
+                    self._take(file, batch, first_row)
+                    first_row += batch.rows
+                    if first_rows:
+                        break
             self.skipped += file.skipped
         if not self.ratings.size:
             rest = f"; {self.skipped:,} rows were left out as bad ones" if self.skipped else ""
@@ -438,6 +442,18 @@ class _TableReader:
         row = kept + int(np.searchsorted(before, kept, side="right"))
         where = "" if len(self.files) == 1 else f" of {batch.file.name}"
         return f"row {batch.first_row + row + 1}{where}"
+
+
+def _ahead(blocks: Generator[Iterable[Batch], None, None]) -> Generator[Iterable[Batch], None, None]:
+    """Yield blocks, each read in a thread while the one before is taken; no thread is left when it is closed.
+
+    What is wrong with a block is raised in its turn. Only one is read ahead: each takes memory.
+    """
+    with closing(blocks), ThreadPoolExecutor(1, thread_name_prefix="table") as reader:
+        coming = reader.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = reader.submit(next, blocks, None)
+            yield block
 
 
 @contextmanager
