@@ -44,7 +44,7 @@ import numpy.typing as npt
 
 from coordinator.engine.active_round import Channel
 from coordinator.engine.actor import Coordinator
-from coordinator.engine.aggregation.plan import aggregating
+from coordinator.engine.aggregation.held import aggregating
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.progress import SilentProgress
 from coordinator.engine.training import Training

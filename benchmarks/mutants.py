@@ -72,8 +72,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "runs/test_fault_effects.py",
         *_RUNS,
     ),
-    "edge/device/compute_model.py": ("device/test_compute_model.py", *_RUNS),
-    "edge/device/energy.py": ("device/test_energy.py", *_RUNS),
+    "edge/device/compute_model.py": ("device/test_compute_model.py", "device/test_energy.py", *_RUNS),
     "edge/clock/virtual.py": ("engine/test_clock.py",),
     "edge/wire/codec.py": ("engine/test_codec.py",),
     "edge/learning/accumulators.py": (
@@ -118,7 +117,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "coordinator/scenario/threshold*.py": (
         *("scenario/test_thresholds.py", "metrics/test_metric_source.py", "runs/test_baseline.py"),
     ),
-    "coordinator/engine/energy.py": ("device/test_energy.py", "runs/test_connections.py", *_RUNS),
+    "coordinator/engine/round_records.py": ("device/test_energy.py", "runs/test_connections.py", *_RUNS),
     "coordinator/engine/fleet.py": (
         *("runs/test_hand_computed_round.py", "runs/test_accounting.py", "runs/test_hostile_reports.py"),
         *("runs/test_fault_effects.py", "runs/test_determinism.py", "runs/test_shielded_runs.py"),

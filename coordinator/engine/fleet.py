@@ -21,10 +21,7 @@ from edge.core.rng import hashed_uniform, stream_key
 from edge.core.vocabulary import Reason, Stage
 from edge.device.answered import UNLIMITED, AnsweredRounds
 from edge.device.availability.base import AvailabilityModel
-from edge.device.compute_model import ComputeSpecs, task_seconds
-from edge.device.crypto_costs import CryptoSpecs
-from edge.device.energy import RadioSpecs
-from edge.device.memory import fits
+from edge.device.compute_model import ComputeSpecs, CryptoSpecs, RadioSpecs, fits, task_seconds
 from edge.device.simulated import CohortPlan
 from edge.learning.base import Work
 from edge.network.cohort import LinkSpecs

@@ -20,8 +20,7 @@ from coordinator.engine.workload import RatingWorkload
 from coordinator.scenario.inference_section import InferenceSection
 from edge.core.errors import DivergedModelError
 from edge.core.rng import hashed_bits, stream, stream_key
-from edge.device.compute_model import task_seconds
-from edge.device.energy import compute_joules
+from edge.device.compute_model import compute_joules, task_seconds
 from edge.learning.base import State
 from edge.onnx.metadata import ModelInfo
 from edge.onnx.parity import Tolerance, check_lists, check_rows

@@ -21,8 +21,7 @@ from coordinator.scenario.secure_section import StageDeadlines
 from edge.crypto.entropy import Entropy
 from edge.learning.updates import Aggregate, ArraySpec
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
-from edge.secagg.contribution import EXAMPLES, LOSS
-from edge.secagg.inputs import Sums
+from edge.secagg.inputs import EXAMPLES, LOSS, Sums
 from edge.secagg.participant import Participant
 from edge.secagg.states import CoordinatorState
 from edge.wire.messages import Model

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.active_round import ActiveRound
-from coordinator.engine.aggregation.plan import aggregating
+from coordinator.engine.aggregation.held import aggregating
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.backend import Backend, Clock, RunningCohort
 from coordinator.engine.checkpoint import CHECKPOINT, Checkpoint

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.engine.drawn_items import DrawnItems
 from edge.core.rng import hashed_bits, stream_key
 from edge.data.clients import Clients
 from edge.data.regression import RegressionStore
@@ -20,6 +19,34 @@ from edge.device.compute import Kernel
 from edge.learning.base import Algorithm, Problem, RatingBatch, Recommender, State, Work
 from edge.learning.sampled_negatives import ImplicitBatch
 from edge.learning.updates import Array, ClientUpdate
+from edge.learning.zero_one import ZeroOne
+
+
+class DrawnItems(NamedTuple):
+    """How a scenario has items drawn.
+
+    ``zeros`` for each rating, which then is a one; None: ratings are what they are. ``spare_held_out``: what
+    is kept back for validation and test is never drawn.
+    """
+
+    zeros: int | None = None
+    spare_held_out: bool = True
+
+    def spared(self, split: Split) -> RatingStore | None:
+        """Return what must not be drawn beside a user's own ratings; None where there is nothing."""
+        return split.held_out if self.spare_held_out else None
+
+    def most_spared(self, split: Split) -> int:
+        """Return the most that is spared of any user."""
+        spared = self.spared(split)
+        return 0 if spared is None else int(spared.counts.max(initial=0))
+
+    def zero_one(self, split: Split) -> ZeroOne | None:
+        """Return how ones and zeros are made of a split's ratings; None where they stay what they are."""
+        if self.zeros is None:
+            return None
+        return ZeroOne(self.zeros, split.train.n_items, self.most_spared(split))
+
 
 Ids = npt.NDArray[np.int64]
 

@@ -11,14 +11,19 @@ import numpy as np
 
 from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.drawn_items import DrawnItems
 from coordinator.engine.evaluation import RatingEvaluator, RegressionEvaluator
 from coordinator.engine.host import memory_bytes
 from coordinator.engine.inference import DeviceInference
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_sums import SecureSums, lengths
 from coordinator.engine.shielding import Shield
-from coordinator.engine.workload import RatingWorkload, RegressionWorkload, Workload, rating_problem
+from coordinator.engine.workload import (
+    DrawnItems,
+    RatingWorkload,
+    RegressionWorkload,
+    Workload,
+    rating_problem,
+)
 from coordinator.scenario.catalogue import catalogue_facts, model_info
 from coordinator.scenario.checks import unknown_victims
 from coordinator.scenario.data_section import (

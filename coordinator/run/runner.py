@@ -24,9 +24,8 @@ from coordinator.results.run_directory import RunDirectory
 from coordinator.results.summary import summarise
 from coordinator.results.tables.metric_source import TableMetricSource
 from coordinator.results.tables.reader import RunTables, open_run
-from coordinator.results.tables.recorder import TableRecorder
 from coordinator.results.tables.trace import TRACE, write_trace
-from coordinator.results.tables.writer import RunWriter
+from coordinator.results.tables.writer import RunWriter, TableRecorder
 from coordinator.results.threshold_watch import ThresholdWatch
 from coordinator.results.verdicts import json_values, verdict_records
 from coordinator.run.assembling import assemble

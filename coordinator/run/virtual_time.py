@@ -19,9 +19,8 @@ from coordinator.engine.training import Training
 from coordinator.run.conductor import Survival, new_run_id
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
-from coordinator.simulation.backend import Simulation, SimulationProbe
+from coordinator.simulation.backend import ProbedNetwork, Simulation, SimulationProbe
 from coordinator.simulation.faults.striking import FaultsOfRun
-from coordinator.simulation.probed_network import ProbedNetwork
 from edge.clock import virtual as clock
 from edge.clock.virtual import VirtualClockLoop
 from edge.core import plugins

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, GetJsonSchemaHandler, PlainValidator
+from pydantic import BaseModel, GetJsonSchemaHandler, PlainValidator, TypeAdapter
 from pydantic_core import CoreSchema
 
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError
@@ -80,9 +80,17 @@ def _profile_schema(model: type[BaseModel], handler: GetJsonSchemaHandler) -> di
     return {"type": "object", "properties": keys, "additionalProperties": False}
 
 
+class _AsInJson:
+    """Gives ``Profiles`` the JSON Schema of what is written; pydantic does so by itself from 2.9 on."""
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(TypeAdapter(list[Text | InlineProfiles] | InlineProfiles).core_schema)
+
+
 Profiles = Annotated[
     tuple[str | dict[str, Any], ...] | dict[str, Any],
-    PlainValidator(_read, json_schema_input_type=list[Text | InlineProfiles] | InlineProfiles),
+    PlainValidator(_read),
+    _AsInJson(),
     Form("list of names of files and of mappings, or one mapping", _write),
 ]
 """What ``fleet.profiles`` is: names of files and profiles themselves, or the latter alone."""

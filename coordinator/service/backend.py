@@ -14,8 +14,7 @@ import numpy.typing as npt
 from coordinator.engine.active_round import ActiveRound, Broadcast
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.backend import CrashHandler, RunningCohort
-from coordinator.engine.probe import Probe
+from coordinator.engine.backend import CrashHandler, Probe, RunningCohort
 from coordinator.engine.round_records import DeviceEndings, endings_of
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums

@@ -18,12 +18,11 @@ from edge.core.vocabulary import Reason
 from edge.crypto.entropy import SecretSource, SystemEntropy
 from edge.crypto.errors import NotFiniteError
 from edge.device.answered import UNLIMITED
-from edge.device.crypto_costs import CryptoCosts
+from edge.device.compute_model import CryptoCosts
 from edge.learning.updates import ClientUpdate
 from edge.network.shaping import LinkShape, ShapedLink
 from edge.privacy.protection import clipped_update
-from edge.secagg.participant import Participant
-from edge.secagg.work import CryptoWork
+from edge.secagg.participant import CryptoWork, Participant
 from edge.wire.messages import Model
 
 

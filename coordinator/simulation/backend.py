@@ -13,12 +13,11 @@ import numpy.typing as npt
 from coordinator.engine.active_round import ActiveRound, Broadcast
 from coordinator.engine.actor import UPDATES as BRING_UPDATES
 from coordinator.engine.actor import Coordinator
-from coordinator.engine.backend import CrashHandler, RunningCohort
+from coordinator.engine.backend import CrashHandler, Probe, RunningCohort
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitation_records import SentInvitations, connect_delays, invitation_rows
 from coordinator.engine.pacing.partial_work import PartialWork
 from coordinator.engine.privacy import RunPrivacy
-from coordinator.engine.probe import Probe
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.engine.selection.experience import UPDATES, Experience
@@ -31,7 +30,7 @@ from coordinator.simulation.frame_sizes import frame_sizes
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.log import EventLog
 from edge.core.rng import stream_key
-from edge.core.vocabulary import Fate, Outcome, Reason, Stage
+from edge.core.vocabulary import Direction, Fate, Outcome, Reason, Stage
 from edge.crypto.errors import NotFiniteError
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.endings import RECEIPT_PATIENCE
@@ -40,10 +39,12 @@ from edge.learning.base import together
 from edge.learning.updates import ClientUpdate
 from edge.network.cohort import CohortLinks
 from edge.network.disturbances import Disturbances
-from edge.network.link import Delivery, SimulatedNetwork
+from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
+from edge.network.loss import Congestion
+from edge.network.pace import Conditions
 from edge.privacy.protection import clipped_update
 from edge.wire.ckks_messages import EncryptedInput
-from edge.wire.message_kinds import KINDS
+from edge.wire.message_kinds import KINDS, AnyMessage
 from edge.wire.messages import Invite, Report
 from edge.wire.secagg_messages import MaskedInput
 
@@ -52,6 +53,40 @@ _INVITE = Stage.INVITE
 _DOWNLOAD = Stage.DOWNLOAD
 _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
+
+
+class ProbedNetwork(SimulatedNetwork):
+    """A network that tells a probe of every frame.
+
+    Parameters are those of :class:`~edge.network.link.SimulatedNetwork`, and the probe.
+    """
+
+    def __init__(
+        self,
+        loop: VirtualClockLoop,
+        down_bps: float,
+        up_bps: float,
+        *,
+        tls: bool,
+        congestion: Congestion,
+        probe: Probe,
+    ) -> None:
+        super().__init__(loop, down_bps, up_bps, tls=tls, congestion=congestion)
+        self._probe = probe
+
+    def transmit(
+        self,
+        link: DeviceLink,
+        conditions: Conditions,
+        direction: Direction,
+        message: AnyMessage,
+        frame_bytes: int,
+        payload_bytes: int,
+    ) -> Delivery:
+        """Send as any network does, and tell of it."""
+        delivery = super().transmit(link, conditions, direction, message, frame_bytes, payload_bytes)
+        self._probe.sent(delivery)
+        return delivery
 
 
 T = TypeVar("T")

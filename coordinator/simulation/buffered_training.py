@@ -10,34 +10,212 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from dataclasses import dataclass
+from collections import Counter, deque
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.active_round import ActiveRound
-from coordinator.engine.aggregation.plan import aggregating
+from coordinator.engine.aggregation.held import aggregating
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.backend import Backend
-from coordinator.engine.facts import Recorder
+from coordinator.engine.facts import FaultStrike, Recorder, RoundFacts
+from coordinator.engine.host import rss_bytes
 from coordinator.engine.pacing.buffer import Buffer, Doorway, VersionMachine, staleness_weight
 from coordinator.engine.progress import RunObserver
+from coordinator.engine.round_records import DeviceEndings, endings_of, strikes_of
 from coordinator.engine.rounds import RoundPlan
 from coordinator.engine.stop_reason import StopReason, StopRule
 from coordinator.engine.training import Training
 from coordinator.engine.workload import TrainingKernel
+from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.pacing_section import Buffered
 from coordinator.scenario.schema import Scenario
 from coordinator.simulation.backend import SimulatedCohort, Simulation
-from coordinator.simulation.buffered_cohort import BufferedCohort
-from coordinator.simulation.buffered_steps import ServerStep
-from edge.core.vocabulary import Reason, RoundOutcome
+from edge.core.log import Column, EventLog
+from edge.core.vocabulary import Outcome, Reason, RoundOutcome
 from edge.crypto.entropy import SecretSource
+from edge.device.simulated import SimulatedDevice
+from edge.learning.updates import Aggregate
+from edge.network.link import Delivery
+
+Bools = npt.NDArray[np.bool_]
+
+
+class CohortListener(Protocol):
+    """Is told how the devices of a cohort fare."""
+
+    def applied(self, cohort: BufferedCohort, slot: int) -> None:
+        """Respond when the report of a device has gone into the buffer."""
+
+    def ended(self, cohort: BufferedCohort, slot: int) -> None:
+        """Respond when a device has ended its participation."""
+
+    def cohort_done(self, cohort: SimulatedCohort) -> None:
+        """Respond when all devices of a cohort have."""
+
+
+class BufferedCohort(SimulatedCohort):
+    """A cohort whose devices are told of one by one; see :class:`SimulatedCohort`."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        ids: npt.NDArray[np.int64],
+        version: int,
+        phase: str,
+        kernel: TrainingKernel,
+        listener: CohortListener,
+    ) -> None:
+        super().__init__(simulation, ids, version, phase, kernel, listener.cohort_done)
+        self._listener = listener
+        self._unjudged: Counter[int] = Counter()
+        """Frames of each slot that have arrived and that the coordinator has not judged yet."""
+        self._ended: set[int] = set()
+        """Slots of devices that have ended while a frame of theirs was not judged yet."""
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Hand a frame to the coordinator, which may take its time to judge it."""
+        self._unjudged[delivery.link.slot] += 1
+        super().deliver(delivery)
+
+    def _handle(self, device: SimulatedDevice, delivery: Delivery) -> None:
+        """Let the coordinator judge a frame, and tell of a report that was taken.
+
+        A device can end before that is known, for example because its receipt cannot be sent: of its end is
+        told after that, and after its last record.
+        """
+        self._open += 1
+        slot = device.slot
+        before = len(self._applied)
+        super()._handle(device, delivery)
+        if len(self._applied) > before:
+            self._listener.applied(self, slot)
+        self._unjudged[slot] -= 1
+        if slot in self._ended and not self._unjudged[slot]:
+            self._ended.discard(slot)
+            self._tell_of_end(slot)
+        self._closed_one()
+
+    def finished(self, device: SimulatedDevice) -> None:
+        """Respond when ``device`` has ended its participation, and pass that on."""
+        self._open += 1
+        super().finished(device)
+        if self._unjudged[device.slot]:
+            self._ended.add(device.slot)
+        else:
+            self._tell_of_end(device.slot)
+        self._closed_one()
+
+    def _tell_of_end(self, slot: int) -> None:
+        if slot in self._applied:
+            # Whoever went away before its receipt does not know it, but its report counts.
+            self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE
+        self._listener.ended(self, slot)
+
+    def _foresee(self, clients: list[int]) -> None:
+        """Announce nobody: who starts to compute joins the others that have the same model."""
+
+
+@dataclass(slots=True)
+class ServerStep:
+    """A server step, and the devices that belong to it."""
+
+    number: int
+    phase: str
+    start_s: float
+    wall_s: float
+    end_s: float = math.nan
+    outcome: RoundOutcome | None = None
+    """None while it is under way."""
+    reason: Reason = Reason.NONE
+    """Why it was abandoned."""
+    aggregate: Aggregate | None = None
+    members: list[tuple[BufferedCohort, int, float]] = field(default_factory=list)
+    """Cohort, slot, and staleness (NaN where no report was applied)."""
+    log: EventLog = field(default_factory=EventLog)
+    """Records of no member: of suspensions."""
+    unfinished: int = 0
+    """Devices whose reports were applied and that are not done yet."""
+
+    def to_row(self, outcome: RoundOutcome) -> tuple[RoundFacts, DeviceEndings]:
+        """Return what there is to tell of a step that has ended so, and of its devices."""
+        abandoned = outcome is RoundOutcome.ABANDONED
+        ended = _joined(self.members)
+        ended.columns = np.concatenate([ended.columns, self.log.columns()], axis=1)
+        if abandoned:
+            given_up = ended.outcome == Outcome.COMPLETED
+            ended.outcome[given_up] = Outcome.ABANDONED
+            ended.reason[given_up] = self.reason
+            ended.staleness[given_up] = math.nan
+        aggregate = self.aggregate
+        facts = RoundFacts(
+            round_number=self.number,
+            phase=self.phase,
+            start_s=self.start_s,
+            end_s=self.end_s,
+            outcome=outcome,
+            reason=self.reason,
+            loss=aggregate.loss if aggregate is not None else math.nan,
+            weight=aggregate.weight if aggregate is not None else 0.0,
+            wall_s=self.wall_s,
+            host_rss_bytes=rss_bytes(),
+        )
+        return facts, ended
+
+    def strikes(self, faults: tuple[Fault, ...]) -> list[FaultStrike]:
+        """Return what was done on purpose to its devices; ``faults`` are those of the scenario."""
+        slots: dict[BufferedCohort, set[int]] = {}
+        for cohort, slot, _ in self.members:
+            slots.setdefault(cohort, set()).add(slot)
+        strikes: list[FaultStrike] = []
+        for cohort, mine in slots.items():
+            if cohort.faults is not None:
+                strikes += strikes_of(faults, cohort.faults, cohort.ids, mine)
+        return strikes
+
+
+def _joined(members: list[tuple[BufferedCohort, int, float]]) -> DeviceEndings:
+    """Return the members of a step as one cohort, in the order in which they came to it."""
+    by_cohort: dict[BufferedCohort, list[int]] = {}
+    for place, (cohort, _, _) in enumerate(members):
+        by_cohort.setdefault(cohort, []).append(place)
+    parts: list[tuple[DeviceEndings, list[int], list[int]]] = []
+    for cohort, places in by_cohort.items():
+        parts.append((endings_of(cohort), [members[place][1] for place in places], places))
+
+    order = np.argsort(np.concatenate([places for _, _, places in parts]), kind="stable")
+
+    def column(name: str) -> npt.NDArray[Any]:
+        values = [getattr(ended, name)[slots] for ended, slots, _ in parts]
+        return np.concatenate(values)[order]
+
+    logs = []
+    for ended, slots, places in parts:
+        place_of = np.full(len(ended.ids) + 1, -1.0)
+        place_of[slots] = places
+        known = ended.columns[Column.SLOT].astype(np.int64)
+        place = place_of[known]
+        mine = place >= 0
+        log = ended.columns[:, mine]
+        log[Column.SLOT] = place[mine]
+        logs.append(log)
+    columns = np.concatenate(logs, axis=1)
+    columns = columns[:, np.argsort(columns[Column.TIME_S], kind="stable")]
+    return DeviceEndings(
+        **{name: column(name) for name in ("ids", "outcome", "stage", "reason", "loss", "examples")},
+        memory_bytes=column("memory_bytes"),
+        kept_back=column("kept_back"),
+        work_share=column("work_share"),
+        staleness=np.array([staleness for _, _, staleness in members]),
+        columns=np.ascontiguousarray(columns),
+    )
+
 
 Ids = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)

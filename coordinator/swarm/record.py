@@ -73,7 +73,7 @@ class Applied(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """A :class:`~coordinator.engine.probe.Probe` that keeps what the invariants ask for."""
+    """A :class:`~coordinator.engine.backend.Probe` that keeps what the invariants ask for."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     """Every frame that was put on a link."""

@@ -23,8 +23,7 @@ from coordinator.engine.progress import RoundSummary
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
-from coordinator.results.tables.memory import TablesInMemory
-from coordinator.results.tables.recorder import TableRecorder
+from coordinator.results.tables.writer import TableRecorder, TablesInMemory
 from coordinator.results.threshold_watch import ThresholdWatch
 from coordinator.run.assembling import assemble
 from coordinator.run.virtual_time import simulate

@@ -1,29 +1,20 @@
-"""How long a task takes on a device (simulated, never measured).
-
-    T_step = c_fw + Σ_kinds [ o·ops + κ·(F/P + B/M) ]
-    T_cool = T_step · steps · LogNormal(0, σ)
-    s(t)   = f + (1 − f)·exp(−max(0, t − onset)/τ)
-    T      solves  ∫ from busy to busy+T of s(t) dt = T_cool
-
-F flops and B bytes of a kind of operation, P flop/s and M bytes/s of the device, o its overhead per
-operation, c_fw what a framework spends on each step besides. Arithmetic and memory traffic are added, not
-overlapped: for measured training steps the sum predicts 0.84 to 1.05 of the time, the larger of the two only
-0.57 to 0.82. s is the speed relative to a cool device after t seconds of work without a rest. It falls while
-the task runs, so a long task is slowed by itself; dividing by the speed at its start would miss that.
-"""
+"""What a device's work costs by its profile: time of computing and of cryptography, memory, energy."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Final, Self
+from operator import mul
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from device_profiles.profile import DeviceProfile
+from device_profiles.profile import CryptoProfile, DeviceProfile, RadioProfile
 from edge.core.rng import Counter, hashed_normal
 from edge.learning.base import Work
+from edge.secagg.participant import CryptoWork
 
 Floats = npt.NDArray[np.float64]
 
@@ -183,3 +174,191 @@ def throttled_seconds(
         open_rows = open_rows[step > _NEWTON_TOLERANCE * d]
     duration[slow] = full_speed_s[slow] + solution
     return duration
+
+
+APP_SHARE_OF_RAM: Final = 0.25
+"""Share of a device's RAM that one application may use before the system ends it.
+
+An assumption: the operating system, its services and the foreground application take the rest, and mobile
+systems end a background process long before memory is exhausted.
+"""
+
+
+def fits(
+    memory_bytes: npt.NDArray[np.int64],
+    ram_bytes: npt.NDArray[np.int64],
+    *,
+    app_share: float = APP_SHARE_OF_RAM,
+) -> npt.NDArray[np.bool_]:
+    """Return bool[n], whether each device has the memory for its task; where not, it fails as out of memory.
+
+    Parameters
+    ----------
+    memory_bytes : int64[n], peak memory of the task: model, local data, workspace and update.
+    ram_bytes : int64[n], main memory of the device.
+    app_share : share of it that the task may use, in (0, 1].
+
+    Raises
+    ------
+    ValueError : ``app_share`` outside (0, 1].
+    """
+    if not 0.0 < app_share <= 1.0:
+        raise ValueError(
+            f"app_share must be above 0 and at most 1, not {app_share!r}; write 0.25 for a quarter"
+        )
+    return np.asarray(memory_bytes <= ram_bytes * app_share)
+
+
+@dataclass(frozen=True, slots=True)
+class RadioSpecs:
+    """What the energy model needs of each device's radio (or of each class), float64[n] each.
+
+    Attributes
+    ----------
+    promotion_s, tail_s, tail2_s : seconds.
+    promotion_w, tail_w, tail2_w, base_w : watts.
+    up_w_per_bps, down_w_per_bps : α, watts per bit/s, which is joules per bit.
+    """
+
+    promotion_s: Floats
+    promotion_w: Floats
+    tail_s: Floats
+    tail_w: Floats
+    tail2_s: Floats
+    tail2_w: Floats
+    base_w: Floats
+    up_w_per_bps: Floats
+    down_w_per_bps: Floats
+
+    @classmethod
+    def of(cls, profiles: Sequence[RadioProfile]) -> Self:
+        """Return a row per profile."""
+        return cls(*(np.array([getattr(p, f.name) for p in profiles], np.float64) for f in fields(cls)))
+
+    def take(self, rows: npt.NDArray[np.integer]) -> Self:
+        """Return the specs of ``rows`` (int[n]): a table of classes becomes one row per device."""
+        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+
+class Tail(NamedTuple):
+    """Seconds after an activity in which the radio stays up, float64[n] each."""
+
+    tail_s: Floats
+    tail2_s: Floats
+
+
+def compute_joules(active_power_w: Floats, compute_s: Floats) -> Floats:
+    """Return the energy of ``compute_s`` seconds of work, float64[n] joules."""
+    return np.asarray(active_power_w * compute_s)
+
+
+def tail_after(gap_s: Floats, radio: RadioSpecs) -> Tail:
+    """Return how long each radio stays up after an activity if the next follows ``gap_s`` seconds later.
+
+    Parameters
+    ----------
+    gap_s : float64[n], seconds, at least 0; ``inf`` when nothing follows.
+    """
+    return Tail(
+        np.minimum(gap_s, radio.tail_s),
+        np.minimum(np.maximum(gap_s - radio.tail_s, 0.0), radio.tail2_s),
+    )
+
+
+def found_idle(gap_s: Floats, radio: RadioSpecs) -> npt.NDArray[np.bool_]:
+    """Return bool[n], whether each radio is idle ``gap_s`` (``inf``: never used) after an activity."""
+    return np.asarray(gap_s >= radio.tail_s + radio.tail2_s)
+
+
+def radio_joules(
+    radio: RadioSpecs,
+    *,
+    transfer_s: Floats,
+    up_bits: Floats | npt.NDArray[np.int64],
+    down_bits: Floats | npt.NDArray[np.int64],
+    promotions: Floats | npt.NDArray[np.int64],
+    tail: Tail,
+) -> Floats:
+    """Return the energy of each radio from its sums over a participation, float64[n] joules.
+
+    Parameters
+    ----------
+    radio : n rows.
+    transfer_s : seconds in which the radio sent or received, promotions not included.
+    up_bits, down_bits : everything on the air in either direction, retransmissions included.
+    promotions : how often it was woken from idle.
+    tail : sums of :func:`tail_after` over the activities.
+    """
+    waking = promotions * (radio.promotion_s * radio.promotion_w)
+    transfer = radio.base_w * transfer_s + radio.up_w_per_bps * up_bits + radio.down_w_per_bps * down_bits
+    staying_up = radio.tail_w * tail.tail_s + radio.tail2_w * tail.tail2_s
+    return np.asarray(waking + transfer + staying_up)
+
+
+class CryptoCosts(NamedTuple):
+    """What one unit of each count of :class:`CryptoWork` costs one device, seconds, in the same order."""
+
+    key_pair_s: float
+    exchange_s: float
+    seal_s: float
+    signature_s: float
+    verification_s: float
+    expanded_byte_s: float
+    quantised_s: float
+    share_product_s: float
+    encryption_s: float
+    decryption_s: float
+
+    @classmethod
+    def of(cls, profile: CryptoProfile) -> Self:
+        """Return the costs that a profile states, rates turned into seconds."""
+        return cls(
+            key_pair_s=profile.key_pair_s,
+            exchange_s=profile.key_exchange_s,
+            seal_s=profile.seal_s,
+            signature_s=profile.sign_s,
+            verification_s=profile.verify_s,
+            expanded_byte_s=1 / profile.expand_bytes_per_s,
+            quantised_s=1 / profile.quantise_elements_per_s,
+            share_product_s=1 / profile.share_products_per_s,
+            encryption_s=profile.ckks_encrypt_s,
+            decryption_s=profile.ckks_decrypt_s,
+        )
+
+    def seconds(self, work: CryptoWork) -> float:
+        """Return how long ``work`` takes this device, seconds."""
+        # Not sum: since Python 3.12 it rounds floats differently, and a run must not depend on the version.
+        return math.fsum(map(mul, self, work))
+
+
+@dataclass(frozen=True, slots=True)
+class CryptoSpecs:
+    """The costs of each device (or of each class of devices), float64[n] each; as :class:`CryptoCosts`."""
+
+    key_pair_s: Floats
+    exchange_s: Floats
+    seal_s: Floats
+    signature_s: Floats
+    verification_s: Floats
+    expanded_byte_s: Floats
+    quantised_s: Floats
+    share_product_s: Floats
+    encryption_s: Floats
+    decryption_s: Floats
+
+    @classmethod
+    def of(cls, profiles: Sequence[DeviceProfile]) -> Self:
+        """Return a row per profile."""
+        names = CryptoCosts._fields
+        rows = [CryptoCosts.of(profile.crypto) for profile in profiles]
+        table = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+        return cls(**dict(zip(names, np.ascontiguousarray(table.T), strict=True)))
+
+    def take(self, rows: npt.NDArray[np.integer]) -> Self:
+        """Return the specs of ``rows`` (int[n]): a table of classes becomes one row per device."""
+        return type(self)(**{name: getattr(self, name)[rows] for name in CryptoCosts._fields})
+
+    def rows(self) -> list[CryptoCosts]:
+        """Return the costs of each device by itself, n of them."""
+        columns = [getattr(self, name).tolist() for name in CryptoCosts._fields]
+        return [CryptoCosts._make(row) for row in zip(*columns, strict=True)]

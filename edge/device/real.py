@@ -24,8 +24,7 @@ from edge.device.actor import take_part
 from edge.device.endings import RECEIPT_PATIENCE
 from edge.device.participation import Participation
 from edge.learning.updates import ClientUpdate
-from edge.secagg.participant import Answer, Participant
-from edge.secagg.work import CryptoWork
+from edge.secagg.participant import Answer, CryptoWork, Participant
 from edge.wire.codec import CodecLimits, decode, encode
 from edge.wire.message_kinds import KINDS, AnyMessage
 from edge.wire.messages import Accept, AcceptBare, Decline, Failure, Invite, Model

@@ -22,7 +22,7 @@ from edge.core.log import pack_record
 from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 from edge.device.actor import take_part
 from edge.device.compute import ComputeQueue, Kernel
-from edge.device.crypto_costs import CryptoCosts
+from edge.device.compute_model import CryptoCosts
 from edge.device.endings import (
     LAST_OF_REPORT,
     OUTCOME_OF_RECEIPT,

@@ -8,8 +8,7 @@ import numpy as np
 
 from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import WrongLengthError
-from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.parameters import CIPHERTEXT_BYTES
+from edge.homomorphic.config import CIPHERTEXT_BYTES, CkksConfig
 from edge.secagg.checks import OCTETS, expect_arrays, octets, read
 from edge.wire.messages import Arrays
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edge.homomorphic.errors import BadCiphertextError
+from edge.homomorphic.config import SLOTS, BadCiphertextError
 from edge.homomorphic.keys import PublicKey, RunningSum, SecretKey
-from edge.homomorphic.parameters import SLOTS
 from edge.homomorphic.vectors import Vector
 
 _NUMBER = np.dtype("<f8")

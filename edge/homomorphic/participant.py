@@ -23,10 +23,9 @@ from edge.homomorphic.keys import SecretKey
 from edge.homomorphic.vectors import Encoded, Vector, decode_sum, encode_input, settle
 from edge.learning.updates import ClientUpdate
 from edge.secagg.checks import expect_round
-from edge.secagg.contribution import part_values
-from edge.secagg.participant import Answer
+from edge.secagg.inputs import part_values
+from edge.secagg.participant import Answer, CryptoWork
 from edge.secagg.states import DEVICE_FINAL, DeviceState
-from edge.secagg.work import CryptoWork
 from edge.wire.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
 from edge.wire.message_kinds import AnyMessage
 from edge.wire.secagg_messages import Abort
@@ -94,7 +93,7 @@ class CkksParticipant:
     def begin(self, update: ClientUpdate) -> Answer:
         """Return the encrypted ``update``.
 
-        Raises what :func:`~edge.secagg.contribution.part_values` and
+        Raises what :func:`~edge.secagg.inputs.part_values` and
         :func:`~edge.homomorphic.vectors.encode_input` raise; the device's part has then ended. A second call
         raises ``LocalProtocolError``.
         """

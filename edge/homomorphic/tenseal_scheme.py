@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from edge.core.errors import MissingExtraError
-from edge.homomorphic.errors import BadCiphertextError
+from edge.homomorphic.config import DEGREE, MODULUS_BITS, SCALE, SLOTS, BadCiphertextError
 from edge.homomorphic.keys import PublicKey, RunningSum, SecretKey
-from edge.homomorphic.parameters import DEGREE, MODULUS_BITS, SCALE, SLOTS
 from edge.homomorphic.vectors import Vector
 
 

@@ -22,9 +22,7 @@ from edge.crypto.errors import (
     WrongDtypeError,
     WrongLengthError,
 )
-from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.errors import ImpreciseSumError
-from edge.homomorphic.parameters import ERROR_MAX
+from edge.homomorphic.config import ERROR_MAX, CkksConfig, ImpreciseSumError
 from edge.secagg.config import RealPart
 from edge.secagg.inputs import Sums
 

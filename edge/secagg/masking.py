@@ -11,10 +11,9 @@ from edge.crypto.shamir import SECRET_BYTES
 from edge.learning.updates import ClientUpdate
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import SecAggConfig
-from edge.secagg.contribution import part_values
-from edge.secagg.participant import Answer
+from edge.secagg.inputs import part_values
+from edge.secagg.participant import Answer, CryptoWork
 from edge.secagg.states import DEVICE_FINAL, Mode
-from edge.secagg.work import CryptoWork
 from edge.wire.message_kinds import AnyMessage
 from edge.wire.secagg_messages import (
     Abort,

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from coordinator.engine.aggregation import held
-from coordinator.engine.aggregation.bound import BoundedUpdates, norm_of
-from coordinator.engine.aggregation.held import HeldUpdates
+from coordinator.engine.aggregation.held import BoundedUpdates, HeldUpdates, norm_of
 from edge.core.errors import RemoteProtocolError
 from edge.learning.accumulators import DenseAccumulator, RowAccumulator
 from edge.learning.robust_rules import Krum, Median, Rule, TrimmedMean

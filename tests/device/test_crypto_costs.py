@@ -8,8 +8,8 @@ import pytest
 
 from device_profiles import catalogue
 from device_profiles.profile import CryptoProfile
-from edge.device.crypto_costs import CryptoCosts, CryptoSpecs
-from edge.secagg.work import CryptoWork
+from edge.device.compute_model import CryptoCosts, CryptoSpecs
+from edge.secagg.participant import CryptoWork
 
 CORE = CryptoProfile(
     name="core",

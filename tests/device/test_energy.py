@@ -6,18 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.engine.energy import device_energy
+from coordinator.engine.round_records import device_energy
 from device_profiles.profile import RadioProfile
 from edge.core.log import EventLog, pack_record
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage
-from edge.device.energy import (
-    RadioSpecs,
-    Tail,
-    compute_joules,
-    found_idle,
-    radio_joules,
-    tail_after,
-)
+from edge.device.compute_model import RadioSpecs, Tail, compute_joules, found_idle, radio_joules, tail_after
 
 LTE = RadioProfile(
     "lte",

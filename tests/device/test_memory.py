@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge.device.memory import fits
+from edge.device.compute_model import fits
 
 
 def test_a_task_fits_into_its_share_of_the_ram() -> None:

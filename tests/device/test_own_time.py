@@ -14,7 +14,7 @@ from edge.clock import real as real_clock
 from edge.clock.mailbox import DeadlineExceededError
 from edge.core.vocabulary import Reason, Stage
 from edge.device.real import RealDevice
-from edge.secagg.work import CryptoWork
+from edge.secagg.participant import CryptoWork
 from edge.wire.messages import Accept, Invite, Model
 
 HOST_S = 0.08

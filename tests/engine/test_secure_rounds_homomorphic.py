@@ -11,7 +11,7 @@ from secure_round_harness import ROUND, RUN, Encrypted, Round, with_arrays
 from coordinator.engine.rounds import FrameVerdict
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.crypto import errors
-from edge.homomorphic.errors import ImpreciseSumError
+from edge.homomorphic.config import ImpreciseSumError
 from edge.secagg.states import CoordinatorState
 from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
 from edge.wire.messages import Accept, Failure

@@ -16,8 +16,7 @@ from coordinator.engine.secure_aggregation import SecureAggregation
 from coordinator.engine.secure_sums import SecureSums, SumFacts, aggregate_of, arrays_of, joined, lengths
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secure.sums.encrypted import EncryptedSums
-from coordinator.secure.sums.masked import MaskedSums
-from coordinator.secure.sums.roster import SeededRoster
+from coordinator.secure.sums.masked import MaskedSums, SeededRoster
 from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason
 from edge.crypto.entropy import SeededEntropy, SystemEntropy
@@ -29,9 +28,8 @@ from edge.homomorphic.vectors import encode_input as encode_encrypted
 from edge.learning.updates import Aggregate, ArraySpec, ClientUpdate
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
-from edge.secagg.contribution import part_values
 from edge.secagg.cryptography import MODELLED, REAL, Cryptography
-from edge.secagg.inputs import Sums, decode_sum, encode_input
+from edge.secagg.inputs import Sums, decode_sum, encode_input, part_values
 from edge.secagg.participant import Participant
 from edge.secagg.states import CoordinatorState, Mode
 from edge.wire.ckks_messages import DecryptedSum, EncryptedInput

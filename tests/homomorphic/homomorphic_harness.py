@@ -15,7 +15,7 @@ from edge.homomorphic.keys import Scheme
 from edge.homomorphic.participant import CkksParticipant
 from edge.learning.updates import ClientUpdate
 from edge.secagg.config import CountPart, RealPart
-from edge.secagg.work import CryptoWork
+from edge.secagg.participant import CryptoWork
 from edge.wire.ckks_messages import DecryptedSum, DecryptRequest
 from edge.wire.codec import decode, encode
 

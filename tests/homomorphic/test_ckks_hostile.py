@@ -11,10 +11,9 @@ import pytest
 from homomorphic_harness import Fleet, long_config, refusal, small_config, with_arrays
 
 from edge.crypto import errors
-from edge.homomorphic.errors import BadCiphertextError, ImpreciseSumError
+from edge.homomorphic.config import CIPHERTEXT_BYTES, SLOTS, BadCiphertextError, ImpreciseSumError
 from edge.homomorphic.keys import Scheme
 from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.homomorphic.parameters import CIPHERTEXT_BYTES, SLOTS
 from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.secagg.states import CoordinatorState
 from edge.wire.codec import decode, encode

@@ -8,9 +8,9 @@ from homomorphic_harness import CLIP, ROUND, RUN, small_config, update_of
 
 from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import NotFiniteError, SecAggError, WeightError, WrongStageError
+from edge.homomorphic.config import CIPHERTEXT_BYTES
 from edge.homomorphic.frames import unpack
 from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.homomorphic.parameters import CIPHERTEXT_BYTES
 from edge.homomorphic.participant import CkksParticipant
 from edge.learning.updates import ClientUpdate
 from edge.wire.ckks_messages import EncryptedInput

@@ -18,8 +18,8 @@ from edge.homomorphic.config import CkksConfig
 from edge.homomorphic.keys import Scheme
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.tenseal_scheme import TensealScheme
+from edge.secagg.participant import CryptoWork
 from edge.secagg.states import CoordinatorState, DeviceState
-from edge.secagg.work import CryptoWork
 
 MASKING, UNMASKING = CoordinatorState.MASKING, CoordinatorState.UNMASKING
 

@@ -12,8 +12,8 @@ import pytest
 
 from edge.core.errors import LocalProtocolError, MissingExtraError
 from edge.homomorphic import available
+from edge.homomorphic.config import CIPHERTEXT_BYTES, SLOTS
 from edge.homomorphic.frames import pack
-from edge.homomorphic.parameters import CIPHERTEXT_BYTES, SLOTS
 from edge.homomorphic.tenseal_scheme import TensealPublicKey, TensealScheme
 
 ROOT = Path(__file__).resolve().parents[2]

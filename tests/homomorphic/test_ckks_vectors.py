@@ -10,10 +10,8 @@ from homomorphic_harness import CLIP, long_config, small_config
 
 from edge.core.errors import LocalProtocolError
 from edge.crypto import errors
-from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.errors import ImpreciseSumError
+from edge.homomorphic.config import LEVELS_MAX, SLOTS, SUM_MAX, CkksConfig, ImpreciseSumError
 from edge.homomorphic.keys import Scheme
-from edge.homomorphic.parameters import LEVELS_MAX, SLOTS, SUM_MAX
 from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.homomorphic.vectors import decode_sum, encode_input, settle
 from edge.secagg.config import CountPart, RealPart

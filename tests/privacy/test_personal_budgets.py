@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from coordinator.engine.personal_budgets import PersonalBudgets
+from coordinator.engine.privacy import PersonalBudgets
 from coordinator.scenario.privacy_section import PersonalGaussian
 from edge.crypto.entropy import SeededEntropy
 from edge.crypto.noise import Sampler

@@ -13,8 +13,7 @@ from coordinator.engine.invitations import Invitations
 from coordinator.engine.progress import SilentProgress
 from coordinator.engine.snapshots import CoordinatorMemory, LostRound, Recalled
 from coordinator.engine.training import Training
-from coordinator.results.tables.recorder import TableRecorder
-from coordinator.results.tables.writer import RunWriter
+from coordinator.results.tables.writer import RunWriter, TableRecorder
 from coordinator.results.threshold_watch import ThresholdWatch
 from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load

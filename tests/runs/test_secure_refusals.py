@@ -9,7 +9,7 @@ from secure_helpers import IDEAL_WIRE, endings_of, secure
 from coordinator.run.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
-from edge.homomorphic.parameters import CIPHERTEXT_BYTES, SLOTS
+from edge.homomorphic.config import CIPHERTEXT_BYTES, SLOTS
 
 PHASED = (
     "phases:\n"

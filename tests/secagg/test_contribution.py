@@ -10,7 +10,7 @@ import pytest
 from edge.crypto import errors
 from edge.learning.updates import ClientUpdate
 from edge.secagg.config import CountPart, RealPart
-from edge.secagg.contribution import part_values
+from edge.secagg.inputs import part_values
 
 FACTORS = RealPart("factors", 6, 1.0)
 TOUCHED = CountPart("touched", 3, 1)

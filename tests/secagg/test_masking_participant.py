@@ -23,9 +23,9 @@ from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
 from edge.secagg.graph import GraphParameters
 from edge.secagg.masking import MaskingParticipant
+from edge.secagg.participant import CryptoWork
 from edge.secagg.sealing import SealedChannel
 from edge.secagg.states import COORDINATOR_FINAL, DeviceState, Mode
-from edge.secagg.work import CryptoWork
 from edge.wire.codec import decode, encode
 from edge.wire.secagg_messages import (
     Abort,

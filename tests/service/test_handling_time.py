@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from service_helpers import SMALL, loaded_text, run_real
 
-from coordinator.service import real_world, sessions
+from coordinator.service import backend, sessions
 from coordinator.service.hooks import NobodyWatches
 
 DECODING_S, ENCODING_S = 1.0, 100.0
@@ -30,7 +30,7 @@ def test_it_is_that_of_decoding_of_the_round_and_of_encoding_the_answers(
 ) -> None:
     """On a clock that only decoding and encoding move: 6 devices of a round accept and report."""
     now_s = [0.0]
-    decode, encode = real_world.decode, sessions.encode
+    decode, encode = backend.decode, sessions.encode
 
     def slow_decode(*arguments: Any) -> Any:
         now_s[0] += DECODING_S
@@ -40,9 +40,9 @@ def test_it_is_that_of_decoding_of_the_round_and_of_encoding_the_answers(
         now_s[0] += ENCODING_S
         return encode(*arguments)
 
-    monkeypatch.setattr(real_world, "decode", slow_decode)
+    monkeypatch.setattr(backend, "decode", slow_decode)
     monkeypatch.setattr(sessions, "encode", slow_encode)
-    monkeypatch.setattr(real_world, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    monkeypatch.setattr(backend, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
     watch = Stopwatch()
     loaded = loaded_text(tmp_path, SMALL, ["rounds.count=1"])
     run_real(loaded, tmp_path / "run", observer=watch)

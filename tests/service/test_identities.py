@@ -22,7 +22,7 @@ from coordinator.engine.assembly import Assembly
 from coordinator.run.assembling import assemble
 from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
-from coordinator.secure.sums.roster import SeededRoster
+from coordinator.secure.sums.masked import SeededRoster
 from coordinator.service.admission.gate import Gate, local_gate
 from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.admission.token_files import TokenFileError, read_tokens, write_enrolled_line

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coordinator.results.tables.memory import TablesInMemory
+from coordinator.results.tables.writer import TablesInMemory
 from coordinator.swarm.trial import Trial, run_trial
 
 PLAIN = """

@@ -1,19 +1,73 @@
-"""The updates of a round, held until a robust rule can look at all of them.
-
-A plain mean needs one buffer the size of the model. A rule needs every update, so the coordinator holds as
-many bytes as the cohort has uploaded, and a block of about 32 MiB besides while the rule looks at them.
-"""
+"""Accumulators for robust rules and norm bounds: updates held one by one, or refused above a norm."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.scenario.privacy_section import CentralGaussian
+from coordinator.scenario.schema import Scenario
+from edge.core.errors import RemoteProtocolError
 from edge.learning.robust_rules import Coordinatewise, Krum, Matrix, Rule, krum_choice, middle
 from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, RowTable
+
+_ROUNDING = 2.0**-53
+
+
+def norm_of(arrays: Mapping[str, Array]) -> float:
+    """Return the L2 norm of all real numbers of an update together; infinite where its square is."""
+    with np.errstate(over="ignore"):
+        flat = (
+            array.ravel().astype(np.float64, copy=False)
+            for array in arrays.values()
+            if array.dtype.kind == "f"
+        )
+        return math.sqrt(sum(float(values.dot(values)) for values in flat))
+
+
+class BoundedUpdates:
+    """An accumulator that refuses updates above a norm.
+
+    Parameters
+    ----------
+    accumulator : takes the others.
+    norm_bound : largest L2 norm of an update times its weight, over all its arrays.
+    """
+
+    def __init__(self, accumulator: Accumulator, norm_bound: float) -> None:
+        self._accumulator = accumulator
+        self._norm_bound = norm_bound
+
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out."""
+        return self._accumulator.layout
+
+    def check(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays that are not a well-formed update (``malformed-update``), or are above the bound.
+
+        The norm is given the room that rounding needs here: what a device has clipped always passes.
+        """
+        self._accumulator.check(arrays)
+        norm = norm_of(arrays)
+        room = (sum(array.size for array in arrays.values()) + 16) * _ROUNDING
+        if norm > self._norm_bound * (1.0 + room):
+            raise RemoteProtocolError(
+                "malformed-update", f"an update has the norm {norm:g}, above the bound {self._norm_bound:g}"
+            )
+
+    def add(self, update: ClientUpdate) -> None:
+        """Add one update."""
+        self._accumulator.add(update)
+
+    def result(self) -> Aggregate:
+        """Return what the accumulator makes of the updates so far."""
+        return self._accumulator.result()
+
 
 BLOCK = 1 << 22
 """Numbers that a rule looks at together."""
@@ -160,3 +214,15 @@ def _columns(updates: list[Mapping[str, Array]], name: str, step: int) -> Iterat
     step = max(step, 1)
     for first in range(0, len(flat[0]), step):
         yield np.stack([values[first : first + step] for values in flat], axis=-1)
+
+
+def aggregating(accumulator: Accumulator, scenario: Scenario) -> Accumulator:
+    """Return what updates in the clear go into: the method's empty accumulator, or one around it."""
+    section = scenario.aggregation
+    rule = section.build()
+    if rule is not None:
+        accumulator = HeldUpdates(accumulator, rule, getattr(section, "min_senders", 1))
+    bound = section.norm_bound
+    if isinstance(scenario.privacy, CentralGaussian):
+        bound = scenario.privacy.clip_norm  # other noise comes on top of what was clipped
+    return accumulator if bound is None else BoundedUpdates(accumulator, bound)

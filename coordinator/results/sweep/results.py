@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -15,13 +16,53 @@ from typing import Any, Final, Literal, NamedTuple
 
 from rich.table import Table
 
-from coordinator.engine.run_files import ENDED
+from coordinator.engine.run_files import ENDED, SWEEP_TABLE
 from coordinator.results.figures import Figure, show_estimate
 from coordinator.results.intervals import CONFIDENCE, Estimate, estimate
-from coordinator.results.sweep.telling import leaves, telling
-from coordinator.results.verdicts import json_number
+from coordinator.results.tables.reader import JsonShape, read_json
+from coordinator.results.verdicts import JsonNumber, json_number
 from coordinator.results.wide_tables import Column, fitting_tables
 from coordinator.scenario.sweep import Cell
+
+
+def leaves(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return settings, pairs of path and text, with each value of a mapping on its own.
+
+    A mapping is written as JSON.
+    """
+    return {path: text for name, value in settings for path, text in _inside(name, value)}
+
+
+def _inside(path: str, text: str) -> Iterator[tuple[str, str]]:
+    try:
+        value = json.loads(text) if text.startswith("{") else text
+    except ValueError:
+        value = text
+    if not isinstance(value, dict) or not value:
+        yield path, text
+        return
+    for key, inner in value.items():
+        written = inner if isinstance(inner, str) else json.dumps(inner, ensure_ascii=False)
+        yield from _inside(f"{path}.{key}", written)
+
+
+def telling(cells: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """Return the settings that tell cells apart: each splits a group that those before it have left whole.
+
+    All settings where there is but one cell.
+    """
+    names = dict.fromkeys(name for cell in cells for name in cell)
+    if len(cells) < 2:
+        return tuple(names)
+    found: list[str] = []
+    groups: list[tuple[str | None, ...]] = [() for _ in cells]
+    for name in names:
+        split = [(*group, cell.get(name)) for group, cell in zip(groups, cells, strict=True)]
+        if len(set(split)) > len(set(groups)):
+            found.append(name)
+            groups = split
+    return tuple(found)
+
 
 RunStatus = Literal["held", "missed", "no-round-completed", "diverged", "failed", "refused", "interrupted"]
 UNHELD: Final = ("missed", "no-round-completed", "diverged")
@@ -320,3 +361,45 @@ def held_cells(results: Sequence[CellResult]) -> str:
         if result.held == len(result.cell.runs)
     ]
     return f"thresholds held in every run of: {'; '.join(named) or 'no cell'}"
+
+
+class _Run(JsonShape):
+    seed: int
+    directory: str | None
+
+
+class _Figure(JsonShape):
+    unit: str
+    mean: JsonNumber
+    half_width: JsonNumber
+    n: int
+    values: dict[str, JsonNumber]
+
+
+class _Threshold(JsonShape):
+    threshold: str
+
+
+class _Cell(JsonShape):
+    settings: dict[str, str]
+    runs: list[_Run]
+    thresholds: Sequence[_Threshold] = ()
+    figures: dict[str, _Figure]
+
+
+class _Sweep(JsonShape):
+    cells: list[_Cell]
+
+
+def read_cells(directory: Path) -> list[dict[str, Any]] | None:
+    """Return the cells of the sweep in a directory; None where there is no table of one.
+
+    Raises
+    ------
+    RunFormatError : the table is damaged.
+    """
+    try:
+        cells: list[dict[str, Any]] = read_json(directory / SWEEP_TABLE, _Sweep)["cells"]
+    except FileNotFoundError:
+        return None
+    return cells

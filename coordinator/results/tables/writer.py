@@ -22,11 +22,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coordinator.engine.facts import CohortFacts, FaultStrike, FleetNames, Inferences, MetricValue, RoundFacts
 from coordinator.engine.run_files import errors_name, written_whole
-from coordinator.results.tables.batches import RoundBatches
+from coordinator.results.tables.batches import (
+    RoundBatches,
+    evaluation_batch,
+    fault_batch,
+    inference_batch,
+    round_batches,
+)
 from coordinator.results.tables.digest import RunDigest
 from coordinator.results.tables.schemas import SCHEMAS
 
@@ -250,3 +259,64 @@ def _groups(batches: Iterable[Any]) -> Iterator[Any]:
             waiting, rows = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting).unify_dictionaries().combine_chunks()
+
+
+class TablesInMemory(TableWriter):
+    """Takes the tables of one run and gives them back.
+
+    Parameters are those of :class:`~coordinator.results.tables.writer.TableWriter`.
+    """
+
+    def __init__(self, *, record_events: bool = True) -> None:
+        super().__init__(record_events=record_events)
+        self._batches: dict[str, list[Any]] = {table: [] for table in SCHEMAS}
+
+    def _keep(self, table: str, batch: Any) -> None:
+        self._batches[table].append(batch)
+
+    def read(self, table: str, columns: Sequence[str] | None = None) -> Any:
+        """Return a ``pyarrow.Table``; arguments as for ``read``."""
+        whole = pa.Table.from_batches(self._batches[table], SCHEMAS[table])
+        return whole if columns is None else whole.select(list(columns))
+
+    def rows(self, table: str) -> int:
+        """Return how many rows a table has."""
+        return sum(batch.num_rows for batch in self._batches[table])
+
+    def digest(self) -> str:
+        """Return the run's digest, 32 hexadecimal digits: that of a run directory with the same tables."""
+        return self._digest.hexdigest()
+
+
+class TableRecorder:
+    """Records a run in its tables; implements :class:`~coordinator.engine.facts.Recorder`.
+
+    Parameters
+    ----------
+    writer : of the tables.
+    names : of device classes, networks and regions.
+    """
+
+    def __init__(self, writer: TableWriter, names: FleetNames) -> None:
+        self._writer = writer
+        self._names = names
+
+    def round(
+        self, facts: RoundFacts, cohort: CohortFacts, columns: npt.NDArray[np.float64]
+    ) -> Mapping[str, Any]:
+        """Write the rows of a finished round; return its row of ``rounds``."""
+        batches = round_batches(facts, cohort, self._names, columns)
+        self._writer.write_round(batches)
+        return batches.row
+
+    def faults(self, round_number: int, phase: str, strikes: Sequence[FaultStrike]) -> None:
+        """Write what faults did in a round; before the rows of the round."""
+        self._writer.write_faults(fault_batch(round_number, phase, strikes))
+
+    def evaluation(self, round_number: int, phase: str, time_s: float, values: Sequence[MetricValue]) -> None:
+        """Write one evaluation of the model."""
+        self._writer.write_evaluations(evaluation_batch(round_number, phase, time_s, values))
+
+    def inferences(self, round_number: int, phase: str, time_s: float, inferences: Inferences) -> None:
+        """Write one inference of the model on devices."""
+        self._writer.write_inferences(inference_batch(round_number, phase, time_s, inferences, self._names))

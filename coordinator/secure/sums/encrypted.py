@@ -10,9 +10,8 @@ from coordinator.engine.secure_sums import RoundOfSums, SecureSums, SumFacts, ar
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secure.homomorphic.server import CkksServer
 from edge.crypto.entropy import Entropy
-from edge.homomorphic.config import CkksConfig
+from edge.homomorphic.config import CIPHERTEXT_BYTES, CkksConfig
 from edge.homomorphic.keys import Scheme
-from edge.homomorphic.parameters import CIPHERTEXT_BYTES
 from edge.homomorphic.participant import CkksParticipant
 from edge.secagg.config import SecAggConfig
 from edge.secagg.participant import Participant

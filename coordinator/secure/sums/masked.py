@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from coordinator.engine.secure_aggregation import SecureAggregation
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums, SumFacts, arrays_of
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secure.secagg.oracle import Oracle
 from coordinator.secure.secagg.server import SecAggServer
-from coordinator.secure.sums.roster import SeededRoster
 from edge.core.errors import LocalProtocolError
 from edge.core.rng import stream_bytes
 from edge.crypto.entropy import Entropy, SeededEntropy
@@ -25,6 +24,47 @@ from edge.secagg.participant import Participant
 from edge.secagg.states import Mode
 from edge.wire.codec import encode
 from edge.wire.messages import Model
+
+_DRAWS_OF_ROSTER = 0
+"""The round whose entropy makes a device's identity; rounds count from 1."""
+
+
+class SeededRoster(Mapping[int, bytes]):
+    """The identities of a fleet, made from the run's seed when they are first asked for.
+
+    Parameters
+    ----------
+    key : 32 bytes.
+    devices : how many there are.
+    """
+
+    def __init__(self, key: bytes, devices: int) -> None:
+        self._key = key
+        self._devices = devices
+        self._identities: dict[int, Identity] = {}
+
+    def identity(self, device: int) -> Identity:
+        """Return the identity of a device, which only it should ever hold."""
+        found = self._identities.get(device)
+        if found is None:
+            if not 0 <= device < self._devices:
+                raise KeyError(device)
+            entropy = SeededEntropy(self._key, device, _DRAWS_OF_ROSTER)
+            found = self._identities[device] = Identity.generate(entropy)
+        return found
+
+    def __getitem__(self, device: int) -> bytes:
+        """Return the public identity of a device."""
+        return self.identity(device).public
+
+    def __contains__(self, device: object) -> bool:
+        return isinstance(device, int) and 0 <= device < self._devices
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._devices))
+
+    def __len__(self) -> int:
+        return self._devices
 
 
 class MaskedSums(SecureSums):

@@ -63,7 +63,7 @@ class LiveService:
 
 
 class LiveWitness:
-    """Watches a simulation; a :class:`~coordinator.engine.probe.Probe`."""
+    """Watches a simulation; a :class:`~coordinator.engine.backend.Probe`."""
 
     def __init__(self, state: LiveState) -> None:
         self._state = state

@@ -14,7 +14,7 @@ from coordinator.swarm.invariants.hidden import decode
 from coordinator.swarm.trial import Trial
 from coordinator.swarm.views import rows
 from edge.core.vocabulary import Reason
-from edge.secagg.contribution import LOSS
+from edge.secagg.inputs import LOSS
 from edge.wire.messages import Report
 
 _ROUNDING: Final = 1e-9

@@ -11,7 +11,7 @@ from coordinator.engine.secure_sums import SecureSums
 from coordinator.secure.sums.encrypted import EncryptedSums
 from coordinator.secure.sums.masked import MaskedSums
 from edge.secagg.config import RealPart
-from edge.secagg.contribution import EXAMPLES
+from edge.secagg.inputs import EXAMPLES
 
 Floats = npt.NDArray[np.float64]
 

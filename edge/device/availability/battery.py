@@ -11,7 +11,8 @@ and n days in a row have a closed form too, because net has one sign:
     net ≥ 0:  min(max(x + net, low) + (n − 1)·net, 1)        net < 0:  max(min(x + net, 1) + (n − 1)·net, low)
 
 so the state of charge on any day needs no walk through the days before. What training itself draws is not
-part of it: availability stays independent of what the run does. It is accounted in ``edge.device.energy``.
+part of it: availability stays independent of what the run does. It is accounted in
+``edge.device.compute_model``.
 """
 
 from __future__ import annotations
