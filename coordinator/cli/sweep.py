@@ -15,7 +15,7 @@ from coordinator.cli.upgrade import load_with_notes
 from coordinator.cluster.execution import CSV_TABLE, run_sweep
 from coordinator.engine.run_files import SWEEP_TABLE, write_atomically
 from coordinator.results.junit import suite_of_cell, write_junit
-from coordinator.results.sweep.results import Result, held_cells, sweep_tables
+from coordinator.results.sweep import Result, held_cells, sweep_tables
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.sweep import Cell, load_cells
 

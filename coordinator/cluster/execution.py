@@ -16,7 +16,7 @@ from pathlib import Path
 from coordinator.cluster.workers import Task, run_all
 from coordinator.engine.run_files import MANIFEST, SWEEP_TABLE, write_atomically
 from coordinator.results.run_directory import RunDirectoryError, make_folder, run_name, write_json
-from coordinator.results.sweep.results import UNHELD, CellResult, Result, csv_text, json_table
+from coordinator.results.sweep import UNHELD, CellResult, Result, csv_text, json_table
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.sweep import Cell
 

@@ -27,7 +27,7 @@ from coordinator.engine.host import system_trouble
 from coordinator.engine.progress import RoundSummary, RunObserver, SilentProgress
 from coordinator.engine.run_files import ENDED, Status
 from coordinator.results.figures import run_figures
-from coordinator.results.sweep.results import Result, RunStatus
+from coordinator.results.sweep import Result, RunStatus
 from coordinator.results.tables.reader import open_run
 from coordinator.results.verdicts import read_verdicts
 from coordinator.run.assembling import assemble

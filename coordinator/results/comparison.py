@@ -19,7 +19,7 @@ from coordinator.results.equal_accuracy import costs_to_equal_accuracy
 from coordinator.results.figures import Figure, run_figures
 from coordinator.results.intervals import Difference, Estimate, difference, estimate
 from coordinator.results.run_directory import run_status
-from coordinator.results.sweep.results import read_cells
+from coordinator.results.sweep import read_cells
 from coordinator.results.tables.reader import RunFormatError, open_run, read_manifest
 from coordinator.results.verdicts import read_verdicts
 from coordinator.scenario.errors import ScenarioError

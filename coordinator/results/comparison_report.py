@@ -13,7 +13,7 @@ from coordinator.results.comparison import Comparison, Group, Row
 from coordinator.results.figures import show_estimate
 from coordinator.results.intervals import CONFIDENCE, Difference
 from coordinator.results.junit import Suite, cases_of_repeats
-from coordinator.results.sweep.results import json_estimate
+from coordinator.results.sweep import json_estimate
 from coordinator.results.verdicts import json_number
 from coordinator.results.wide_tables import Column, fitting_tables
 

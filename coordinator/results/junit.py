@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coordinator.engine.run_files import write_atomically
-from coordinator.results.sweep.results import CellResult
+from coordinator.results.sweep import CellResult
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML 1.0 document can hold, not even escaped."""

@@ -252,7 +252,7 @@ class Storyteller:
             arrays |= {"signers": ids(*signers), "signatures": octets(signatures).reshape(-1, 64)}
         return UnmaskRequest(RUN, ROUND, holder, len(self.fleet.devices) - len(dead), arrays)
 
-    def to_row(self) -> dict[int, tuple[list[int], UnmaskShares]]:
+    def told(self) -> dict[int, tuple[list[int], UnmaskShares]]:
         """Tell the stories; return, by holder, whom it was told are dead and what it released."""
         answers = {}
         for holder in self.fleet.devices:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.cluster.execution import SweepOutcome, run_sweep
-from coordinator.results.sweep.results import Result
+from coordinator.results.sweep import Result
 from coordinator.scenario.load import load
 from coordinator.scenario.sweep import Cell, load_cells
 

@@ -9,7 +9,7 @@ import numpy as np
 from sweep_helpers import cells_of
 
 from coordinator.results.junit import Case, Suite, cases_of, cases_of_repeats, junit_xml, suite_of_cell
-from coordinator.results.sweep.results import CellResult, Result
+from coordinator.results.sweep import CellResult, Result
 from coordinator.results.verdicts import json_number, verdict_record, verdict_records
 from coordinator.scenario.threshold_evaluation import evaluate_one
 from coordinator.scenario.thresholds import parse_thresholds

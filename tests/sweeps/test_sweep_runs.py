@@ -31,7 +31,7 @@ from coordinator.engine.progress import SilentProgress
 from coordinator.results.figures import run_figures
 from coordinator.results.intervals import estimate, t_quantile
 from coordinator.results.run_directory import RunDirectoryError
-from coordinator.results.sweep.results import CellResult, Result, leaves, sweep_tables, telling
+from coordinator.results.sweep import CellResult, Result, leaves, sweep_tables, telling
 from coordinator.results.tables.reader import open_run
 from coordinator.results.verdicts import read_verdicts
 from coordinator.scenario.exit_codes import ExitCode

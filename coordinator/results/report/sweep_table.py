@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from coordinator.results.figures import WORDS
 from coordinator.results.intervals import Estimate
-from coordinator.results.sweep.results import leaves, read_cells, telling
+from coordinator.results.sweep import leaves, read_cells, telling
 
 AS_WRITTEN: Final = "as written"
 
