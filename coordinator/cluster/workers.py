@@ -215,6 +215,49 @@ def _signals_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
+class _Interrupts:
+    """Ctrl-C, which strikes while messages are waited for and at no other moment: there nothing is lost.
+
+    Between the message of a worker and what is noted of it, a ``KeyboardInterrupt`` would lose a result.
+    """
+
+    def __init__(self) -> None:
+        self._waiting = False
+        self._asked = False
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Interrupt a wait, or the next one; a handler for :func:`signal.signal`."""
+        if self._waiting:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def wait(self, pipes: Sequence[Connection]) -> list[Any]:
+        """Return those of the pipes that have a message, once one has.
+
+        Raises ``KeyboardInterrupt`` for a Ctrl-C since the last wait, or during this one.
+        """
+        self._waiting = True
+        try:
+            if self._asked:
+                self._asked = False
+                raise KeyboardInterrupt
+            return connection.wait(pipes)
+        finally:
+            self._waiting = False
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[_Interrupts]:
+    """Let Ctrl-C strike waits alone; where a shell has it ignored it stays so."""
+    interrupts, previous = _Interrupts(), signal.getsignal(signal.SIGINT)
+    if previous is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, interrupts.note)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
 def run_all(tasks: Sequence[Task], jobs: int, on_result: Callable[[int, Result], None]) -> bool:
     """Do all runs in up to ``jobs`` processes at a time.
 
@@ -230,23 +273,26 @@ def run_all(tasks: Sequence[Task], jobs: int, on_result: Callable[[int, Result],
     """
     handing = _HandingOut(tasks, on_result)
     workers: list[_Worker] = []
-    try:
-        while handing.waiting or any(worker.task is not None for worker in workers):
-            try:
+    with _interrupts_noted() as interrupts:
+        try:
+            while handing.waiting or any(worker.task is not None for worker in workers):
                 busy = sum(worker.task is not None for worker in workers)
                 while len(workers) < min(jobs, busy + len(handing.waiting)):
                     workers.append(_Worker())
-                handing.collect(workers)
-            except KeyboardInterrupt:
-                if handing.interrupted:
-                    raise
-                handing.interrupted = True
-                handing.waiting.clear()
-                for worker in workers:
-                    worker.interrupt()
-    finally:
-        for worker in workers:
-            worker.end()
+                try:
+                    ready = interrupts.wait([worker.pipe for worker in workers])
+                except KeyboardInterrupt:
+                    if handing.interrupted:
+                        raise
+                    handing.interrupted = True
+                    handing.waiting.clear()
+                    for worker in workers:
+                        worker.interrupt()
+                else:
+                    handing.collect(workers, ready)
+        finally:
+            for worker in workers:
+                worker.end()
     return handing.interrupted
 
 
@@ -266,9 +312,8 @@ class _HandingOut:
         self._stillborn = 0
         """Processes that died before they were ready, since the last that was."""
 
-    def collect(self, workers: list[_Worker]) -> None:
-        """Wait for messages, report results, and give their workers the next tasks; the dead are let go."""
-        ready = connection.wait([worker.pipe for worker in workers])
+    def collect(self, workers: list[_Worker], ready: Sequence[Connection]) -> None:
+        """Report results from ``ready`` pipes, and give their workers the next tasks; the dead are let go."""
         for worker in [worker for worker in workers if worker.pipe in ready]:
             received, number = worker.receive(), worker.task
             worker.task = None
