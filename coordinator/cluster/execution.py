@@ -45,7 +45,7 @@ def run_sweep(
     cells : of the sweep, at least one.
     target : its directory.
     jobs : worker processes, 1 or more. They inherit the environment, and with it how many threads BLAS uses.
-    on_result : is told the cell, the seed and the result of each run, in the order in which they end.
+    on_result : receives the cell, the seed and the result of each run, in the order in which they end.
 
     A ``KeyboardInterrupt`` ends what is running in order; the tables then hold what has been finished.
 

@@ -265,7 +265,7 @@ def run_all(tasks: Sequence[Task], jobs: int, on_result: Callable[[int, Result],
     ----------
     tasks : in the order in which they are begun.
     jobs : worker processes, 1 or more.
-    on_result : is told the index of each task with its result, in the order in which they end.
+    on_result : receives the index of each task with its result, in the order in which they end.
 
     Returns
     -------

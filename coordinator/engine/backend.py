@@ -66,7 +66,7 @@ CrashHandler = Callable[[int, float], None]
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """The time of a run."""
 
     @property
     def now_s(self) -> float:

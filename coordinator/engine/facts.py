@@ -1,4 +1,4 @@
-"""What the caller of the metrics knows of a round, beside its log."""
+"""Facts of a round that its log does not have."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class CohortFacts:
 
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
-    """What the coordinator knows of a finished round.
+    """Facts of a finished round.
 
     Attributes
     ----------

@@ -78,7 +78,7 @@ class Measurements:
     ----------
     scenario, assembly : what is run.
     recorder : takes what is measured.
-    observer : is told about evaluations.
+    observer : receives evaluations.
 
     Attributes
     ----------

@@ -110,11 +110,11 @@ class DeviceEndings:
 
 
 class RoundRecords:
-    """Writes rounds, takes their energy out of the batteries, and tells the observer.
+    """Writes rounds, takes their energy out of the batteries, and reports to the observer.
 
     Parameters
     ----------
-    fleet, recorder, observer : whose devices, where to, and who is told.
+    fleet, recorder, observer : whose devices, where to, and who receives what is written.
     """
 
     def __init__(self, fleet: Fleet, recorder: Recorder, observer: RunObserver) -> None:

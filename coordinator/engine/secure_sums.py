@@ -67,7 +67,7 @@ def joined(first: Aggregate, second: Aggregate) -> Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class SumFacts:
-    """What there is to tell of a round's secure sum, beside its stages.
+    """Facts of a round's secure sum, beside its stages.
 
     Attributes
     ----------

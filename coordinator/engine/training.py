@@ -49,8 +49,8 @@ class Training:
     ----------
     scenario, assembly : what is run.
     recorder : takes what happens.
-    observer : is told about rounds and evaluations.
-    watch : knows the thresholds that end a run; it is given what is written.
+    observer : receives rounds and evaluations.
+    watch : has the thresholds that end a run; it is given what is written.
     directory : takes the checkpoint of a coordinator that may crash.
     """
 

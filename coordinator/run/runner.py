@@ -80,7 +80,7 @@ def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver)
     ----------
     loaded : the scenario.
     target : the path that the finished run shall have.
-    observer : is told what happens.
+    observer : receives what happens.
 
     A scenario with a baseline runs that first, or takes the one that an earlier run has left. If it misses
     its own thresholds the run ends there, and its exit code is that of a missed threshold.

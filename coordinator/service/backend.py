@@ -373,8 +373,8 @@ class SocketBackend:
     loop : the clock.
     assembly : what the run works with.
     coordinator : talks to the devices.
-    experience : is told what arrives from each device; None where nobody learns from it.
-    observer : is told what passes.
+    experience : receives what arrives from each device; None where nobody learns from it.
+    observer : receives what passes.
     frame_bytes : longest message.
     changed : called when a device has joined: there may be enough now.
 

@@ -87,7 +87,7 @@ class RealTime:
     admission, observer : who may come in, and who watches.
     routes : adds what else the service answers.
     survival : lets the run outlive this process; None: it ends with it.
-    stopping : is told, in a line, when a signal asks the run to end: the round under way is finished first,
+    stopping : receives, in a line, when a signal asks the run to end: the round under way is finished first,
         and a second signal abandons it. None: signals are not heard here.
     stretch : real seconds that one of the run takes, where this process has all of the devices.
     stays : awaited once all devices have gone; the service then stays open, though it answers nobody, until

@@ -24,7 +24,7 @@ def run_here(
 ) -> RunOutcome:
     """Run a scenario with all of its devices in this process, over sockets on loopback.
 
-    ``live`` is told what happens. Other parameters and errors are those of
+    ``live`` receives what happens. Other parameters and errors are those of
     :func:`~coordinator.run.runner.run_scenario`.
     """
     assembly = assembled(loaded, None)

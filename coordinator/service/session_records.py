@@ -21,7 +21,7 @@ class SessionRecords:
 
     Parameters
     ----------
-    loop : tells the time.
+    loop : gives the time.
     devices : the devices of the round, by slot.
     """
 

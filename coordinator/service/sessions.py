@@ -203,12 +203,12 @@ class Sessions:
 
     Parameters
     ----------
-    offer : what devices are told.
+    offer : what devices are offered.
     settings : time-outs and bounds, from the scenario.
     admission : says who may come in.
-    observer : is told who comes and goes.
-    listener : is told what devices say.
-    crashed : is told of a bug, with where it showed.
+    observer : receives who comes and goes.
+    listener : receives what devices say.
+    crashed : receives a bug, with where it showed.
     """
 
     offer: Offer

@@ -59,7 +59,7 @@ class CohortListener(Protocol):
 
 
 class BufferedCohort(SimulatedCohort):
-    """A cohort whose devices are told of one by one; see :class:`SimulatedCohort`."""
+    """A cohort whose devices are reported one by one; see :class:`SimulatedCohort`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class BufferedCohort(SimulatedCohort):
         super().deliver(delivery)
 
     def _handle(self, device: SimulatedDevice, delivery: Delivery) -> None:
-        """Let the coordinator judge a frame, and tell of a report that was taken.
+        """Let the coordinator judge a frame, and report one that was taken.
 
         A device can end before that is known, for example because its receipt cannot be sent: of its end is
         told after that, and after its last record.

@@ -143,7 +143,7 @@ def _inactive(key: str, made: list[Document]) -> Iterator[str]:
 
 
 def _result(trial: Trial, *, crashes: bool) -> Any:
-    """Return what tells a run apart: its digest.
+    """Return what identifies a run: its digest.
 
     Where the coordinator may crash, invitations are logged as they arrive, not as they leave, and the order
     of events is another: then what became of the devices, and the model.

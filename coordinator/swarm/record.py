@@ -104,7 +104,7 @@ class Record:
         self._simulation.crashed("in the swarm", FrozenError(f"the run has not come to its end {when}"))
 
     def invited(self, round_number: int, devices: list[int], frame_bytes: int, now_s: float) -> None:
-        """Do nothing: the tables tell of invitations."""
+        """Do nothing: the tables have invitations."""
 
     def sent(self, delivery: Delivery) -> None:
         """Keep the frame."""

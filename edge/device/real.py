@@ -221,8 +221,8 @@ class ResidentDevice:
     wire : how it reaches the coordinator.
     executor : computes; may be shared by many devices.
     frame_bytes : longest message.
-    ended : is told how each participation ended.
-    crashed : is told of a bug in an actor.
+    ended : receives how each participation ended.
+    crashed : receives a bug in an actor.
     """
 
     def __init__(

@@ -146,7 +146,7 @@ class CkksParticipant:
         return answer
 
     def give_up(self, reason: str) -> Abort:
-        """End the device's part if it still runs, and return the message that tells the coordinator why."""
+        """End the device's part if it still runs, and return the message with the reason."""
         if not self.over:
             self._end(reason)
         return Abort(self._run_id, self._round_number, self.device, reason)

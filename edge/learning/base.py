@@ -30,7 +30,7 @@ State = Mapping[str, Array]
 """The global parameters by name. Never written to: every server update makes new arrays."""
 
 WORK_KINDS = ("gather", "dense", "scoring")
-"""Kinds of operation that the compute model tells apart, in the order of the columns of :class:`Work`."""
+"""Kinds of operation that the compute model distinguishes, in the order of the columns of :class:`Work`."""
 _FLOAT_BYTES = 4
 
 

@@ -234,7 +234,7 @@ class Disturbances:
     Parameters
     ----------
     effects : of each slot that is struck.
-    note : is told of every effect that a frame meets.
+    note : receives every effect that a frame meets.
     """
 
     __slots__ = ("_effects", "_note")

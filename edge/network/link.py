@@ -48,7 +48,7 @@ class DeviceLink(abc.ABC):
     """One device's end of its link in one round, and the state of its connection.
 
     ``slot`` is its place in ``cohort`` (and in the round's link conditions). A device is made by deriving
-    from this: it is told what arrives.
+    from this: it receives what arrives.
     """
 
     __slots__ = (
@@ -215,7 +215,7 @@ class SimulatedNetwork:
         frame_bytes: int,
         payload_bytes: int,
     ) -> Delivery:
-        """Start sending ``message``; the device is told when it has arrived whole.
+        """Start sending ``message``; the device is called when it has arrived whole.
 
         ``frame_bytes`` is the length of its frame, ``payload_bytes`` what its arrays take of that.
         Raises ``TransferFailedError`` if TCP gives the transfer up.

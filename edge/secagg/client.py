@@ -225,7 +225,7 @@ class SecAggClient:
         return MaskedInput(self._context.run_id, self._context.round_number, self.device, {"masked": vector})
 
     def give_up(self, reason: str) -> Abort:
-        """End the device's part if it still runs, and return the message that tells the coordinator why."""
+        """End the device's part if it still runs, and return the message with the reason."""
         if self.state not in DEVICE_FINAL:
             self._end(reason)
         return Abort(self._context.run_id, self._context.round_number, self.device, reason)

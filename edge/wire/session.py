@@ -257,7 +257,7 @@ class Session:
     def send(self, frame: bytes, label: Any = None, *, at_s: float | None = None) -> Sent:
         """Queue a message, which is sent from ``at_s`` on; returns what will be known of its sending.
 
-        The other end is told ``at_s`` unless it is None.
+        The other end receives ``at_s`` unless it is None.
 
         Raises
         ------

@@ -40,7 +40,7 @@ def staleness_weight(kind: Weight, staleness: int) -> float:
 class VersionMachine(RoundMachine):
     """The devices that were invited while one model was the latest.
 
-    It is told of them one after the other, and takes their reports until it is retired; it never closes by
+    It receives them one after the other, and takes their reports until it is retired; it never closes by
     itself.
 
     Parameters

@@ -1,6 +1,6 @@
 """The interface of selection, and how a policy is made from its section.
 
-A policy draws devices for a round. It knows what the coordinator could know: how many examples a device says
+A policy draws devices for a round. Its input is what the coordinator has: how many examples a device says
 that it holds, what it reported before (:class:`~coordinator.engine.selection.experience.Experience`), and,
 for policies that say so, the figures of its profile. What the simulator alone knows (who will vanish, who has
 no battery, how long a computation is going to take) is none of its business.
@@ -112,7 +112,7 @@ class Selector:
     ----------
     pool : the devices that can be drawn.
     policy : made for that pool.
-    experience : is told of every invitation; None where nobody learns.
+    experience : receives every invitation; None where nobody learns.
     """
 
     def __init__(self, pool: Pool, policy: Policy, experience: Experience | None) -> None:

@@ -3,7 +3,7 @@
 A device is left out when a round is expected to take it longer than the deadline. Where it has reported
 before, late or in time, the coordinator expects the time that its last report took. Where it has not, it
 expects what the figures of its profile say for links and processor at their mean: what a device would tell of
-itself when it registers. Neither knows of dropouts, noise, congestion or outages. Nishio and Yonetani 2019,
+itself when it registers. Neither includes dropouts, noise, congestion or outages. Nishio and Yonetani 2019,
 "Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge" (FedCS), ask devices
 for such figures and fill a round with as many as fit; here every device that fits is as likely as any other.
 """

@@ -43,7 +43,7 @@ from device_profiles.fields import Fraction, NonNegativeFloat, PositiveFraction,
 from device_profiles.units import write_ratio
 
 _NARROWEST = 1e-4
-"""Statistical utilities that differ by less are told apart by less than their difference."""
+"""Statistical utilities that differ by less are distinguished by less than their difference."""
 
 
 class OortSettings(AvailableSettings):

@@ -23,7 +23,7 @@ MAX_POINTS: Final = 400
 CDF_POINTS: Final = 200
 """Quantiles of a distribution that are drawn."""
 SERIES_STYLES: Final = 8
-"""How many lines can be told apart, by colour and by dashes."""
+"""How many lines can be distinguished, by colour and by dashes."""
 
 
 @dataclass(frozen=True, slots=True)

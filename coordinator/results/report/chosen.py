@@ -17,7 +17,7 @@ class ChosenRun:
     Attributes
     ----------
     directory : where it lies.
-    name : tells it from the others: its directory, or what a sweep varied and the seed.
+    name : distinguishes it from the others: its directory, or what a sweep varied and the seed.
     group : what it has in common with its repeats: what a sweep varied; else its name.
     """
 

@@ -1,4 +1,4 @@
-"""The table of a sweep as a report reads it: its cells, what tells them apart, and their figures."""
+"""The table of a sweep as a report reads it: its cells, what distinguishes them, and their figures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SweepTable:
     limited: frozenset[str] = frozenset()
 
     def label(self, cell: SweptCell, *, without: str | None = None) -> str:
-        """Return a cell for people, by what tells it from the others, but for one setting of that."""
+        """Return a cell for people, by what distinguishes it from the others, but for one setting of that."""
         last = [path.rpartition(".")[2] for path in self.telling]
         keys = [key if last.count(key) == 1 else path for key, path in zip(last, self.telling, strict=True)]
         said = [

@@ -27,7 +27,7 @@ class RunView:
     Attributes
     ----------
     run : its tables.
-    name : tells it from the others of the report.
+    name : distinguishes it from the others of the report.
     group : what it has in common with its repeats; its name when it has none.
     summary : from :func:`~coordinator.results.summary.summarise`.
     manifest : of the run.

@@ -1,8 +1,8 @@
 """The present state of a run, for whoever watches it.
 
-Without I/O: the run tells it what happens, readers ask for all of it or for what has changed since a version.
-The two may be in different threads. Its memory does not grow with the run, except by the observations of
-thresholds that ask for percentiles, which are exact.
+Without I/O: it receives what happens in the run, readers ask for all of it or for what has changed since a
+version. The two may be in different threads. Its memory does not grow with the run, except by the
+observations of thresholds that ask for percentiles, which are exact.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ DASHBOARD: Final = "/dashboard"
 EVENTS: Final = "/dashboard/events"
 METRICS: Final = "/metrics"
 REFRESH_S: Final = 0.25
-"""A reader is told so often at most; what happens in between comes together."""
+"""A reader receives updates so often at most; what happens in between comes together."""
 HEARTBEAT_S: Final = 10.0
 """Silence after which something is sent, so that a reader that is gone is noticed."""
 STALL_S: Final = 10.0
@@ -51,7 +51,7 @@ class Dashboard:
     async def settle(self) -> None:
         """Say that the results are being written; after that nothing may be sent for a while."""
         self._state.writing()
-        # Each reader is told within this time, unless it is slow.
+        # Each reader receives an update within this time, unless it is slow.
         await asyncio.sleep(2 * REFRESH_S)
 
     async def _closing(self, _: web.Application) -> None:

@@ -14,7 +14,7 @@ HANDLING_BOUNDS_S: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
 )  # fmt: skip
 MOST_REASONS: Final = 24
-"""Different reasons of refusals that are told apart: strangers have a say in their words."""
+"""Different reasons of refusals that are distinguished: strangers have a say in their words."""
 OTHER: Final = "other"
 _NUMBER: Final = re.compile(r"\d+")
 _MOST_CHARACTERS: Final = 120

@@ -1,4 +1,4 @@
-"""What tells a live state of the frames that pass: one watcher for each clock."""
+"""Passes frames on to a live state: one watcher for each clock."""
 
 from __future__ import annotations
 

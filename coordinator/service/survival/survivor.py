@@ -115,7 +115,7 @@ class Survivor:
     Parameters
     ----------
     resume : whether to go on with what an earlier process has left, if it has.
-    tell : is told, in a line, what is gone on with.
+    tell : receives, in a line, what is gone on with.
 
     Attributes
     ----------

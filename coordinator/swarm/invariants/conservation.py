@@ -23,7 +23,7 @@ _STAGES: Final = tuple(label(stage) for stage in Stage)
 
 
 class LoggedFrame(NamedTuple):
-    """A frame, as the table of events tells of it."""
+    """A frame, as the table of events has it."""
 
     round_number: int
     device: int

@@ -1,6 +1,7 @@
 """The kinds of mask by name: their settings, and how to make them.
 
-A scenario's mask is one of the settings models, told apart by ``kind``. To add a kind is to add a line here.
+A scenario's mask is one of the settings models, distinguished by ``kind``. To add a kind is to add a line
+here.
 """
 
 from __future__ import annotations

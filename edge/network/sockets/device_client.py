@@ -88,7 +88,7 @@ class DeviceClient:
     device : its id.
     token : says that it may come in; empty where none is asked for.
     scenario : hash of the scenario that the device has; empty for none.
-    listener : is told what happens.
+    listener : receives what happens.
     backoff : how it comes back.
     join_s : how long connecting may take, and the welcome, seconds.
     unacknowledged_bytes : most that is kept for the coordinator.
