@@ -48,7 +48,7 @@ class Everyone(Policy):
 EVERY = [(kind, name) for kind in plugins.KINDS for name in plugins.BUILT_IN[kind]]
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(7)
 @pytest.mark.parametrize(("kind", "name"), EVERY, ids=lambda value: value)
 def test_a_built_in_keeps_the_rules(kind: str, name: str) -> None:
     findings = list(conform(plugins.entries(kind)[name]))

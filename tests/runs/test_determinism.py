@@ -41,7 +41,7 @@ def test_another_seed_is_another_run(tmp_path: Path) -> None:
         assert difference.digests[0] != difference.digests[1]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_every_scenario_is_determined(group: int, tmp_path: Path) -> None:
     names = [*SHORTENED, *NEEDS_DATA][group::GROUPS]

@@ -93,7 +93,7 @@ def workload_of(folder: Path, overrides: Sequence[str]) -> RatingWorkload:
     return workload
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("sessions", ["shared", "own"])
 @pytest.mark.parametrize("method", list(METHODS))
 def test_devices_rank_what_the_method_predicts_for_them(

@@ -41,7 +41,7 @@ def test_the_document_has_every_cell_and_no_other() -> None:
     assert text == HEAD + "\n".join(rows) + "\n"
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("kind", "stage", "level"), CELLS)
 def test_a_cell(kind: str, stage: str, level: str, tmp_path: Path) -> None:
     cell = run_cell(tmp_path, kind, stage, level)

@@ -147,6 +147,7 @@ STEPS = "learning.client={method: gradient-steps, steps: 1, learning_rate: 1e12}
 UNSEEN = ["evaluation={every: 100, final: false}"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("settings", "since"),
     [

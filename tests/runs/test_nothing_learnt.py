@@ -48,6 +48,7 @@ def manifest_of(outcome: RunOutcome) -> dict[str, object]:
     return found
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("settings", "status", "threshold", "likely"),
     [

@@ -84,7 +84,7 @@ def in_clear(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunOutcome]:
     return {name: run_of(folder, name, "mode: off", 1, **method) for name, (method, _) in METHODS.items()}
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "section"),
     [*((name, section) for name in ("regression", "ratings", "uniform") for section in SUMS),

@@ -231,6 +231,7 @@ def test_distributed_noise(tmp_path: Path) -> None:
     assert ideal < epsilons(outcome)[-1][0] < 1.1 * ideal
 
 
+@pytest.mark.few(1)
 @with_accounting
 @pytest.mark.parametrize("mechanism", ["central-gaussian", "distributed-discrete-gaussian"])
 def test_a_sum_that_was_unmasked_is_spent_though_it_cannot_be_right(
@@ -249,6 +250,7 @@ def test_a_sum_that_was_unmasked_is_spent_though_it_cannot_be_right(
     assert epsilons(outcome)[0][0] > 0
 
 
+@pytest.mark.few(1)
 @with_accounting
 @pytest.mark.parametrize(
     ("mechanism", "section"),

@@ -108,6 +108,7 @@ def test_a_damaged_journal_mark_or_piece(left: Path, tmp_path: Path, every: int)
     assert refused > harmless
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [4093, pytest.param(211, marks=pytest.mark.slow)])
 def test_a_process_that_was_killed_in_a_transaction_and_damage_to_what_undoes_it(
     left: Path, tmp_path: Path, every: int
