@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -222,7 +223,9 @@ def test_the_table_does_not_depend_on_the_number_of_processes(
 
 @pytest.mark.slow
 def test_finished_runs_are_kept_and_others_run_again(swept: tuple[Path, Sweep], tmp_path: Path) -> None:
-    folder, first = swept
+    swept_in, first = swept
+    folder = tmp_path / "sweep"
+    shutil.copytree(swept_in, folder)
     table = (folder / "out" / "sweep.json").read_bytes()
     again = Sweep(cells_of(folder), folder / "out")
     assert again.kept() == 4
