@@ -690,7 +690,7 @@ def issue_tokens() -> None:
 @_directory_argument
 @works_in("coordinator.cli.enroll:list_tokens")
 def list_tokens() -> None:
-    """List what was issued: for whom, until when, and whether it is valid. Tokens themselves are not kept."""
+    """List issued tokens: device, expiry, validity. The tokens themselves are not stored."""
 
 
 @enroll.command("revoke")
@@ -698,7 +698,7 @@ def list_tokens() -> None:
 @click.argument("keys", metavar="ID…", nargs=-1, required=True)
 @works_in("coordinator.cli.enroll:revoke_tokens")
 def revoke_tokens() -> None:
-    """Revoke tokens by the ids that 'list' shows: whoever came in with one has to leave within seconds."""
+    """Revoke tokens by the ids that 'list' shows. Sessions opened with them end within seconds."""
 
 
 @cli.command

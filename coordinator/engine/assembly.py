@@ -27,7 +27,7 @@ class Assembly:
     secure_sums: Mapping[str, SecureSums | None] = field(default_factory=dict)
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
     shields: Mapping[str, Shield] = field(default_factory=dict)
-    """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
+    """Tests for reporting in the clear beside a secure sum, by name of the phase; empty without shielding."""
     privacy: RunPrivacy | None = None
     catalogue: dict[str, Any] | None = None
     """What the items are called in the data, for ``items.json``; None for data without items."""

@@ -29,12 +29,17 @@ from edge.learning.updates import Aggregate, ClientUpdate
 from edge.network.link import Delivery
 from edge.wire.message_kinds import AnyMessage
 
+T = TypeVar("T")
+Ids = npt.NDArray[np.int64]
+CrashHandler = Callable[[int, float], None]
+"""Called with the number of a fault and for how many seconds the coordinator is down."""
+
 
 class Probe(Protocol):
-    """Is told of a run what it cannot read in the tables."""
+    """Hooks for checks of a run, called with what its tables do not hold."""
 
     def invited(self, round_number: int, devices: list[int], frame_bytes: int, now_s: float) -> None:
-        """Handle an invitation of ``frame_bytes`` and whom it reaches; most do not come through `sent`."""
+        """Handle an invitation of ``frame_bytes`` bytes to ``devices``; most have no call of `sent`."""
 
     def sent(self, delivery: Delivery) -> None:
         """Handle a frame that was put on a link."""
@@ -57,12 +62,6 @@ class Probe(Protocol):
 
     async def ends(self) -> None:
         """Look at what is left when the last round is over."""
-
-
-T = TypeVar("T")
-Ids = npt.NDArray[np.int64]
-CrashHandler = Callable[[int, float], None]
-"""Called with the number of a fault and for how many seconds the coordinator is down."""
 
 
 class Clock(Protocol):
@@ -112,7 +111,7 @@ class Backend(Protocol):
     fleet: Fleet
     coordinator: Coordinator
     shields: Mapping[str, Shield]
-    """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
+    """Tests for reporting in the clear beside a secure sum, by name of the phase; empty without shielding."""
     probe: Probe | None
     """Sees what happens, beside the run."""
 
@@ -147,4 +146,4 @@ class Backend(Protocol):
         """
 
     def forget(self, kernel: Kernel[ClientUpdate]) -> None:
-        """Release ``kernel``: nobody will ask for it any more."""
+        """Release ``kernel`` after its last use."""

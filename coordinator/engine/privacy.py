@@ -34,6 +34,9 @@ from edge.privacy.analytic_gaussian import gaussian_epsilon
 from edge.privacy.ledger import Epsilon, Ledger
 from edge.privacy.protection import Protection
 
+_COORDINATOR = 0
+"""Whose entropy the noise on the sum comes from; devices have keys of their own."""
+
 
 class PersonalBudgets:
     """The tiers of a run.
@@ -72,10 +75,6 @@ class PersonalBudgets:
         """Return the sum of the weights of ``devices``, in an order of its own."""
         tiers = self.tier[np.fromiter(devices, np.int64, len(devices))]
         return float(np.bincount(tiers, minlength=len(self.weights)) @ self.weights)
-
-
-_COORDINATOR = 0
-"""Whose entropy the noise on the sum comes from; devices have keys of their own."""
 
 
 class RunPrivacy:

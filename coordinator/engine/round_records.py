@@ -20,6 +20,8 @@ from edge.device.compute_model import Tail as RadioTail
 from edge.device.round_faults import RoundFaults
 
 Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int8]
 
 
 def device_energy(
@@ -74,10 +76,6 @@ def device_energy(
         tail=RadioTail(per_device(tail.tail_s), per_device(tail.tail2_s)),
     )
     return compute_joules(active_power_w, compute_s), radio_j
-
-
-Ids = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int8]
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ from edge.learning.sampled_negatives import ImplicitBatch
 from edge.learning.updates import Array, ClientUpdate
 from edge.learning.zero_one import ZeroOne
 
+Ids = npt.NDArray[np.int64]
+
 
 class DrawnItems(NamedTuple):
     """How a scenario has items drawn.
@@ -46,9 +48,6 @@ class DrawnItems(NamedTuple):
         if self.zeros is None:
             return None
         return ZeroOne(self.zeros, split.train.n_items, self.most_spared(split))
-
-
-Ids = npt.NDArray[np.int64]
 
 
 class Workload(Protocol):

@@ -22,6 +22,8 @@ _FLOATING_POINT_NOTE = (
     "noise is drawn in floating point, whose low bits may give away what it was added to (Mironov 2012); "
     "epsilon does not count that, 'sampler: discrete' avoids it"
 )
+_BLAMED: Final = 3
+"""How many stages, and how many classes, are named."""
 
 
 def privacy_lines(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -75,10 +77,6 @@ def _both(facts: Mapping[str, Any]) -> str:
 
 def _shown(epsilon: float | str) -> str:
     return epsilon if isinstance(epsilon, str) else "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
-
-
-_BLAMED: Final = 3
-"""How many stages, and how many classes, are named."""
 
 
 def _duration(seconds: float | None) -> str:

@@ -24,6 +24,12 @@ from coordinator.results.verdicts import JsonNumber, json_number
 from coordinator.results.wide_tables import Column, fitting_tables
 from coordinator.scenario.sweep import Cell
 
+RunStatus = Literal["held", "missed", "no-round-completed", "diverged", "failed", "refused", "interrupted"]
+UNHELD: Final = ("missed", "no-round-completed", "diverged")
+"""What became of a run that went to its end and did not hold what it promised."""
+_MISSED: Final = "✗"
+"""Marks a figure whose threshold a run missed."""
+
 
 def leaves(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return settings, pairs of path and text, with each value of a mapping on its own.
@@ -62,14 +68,6 @@ def telling(cells: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
             found.append(name)
             groups = split
     return tuple(found)
-
-
-RunStatus = Literal["held", "missed", "no-round-completed", "diverged", "failed", "refused", "interrupted"]
-UNHELD: Final = ("missed", "no-round-completed", "diverged")
-"""What became of a run that went to its end and did not hold what it promised."""
-
-_MISSED: Final = "✗"
-"""Marks a figure whose threshold a run missed."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def run_assembled(
         ending = _judge(loaded, course, tables, seen)
         if feed is not None:
             verdicts = course.of_baseline if course.training is None else ending.verdicts
-            feed.on_verdicts(verdicts, course.reason, ending.told)
+            feed.on_verdicts(verdicts, course.reason, ending.text)
         path, unwritten = _conclude(loaded, assembly, directory, tables, course, ending, unseen, target.name)
         if conduct.survival is not None and ending.judged:
             conduct.survival.finished(path)
@@ -135,7 +135,7 @@ def run_assembled(
         ending.verdicts,
         course.reason,
         code,
-        ending.told,
+        ending.text,
         course.of_baseline,
         unseen,
         unwritten,
@@ -176,7 +176,7 @@ class _Ending:
     status: Status
     judged: bool = False
     verdicts: Verdicts = ()
-    told: str | None = None
+    text: str | None = None
 
 
 def _manifest(loaded: LoadedScenario, assembly: Assembly, conduct: Conductor) -> dict[str, Any]:
@@ -296,7 +296,7 @@ def _conclude(
     facts: dict[str, Any] = {
         "digest": course.digest,
         "stopped_by": course.reason,
-        "ending": ending.told,
+        "ending": ending.text,
         "thresholds": [str(verdict) for verdict in ending.verdicts],
         "unseen_thresholds": [str(threshold) for threshold in unseen],
         "measured": measured,

@@ -69,6 +69,8 @@ _ANSWERS = frozenset(
     )
 )
 """What it answers with."""
+T = TypeVar("T")
+_STAGES = frozenset(int(stage) for stage in Stage)
 
 
 class SessionCohort:
@@ -358,10 +360,6 @@ class SessionCohort:
 def _reason(code: int) -> Reason:
     """Return the reason that a device gives; one that nobody knows is garbage."""
     return _REASONS.get(code, Reason.GARBAGE)
-
-
-T = TypeVar("T")
-_STAGES = frozenset(int(stage) for stage in Stage)
 
 
 class SocketBackend:

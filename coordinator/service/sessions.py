@@ -29,6 +29,9 @@ from edge.wire.session_frames import PROTOCOL, Hello
 _TOKEN_BYTES = 24
 _SILENCE_S = 3.0
 """A connection that does not answer for so long gives its session up to another one with the same token."""
+_LOGGER = quiet_logger()
+_FRAMES_KEPT = 16
+"""Encoded messages that are kept, because they go to many devices."""
 
 
 @dataclass(slots=True, eq=False)
@@ -190,11 +193,6 @@ class DeviceSession:
                 listener.acknowledged(self, event.sent.label, event.at_s)
             case Noted():
                 listener.noted(self, event)
-
-
-_LOGGER = quiet_logger()
-_FRAMES_KEPT = 16
-"""Encoded messages that are kept, because they go to many devices."""
 
 
 @dataclass(slots=True)

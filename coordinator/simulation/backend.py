@@ -53,6 +53,11 @@ _INVITE = Stage.INVITE
 _DOWNLOAD = Stage.DOWNLOAD
 _DISCARDED = Fate.DISCARDED
 _DELIVERED = Fate.DELIVERED
+T = TypeVar("T")
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+_NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)
+"""Why a device goes away in a way that the coordinator notices at once."""
 
 
 class ProbedNetwork(SimulatedNetwork):
@@ -89,10 +94,6 @@ class ProbedNetwork(SimulatedNetwork):
         return delivery
 
 
-T = TypeVar("T")
-Ids = npt.NDArray[np.int64]
-
-
 @dataclass(slots=True)
 class Simulation:
     """What all rounds of a simulated run share."""
@@ -112,7 +113,7 @@ class Simulation:
     secure_sums: Mapping[str, SecureSums | None]
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
     shields: Mapping[str, Shield]
-    """Who reports in the clear beside a secure sum, by the name of the phase; none where nobody does."""
+    """Tests for reporting in the clear beside a secure sum, by name of the phase; empty without shielding."""
     privacy: RunPrivacy | None
     """What devices do to their updates before anybody sees them; None: nothing."""
     norm_bound: float | None
@@ -150,7 +151,7 @@ class Simulation:
         return measure()
 
     def forget(self, kernel: Kernel[ClientUpdate]) -> None:
-        """Release ``kernel``: nobody will ask for it any more."""
+        """Release ``kernel`` after its last use."""
         self.compute.forget(kernel)
 
 
@@ -159,11 +160,6 @@ class SimulationProbe(Probe, Protocol):
 
     def begins(self, simulation: Simulation) -> None:
         """Record the simulation, before its first round."""
-
-
-Floats = npt.NDArray[np.float64]
-_NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)
-"""Why a device goes away in a way that the coordinator notices at once."""
 
 
 class SimulatedCohort:

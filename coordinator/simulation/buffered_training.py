@@ -43,6 +43,7 @@ from edge.learning.updates import Aggregate
 from edge.network.link import Delivery
 
 Bools = npt.NDArray[np.bool_]
+Ids = npt.NDArray[np.int64]
 
 
 class CohortListener(Protocol):
@@ -213,9 +214,6 @@ def _joined(members: list[tuple[BufferedCohort, int, float]]) -> DeviceEndings:
         staleness=np.array([staleness for _, _, staleness in members]),
         columns=np.ascontiguousarray(columns),
     )
-
-
-Ids = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)

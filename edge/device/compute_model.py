@@ -30,6 +30,12 @@ cache, 1.4 times from one of 4 to 12 MB and 3.4 times from one of 32 MB. Assumed
 KAPPA.setflags(write=False)
 
 _NEWTON_TOLERANCE: Final = 1e-13
+APP_SHARE_OF_RAM: Final = 0.25
+"""Share of a device's RAM that one application may use before the system ends it.
+
+An assumption: the operating system, its services and the foreground application take the rest, and mobile
+systems end a background process long before memory is exhausted.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +180,6 @@ def throttled_seconds(
         open_rows = open_rows[step > _NEWTON_TOLERANCE * d]
     duration[slow] = full_speed_s[slow] + solution
     return duration
-
-
-APP_SHARE_OF_RAM: Final = 0.25
-"""Share of a device's RAM that one application may use before the system ends it.
-
-An assumption: the operating system, its services and the foreground application take the rest, and mobile
-systems end a background process long before memory is exhausted.
-"""
 
 
 def fits(

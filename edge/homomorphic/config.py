@@ -12,19 +12,6 @@ from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import OverflowingConfigError, SecAggError, TooFewContributorsError
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart
 
-
-class BadCiphertextError(SecAggError):
-    """Bytes that are not a ciphertext under the parameters of this run, or cannot be added."""
-
-    NAME = "bad-ciphertext"
-
-
-class ImpreciseSumError(SecAggError):
-    """A decrypted sum that is not whole or not finite: there is more noise on it than inputs can have."""
-
-    NAME = "imprecise-sum"
-
-
 DEGREE = 8_192
 """Of the polynomials, N."""
 SLOTS = DEGREE // 2
@@ -33,7 +20,6 @@ MODULUS_BITS = (60, 40, 60)
 """Of the primes in the chain of moduli. The last is for keys; a ciphertext has residues of the others."""
 SCALE = 2.0**40
 """What numbers are multiplied by before they become coefficients."""
-
 CIPHERTEXT_BYTES = 232 * 1024
 """The room of a ciphertext in a frame, 1.16 times its 2·N·(60 + 40) bits.
 
@@ -41,7 +27,6 @@ A ciphertext travels as TenSEAL serialises it, compressed: 234,402 to 235,364 by
 on average with a standard deviation of 95 (TenSEAL 0.3.18, zstd). The length of a frame would differ from run
 to run, so each is padded to this room, 1.1 % above the average.
 """
-
 SUM_MAX = 2**44
 """Largest absolute value of an element of a sum.
 
@@ -53,6 +38,18 @@ ERROR_MAX = 0.25
 """A decrypted number that is further than this from whole is not believed."""
 LEVELS_MAX = 2**30
 """Most steps from 0 to the clip of a real part; far finer than the 24 bits of a float32."""
+
+
+class BadCiphertextError(SecAggError):
+    """Bytes that are not a ciphertext under the parameters of this run, or cannot be added."""
+
+    NAME = "bad-ciphertext"
+
+
+class ImpreciseSumError(SecAggError):
+    """A decrypted sum that is not whole or not finite: there is more noise on it than inputs can have."""
+
+    NAME = "imprecise-sum"
 
 
 @dataclass(frozen=True)

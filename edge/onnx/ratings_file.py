@@ -19,6 +19,7 @@ from edge.onnx.metadata import ModelInfo
 
 LARGEST_FILE_BYTES: Final = 1 << 24
 """A larger file is refused before it is read: 16 MiB."""
+_HEADER = ("item", "rating")
 
 
 def csv_pairs(path: Path, header: tuple[str, str]) -> Iterator[tuple[int, str, str]]:
@@ -66,9 +67,6 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = contents.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}:{line}: no UTF-8 text; save the file as UTF-8") from error
-
-
-_HEADER = ("item", "rating")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

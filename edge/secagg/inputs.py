@@ -24,6 +24,11 @@ from edge.learning.updates import ClientUpdate
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.quantize import Quantized, encode_integers
 
+EXAMPLES = "examples"
+"""The part of whole numbers that counts examples, [1]."""
+LOSS = "loss"
+"""The real part that holds the training loss, [1], so that the sum has it times the examples."""
+
 
 class Sums(NamedTuple):
     """A decoded sum over ``contributors`` devices of total weight ``weight``.
@@ -118,12 +123,6 @@ def read_tail(config: SecAggConfig, total: RingVector) -> tuple[int, int]:
     config.ring.check(total, config.length)
     weight, contributors = config.ring.to_signed(total)[-2:].tolist()
     return weight, contributors
-
-
-EXAMPLES = "examples"
-"""The part of whole numbers that counts examples, [1]."""
-LOSS = "loss"
-"""The real part that holds the training loss, [1], so that the sum has it times the examples."""
 
 
 def part_values(

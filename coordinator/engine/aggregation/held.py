@@ -16,6 +16,9 @@ from edge.learning.robust_rules import Coordinatewise, Krum, Matrix, Rule, krum_
 from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, RowTable
 
 _ROUNDING = 2.0**-53
+BLOCK = 1 << 22
+"""Numbers that a rule looks at together."""
+Ids = npt.NDArray[np.int64]
 
 
 def norm_of(arrays: Mapping[str, Array]) -> float:
@@ -67,11 +70,6 @@ class BoundedUpdates:
     def result(self) -> Aggregate:
         """Return what the accumulator makes of the updates so far."""
         return self._accumulator.result()
-
-
-BLOCK = 1 << 22
-"""Numbers that a rule looks at together."""
-Ids = npt.NDArray[np.int64]
 
 
 class HeldUpdates:
