@@ -250,9 +250,12 @@ def case_d(folder: Path) -> None:
         "import os; os.environ.setdefault('OPENBLAS_NUM_THREADS', '1');"
         "from coordinator.engine.assembly import assemble; from coordinator.scenario.load import load;"
         "assembly = assemble(load(sys.argv[1]));"
-        "from coordinator.engine.host import peak_rss_bytes;"
+        "from coordinator.engine.host import peak_rss_bytes; import numpy as np; fleet = assembly.fleet;"
+        "of_devices = {id(value): value for value in (*vars(fleet).values(), *vars(fleet.answered).values())"
+        " if isinstance(value, np.ndarray) and value.shape == (fleet.n,)};"
+        "row_bytes = sum(array.nbytes for array in of_devices.values()) / fleet.n;"
         "print(time.perf_counter() - start, peak_rss_bytes() / 1e6,"
-        " assembly.fleet.nbytes_per_device, assembly.workload.split.train.nbytes / assembly.fleet.n)"
+        " row_bytes, assembly.workload.split.train.nbytes / assembly.fleet.n)"
     )
     path = HERE.parent / "scenarios" / "million_dormant.yaml"
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)

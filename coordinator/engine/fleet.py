@@ -198,17 +198,6 @@ class Fleet:
     def _batteries_j(self) -> Floats:
         return np.where(np.isinf(self.battery_j), np.nan, self.battery_j)[self.device_class]
 
-    @property
-    def nbytes_per_device(self) -> float:
-        """Return the memory that a device's row takes, bytes."""
-        arrays: tuple[npt.NDArray[Any], ...] = (
-            *(self.device_class, self.network, self.region, self.busy, self.bare, self.connected),
-            *(self._spent_j, self._spent_on, self.strikes, self.suspended),
-            *(self.answered.last_round, self.answered.rounds),
-            *(() if self.link_kind is self.network else (self.link_kind,)),
-        )
-        return sum(array.nbytes for array in arrays) / self.n
-
     def spend(self, ids: Ids, joules: Floats, now_s: float) -> None:
         """Take the energy of a round out of the batteries of ``ids`` (int64 [n])."""
         # A device may be there twice where rounds overlap.

@@ -20,8 +20,7 @@ from coordinator.scenario.data_section import SyntheticRegression
 from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import load
 from edge.core.errors import ExportError
-from edge.learning import fedrecon_kernels as kernels
-from edge.learning.base import Ratings, State
+from edge.learning.base import State
 from edge.learning.local_steps import Ridge
 from edge.learning.methods.fedavg_mf import SharedFactorizationSettings
 from edge.learning.methods.fedmf import FactorizationSettings
@@ -32,7 +31,7 @@ from edge.learning.registry import METHODS
 from edge.onnx.metadata import ModelInfo
 from edge.onnx.own_masks import Mask
 from edge.onnx.personal_models import item_model
-from edge.onnx.recommender_graph import ItemModel, UserModel
+from edge.onnx.recommender_graph import ItemModel
 from edge.onnx.stateless_graph import stateless_model
 from edge.onnx.stateless_mask import MaskRule
 
@@ -139,21 +138,6 @@ class TrainedModel:
             self.items, self.ridge, self.info, user_bias=self.user_bias, top=top, mask=mask
         )
 
-    def user(self, items: npt.NDArray[np.int64], ratings: npt.NDArray[np.float32]) -> UserModel:
-        """Return what one device reconstructs from its ratings.
-
-        Parameters
-        ----------
-        items : int64 [r], ascending indices.
-        ratings : float32 [r].
-        """
-        model = self.items
-        table = kernels.item_table(model.factors, model.bias, user_bias=self.user_bias, mean=model.mean)
-        indptr = np.array([0, len(items)], np.int64)
-        design = kernels.gather(table, Ratings(indptr, items, ratings), 0, 1)
-        local = kernels.reconstruct(table, design, indptr, np.zeros(1, np.uint64), self.ridge)[0]
-        return UserModel(local[: model.width], float(local[-1]) if self.user_bias else 0.0)
-
 
 def read_finished(directory: Path) -> FinishedRun:
     """Read what a run of a recommender has left in its directory.
@@ -234,11 +218,6 @@ def trained_model(run: FinishedRun) -> TrainedModel:
             f"{where}: {within}.{key}.method is {fitted.method!r}; a stateless export needs 'ridge'{device}"
         )
     return TrainedModel(item_model(run.state), settings.user_bias, fitted, run.info)
-
-
-def read_trained(directory: Path) -> TrainedModel:
-    """Return :func:`trained_model` of :func:`read_finished`."""
-    return trained_model(read_finished(directory))
 
 
 def _check_files(directory: Path, *names: str) -> None:

@@ -255,23 +255,3 @@ def words_of(shape: Shape) -> tuple[str, ...]:
     if get_origin(shape.type) is not Literal:
         return ()
     return tuple(str(word) for word in get_args(shape.type))
-
-
-def sections_of(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield a section and every section below it, each once, in reading order."""
-    seen: set[type[BaseModel]] = set()
-
-    def visit(shape: Shape) -> Iterator[type[BaseModel]]:
-        inside = list(shape.choice.sections.values()) if shape.choice is not None else []
-        if shape.section is not None:
-            inside.append(shape.section)
-        for section in inside:
-            if section not in seen:
-                seen.add(section)
-                yield section
-                for name in section.model_fields:
-                    yield from visit(field_shape(section, name))
-        if get_origin(shape.type) in (tuple, list, dict):
-            yield from visit(item_shape(shape))
-
-    yield from visit(Shape(root))

@@ -412,8 +412,6 @@ class SocketBackend:
         self._cohort_of: dict[int, SessionCohort] = {}
         """The cohort that each busy device is in."""
         self._enough: tuple[int, asyncio.Future[None]] | None = None
-        self.unassigned_bytes = 0
-        """Messages of devices that are in no round: they are in no table."""
 
     # -- as a backend --------------------------------------------------------------------------------------
 
@@ -483,8 +481,6 @@ class SocketBackend:
         cohort = self._cohort_of.get(session.device)
         if cohort is not None and cohort.round_number == message.round_number:
             cohort.pushed(transfer, session.device)
-        else:
-            self.unassigned_bytes += transfer.frame_bytes
         self._observer.on_frame(message.round_number, session.device, Direction.DOWN, message, Reason.NONE)
 
     def acknowledged(self, session: DeviceSession, transfer: Transfer, arrival_s: float) -> None:
@@ -507,15 +503,12 @@ class SocketBackend:
         try:
             message = decode(received.frame, self._limits)
         except CodecError:
-            if cohort is None:
-                self.unassigned_bytes += len(received.frame)
-            else:
+            if cohort is not None:
                 cohort.garbage(session, received)
             return
         if cohort is not None:
             reason = cohort.received(session, message, received)
         else:
-            self.unassigned_bytes += len(received.frame)
             reason = self.coordinator.frame_received(session, message)
         self._observer.on_frame(message.round_number, session.device, Direction.UP, message, reason)
 

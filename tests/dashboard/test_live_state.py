@@ -28,7 +28,7 @@ class Curious(LiveState):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known = self.snapshot()
+        self.known = self.changes(-1)
         self.said = 0
         self.statuses = [self.known["run"]["status"]]
 
@@ -64,7 +64,7 @@ def stormy(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunOutcome, Curiou
 def test_the_totals_are_those_of_the_tables(stormy: tuple[RunOutcome, Curious]) -> None:
     outcome, live = stormy
     expected = figures_of_tables(outcome.directory)
-    found = live.snapshot()
+    found = live.changes(-1)
     totals = found["totals"]
     assert totals["rounds"] == {"completed": expected["rounds.completed"], "abandoned": 0}
     for name, number in totals["device_rounds"].items():
@@ -87,7 +87,7 @@ def test_the_latency_of_a_round_is_that_of_its_reports(stormy: tuple[RunOutcome,
     outcome, live = stormy
     rows = [row for row in rows_of(outcome, "device_rounds") if row["round"] == 2]
     latency_s = sorted(row["latency_s"] for row in rows if row["latency_s"] is not None)
-    told = live.snapshot()["rounds"][1]
+    told = live.changes(-1)["rounds"][1]
     assert (told["round"], told["reports"]) == (2, len(latency_s))
     assert latency_s[0] <= told["latency_p50_s"] <= told["latency_p95_s"] <= latency_s[-1]
     middle = (len(latency_s) - 1) / 2
@@ -103,7 +103,7 @@ def test_every_drop_is_in_the_log_with_its_reason(stormy: tuple[RunOutcome, Curi
         for row in rows_of(outcome, "device_rounds")
         if row["outcome"] not in ("completed", "surplus")
     ]
-    found = live.snapshot()
+    found = live.changes(-1)
     told = [(one["round"], one["device"], one["reason"], one["stage"]) for one in found["log"]]
     assert 10 < len(expected) <= KEPT
     assert told == expected
@@ -112,7 +112,7 @@ def test_every_drop_is_in_the_log_with_its_reason(stormy: tuple[RunOutcome, Curi
 
 def test_the_thresholds_end_as_the_verdicts_do(stormy: tuple[RunOutcome, Curious]) -> None:
     outcome, live = stormy
-    told = live.snapshot()["thresholds"]
+    told = live.changes(-1)["thresholds"]
     assert [(one["threshold"], one["held"], one["value"], one["margin"]) for one in told] == [
         (one["threshold"], one["held"], one["shown"]["value"], one["shown"]["margin"])
         for one in read_verdicts(outcome.directory)
@@ -125,12 +125,12 @@ def test_thresholds_before_the_end_are_those_of_what_was_observed(tmp_path: Path
         running: list[dict[str, Any]]
 
         def on_verdicts(self, verdicts: Any, reason: str | None, ending: str | None) -> None:
-            self.running = self.snapshot()["thresholds"]
+            self.running = self.changes(-1)["thresholds"]
             super().on_verdicts(verdicts, reason, ending)
 
     live = Stopping()
     watched(tmp_path, STORMY, live)
-    ended = live.snapshot()["thresholds"]
+    ended = live.changes(-1)["thresholds"]
     assert [one.pop("final") for one in live.running] == [False] * 6
     assert [one.pop("final") for one in ended] == [True] * 6
     assert live.running == ended
@@ -144,7 +144,7 @@ def test_an_interrupted_run_keeps_what_was_observed(tmp_path: Path) -> None:
 
     live = Interrupted()
     assert watched(tmp_path, STORMY, live).status == "interrupted"
-    found = live.snapshot()
+    found = live.changes(-1)
     assert (found["run"]["status"], found["run"]["reason"]) == ("interrupted", "interrupted by the user")
     assert [(one["held"], one["final"]) for one in found["thresholds"]][:2] == [(True, False)] * 2
     assert found["totals"]["rounds"]["completed"] == 2
@@ -156,7 +156,7 @@ def test_a_baseline_that_misses_its_thresholds_is_told(tmp_path: Path) -> None:
     )
     live = LiveState()
     assert watched(tmp_path, text, live).status == "failed"
-    found = live.snapshot()
+    found = live.changes(-1)
     assert (live.over, found["run"]["status"]) == (True, "failed")
     assert "baseline" in found["run"]["reason"]
     assert [one["final"] for one in found["thresholds"]] == [True] * len(found["thresholds"])
@@ -166,7 +166,7 @@ def test_a_baseline_that_misses_its_thresholds_is_told(tmp_path: Path) -> None:
 def test_changes_add_up_to_the_whole(stormy: tuple[RunOutcome, Curious]) -> None:
     _, live = stormy
     assert live.said > 20
-    assert live.known == live.snapshot()
+    assert live.known == live.changes(-1)
     assert live.statuses == ["preparing", "running", "finished"]
     assert live.over
     nothing = live.changes(live.version)
@@ -176,8 +176,8 @@ def test_changes_add_up_to_the_whole(stormy: tuple[RunOutcome, Curious]) -> None
 
 def test_it_is_json(stormy: tuple[RunOutcome, Curious]) -> None:
     _, live = stormy
-    assert json.loads(json.dumps(live.snapshot(), allow_nan=False)) == live.snapshot()
-    fresh = LiveState().snapshot()
+    assert json.loads(json.dumps(live.changes(-1), allow_nan=False)) == live.changes(-1)
+    fresh = LiveState().changes(-1)
     assert json.loads(json.dumps(fresh, allow_nan=False)) == fresh
 
 
@@ -191,7 +191,7 @@ def test_a_run_is_the_same_whether_it_is_watched(tmp_path: Path, text: str) -> N
         assert left == right
     digests = [json.loads((run.directory / "manifest.json").read_text())["digest"] for run in (seen, unseen)]
     assert digests[0] == digests[1] is not None
-    assert live.snapshot()["now"]["round"] == len(rows_of(seen, "rounds"))
+    assert live.changes(-1)["now"]["round"] == len(rows_of(seen, "rounds"))
 
 
 def _simulated(row: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _simulated(row: dict[str, Any]) -> dict[str, Any]:
 def test_the_frames_of_a_round_are_those_of_its_events(tmp_path: Path) -> None:
     live = LiveState()
     outcome = watched(tmp_path, SECURE, live)
-    now = live.snapshot()["now"]
+    now = live.changes(-1)["now"]
     last = [row for row in rows_of(outcome, "events") if row["round"] == 2]
     for way in ("down", "up"):
         frames = [row for row in last if row["direction"] == way and row["kind"] != "handshake"]
@@ -217,7 +217,7 @@ def test_the_baseline_is_told_of_before_the_run(tmp_path: Path) -> None:
     live = Curious()
     outcome = watched(tmp_path, text, live)
     assert live.statuses == ["preparing", "baseline", "running", "finished"]
-    found = live.snapshot()
+    found = live.changes(-1)
     assert found["run"]["baseline"] is None
     assert sum(found["totals"]["rounds"].values()) == 6
     assert len(found["thresholds"]) == 6
@@ -236,7 +236,7 @@ def test_a_run_that_fails_says_so(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="on purpose"):
         watched(tmp_path, STORMY, live)
     assert live.over
-    assert live.snapshot()["run"]["status"] == "failed"
+    assert live.changes(-1)["run"]["status"] == "failed"
 
 
 def test_what_is_kept_has_a_bound(stormy: tuple[RunOutcome, Curious]) -> None:
@@ -249,7 +249,7 @@ def test_what_is_kept_has_a_bound(stormy: tuple[RunOutcome, Curious]) -> None:
     for _ in range(60):
         for name, batch in batches.items():
             live.on_batch(name, batch)
-    found = live.snapshot()
+    found = live.changes(-1)
     assert (len(found["rounds"]), sum(found["totals"]["rounds"].values())) == (KEPT_ROUNDS, 360)
     assert len(found["log"]) == KEPT < found["log_total"]
     assert found["log"][-1]["number"] == found["log_total"]
@@ -269,7 +269,7 @@ def test_one_round_with_more_drops_than_are_kept(stormy: tuple[RunOutcome, Curio
     assert many.num_rows > KEPT
     live = LiveState()
     live.on_batch("device_rounds", many)
-    found = live.snapshot()
+    found = live.changes(-1)
     assert (len(found["log"]), found["log_total"]) == (KEPT, many.num_rows)
     assert found["log"][0]["number"] == many.num_rows - KEPT + 1
 
@@ -285,7 +285,7 @@ def test_sessions_are_counted_and_told() -> None:
     live.left(3, Reason.GARBAGE, "a frame of 0 bytes")
     live.handled(0.002)
     live.handled(0.004)
-    found = live.snapshot()
+    found = live.changes(-1)
     assert found["sessions"] == {
         "connected": 1,
         "away": 1,
@@ -306,7 +306,7 @@ def test_goodbyes_are_no_news() -> None:
     live = LiveState()
     live.joined(1, again=False)
     live.left(1, Reason.SESSION_ENDED, "the run is over")
-    assert live.snapshot()["log"] == []
+    assert live.changes(-1)["log"] == []
     assert live.sessions.ended == {"session-ended": 1}
 
 
@@ -315,7 +315,7 @@ def test_refusals_are_counted_by_reason_and_not_by_device() -> None:
     for device in range(500):
         live.refused(device, "192.0.2.7", f"there is no device {device}; there are 0 to 11")
     assert live.sessions.refused == {"there is no device N; there are N to N": 500}
-    assert live.snapshot()["log"][-1]["reason"] == "there is no device 499; there are 0 to 11"
+    assert live.changes(-1)["log"][-1]["reason"] == "there is no device 499; there are 0 to 11"
 
 
 def test_strangers_cannot_make_it_grow() -> None:
@@ -327,14 +327,14 @@ def test_strangers_cannot_make_it_grow() -> None:
     assert max(map(len, figures.refused)) <= 120
     live = LiveState()
     live.refused(None, "192.0.2.7", "y" * 100_000)
-    assert len(live.snapshot()["log"][0]["reason"]) <= 200
+    assert len(live.changes(-1)["log"][0]["reason"]) <= 200
 
 
 def test_a_service_that_closes_says_so_unless_the_end_is_known() -> None:
     live = LiveState()
     live.closing()
     assert live.over
-    assert live.snapshot()["run"]["status"] == "ending"
+    assert live.changes(-1)["run"]["status"] == "ending"
     live.on_end("finished")
     live.closing()
-    assert live.snapshot()["run"]["status"] == "finished"
+    assert live.changes(-1)["run"]["status"] == "finished"

@@ -80,7 +80,7 @@ def test_a_late_reader_gets_the_present_state_and_then_what_changes() -> None:
         async with session.get(f"{url}/dashboard/events") as answer:
             assert answer.content_type == "text/event-stream"
             name, known = await next_event(answer)
-            assert (name, known) == ("state", state.snapshot())
+            assert (name, known) == ("state", state.changes(-1))
             state.refused(None, "192.0.2.8", "too late")
             state.invited(1, [4, 5], 70, 0.25)
             while known["version"] < state.version:
@@ -88,7 +88,7 @@ def test_a_late_reader_gets_the_present_state_and_then_what_changes() -> None:
                 assert name == "change"
                 assert "thresholds" not in found
                 known = merged(known, found)
-            assert known == state.snapshot()
+            assert known == state.changes(-1)
             assert [one["reason"] for one in known["log"]] == ["too early", "too late"]
 
     told(story, state)
@@ -182,7 +182,7 @@ def test_a_reader_that_takes_nothing_is_dropped_and_holds_nobody_up(monkeypatch:
                 assert dashboard.readers == 1
                 while known["version"] < state.version:
                     known = merged(known, (await next_event(answer))[1])
-                assert known == state.snapshot()
+                assert known == state.changes(-1)
         finally:
             slow.close()
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from fault_samples import Everybody, fault, plan_of, strike
+from fault_samples import fault, plan_of, strike
 
 from coordinator.scenario.faults_section import ORDER as ALL_STAGES
 from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
 from coordinator.scenario.load import load
-from coordinator.simulation.faults.striking import FaultsOfRun
+from coordinator.simulation.faults.striking import faults_of_phase
 from edge.core.vocabulary import Stage, label
 
 Ids = npt.NDArray[np.int64]
@@ -128,8 +128,11 @@ faults:
 def test_a_fault_strikes_in_its_phase_or_in_all_that_have_its_stage(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(SCENARIO)
-    found = FaultsOfRun(load(file).scenario, Everybody(60))
-    names = {phase: [one.name for one in found.of_phase(phase)] for phase in ("calm", "storm")}
+    scenario = load(file).scenario
+    names = {
+        phase: [scenario.faults[number].name for number in faults_of_phase(scenario, phase)]
+        for phase in ("calm", "storm")
+    }
     assert names == {"calm": ["always"], "storm": ["always", "masks", "storm"]}
 
 

@@ -229,7 +229,7 @@ def test_who_watches_a_run_is_told_of_suspensions(monkeypatch: pytest.MonkeyPatc
     (tmp_path / "run.yaml").write_text(SMALL)
     live = LiveState()
     run_watched(load(tmp_path / "run.yaml", ALL), target=tmp_path / "run", observer=Silent(), live=live)
-    found = live.snapshot()
+    found = live.changes(-1)
     assert found["totals"]["suspended"] == {"out-of-range": 1}
     (told,) = [one for one in found["log"] if one["kind"] == "suspension"]
     assert (told["device"], told["reason"]) == (4, "out-of-range")

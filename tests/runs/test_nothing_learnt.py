@@ -263,7 +263,7 @@ def test_whoever_watches_sees_it(tmp_path: Path) -> None:
     file.write_text(SMALL)
     live = LiveState()
     outcome = run_watched(load(file, [TOO_FAST]), target=tmp_path / "out", observer=Silent(), live=live)
-    shown = live.snapshot()
+    shown = live.changes(-1)
     assert (shown["run"]["status"], shown["run"]["ending"]) == ("diverged", outcome.ending)
     assert [one["held"] for one in shown["thresholds"]] == [False]
 

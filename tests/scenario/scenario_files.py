@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import get_origin
+
+from pydantic import BaseModel
+
+from coordinator.scenario.model import Shape, field_shape, item_shape
 
 LINES = (
     "format: 2",
@@ -43,3 +48,23 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     for name, content in files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder / "s.yaml"
+
+
+def sections_of(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield a section and every section below it, each once, in reading order."""
+    seen: set[type[BaseModel]] = set()
+
+    def visit(shape: Shape) -> Iterator[type[BaseModel]]:
+        inside = list(shape.choice.sections.values()) if shape.choice is not None else []
+        if shape.section is not None:
+            inside.append(shape.section)
+        for section in inside:
+            if section not in seen:
+                seen.add(section)
+                yield section
+                for name in section.model_fields:
+                    yield from visit(field_shape(section, name))
+        if get_origin(shape.type) in (tuple, list, dict):
+            yield from visit(item_shape(shape))
+
+    yield from visit(Shape(root))

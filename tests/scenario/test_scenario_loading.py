@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
-from scenario_files import BASE, with_line, with_lines_after, write_files
+from scenario_files import BASE, sections_of, with_line, with_lines_after, write_files
 
 from coordinator.scenario.dump import dump_resolved, scenario_hash
 from coordinator.scenario.faults_section import KINDS
 from coordinator.scenario.load import LoadedScenario, ScenarioError, load
-from coordinator.scenario.model import sections_of
 from coordinator.scenario.rounds_section import Rounds
 from coordinator.scenario.schema import Scenario
 from device_profiles.documents import parse_document

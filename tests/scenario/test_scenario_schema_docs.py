@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scenario_files import sections_of
 
 from coordinator.cli.entry import execute
 from coordinator.scenario import reference
 from coordinator.scenario.json_schema import json_schema
 from coordinator.scenario.metric_names import METRICS
-from coordinator.scenario.model import sections_of
 from coordinator.scenario.schema import Scenario
 
 PAGE = Path(__file__).parents[2] / "docs" / "scenario-reference.md"

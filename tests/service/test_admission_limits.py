@@ -91,7 +91,6 @@ class TestArrivals:
         arrivals.left("192.0.2.1")
         assert arrivals.arrived("192.0.2.3", 0.0) is None
         assert arrivals.open == 2
-        assert arrivals.turned_away == {"too many connections": 1}
 
     def test_one_address_cannot_take_all_connections(self) -> None:
         arrivals = Arrivals(ArrivalLimits(connections=10, connections_per_address=2), 0.0)

@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from serving_models import info_for, item_model, one_recommender, recommender_scores, user_model
 
 from coordinator.cli.entry import execute
-from coordinator.results.export import read_trained
+from coordinator.results.export import TrainedModel, read_finished, trained_model
 from coordinator.results.tables.schemas import OLDEST_VERSION
 from edge.core.errors import DataError, ModelFileError
+from edge.learning import fedrecon_kernels as kernels
+from edge.learning.base import Ratings
 from edge.learning.local_steps import Ridge
 from edge.onnx.loading import check_model
 from edge.onnx.ratings_file import History, read_history, read_titles
+from edge.onnx.recommender_graph import UserModel
 from edge.onnx.recommenders import recommender_model
 from edge.onnx.recommending import recommend
 from edge.onnx.session import OnnxSession
@@ -41,6 +45,18 @@ def nothing_left(model: Any, value: int) -> None:
     tensor.raw_data = np.array(value, np.int64).tobytes()
 
 
+def reconstructed(
+    trained: TrainedModel, items: npt.NDArray[np.int64], ratings: npt.NDArray[np.float32]
+) -> UserModel:
+    """Return what one device reconstructs from ratings [r] of items [r], ascending indices."""
+    model, with_bias = trained.items, trained.user_bias
+    table = kernels.item_table(model.factors, model.bias, user_bias=with_bias, mean=model.mean)
+    indptr = np.array([0, len(items)], np.int64)
+    design = kernels.gather(table, Ratings(indptr, items, ratings), 0, 1)
+    local = kernels.reconstruct(table, design, indptr, np.zeros(1, np.uint64), trained.ridge)[0]
+    return UserModel(local[: model.width], float(local[-1]) if with_bias else 0.0)
+
+
 @pytest.fixture
 def run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -58,8 +74,8 @@ def test_from_a_run_to_recommendations(run_directory: Path, capsys: pytest.Captu
         line.strip("│").split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")
     ]
     shown = [(int(rank), int(item), float(score)) for rank, item, score in rows]
-    trained = read_trained(run_directory)
-    user = trained.user(np.array([3, 5]), np.array([4, 1], np.float32))
+    trained = trained_model(read_finished(run_directory))
+    user = reconstructed(trained, np.array([3, 5]), np.array([4, 1], np.float32))
     scores = recommender_scores(trained.items, user, None)
     scores[[3, 5]] = -np.inf
     best = np.argsort(-scores)[:3]
@@ -184,10 +200,10 @@ def test_other_reconstructions_are_refused(
 
 
 def test_a_device_without_user_bias_reconstructs_factors_alone(run_directory: Path) -> None:
-    trained = read_trained(run_directory)
+    trained = trained_model(read_finished(run_directory))
     without = dataclasses.replace(trained, user_bias=False)
     items, ratings = np.array([3, 5]), np.array([4, 1], np.float32)
-    user = without.user(items, ratings)
+    user = reconstructed(without, items, ratings)
     assert user.bias == 0.0
     found = OnnxSession(without.stateless(5)).run({"items": items, "ratings": ratings}).outputs["scores"]
     np.testing.assert_allclose(found, recommender_scores(trained.items, user, None), atol=1e-4)
@@ -199,7 +215,7 @@ def test_the_mechanism_of_privacy_is_in_the_model(tmp_path: Path, monkeypatch: p
     learning = "factors: 4, upload: dense, weighting: uniform"
     Path("small.yaml").write_text(SCENARIO.replace("factors: 4", learning) + private, encoding="utf-8")
     assert execute(["run", "small.yaml", "--quiet", "--out", "run"]) == 0
-    loaded = check_model(read_trained(Path("run")).stateless(5), "ours")
+    loaded = check_model(trained_model(read_finished(Path("run"))).stateless(5), "ours")
     assert (loaded.info.scenario, loaded.info.seed, loaded.info.privacy) == ("small", 3, "central-gaussian")
 
 

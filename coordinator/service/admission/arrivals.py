@@ -36,8 +36,6 @@ class Arrivals:
         """What is left for the known devices of an address when its own bucket is empty."""
         self._overall = TokenBucket(_rate(limits, limits.arrivals_per_s), now_s)
         self._by_address = BucketPerAddress(_rate(limits, limits.arrivals_per_s_per_address))
-        self.turned_away: Counter[str] = Counter()
-        """How many were not let in, by reason."""
 
     @property
     def open(self) -> int:
@@ -49,8 +47,6 @@ class Arrivals:
         why = self._objection(origin(address), now_s)
         if why is None:
             _count(self._open, origin(address), 1)
-        else:
-            self.turned_away[why] += 1
         return why
 
     def _objection(self, address: str, now_s: float) -> str | None:

@@ -72,11 +72,6 @@ class Gate:
         """Connections that are open now."""
         return self._arrivals.open
 
-    @property
-    def turned_away_at_the_door(self) -> dict[str, int]:
-        """How many connections were closed at once, by reason."""
-        return dict(self._arrivals.turned_away)
-
     def arrived(self, remote: str, now_s: float) -> str | None:
         """Return why a new connection is closed at once; None: it is not."""
         return self._arrivals.arrived(remote, now_s)

@@ -87,12 +87,8 @@ class LiveState:
 
     # -- read ------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return all of it as a mapping of JSON types."""
-        return self.changes(-1)
-
     def changes(self, since: int) -> dict[str, Any]:
-        """Return what has changed after the version ``since``, as a mapping of JSON types.
+        """Return what has changed after the version ``since``, as a mapping of JSON types; all after -1.
 
         ``version`` is what to ask with the next time. Of ``rounds`` and ``log`` there is what is new, at most
         as much as is kept; every other section is there as a whole, or not at all.

@@ -126,7 +126,6 @@ class Survivor:
     def __init__(self, *, resume: bool, tell: Callable[[str], None] = lambda _line: None) -> None:
         self._resume = resume
         self._tell = tell
-        self._resumed = False
         self._journal: Journal
         self.start_s = 0.0
         self.run_id: str | None = None

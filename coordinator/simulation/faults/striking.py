@@ -29,7 +29,7 @@ class FaultsOfRun:
     def __init__(self, scenario: Scenario, fleet: FleetView) -> None:
         self._seed = scenario.seed
         self.faults: tuple[Fault, ...] = scenario.faults
-        self._of_phase = {phase: _numbers(scenario, phase) for phase in _phase_names(scenario)}
+        self._of_phase = {phase: faults_of_phase(scenario, phase) for phase in _phase_names(scenario)}
         self.crashes = tuple(
             (number, fault.at, fault.lasts_s)
             for number, fault in enumerate(scenario.faults)
@@ -45,10 +45,6 @@ class FaultsOfRun:
             for number, fault in enumerate(scenario.faults)
             if fault.on.fixed
         }
-
-    def of_phase(self, phase: str) -> tuple[Fault, ...]:
-        """Return the faults that can strike in a phase: those meant for it, at a stage that it has."""
-        return tuple(self.faults[number] for number in self._of_phase[phase])
 
     def strike(self, phase: str, setting: Setting) -> RoundFaults | None:
         """Let the faults of a phase strike a round; None where there are none.
@@ -77,7 +73,8 @@ def _phase_names(scenario: Scenario) -> Sequence[str]:
     return [phase.name for phase in scenario.phases] or [""]
 
 
-def _numbers(scenario: Scenario, phase: str) -> tuple[int, ...]:
+def faults_of_phase(scenario: Scenario, phase: str) -> tuple[int, ...]:
+    """Return the numbers of the faults that can strike in a phase: meant for it, at a stage that it has."""
     stages = stages_of(scenario.secure_in(phase))
     return tuple(
         number
