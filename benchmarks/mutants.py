@@ -95,7 +95,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "privacy/test_run_privacy.py",
     ),
     "edge/privacy/protection.py": ("privacy/test_protection.py", "privacy/test_run_privacy.py"),
-    "edge/privacy/rated_set.py": ("privacy/test_rated_set.py",),
+    "benchmarks/rated_set.py": ("privacy/test_rated_set.py",),
     "edge/secagg/quantize.py": ("secagg/test_quantize.py", "secagg/test_noise_shares.py"),
     "coordinator/engine/aggregation/[bhr]*.py": (
         *("aggregation/test_ranges.py", "learning/test_robust_rules.py", "aggregation/test_held_updates.py"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from ranking_references import ImplicitLeastSquares, ItemKnn
+from rises import rises
 
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.workload import RatingWorkload
@@ -185,6 +186,6 @@ class Training:
             batch = self.workload.training_batch(part, 0)
             keys = hashed_bits(stream_key(self.seed, "benchmark", "sharpness"), part)
             kept = self.workload.kept_of(part)
-            found.append(algorithm.sharpness(self.state, batch, keys, kept, REFERENCE_RADII))
+            found.append(rises(algorithm, self.state, batch, keys, kept, REFERENCE_RADII))
         shared, local = (np.concatenate(values) for values in zip(*found, strict=True))
         return float(shared.mean()), float(local.mean())

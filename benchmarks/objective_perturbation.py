@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from accuracy import spread
+from perturbed_factors import perturbed_item_factors
 
 from edge.core.rng import stream, stream_bytes
 from edge.data.split import Split, split_ratio
 from edge.data.table.reading import read_ratings
 from edge.learning.least_squares import segment_grams
-from edge.privacy.objective_perturbation import perturbed_item_factors
 
 FACTORS, SWEEPS, WEIGHT = 5, 10, 5.0
 """Numbers of a user, the constant among them; sweeps, and λ, of the public half."""

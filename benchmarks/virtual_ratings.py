@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from accuracy import loaded, spread
+from rated_set import rated_set_attack
 
 from coordinator.engine.workload import RatingWorkload
 from coordinator.run.assembling import assemble
@@ -35,7 +36,6 @@ from edge.core.rng import hashed_bits, stream
 from edge.data.split import Split
 from edge.learning.base import Problem
 from edge.learning.methods.fedrec import FedRec, FedRecSettings
-from edge.privacy.rated_set import rated_set_attack
 
 ROUNDS, COHORT = 200, 100
 SHARES = (0.0, 1.0, 3.0)

@@ -80,7 +80,6 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
-        self.events_run = 0
         self._timers: list[tuple[float, int, Any]] = []
         self._sequence = 0
 
@@ -155,38 +154,31 @@ class VirtualClockLoop(asyncio.BaseEventLoop):
         timers = self._timers
         pop_ready = ready.popleft
         pop_timer = heapq.heappop
-        count = 0
         handle: Any = None
-        try:
-            while True:
-                try:
-                    while ready:
-                        handle = pop_ready()
-                        if not handle._cancelled:
-                            count += 1
-                            handle._context.run(handle._callback, *handle._args)
-                    if self._stopping:
-                        return
-                    if not timers:
-                        raise DeadlockError(self._describe_deadlock())
-                    when, _, handle = pop_timer(timers)
-                    if handle.__class__ is _Handle:
-                        if not handle._cancelled:
-                            self.now_s = max(self.now_s, when)
-                            count += 1
-                            handle._context.run(handle._callback, *handle._args)
-                    else:
-                        handle.fire(when)
-                        count += 1
-                except (SystemExit, KeyboardInterrupt, DeadlockError):
-                    raise
-                except BaseException as error:
-                    # As asyncio's own handles do: a failing callback is reported, the loop goes on.
-                    self.call_exception_handler(
-                        {"message": f"Exception in callback {handle!r}", "exception": error}
-                    )
-        finally:
-            self.events_run += count
+        while True:
+            try:
+                while ready:
+                    handle = pop_ready()
+                    if not handle._cancelled:
+                        handle._context.run(handle._callback, *handle._args)
+                if self._stopping:
+                    return
+                if not timers:
+                    raise DeadlockError(self._describe_deadlock())
+                when, _, handle = pop_timer(timers)
+                if handle.__class__ is _Handle:
+                    if not handle._cancelled:
+                        self.now_s = max(self.now_s, when)
+                        handle._context.run(handle._callback, *handle._args)
+                else:
+                    handle.fire(when)
+            except (SystemExit, KeyboardInterrupt, DeadlockError):
+                raise
+            except BaseException as error:
+                # As asyncio's own handles do: a failing callback is reported, the loop goes on.
+                self.call_exception_handler(
+                    {"message": f"Exception in callback {handle!r}", "exception": error}
+                )
 
     def _describe_deadlock(self) -> str:
         waiting = sorted(

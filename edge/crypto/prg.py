@@ -45,43 +45,6 @@ def make_scratch(chunk_bytes: int = LARGEST_CHUNK_BYTES) -> Scratch:
     return np.empty(chunk_bytes + _BLOCK_BYTES, dtype=np.uint8)
 
 
-def expand_into(seed: bytes, out: RingVector, *, scratch: Scratch | None = None) -> None:
-    """Fill ``out`` (uint32 or uint64, one dimension, contiguous) with the mask of a 16-byte ``seed``.
-
-    Raises ``WrongLengthError`` for a seed of another length, ``WrongDtypeError`` or ``WrongLengthError`` for
-    another kind of array.
-    """
-    out.fill(0)
-    add_expanded(out, seed, scratch=scratch)
-
-
-def add_expanded(
-    total: RingVector,
-    seed: bytes,
-    sign: int = 1,
-    chunk_bytes: int = LARGEST_CHUNK_BYTES,
-    *,
-    scratch: Scratch | None = None,
-) -> None:
-    """Add the mask of ``seed`` to ``total`` in place (``sign`` = 1), or subtract it (−1), modulo the ring.
-
-    Parameters
-    ----------
-    total : uint32[L] or uint64[L], little-endian and contiguous.
-    seed : 16 bytes.
-    sign : 1 or −1.
-    chunk_bytes : how much keystream is made at once; ignored when ``scratch`` is given.
-    scratch : from :func:`make_scratch`.
-
-    Raises as :func:`add_all_expanded`, and ``LocalProtocolError`` for another sign.
-    """
-    if sign not in (1, -1):
-        raise LocalProtocolError(f"the sign of a mask is 1 or -1, not {sign}")
-    seeds = (seed,)
-    added, subtracted = (seeds, ()) if sign == 1 else ((), seeds)
-    add_all_expanded(total, added, subtracted, chunk_bytes=chunk_bytes, scratch=scratch)
-
-
 def add_all_expanded(
     total: RingVector,
     added: Sequence[bytes],
@@ -92,7 +55,7 @@ def add_all_expanded(
 ) -> None:
     """Add the masks of some seeds to ``total`` in place and subtract those of others, modulo the ring.
 
-    The same as one :func:`add_expanded` a seed, but each piece of a long vector is visited once.
+    Each piece of a long vector is visited once. ``scratch`` (:func:`make_scratch`) overrides ``chunk_bytes``.
 
     Raises ``WrongLengthError`` for a seed that is not 16 bytes long (a shorter one can be guessed) and for a
     vector that is not one-dimensional and contiguous, ``WrongDtypeError`` for another dtype.

@@ -44,11 +44,6 @@ class Ring:
         return np.dtype("<i4" if self.bits == 32 else "<i8")
 
     @property
-    def element_bytes(self) -> int:
-        """Bytes of one element."""
-        return self.bits // 8
-
-    @property
     def largest(self) -> int:
         """The largest sum that :meth:`to_signed` gives back: ``2**(bits − 1) − 1``."""
         return int(2 ** (self.bits - 1)) - 1

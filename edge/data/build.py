@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,6 @@ import numpy.typing as npt
 from edge.core.errors import DataError
 from edge.data.store import Items, Labels, RatingStore, empty_items
 
-DUPLICATES: Final = ("last", "first", "mean", "error")
-"""Rules for a user's ratings of one item: the last or first by time, then by row; their mean; none."""
 _CODED_STEPS = (1.0, 0.5, 0.25)
 _MAX_CODE = 255
 _CHUNK_ROWS = 1 << 16
@@ -57,7 +55,7 @@ def build_store(
     Parameters
     ----------
     columns : the rows.
-    duplicates : one of :data:`DUPLICATES`; with a mean the last time stands.
+    duplicates : ``last`` or ``first`` (by time, then by row), ``mean`` (the last time stands) or ``error``.
     where : the table, for the message.
 
     Raises

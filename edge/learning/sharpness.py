@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edge.learning.layers import device_means, device_sums, squared_norms
+from edge.learning.layers import device_sums, squared_norms
 from edge.learning.neumf import Gradients, Point
 
 Floats = npt.NDArray[Any]
@@ -98,17 +98,3 @@ def sharpness_aware(
         return losses, sharp
 
     return at_worst
-
-
-def rises(
-    gradients: GradientFunction,
-    point: Point,
-    counts: npt.NDArray[np.int64],
-    radii: Radii,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return how much devices' mean losses rise at the worst shared and the worst local block, [n] each."""
-    losses, found = gradients(point, shared=True, local=True)
-    here = device_means(losses, counts)
-    shared, _ = gradients(worst_shared(point, found, counts, radii.shared), shared=False, local=False)
-    local, _ = gradients(worst_local(point, found, radii.local), shared=False, local=False)
-    return device_means(shared, counts) - here, device_means(local, counts) - here

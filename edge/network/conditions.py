@@ -105,7 +105,7 @@ class LinkConditions:
     seed : the run's seed; the streams are ``"link", "rate"`` and ``"link", "outage"``.
     device_ids : int64[n]; methods name a link by its ``slot``, its place in this array.
     sigma_log, rho_1s : float64[n], as for :func:`rate_multipliers`.
-    outage_fraction, outage_mean_s : float64[n], as for ``outages.stretch_at``.
+    outage_fraction, outage_mean_s : float64[n], share of the time down, in [0, 1), and mean length, seconds.
 
     Raises
     ------

@@ -62,10 +62,6 @@ class TracePlayback:
     def prepare(self, slots: npt.NDArray[np.int64], t_s: float) -> None:
         """Do nothing: a trace is known beforehand."""
 
-    def mean_bps(self, direction: Direction) -> float:
-        """Return the mean rate of the trace, bits/s."""
-        return self._mean_bps[direction]
-
     def rtt_s(self, slot: int, t_s: float) -> float:
         """Return the round trip of a link at ``t_s``, seconds."""
         return self._trace.rtt_at(t_s + self._offsets_s[slot])

@@ -129,27 +129,6 @@ def data_time_array(payload_bytes: FloatArray, rate_bps: FloatArray, rtt_s: Floa
     return np.asarray(stalled_s + left / bytes_per_s)
 
 
-def transfer_time(
-    payload_bytes: float,
-    rate_bps: float,
-    rtt_s: float,
-    handshakes: int = 1,
-    window_bytes: float = INITIAL_WINDOW_BYTES,
-) -> float:
-    """Return the seconds from the wish to send to the arrival of a one-byte answer.
-
-    Parameters
-    ----------
-    handshakes : round trips before the first byte: 0 on an open connection, 1 for TCP, 2 with TLS 1.3.
-
-    The other parameters and errors are those of :func:`data_time`.
-    """
-    if handshakes < 0:
-        raise ValueError(f"handshakes is a count, not {handshakes}; write 0 for an open connection")
-    seconds, _ = data_time(payload_bytes, rate_bps, rtt_s, window_bytes)
-    return (handshakes + 1) * small_round_trip(rate_bps, rtt_s) + seconds
-
-
 def retransmission_timeout(rtt_s: float, deviation_s: float = 0.0) -> float:
     """Return the retransmission time-out of a connection whose round trip has settled, in seconds.
 

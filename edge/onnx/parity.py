@@ -13,20 +13,12 @@ from edge.core.errors import ParityError
 from edge.onnx.top_items import NOTHING_LEFT
 
 
-@dataclass(frozen=True, slots=True)
-class Parity:
-    """Largest differences over all elements; relative to the larger of the two magnitudes, or to 1.
+@dataclass(frozen=True, slots=True, eq=False)
+class RowParity:
+    """Largest differences in each row, float64 [n] each; relative to the larger magnitude, or to 1.
 
     Scores may be anywhere, near zero too, where a share of them says nothing: below 1 it is one of 1.
     """
-
-    max_absolute: float
-    max_relative: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowParity:
-    """Largest differences in each row, float64 [n] each; relative as in :class:`Parity`."""
 
     max_absolute: npt.NDArray[np.float64]
     max_relative: npt.NDArray[np.float64]
@@ -44,29 +36,20 @@ class Tolerance:
         return np.asarray(self.absolute + self.relative * np.maximum(np.abs(first), np.abs(second)))
 
 
-def check_parity(
-    expected: npt.NDArray[Any], found: npt.NDArray[Any], *, absolute: float, relative: float
-) -> Parity:
-    """Compare scores element by element: |found − expected| ≤ absolute + relative · larger magnitude.
-
-    Raises
-    ------
-    ParityError
-        For other shapes, values that are not finite, and any element beyond the tolerance, naming the worst.
-    """
-    rows = check_rows(expected, found, Tolerance(absolute, relative), _named_by_place)
-    return Parity(float(rows.max_absolute.max(initial=0.0)), float(rows.max_relative.max(initial=0.0)))
-
-
 def check_rows(
     expected: npt.NDArray[Any],
     found: npt.NDArray[Any],
     tolerance: Tolerance,
     named: Callable[[tuple[int, ...]], str],
 ) -> RowParity:
-    """Compare scores as :func:`check_parity` does, and say how far apart they are in each row.
+    """Compare scores element by element: |found − expected| ≤ tolerance. Return the differences of each row.
 
     ``named`` gives what to call the score at a place in errors.
+
+    Raises
+    ------
+    ParityError
+        For other shapes, values that are not finite, and any element beyond the tolerance, naming the worst.
     """
     if expected.shape != found.shape:
         raise ParityError(f"{list(found.shape)} scores where the formula gives {list(expected.shape)}")
@@ -93,10 +76,6 @@ def check_rows(
 
 def _place(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(index) for index in np.unravel_index(flat, shape))
-
-
-def _named_by_place(place: tuple[int, ...]) -> str:
-    return f"score [{', '.join(map(str, place))}]"
 
 
 def check_lists(

@@ -43,11 +43,6 @@ class Template:
         self._places = {name: places[name] for name in names}
         self.shapes = {name: place.shape for name, place in self._places.items()}
 
-    def patched(self, weights: Mapping[str, npt.NDArray[np.float32]]) -> bytes:
-        """Return the model with these weights; see :meth:`patched_all` for errors."""
-        (contents,) = self.patched_all({name: np.asarray(array)[None] for name, array in weights.items()})
-        return contents
-
     def patched_all(self, stacked: Mapping[str, npt.NDArray[np.float32]]) -> Iterator[bytes]:
         """Return an iterator over the models of n devices.
 

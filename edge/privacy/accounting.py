@@ -20,7 +20,7 @@ The three mechanisms:
 * central Gaussian: one :class:`GaussianRelease` of z = (noise on the sum)/C for each sum that was applied;
 * local Gaussian: for the coordinator's view of one device, one :class:`GaussianRelease` of z = (noise on the
   update)/C for each report of the device that arrived, whether or not its round counted. The sum of
-  n honest reports has √n times the multiplier (:func:`sum_multiplier`), for those who see the model only;
+  n honest reports has √n times the multiplier, for those who see the model only;
 * distributed discrete Gaussian: one :class:`DiscreteGaussianRelease` for each sum that was revealed.
 """
 
@@ -267,20 +267,6 @@ class Accountant:
             return gaussian_epsilon(math.sqrt(self.gaussian[0]), delta)
         spent, _ = _dp_accounting().rdp.compute_epsilon(orders(), self.spent, delta)
         return float(spent)
-
-
-def sum_multiplier(noise_multiplier: float, contributors: int) -> float:
-    """Return the noise multiplier of a sum of ``contributors`` updates that each have ``noise_multiplier``.
-
-    √n times as much (the variances add up, the clipping norm stays). It speaks for the sum alone, in exact
-    arithmetic, and only where ``contributors`` is the least number of honest ones.
-
-    Raises ``LocalProtocolError`` for a multiplier that is negative or not finite, or no contributor.
-    """
-    _check_multiplier(noise_multiplier)
-    if contributors < 1:
-        raise LocalProtocolError(f"a sum has 1 or more contributors, not {contributors}")
-    return noise_multiplier * math.sqrt(contributors)
 
 
 def available() -> bool:

@@ -1,14 +1,14 @@
 """The states of both secure-aggregation machines and the transitions between them, as data.
 
 The machines look their next state up in these tables and nowhere else; the diagrams of the guide are drawn
-from the same tables by :func:`diagram`.
+from the same tables.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from edge.wire.secagg_messages import (
     AdvertiseKeys,
@@ -77,9 +77,6 @@ class CoordinatorEvent(enum.Enum):
     UNMASKED = "enough shares of every secret"
     ABORT = "too few, or a broken protocol / Abort"
 
-
-_S = TypeVar("_S", bound=enum.Enum)
-_E = TypeVar("_E", bound=enum.Enum)
 
 DeviceTransitions = Mapping[tuple[DeviceState, DeviceEvent], DeviceState]
 CoordinatorTransitions = Mapping[tuple[CoordinatorState, CoordinatorEvent], CoordinatorState]
@@ -152,16 +149,3 @@ STAGE_OF_ANSWER: Mapping[type[NamedTuple], CoordinatorState] = {
     UnmaskShares: CoordinatorState.UNMASKING,
 }
 """The stage that collects each message of a device."""
-
-
-def diagram(table: Mapping[tuple[_S, _E], _S]) -> str:
-    """Return ``table`` as the text of a Mermaid state diagram, in the order of the table."""
-    lines = ["stateDiagram-v2"]
-    names = {state.name: state.value for (state, _), after in table.items() for state in (state, after)}
-    lines += [f'    state "{value}" as {name}' for name, value in names.items()]
-    first = next(iter(table))[0]
-    lines.append(f"    [*] --> {first.name}")
-    lines += [f"    {state.name} --> {after.name}: {event.value}" for (state, event), after in table.items()]
-    final = [after for after in dict.fromkeys(table.values()) if not any(after is s for s, _ in table)]
-    lines += [f"    {state.name} --> [*]" for state in final]
-    return "\n".join(lines)

@@ -20,6 +20,7 @@ from learning_helpers import (
 )
 from ncf_helpers import BATCHES, N_ITEMS, SMALL, STEPS, fedncf, planted, sharp, some_rows
 from pydantic import ValidationError
+from rises import rises
 
 from edge.learning import neumf
 from edge.learning.base import Ratings
@@ -192,21 +193,21 @@ def test_sharpness_is_the_rise_at_the_worst_point_nearby(name: str) -> None:
     """No random direction of the same length makes the loss rise more; for small radii it is ρ·‖g‖."""
     algorithm = sharp(BASES[name], 0.0, 0.0, dtype=np.float64)
     state, batch, keys = algorithm.initial_state(5), random_ratings(5, COUNTS, N_ITEMS), keys_for(5, 7)
-    rises = [algorithm.sharpness(state, batch, keys, None, Radii(r, r)) for r in (1e-6, 2e-6, 0.02)]
+    found = [rises(algorithm, state, batch, keys, None, Radii(r, r)) for r in (1e-6, 2e-6, 0.02)]
     some = np.array(COUNTS) > 0
     for block in range(2):
-        tiny, twice, larger = (np.asarray(rise[block])[some] for rise in rises)
+        tiny, twice, larger = (np.asarray(rise[block])[some] for rise in found)
         assert (tiny > 0).all()
         np.testing.assert_allclose(twice / tiny, 2.0, rtol=1e-3)
         assert (larger > tiny).all()
-        assert np.asarray(rises[2][block])[~some] == pytest.approx(0.0)
+        assert np.asarray(found[2][block])[~some] == pytest.approx(0.0)
 
 
 def test_sharpness_of_fedncf_is_that_of_its_loss() -> None:
     algorithm = fedncf(dtype=np.float64, user_steps=0)
     state, batch, keys = algorithm.initial_state(6), random_ratings(6, [9], N_ITEMS), keys_for(6, 1)
     user = some_rows(algorithm, 1).astype(float)
-    shared, own = algorithm.sharpness(state, batch, keys, user, Radii(0.1, 0.2))
+    shared, own = rises(algorithm, state, batch, keys, user, Radii(0.1, 0.2))
     examples = algorithm._examples(batch, keys)
     labels = examples.positive.astype(float)
     rows = neumf.ExampleRows([0, len(labels)], np.array([len(labels)]), labels)

@@ -24,7 +24,6 @@ from edge.privacy.accounting import (
     NoisyPart,
     Release,
     Sampling,
-    sum_multiplier,
 )
 from edge.secagg.config import CountPart, RealPart, SecAggConfig
 
@@ -128,13 +127,6 @@ def test_no_noise_is_no_privacy() -> None:
         sampled = GaussianRelease(multiplier, Sampling(100, 10))
         assert spent(sampled, neighbours=Neighbours.REPLACE_ONE) == math.inf
     assert spent() == 0.0
-
-
-@needs_extra
-def test_a_sum_of_noisy_updates_has_more_noise() -> None:
-    assert sum_multiplier(0.5, 16) == 2.0
-    assert sum_multiplier(0.0, 3) == 0.0
-    assert spent(GaussianRelease(sum_multiplier(0.25, 16))) == spent(GaussianRelease(1.0))
 
 
 # -- sampling --------------------------------------------------------------------------------------------
@@ -363,10 +355,6 @@ def test_deltas_that_are_refused(delta: float) -> None:
 def test_multipliers_that_are_refused(multiplier: float) -> None:
     with pytest.raises(LocalProtocolError, match="0 or more and finite"):
         GaussianRelease(multiplier)
-    with pytest.raises(LocalProtocolError, match="0 or more and finite"):
-        sum_multiplier(multiplier, 3)
-    with pytest.raises(LocalProtocolError, match="1 or more contributors"):
-        sum_multiplier(1.0, 0)
 
 
 @pytest.mark.parametrize(("population", "sample"), [(10, 0), (10, 11), (0, 0), (10, -1)])

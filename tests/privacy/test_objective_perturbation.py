@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from perturbed_factors import objective_noise, perturbed_item_factors
 
 from edge.core.errors import LocalProtocolError
-from edge.privacy.objective_perturbation import objective_noise, perturbed_item_factors
 
 SEED = bytes(range(16))
 INDPTR = np.array([0, 4, 4, 9])

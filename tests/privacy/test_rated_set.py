@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from edge.privacy.rated_set import rated_set_attack
+from rated_set import rated_set_attack
 
 
 def test_hits_and_chance_by_hand() -> None:

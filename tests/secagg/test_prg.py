@@ -14,7 +14,7 @@ import edge.secagg
 from edge.core.errors import LocalProtocolError
 from edge.crypto import prg
 from edge.crypto.errors import WrongDtypeError, WrongLengthError
-from edge.crypto.prg import Keystream, add_all_expanded, add_expanded, expand_into, make_scratch
+from edge.crypto.prg import Keystream, add_all_expanded, make_scratch
 from edge.crypto.ring import Ring, RingVector
 
 SEED = bytes(range(16))
@@ -23,7 +23,7 @@ OTHER = bytes(range(16, 32))
 
 def mask(seed: bytes, length: int, bits: int = 32) -> RingVector:
     out = Ring(bits).zeros(length)
-    expand_into(seed, out)
+    add_all_expanded(out, [seed], [])
     return out
 
 
@@ -59,7 +59,7 @@ def test_the_counter_starts_at_zero() -> None:
 @pytest.mark.parametrize("chunk_bytes", [16, 64, 1 << 16, 1 << 20])
 def test_chunks_do_not_change_the_mask(bits: int, length: int, chunk_bytes: int) -> None:
     total = Ring(bits).zeros(length)
-    add_expanded(total, SEED, chunk_bytes=chunk_bytes)
+    add_all_expanded(total, [SEED], [], chunk_bytes=chunk_bytes)
     keystream = blocks_of_counters(SEED, length * bits // 128 + 1)
     assert total.tobytes() == keystream[: total.nbytes]
 
@@ -72,8 +72,8 @@ def test_longer_than_the_largest_chunk() -> None:
 def test_a_scratch_buffer_serves_many_calls() -> None:
     scratch = make_scratch(1 << 10)
     first, second = Ring().zeros(3000), Ring(64).zeros(777)
-    add_expanded(first, SEED, scratch=scratch)
-    add_expanded(second, OTHER, scratch=scratch)
+    add_all_expanded(first, [SEED], [], scratch=scratch)
+    add_all_expanded(second, [OTHER], [], scratch=scratch)
     assert first.tobytes() == mask(SEED, 3000).tobytes()
     assert second.tobytes() == mask(OTHER, 777, 64).tobytes()
 
@@ -104,9 +104,9 @@ def test_many_masks_at_once_are_the_sum(
 def test_a_mask_cancels_its_opposite_and_not_before() -> None:
     values = np.arange(1000, dtype="<u4")
     total = values.copy()
-    add_expanded(total, SEED, 1)
+    add_all_expanded(total, [SEED], [])
     assert np.count_nonzero(total == values) < 3
-    add_expanded(total, SEED, -1)
+    add_all_expanded(total, [], [SEED])
     assert total.tolist() == values.tolist()
 
 
@@ -124,7 +124,7 @@ def test_a_mask_hides_and_is_balanced() -> None:
 @pytest.mark.parametrize("length", [0, 4, 8, 15, 17, 32])
 def test_short_seeds_are_refused(length: int) -> None:
     with pytest.raises(WrongLengthError, match=f"16 bytes, not {length}"):
-        expand_into(bytes(length), Ring().zeros(4))
+        add_all_expanded(Ring().zeros(4), [bytes(length)], [])
     with pytest.raises(WrongLengthError):
         Keystream(bytes(length))
 
@@ -139,17 +139,11 @@ def test_a_refused_seed_changes_nothing() -> None:
 def test_what_is_not_a_masked_vector_is_refused() -> None:
     for dtype in ("<i4", "<f4", ">u4", "<u2"):
         with pytest.raises(WrongDtypeError, match="little-endian"):
-            add_expanded(np.zeros(4, dtype=dtype), SEED)
+            add_all_expanded(np.zeros(4, dtype=dtype), [SEED], [])
     with pytest.raises(WrongLengthError, match="one contiguous row"):
-        add_expanded(np.zeros((2, 2), dtype=np.uint32), SEED)
+        add_all_expanded(np.zeros((2, 2), dtype=np.uint32), [SEED], [])
     with pytest.raises(WrongLengthError, match="one contiguous row"):
-        add_expanded(np.zeros(8, dtype=np.uint32)[::2], SEED)
-
-
-@pytest.mark.parametrize("sign", [0, 2, -2])
-def test_a_sign_is_plus_or_minus_one(sign: int) -> None:
-    with pytest.raises(LocalProtocolError, match="1 or -1"):
-        add_expanded(Ring().zeros(4), SEED, sign)
+        add_all_expanded(np.zeros(8, dtype=np.uint32)[::2], [SEED], [])
 
 
 @pytest.mark.parametrize("chunk_bytes", [0, -16, 8, 100, (1 << 20) + 16])

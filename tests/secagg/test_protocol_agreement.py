@@ -33,7 +33,6 @@ from edge.secagg.states import (
     CoordinatorEvent,
     DeviceEvent,
     Mode,
-    diagram,
 )
 from edge.wire import secagg_messages as messages
 from edge.wire.secagg_messages import MaskedInput, SealedShares, UnmaskShares
@@ -224,6 +223,19 @@ def check_table(table: Any, final: frozenset[Any], abort: Any) -> None:
     assert left - reached == {next(iter(table))[0]}
     assert reached - left == final
     assert all((state, abort) in table for state in left)
+
+
+def diagram(table: dict[tuple[Any, Any], Any]) -> str:
+    """Return ``table`` as the text of a Mermaid state diagram, in the order of the table."""
+    lines = ["stateDiagram-v2"]
+    names = {state.name: state.value for (state, _), after in table.items() for state in (state, after)}
+    lines += [f'    state "{value}" as {name}' for name, value in names.items()]
+    first = next(iter(table))[0]
+    lines.append(f"    [*] --> {first.name}")
+    lines += [f"    {state.name} --> {after.name}: {event.value}" for (state, event), after in table.items()]
+    final = [after for after in dict.fromkeys(table.values()) if not any(after is s for s, _ in table)]
+    lines += [f"    {state.name} --> [*]" for state in final]
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize("mode", list(Mode))

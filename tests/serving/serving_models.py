@@ -10,10 +10,12 @@ import numpy.typing as npt
 from edge.onnx.mask_graph import MaskKind, Weights
 from edge.onnx.metadata import ModelInfo
 from edge.onnx.own_masks import Mask
+from edge.onnx.parity import RowParity, Tolerance, check_rows
 from edge.onnx.recommender_graph import Factorizations, ItemModel, UserModel
 
 KINDS: tuple[MaskKind, ...] = ("zero-order", "one-order", "two-order", "high-order")
 WIDTH, FACTORS, HIDDEN = 7, 3, 5
+CLOSE = Tolerance(2e-5, 2e-5)
 
 
 def weight_shapes(kind: MaskKind, width: int = WIDTH) -> dict[str, tuple[int, ...]]:
@@ -73,3 +75,7 @@ def one_recommender(items: ItemModel, user: UserModel, mask: Mask | None = None)
 
 def recommender_scores(items: ItemModel, user: UserModel, mask: Mask | None) -> npt.NDArray[np.float64]:
     return Factorizations.of_one(items, user, mask).formula()[0]
+
+
+def check_parity(expected, found, tolerance: Tolerance = CLOSE) -> RowParity:
+    return check_rows(expected, found, tolerance, lambda place: f"score [{', '.join(map(str, place))}]")

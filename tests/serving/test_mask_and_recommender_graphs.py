@@ -8,6 +8,7 @@ import pytest
 from serving_models import (
     KINDS,
     WIDTH,
+    check_parity,
     features_for,
     info_for,
     item_model,
@@ -22,13 +23,12 @@ from edge.core.errors import ExportError, MissingExtraError, ParityError
 from edge.onnx.formulas import mask_scores
 from edge.onnx.loading import check_model
 from edge.onnx.mask_graph import MaskKind, mask_model
-from edge.onnx.parity import check_parity
+from edge.onnx.parity import Tolerance
 from edge.onnx.recommender_graph import ItemModel, UserModel
 from edge.onnx.recommenders import recommender_model
 from edge.onnx.session import OnnxSession
 
 N_ITEMS = 40
-TOLERANCE = {"absolute": 2e-5, "relative": 2e-5}
 
 
 def width_of(kind: MaskKind) -> int:
@@ -43,7 +43,7 @@ def check_one_mask(kind: MaskKind, seed: int) -> None:
     items = rng.integers(0, n_items, int(rng.integers(0, 80)))
     found = OnnxSession(model).run({"items": items}).outputs["scores"]
     assert found.dtype == np.float32
-    check_parity(mask_scores(kind, weights, features, n_items)[items], found, **TOLERANCE)
+    check_parity(mask_scores(kind, weights, features, n_items)[items], found)
 
 
 def check_one_recommender(kind: MaskKind | None, seed: int) -> None:
@@ -56,7 +56,7 @@ def check_one_recommender(kind: MaskKind | None, seed: int) -> None:
     rated = rng.choice(n_items, int(rng.integers(0, n_items + 1)), replace=False)
     found = session.run({"rated": rated.astype(np.int64)}).outputs
     scores = found["scores"]
-    check_parity(recommender_scores(items, user, mask), scores, **TOLERANCE)
+    check_parity(recommender_scores(items, user, mask), scores)
     check_list(scores, rated, found["top_items"], found["top_scores"], top)
 
 
@@ -129,7 +129,7 @@ def test_features_can_be_an_input() -> None:
     session = OnnxSession(mask_model("two-order", weights, info_for(N_ITEMS, WIDTH), features=None))
     items = np.arange(N_ITEMS)
     found = session.run({"items": items, "features": features}).outputs["scores"]
-    check_parity(mask_scores("two-order", weights, features, N_ITEMS), found, **TOLERANCE)
+    check_parity(mask_scores("two-order", weights, features, N_ITEMS), found)
 
 
 def test_a_list_longer_than_what_is_left() -> None:
@@ -185,12 +185,12 @@ def test_without_onnx_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPa
 def test_parity_names_the_worst_score() -> None:
     expected = np.array([1.0, 2.0, 3.0])
     with pytest.raises(ParityError, match=r"score \[1\] is 2.5, the formula gives 2: 0.5 apart"):
-        check_parity(expected, np.array([1.1, 2.5, 3.0]), absolute=1e-3, relative=1e-3)
-    parity = check_parity(expected, np.array([1.0, 2.0, 4.0]), absolute=2.0, relative=0.0)
-    assert (parity.max_absolute, parity.max_relative) == (1.0, 0.25)
+        check_parity(expected, np.array([1.1, 2.5, 3.0]), Tolerance(1e-3, 1e-3))
+    parity = check_parity(expected, np.array([1.0, 2.0, 4.0]), Tolerance(2.0, 0.0))
+    assert (parity.max_absolute.tolist(), parity.max_relative.tolist()) == ([0.0, 0.0, 1.0], [0.0, 0.0, 0.25])
 
 
 @pytest.mark.parametrize("found", [np.array([1.0, np.nan]), np.array([1.0])])
 def test_parity_refuses_what_cannot_be_compared(found) -> None:
     with pytest.raises(ParityError):
-        check_parity(np.array([1.0, 2.0]), found, absolute=9.0, relative=9.0)
+        check_parity(np.array([1.0, 2.0]), found, Tolerance(9.0, 9.0))

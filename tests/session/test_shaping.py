@@ -14,7 +14,6 @@ from edge.core.vocabulary import Direction
 from edge.network.cohort import CohortLinks, Frame, LinkSpecs
 from edge.network.conditions import LinkConditions
 from edge.network.loss import LossyResult, TransferFailedError, lossy_transfer, silence_limit
-from edge.network.outages import outage_intervals
 from edge.network.pace import Conditions, alone, carry
 from edge.network.shaping import Lane, LinkShape, Radio, ShapedLink
 from edge.network.tcp import INITIAL_WINDOW_BYTES, data_time, small_round_trip
@@ -334,8 +333,11 @@ def test_the_rate_changes_as_on_the_simulated_link() -> None:
 
 def test_an_outage_delays_by_its_length() -> None:
     known = conditions(outage_fraction=0.1, outage_s=4.0)
-    key = stream_key(SEED, "link", "outage")
-    (begin_s, end_s), *_ = outage_intervals(key, DEVICE, 10.0, 2000.0, fraction=0.1, mean_s=4.0)
+    down, begin_s = known.outage_at(0, 10.0)
+    assert not down
+    down, end_s = known.outage_at(0, begin_s)
+    assert down
+    assert not known.outage_at(0, end_s)[0]
     shape = LinkShape(RATE_BPS, RATE_BPS, RTT_S, flaky=True)
     (data,) = pieces(accept())
     seconds, _ = data_time(len(data), RATE_BPS, RTT_S)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from outage_stretches import stretch_at
 
 from edge.core.rng import stream_key
 from edge.core.vocabulary import Direction
@@ -15,7 +16,6 @@ from edge.network.conditions import (
     LinkConditions,
     rate_multipliers,
 )
-from edge.network.outages import in_outage, outage_end
 from edge.network.tcp import INITIAL_WINDOW_BYTES, ack_clock_period, data_time, goodput
 
 KEY = 0x0FED_CBA9_8765_4321
@@ -136,10 +136,7 @@ def test_outages_are_those_of_the_pure_functions() -> None:
     flaky = _conditions(0.0, fraction=0.3, mean_s=4.0)
     key, share, means = stream_key(3, "link", "outage"), np.array([0.3]), np.array([4.0])
     for t in np.linspace(0, 1_000, 501):
-        down, until = flaky.outage_at(7, float(t))
-        assert down == in_outage(key, np.array([7]), t, share, means)[0]
-        if down and until < outage_end(key, np.array([7]), t, share, means)[0]:
-            assert flaky.outage_at(7, until)[0], "an epoch ended within the outage"
+        assert flaky.outage_at(7, float(t)) == tuple(stretch_at(key, np.array([7]), t, share, means))
 
 
 @settings(deadline=None)

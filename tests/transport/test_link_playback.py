@@ -83,8 +83,8 @@ def test_values_of_the_moment() -> None:
     link = TracePlayback(trace, np.array([0.0, 4.0]))
     assert (link.rtt_s(0, 1.0), link.rtt_s(1, 1.0)) == (0.05, 0.2)
     assert (link.loss(0, 1.0), link.loss(1, 1.0)) == (0.0, 0.1)
-    assert link.mean_bps(Direction.DOWN) == pytest.approx(1.5e6)
-    assert link.mean_bps(Direction.UP) == pytest.approx(0.5e6)
+    assert link.pace(0, Direction.DOWN, 1.0) == (pytest.approx(1e6 / 1.5e6), 4.0)
+    assert link.pace(0, Direction.UP, 1.0) == (pytest.approx(1e6 / 0.5e6), 4.0)
 
 
 def test_carrying_a_whole_period_at_the_mean_rate_takes_a_period() -> None:

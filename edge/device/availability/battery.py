@@ -80,13 +80,6 @@ class BatteryAvailability(SegmentedModel):
         self._plugged_s = plugged_hours * 3600.0
         self._utc_offset_s = utc_offset_s
 
-    def state_of_charge(self, ids: Ids, t_s: Floats) -> Floats:
-        """Return float64[n] in [0, 1]: how full each device's battery is at ``t_s`` (float64[n], seconds)."""
-        day = self._day(ids, t_s)
-        unplugged = np.clip(np.minimum(t_s, day.plug_s) - day.unplug_s, 0.0, None)
-        plugged = np.clip(t_s - day.plug_s, 0.0, None)
-        return np.clip(np.maximum(day.soc - day.drain * unplugged, 0.0) + day.gain * plugged, 0.0, 1.0)
-
     def segment(self, ids: Ids, t_s: Floats) -> Segment:
         """Return the stretch above or below ``min_charge`` around ``t_s``, cut at the end of the day."""
         day, least = self._day(ids, t_s), self._min_charge

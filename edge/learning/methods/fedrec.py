@@ -12,7 +12,7 @@ factors.
 
 What an upload reveals: a row for each rated and virtual item. By the names alone a guess is right 1 time in 1
 + ρ. The rows tell more: how large a row is goes with the error of its rating, and virtual ratings that a
-device predicts itself have nearly none. :func:`edge.privacy.rated_set.rated_set_attack` measures it.
+device predicts itself have nearly none. ``benchmarks/virtual_ratings.py`` measures it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from pydantic import Field, field_validator
 from device_profiles.fields import NonNegativeFloat
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import Problem, RatingBatch, Work
-from edge.learning.layers import device_means, device_sums
+from edge.learning.layers import device_sums
 from edge.learning.least_squares import segment_grams
 from edge.learning.local_steps import GradientSteps, UserSteps
 from edge.learning.method_settings import MethodSettings
@@ -116,29 +116,6 @@ class FedRecGEL(FedRecon):
         return dataclasses.replace(
             plain, flops=plain.flops * times, moved_bytes=plain.moved_bytes * times, ops=plain.ops * times
         )
-
-    def sharpness(
-        self,
-        state: dict[str, Array],
-        batch: RatingBatch,
-        client_keys: npt.NDArray[np.uint64],
-        local: Array | None,
-        radii: Radii,
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return how much users' losses rise at the worst point within ``radii``, to first order, [n] each.
-
-        The loss is ½·mean(e²). The first is of the item rows, the second of the user's parameters.
-        """
-        table = self._table(state)
-        users = len(batch.indptr) - 1
-        shared, own = np.empty(users), np.empty(users)
-        for first, end in kernels.blocks(batch.indptr):
-            design, fitted = self._reconstruct(table, batch, first, end, client_keys, local)
-            counts = np.diff(batch.indptr[first : end + 1])
-            shared[first:end], own[first:end] = _rises(
-                design, fitted, self.settings.factors, self.settings.item_bias, counts, radii
-            )
-        return shared, own
 
     def _reconstruct(
         self,
@@ -270,32 +247,3 @@ def _item_steps_sharply(
             error -= rate * there
     out *= np.repeat(scales, counts)[:, None]
     return first_error
-
-
-def _rises(
-    design: Array,
-    fitted: Array,
-    factors: int,
-    item_bias: bool,
-    counts: npt.NDArray[np.int64],
-    radii: Radii,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the rise of ½·mean(e²) at the worst item rows and at the worst user parameters, [n] each."""
-    spread = np.repeat(fitted, counts, axis=0).astype(np.float64)
-    rows = design.astype(np.float64)
-    sizes = np.maximum(counts, 1).astype(np.float64)
-
-    error = -np.einsum("nk,nk->n", rows, spread)
-    here = 0.5 * device_means(np.square(error), counts)
-    # A row's gradient is −e·[p, 1]/N: along it e grows by ρ/‖g‖ · e·(|p|² + 1)/N, or |p|² without biases.
-    lengths = np.square(spread[:, :factors]).sum(axis=1) + item_bias
-    squares = device_means(np.square(error) * lengths, counts) / sizes
-    away = np.repeat(step_lengths(squares, radii.shared) / sizes, counts)
-    shared = 0.5 * device_means(np.square(error * (1.0 + away * lengths)), counts) - here
-    # The user's gradient is −mean(e·x), x the row without its target.
-    own = np.delete(rows, factors, axis=1)
-    gradient = np.stack([-device_means(error * column, counts) for column in own.T], axis=1)
-    steepness: npt.NDArray[np.float64] = np.square(gradient).sum(axis=1)
-    direction = gradient * step_lengths(steepness, radii.local)[:, None]
-    moved = error - np.einsum("nk,nk->n", own, np.repeat(direction, counts, axis=0))
-    return shared, 0.5 * device_means(np.square(moved), counts) - here

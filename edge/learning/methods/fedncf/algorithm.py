@@ -32,7 +32,7 @@ from edge.learning.methods.fedncf.upload import Uploads
 from edge.learning.methods.fedncf.work import fedncf_work
 from edge.learning.neumf import NetworkShape
 from edge.learning.sampled_negatives import Examples, draw_examples, negative_counts
-from edge.learning.sharpness import Radii, rises
+from edge.learning.sharpness import Radii
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 
 # What a draw under a client's key is for; 4 is the order of mini-batches.
@@ -252,27 +252,6 @@ class FedNCF(Recommender):
         for start in self.training.starts(state, self._examples(support, client_keys), local):
             users[start.first : start.end] = self.training.personalised(start).users
         return users
-
-    def sharpness(
-        self,
-        state: State,
-        batch: RatingBatch,
-        client_keys: npt.NDArray[np.uint64],
-        local: Array | None,
-        radii: Radii,
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return how much users' losses rise at the worst point within ``radii``, to first order, [n] each.
-
-        The first is of the shared block, the second of the user's embeddings, which are those of
-        :meth:`predict`.
-        """
-        users = len(batch.indptr) - 1
-        shared, own = np.empty(users, self.dtype), np.empty(users, self.dtype)
-        for start in self.training.starts(state, self._examples(batch, client_keys), local):
-            those, rows = slice(start.first, start.end), start.rows
-            point = self.training.personalised(start)
-            shared[those], own[those] = rises(self.training.plain(rows), point, rows.counts, radii)
-        return shared, own
 
     def _example_counts(self, positives: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return positives + negative_counts(

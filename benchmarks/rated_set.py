@@ -1,10 +1,9 @@
 """How well somebody who sees a device's upload tells the items that its user rated from the others in it.
 
-FedRec (Lin et al. 2021, see :mod:`edge.learning.methods.fedrec`) names unrated items in an upload beside
-the rated
-ones. The audit grants the attacker the number of rated items, which follows from ρ, and lets it take that
-many: those of highest score. Scores are whatever it sees: how large an item's row is, or in how many uploads
-an item was.
+FedRec (Lin et al. 2021, see :mod:`edge.learning.methods.fedrec`) names unrated items in an upload beside the
+rated ones. The audit grants the attacker the number of rated items, which follows from ρ, and lets it take
+that many: those of highest score. Scores are whatever it sees: how large an item's row is, or in how many
+uploads an item was.
 """
 
 from __future__ import annotations
