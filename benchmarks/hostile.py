@@ -58,14 +58,18 @@ from coordinator.service.local_devices import LocalDevices
 from edge.core.vocabulary import Reason
 from edge.learning.accumulators import VALUE_MAX
 from edge.learning.updates import Aggregate, ClientUpdate
-from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Accept, Decline, Failure, Report
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
     Abort,
+    Accept,
     AdvertiseKeys,
+    AnyMessage,
     ConsistencySignature,
+    Decline,
+    DecryptedSum,
+    EncryptedInput,
+    Failure,
     MaskedInput,
+    Report,
     SealedShares,
     UnmaskShares,
 )

@@ -35,7 +35,7 @@ from edge.secagg.config import RealPart, SecAggConfig
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState
 from edge.wire.codec import measure
-from edge.wire.secagg_messages import FromCoordinator
+from edge.wire.messages import FromCoordinator
 
 ENTROPY = SystemEntropy()
 MODEL_HASH = bytes(32)

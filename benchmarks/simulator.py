@@ -57,7 +57,7 @@ from edge.learning.base import State, Work
 from edge.learning.updates import Accumulator, Aggregate, ArraySpec, UpdateBatch
 from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
 from edge.network.pace import Conditions
-from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import AnyMessage
 
 HERE = Path(__file__).parent
 

@@ -46,7 +46,6 @@ SANS_IO = (
     "edge/wire/messages.py",
     "edge/wire/session.py",
     "edge/wire/session_frames.py",
-    "edge/wire/secagg_messages.py",
     "edge/secagg/client.py",
     "coordinator/secure/secagg/server.py",
     "edge/homomorphic/participant.py",

@@ -14,8 +14,7 @@ from edge.core.vocabulary import Reason, Stage
 from edge.learning.updates import Accumulator, ClientUpdate
 from edge.secagg.states import CoordinatorState
 from edge.wire.codec import measure
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import AcceptBare, Acknowledge, Arrays, Message, Model, Report
+from edge.wire.messages import AcceptBare, Acknowledge, AnyMessage, Arrays, Message, Model, Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,19 @@ from edge.core.vocabulary import Reason
 from edge.learning.accumulators import OUT_OF_RANGE
 from edge.learning.updates import Accumulator
 from edge.secagg.states import CoordinatorState
-from edge.wire.ckks_messages import DecryptRequest, EncryptedInput
 from edge.wire.codec import measure
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import FROM_DEVICES, Acknowledge, Arrays, Invite, Model, Report
-from edge.wire.secagg_messages import MaskedInput
+from edge.wire.messages import (
+    FROM_DEVICES,
+    Acknowledge,
+    AnyMessage,
+    Arrays,
+    DecryptRequest,
+    EncryptedInput,
+    Invite,
+    MaskedInput,
+    Model,
+    Report,
+)
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _SEND_MODEL = FrameVerdict.SEND_MODEL

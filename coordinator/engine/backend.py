@@ -27,7 +27,7 @@ from edge.device.round_faults import RoundFaults
 from edge.learning.base import State, Work
 from edge.learning.updates import Aggregate, ClientUpdate
 from edge.network.link import Delivery
-from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import AnyMessage
 
 T = TypeVar("T")
 Ids = npt.NDArray[np.int64]

@@ -9,8 +9,7 @@ from edge.crypto.errors import SecAggError
 from edge.secagg.graph import GraphParameters
 from edge.secagg.inputs import Sums
 from edge.secagg.states import CoordinatorState
-from edge.wire.ckks_messages import DecryptRequest
-from edge.wire.secagg_messages import FromCoordinator
+from edge.wire.messages import DecryptRequest, FromCoordinator
 
 
 class Step(NamedTuple):

@@ -21,9 +21,7 @@ from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason, RoundOutcome, Stage
 from edge.secagg.reasons import reason_of
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import FROM_DEVICES, Accept, AcceptBare, Report
-from edge.wire.secagg_messages import Abort
+from edge.wire.messages import FROM_DEVICES, Abort, Accept, AcceptBare, AnyMessage, Report
 
 _NONE = Reason.NONE
 

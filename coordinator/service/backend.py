@@ -36,17 +36,27 @@ from edge.device.endings import (
 from edge.device.round_faults import RoundFaults
 from edge.learning.updates import ClientUpdate
 from edge.secagg.reasons import reason_of
-from edge.wire.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
 from edge.wire.codec import CodecLimits, decode
-from edge.wire.message_kinds import KINDS, AnyMessage
-from edge.wire.messages import Accept, AcceptBare, Acknowledge, Decline, Failure, Invite, Model, Report
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
+    KINDS,
     Abort,
+    Accept,
+    AcceptBare,
+    Acknowledge,
     AdvertiseKeys,
+    AnyMessage,
     ConsistencyCheck,
     ConsistencySignature,
+    Decline,
+    DecryptedSum,
+    DecryptRequest,
+    EncryptedInput,
+    Failure,
+    Invite,
     KeyList,
     MaskedInput,
+    Model,
+    Report,
     SealedShares,
     SharesDelivery,
     UnmaskRequest,

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from edge.core.errors import RecfleetError
 from edge.core.vocabulary import Direction, Reason
-from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import AnyMessage
 
 
 class AdmissionError(RecfleetError):

@@ -12,7 +12,7 @@ from edge.core.log import EventLog, pack_record
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage
 from edge.device.endings import event_of_discarded
 from edge.wire.codec import measure
-from edge.wire.message_kinds import KINDS, AnyMessage
+from edge.wire.messages import KINDS, AnyMessage
 from edge.wire.session import Received
 
 

@@ -22,7 +22,7 @@ from edge.core.errors import RemoteProtocolError
 from edge.core.vocabulary import Reason
 from edge.network.sockets.websocket import Conversation, Parting
 from edge.wire.codec import CodecLimits, encode
-from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import AnyMessage
 from edge.wire.session import Acknowledged, Event, Noted, Received, Sent, Session, SessionLimits
 from edge.wire.session_frames import PROTOCOL, Hello
 

@@ -43,10 +43,7 @@ from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
 from edge.network.loss import Congestion
 from edge.network.pace import Conditions
 from edge.privacy.protection import clipped_update
-from edge.wire.ckks_messages import EncryptedInput
-from edge.wire.message_kinds import KINDS, AnyMessage
-from edge.wire.messages import Invite, Report
-from edge.wire.secagg_messages import MaskedInput
+from edge.wire.messages import KINDS, AnyMessage, EncryptedInput, Invite, MaskedInput, Report
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _INVITE = Stage.INVITE

@@ -20,10 +20,7 @@ from edge.device.simulated import SimulatedDevice
 from edge.learning.base import State
 from edge.learning.updates import Aggregate, Array
 from edge.network.link import Delivery
-from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Report
-from edge.wire.secagg_messages import MaskedInput
+from edge.wire.messages import AnyMessage, DecryptedSum, EncryptedInput, MaskedInput, Report
 
 LONGEST_RUN_S: Final = 90 * 86400.0
 """Simulated time after which a run is held to be frozen: its waits add up to less."""

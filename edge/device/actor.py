@@ -16,8 +16,7 @@ from edge.device.participation import Participation, State
 from edge.learning.updates import ClientUpdate
 from edge.secagg.participant import Answer, Participant
 from edge.secagg.reasons import reason_of
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Invite, Model
+from edge.wire.messages import AnyMessage, Invite, Model
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _AWAITING_MODEL = State.AWAITING_MODEL

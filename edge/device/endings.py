@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from edge.core.vocabulary import EventKind, Outcome, Reason
-from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
-from edge.wire.message_kinds import KINDS, AnyMessage
-from edge.wire.messages import Report
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
+    KINDS,
     AdvertiseKeys,
+    AnyMessage,
     ConsistencySignature,
+    DecryptedSum,
+    EncryptedInput,
     MaskedInput,
+    Report,
     SealedShares,
     UnmaskShares,
 )

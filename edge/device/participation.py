@@ -14,22 +14,23 @@ import math
 from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason
 from edge.secagg.reasons import reason_of
-from edge.wire.ckks_messages import DecryptRequest
-from edge.wire.message_kinds import AnyMessage
 from edge.wire.messages import (
+    SECAGG_FROM_COORDINATOR,
+    Abort,
     Accept,
     AcceptBare,
     Acknowledge,
+    AnyMessage,
     Arrays,
     Decline,
+    DecryptRequest,
     Failure,
     Invite,
     Model,
     Report,
 )
-from edge.wire.secagg_messages import FROM_COORDINATOR, Abort
 
-_OF_SECURE_SUM = frozenset((*FROM_COORDINATOR, DecryptRequest))
+_OF_SECURE_SUM = frozenset((*SECAGG_FROM_COORDINATOR, DecryptRequest))
 _REASONS = {int(reason): reason for reason in Reason}
 
 

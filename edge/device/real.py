@@ -26,8 +26,7 @@ from edge.device.participation import Participation
 from edge.learning.updates import ClientUpdate
 from edge.secagg.participant import Answer, CryptoWork, Participant
 from edge.wire.codec import CodecLimits, decode, encode
-from edge.wire.message_kinds import KINDS, AnyMessage
-from edge.wire.messages import Accept, AcceptBare, Decline, Failure, Invite, Model
+from edge.wire.messages import KINDS, Accept, AcceptBare, AnyMessage, Decline, Failure, Invite, Model
 from edge.wire.session import Event, Received
 
 _WAITING_FRAMES = 1024

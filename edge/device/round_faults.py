@@ -20,7 +20,7 @@ from edge.core.vocabulary import Direction, Reason, Stage
 from edge.learning.updates import ClientUpdate
 from edge.network.disturbances import LinkEffect
 from edge.network.link import Delivery
-from edge.wire.message_kinds import KINDS
+from edge.wire.messages import KINDS
 
 _STRUCK = 0
 _MOMENT = 1 << 32

@@ -40,9 +40,18 @@ from edge.network.tcp import INITIAL_WINDOW_BYTES, tcp_ip_bytes
 from edge.secagg.participant import Answer, Participant
 from edge.secagg.reasons import reason_of
 from edge.wire.codec import measure
-from edge.wire.message_kinds import KINDS, AnyMessage
-from edge.wire.messages import Accept, AcceptBare, Decline, Failure, Invite, Model, Report
-from edge.wire.secagg_messages import Abort
+from edge.wire.messages import (
+    KINDS,
+    Abort,
+    Accept,
+    AcceptBare,
+    AnyMessage,
+    Decline,
+    Failure,
+    Invite,
+    Model,
+    Report,
+)
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.
 _NOWHERE = Direction.NONE

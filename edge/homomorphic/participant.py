@@ -26,9 +26,7 @@ from edge.secagg.checks import expect_round
 from edge.secagg.inputs import part_values
 from edge.secagg.participant import Answer, CryptoWork
 from edge.secagg.states import DEVICE_FINAL, DeviceState
-from edge.wire.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.secagg_messages import Abort
+from edge.wire.messages import Abort, AnyMessage, DecryptedSum, DecryptRequest, EncryptedInput
 
 
 class CkksParticipant:

@@ -23,7 +23,7 @@ from edge.network.loss import (
 )
 from edge.network.pace import Conditions, Pace, alone, carry
 from edge.network.tcp import INITIAL_WINDOW_BYTES, PACKET_BYTES
-from edge.wire.message_kinds import KINDS, AnyMessage
+from edge.wire.messages import KINDS, AnyMessage
 
 Note = Callable[[int, int, Stage, float], None]
 """Told that a fault, by its number, has struck a slot at a stage and a time."""

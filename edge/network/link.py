@@ -33,7 +33,7 @@ from edge.network.tcp import (
     tcp_ip_bytes,
 )
 from edge.network.trunk import Trunk
-from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import AnyMessage
 
 TLS_HANDSHAKE_BYTES = 4096
 """What TLS 1.3 adds to a new connection, both ways together: hellos, a certificate chain of about 3 KB."""

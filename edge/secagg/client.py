@@ -62,8 +62,8 @@ from edge.secagg.keylist import (
 from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES
 from edge.secagg.states import DEVICE_FINAL, DEVICE_TRANSITIONS, DeviceEvent, DeviceState, Mode
 from edge.secagg.survivors import read_survivors, read_unmask_request
-from edge.wire.secagg_messages import (
-    FROM_COORDINATOR,
+from edge.wire.messages import (
+    SECAGG_FROM_COORDINATOR,
     Abort,
     AdvertiseKeys,
     ConsistencyCheck,
@@ -239,7 +239,7 @@ class SecAggClient:
         ``StaleRoundError``, ``WrongReceiverError``, ``WrongStageError``, ``DuplicateMessageError`` and
         ``RepeatedUnmaskError`` leave the machine as it was; after any other its state is ``ABORTED``.
         """
-        if not isinstance(message, FROM_COORDINATOR):
+        if not isinstance(message, SECAGG_FROM_COORDINATOR):
             raise WrongStageError(f"{type(message).__name__} is for the coordinator, not for a device")
         expect_round(self._context.run_id, self._context.round_number, message.run_id, message.round_number)
         if not isinstance(message, ConsistencyCheck) and message.device != self.device:

@@ -32,7 +32,7 @@ from edge.secagg.keylist import KeyRecord, Neighbourhood, RoundContext, nearest,
 from edge.secagg.masks import pair_seed, self_seed
 from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES, SealedChannel, commit_shares, split_between
 from edge.secagg.states import Mode
-from edge.wire.secagg_messages import KeyList
+from edge.wire.messages import KeyList
 
 
 class DeviceSecrets:

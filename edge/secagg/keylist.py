@@ -37,7 +37,7 @@ from edge.secagg.checks import OCTETS, DeviceIds, expect_arrays, read, read_devi
 from edge.secagg.config import SecAggConfig
 from edge.secagg.graph import check_parameters
 from edge.secagg.states import Mode
-from edge.wire.secagg_messages import KeyList
+from edge.wire.messages import KeyList
 
 Verify = Callable[[bytes, bytes, bytes], None]
 """Checks a signature: takes identity, signature and statement; raises ``BadSignatureError``."""

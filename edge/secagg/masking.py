@@ -14,9 +14,9 @@ from edge.secagg.config import SecAggConfig
 from edge.secagg.inputs import part_values
 from edge.secagg.participant import Answer, CryptoWork
 from edge.secagg.states import DEVICE_FINAL, Mode
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
     Abort,
+    AnyMessage,
     ConsistencyCheck,
     FromDevice,
     KeyList,

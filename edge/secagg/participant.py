@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from edge.learning.updates import ClientUpdate
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.secagg_messages import Abort
+from edge.wire.messages import Abort, AnyMessage
 
 
 class CryptoWork(NamedTuple):

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
     AdvertiseKeys,
     ConsistencySignature,
     MaskedInput,

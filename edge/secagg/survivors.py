@@ -23,7 +23,7 @@ from edge.crypto.keys import SIGNATURE_BYTES
 from edge.secagg.checks import OCTETS, DeviceIds, expect_arrays, read, read_devices
 from edge.secagg.config import SecAggConfig
 from edge.secagg.keylist import Neighbourhood, Verify, expect_neighbours, survivors_statement
-from edge.wire.secagg_messages import ConsistencyCheck, UnmaskRequest
+from edge.wire.messages import ConsistencyCheck, UnmaskRequest
 
 
 def read_survivors(

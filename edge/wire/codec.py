@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.errors import CodecError, FrameTooLargeError, LocalProtocolError
-from edge.wire.message_kinds import KINDS, AnyMessage
-from edge.wire.messages import ARRAYS, REAL, TEXT, UNSIGNED, Arrays, fields_of
+from edge.wire.messages import ARRAYS, KINDS, REAL, TEXT, UNSIGNED, AnyMessage, Arrays, fields_of
 
 VERSION = 1
 ARRAY_EXTENSION = 1

@@ -8,8 +8,19 @@ import pytest
 
 from coordinator.service.dashboard.at_work import AT_WORK, INVITED, OVER, STATES, DevicesAtWork
 from edge.core.vocabulary import Direction, Reason
-from edge.wire.messages import Accept, Acknowledge, Decline, Failure, Model, Report
-from edge.wire.secagg_messages import Abort, AdvertiseKeys, KeyList, MaskedInput, UnmaskRequest
+from edge.wire.messages import (
+    Abort,
+    Accept,
+    Acknowledge,
+    AdvertiseKeys,
+    Decline,
+    Failure,
+    KeyList,
+    MaskedInput,
+    Model,
+    Report,
+    UnmaskRequest,
+)
 
 ACCEPT = Accept("run", 1, 7)
 MODEL = Model("run", 1, {})

@@ -14,8 +14,7 @@ from edge.core.vocabulary import Direction, Fate, Reason
 from edge.device.simulated import RecordedLink
 from edge.network.link import Delivery
 from edge.wire.codec import measure
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Acknowledge, Model
+from edge.wire.messages import Acknowledge, AnyMessage, Model
 
 
 class Link(RecordedLink):

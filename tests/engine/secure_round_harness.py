@@ -37,8 +37,7 @@ from edge.secagg.masking import MaskingParticipant
 from edge.secagg.participant import Answer, Participant
 from edge.secagg.states import CoordinatorState, Mode
 from edge.wire.codec import decode, encode
-from edge.wire.messages import Acknowledge, Invite, Model, Report
-from edge.wire.secagg_messages import Abort
+from edge.wire.messages import Abort, Acknowledge, Invite, Model, Report
 
 RUN = "run"
 ROUND = 4

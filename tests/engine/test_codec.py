@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from edge.core.errors import CodecError, FrameTooLargeError, LocalProtocolError
-from edge.wire import ckks_messages as ckks
-from edge.wire import secagg_messages as secagg
+from edge.wire import messages as typed
 from edge.wire.codec import (
     DTYPES,
     CodecLimits,
@@ -25,11 +24,12 @@ from edge.wire.codec import (
     round_of_head,
     unsigned_sizes,
 )
-from edge.wire.message_kinds import KINDS, AnyMessage
 from edge.wire.messages import (
+    KINDS,
     Accept,
     AcceptBare,
     Acknowledge,
+    AnyMessage,
     Decline,
     Failure,
     Invite,
@@ -60,22 +60,22 @@ messages: st.SearchStrategy[AnyMessage] = st.one_of(
     st.builds(Report, text, unsigned, unsigned, unsigned, real, real, arrays),
     st.builds(Failure, text, unsigned, unsigned, unsigned),
     st.builds(Acknowledge, text, unsigned, unsigned),
-    st.builds(secagg.KeyList, text, *[unsigned] * 5, arrays),
-    st.builds(secagg.ConsistencyCheck, text, unsigned, arrays),
-    st.builds(secagg.UnmaskRequest, text, *[unsigned] * 3, arrays),
-    st.builds(ckks.DecryptRequest, text, *[unsigned] * 3, arrays),
-    st.builds(secagg.Abort, text, unsigned, unsigned, text),
+    st.builds(typed.KeyList, text, *[unsigned] * 5, arrays),
+    st.builds(typed.ConsistencyCheck, text, unsigned, arrays),
+    st.builds(typed.UnmaskRequest, text, *[unsigned] * 3, arrays),
+    st.builds(typed.DecryptRequest, text, *[unsigned] * 3, arrays),
+    st.builds(typed.Abort, text, unsigned, unsigned, text),
     *(
         st.builds(kind, text, unsigned, unsigned, arrays)
         for kind in (
-            secagg.AdvertiseKeys,
-            secagg.SealedShares,
-            secagg.SharesDelivery,
-            secagg.MaskedInput,
-            secagg.ConsistencySignature,
-            secagg.UnmaskShares,
-            ckks.EncryptedInput,
-            ckks.DecryptedSum,
+            typed.AdvertiseKeys,
+            typed.SealedShares,
+            typed.SharesDelivery,
+            typed.MaskedInput,
+            typed.ConsistencySignature,
+            typed.UnmaskShares,
+            typed.EncryptedInput,
+            typed.DecryptedSum,
         )
     ),
 )
@@ -239,8 +239,8 @@ def fuzz(seconds: float, seed: int, at_least: int) -> None:
         encode(Accept("run", 3, 17)),
         encode(Report("run", 3, 17, 12, 12.0, 0.5, {"items": np.arange(8, dtype=np.uint16), "rows": array})),
         encode(Model("run", 3, {"w": array})),
-        encode(secagg.KeyList("run", 3, 17, 9, 4, 3, {"records": np.zeros((5, 96), np.uint8)})),
-        encode(secagg.Abort("run", 3, 17, "too-few-survivors")),
+        encode(typed.KeyList("run", 3, 17, 9, 4, 3, {"records": np.zeros((5, 96), np.uint8)})),
+        encode(typed.Abort("run", 3, 17, "too-few-survivors")),
     ]
     until = time.monotonic() + seconds
     tried = 0

@@ -21,8 +21,16 @@ from edge.core.vocabulary import Reason, RoundOutcome
 from edge.learning.updates import Aggregate, ArraySpec
 from edge.secagg.states import CoordinatorState, Mode
 from edge.wire.codec import encode
-from edge.wire.messages import Accept, Failure, Report
-from edge.wire.secagg_messages import Abort, AdvertiseKeys, MaskedInput, SealedShares, UnmaskShares
+from edge.wire.messages import (
+    Abort,
+    Accept,
+    AdvertiseKeys,
+    Failure,
+    MaskedInput,
+    Report,
+    SealedShares,
+    UnmaskShares,
+)
 
 BOTH = pytest.mark.parametrize("mode", list(Mode))
 DISCARD, REFUSE, AGGREGATE = FrameVerdict.DISCARD, FrameVerdict.REFUSE, FrameVerdict.AGGREGATE

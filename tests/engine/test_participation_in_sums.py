@@ -13,12 +13,15 @@ from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason
 from edge.crypto.errors import TooFewContributorsError, TooFewSurvivorsError
 from edge.device.participation import Participation, State
-from edge.wire.ckks_messages import DecryptRequest
-from edge.wire.messages import Accept, Acknowledge, Decline, Failure
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
     Abort,
+    Accept,
+    Acknowledge,
     AdvertiseKeys,
     ConsistencyCheck,
+    Decline,
+    DecryptRequest,
+    Failure,
     KeyList,
     SharesDelivery,
     UnmaskRequest,

@@ -14,9 +14,9 @@ from edge.crypto import errors
 from edge.crypto.shamir import SECRET_BYTES
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import CoordinatorState, Mode
-from edge.wire.messages import Accept
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
     Abort,
+    Accept,
     AdvertiseKeys,
     ConsistencySignature,
     MaskedInput,

@@ -17,14 +17,17 @@ from coordinator.engine.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
 from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState, Mode
-from edge.wire.message_kinds import KINDS
-from edge.wire.messages import Accept, Decline, Failure, Report
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
+    KINDS,
     Abort,
+    Accept,
     AdvertiseKeys,
     ConsistencySignature,
+    Decline,
+    Failure,
     KeyList,
     MaskedInput,
+    Report,
     SealedShares,
     UnmaskShares,
 )

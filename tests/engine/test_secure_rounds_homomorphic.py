@@ -13,9 +13,7 @@ from edge.core.vocabulary import Reason, RoundOutcome
 from edge.crypto import errors
 from edge.homomorphic.config import ImpreciseSumError
 from edge.secagg.states import CoordinatorState
-from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
-from edge.wire.messages import Accept, Failure
-from edge.wire.secagg_messages import Abort
+from edge.wire.messages import Abort, Accept, DecryptedSum, EncryptedInput, Failure
 
 DISCARD, REFUSE, NOTE = FrameVerdict.DISCARD, FrameVerdict.REFUSE, FrameVerdict.NOTE
 

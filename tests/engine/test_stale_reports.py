@@ -14,8 +14,7 @@ from coordinator.engine.rounds import RoundPlan
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.device.participation import Participation
 from edge.learning.accumulators import DenseAccumulator
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Accept, Acknowledge, Invite, Model, Report
+from edge.wire.messages import Accept, Acknowledge, AnyMessage, Invite, Model, Report
 
 RUN = "run"
 

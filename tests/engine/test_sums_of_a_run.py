@@ -32,10 +32,16 @@ from edge.secagg.cryptography import MODELLED, REAL, Cryptography
 from edge.secagg.inputs import Sums, decode_sum, encode_input, part_values
 from edge.secagg.participant import Participant
 from edge.secagg.states import CoordinatorState, Mode
-from edge.wire.ckks_messages import DecryptedSum, EncryptedInput
 from edge.wire.codec import encode
-from edge.wire.messages import Model
-from edge.wire.secagg_messages import AdvertiseKeys, ConsistencySignature, MaskedInput, UnmaskShares
+from edge.wire.messages import (
+    AdvertiseKeys,
+    ConsistencySignature,
+    DecryptedSum,
+    EncryptedInput,
+    MaskedInput,
+    Model,
+    UnmaskShares,
+)
 
 DEADLINES = StageDeadlines.model_validate(
     {"share_keys": "3 s", "masked_input": "4 s", "consistency": "5 s", "unmask": "6 s"}

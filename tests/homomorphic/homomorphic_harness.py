@@ -16,8 +16,8 @@ from edge.homomorphic.participant import CkksParticipant
 from edge.learning.updates import ClientUpdate
 from edge.secagg.config import CountPart, RealPart
 from edge.secagg.participant import CryptoWork
-from edge.wire.ckks_messages import DecryptedSum, DecryptRequest
 from edge.wire.codec import decode, encode
+from edge.wire.messages import DecryptedSum, DecryptRequest
 
 RUN = "run"
 ROUND = 3

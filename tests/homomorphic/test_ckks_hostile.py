@@ -17,8 +17,7 @@ from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.tenseal_scheme import TensealScheme
 from edge.secagg.states import CoordinatorState
 from edge.wire.codec import decode, encode
-from edge.wire.messages import Model
-from edge.wire.secagg_messages import Abort, MaskedInput
+from edge.wire.messages import Abort, MaskedInput, Model
 
 MASKING, UNMASKING = CoordinatorState.MASKING, CoordinatorState.UNMASKING
 LIAR = 1

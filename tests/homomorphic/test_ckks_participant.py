@@ -13,9 +13,8 @@ from edge.homomorphic.frames import unpack
 from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.participant import CkksParticipant
 from edge.learning.updates import ClientUpdate
-from edge.wire.ckks_messages import EncryptedInput
 from edge.wire.codec import frame_size
-from edge.wire.secagg_messages import Abort
+from edge.wire.messages import Abort, EncryptedInput
 
 
 def participant() -> CkksParticipant:

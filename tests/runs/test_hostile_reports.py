@@ -22,8 +22,7 @@ from coordinator.service.dashboard.watched_run import run_watched
 from coordinator.service.metrics import exposition
 from coordinator.simulation.fleet_assembly import build_fleet
 from edge.core.vocabulary import Reason
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Report
+from edge.wire.messages import AnyMessage, Report
 
 BUFFERED = "rounds.pacing={mode: buffered, concurrency: 30}"
 ROBUST = "aggregation={rule: trimmed-mean, trim: 20%}"

@@ -18,8 +18,7 @@ from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load
 from edge.core.vocabulary import Reason
 from edge.learning.updates import Aggregate
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Report
+from edge.wire.messages import AnyMessage, Report
 
 DEVICES = 12
 SCENARIO = f"""

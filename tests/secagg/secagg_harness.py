@@ -18,8 +18,7 @@ from edge.secagg.config import CountPart, RealPart, SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState, DeviceState, Mode
 from edge.wire.codec import decode, encode
-from edge.wire.messages import Arrays
-from edge.wire.secagg_messages import Abort, SecAggMessage, SharesDelivery, UnmaskShares
+from edge.wire.messages import Abort, Arrays, SecAggMessage, SharesDelivery, UnmaskShares
 
 RUN = "run"
 ROUND = 3

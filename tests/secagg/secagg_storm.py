@@ -32,7 +32,7 @@ from edge.crypto.shamir import SECRET_BYTES
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState, DeviceState, Mode
 from edge.wire.codec import decode, encode
-from edge.wire.secagg_messages import MaskedInput, SecAggMessage, UnmaskRequest, UnmaskShares
+from edge.wire.messages import MaskedInput, SecAggMessage, UnmaskRequest, UnmaskShares
 
 LOSSES = {
     kind.NAME

@@ -17,7 +17,7 @@ from edge.crypto.keys import KeyPair
 from edge.secagg.graph import GraphParameters
 from edge.secagg.keylist import KeyRecord, RoundContext
 from edge.secagg.states import CoordinatorState, Mode
-from edge.wire.secagg_messages import KeyList
+from edge.wire.messages import KeyList
 
 Forge = Callable[[Any], Any]
 

@@ -19,7 +19,7 @@ from edge.secagg.cryptography import DeviceSecrets
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import CoordinatorState, DeviceState, Mode
 from edge.wire.codec import decode
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
     Abort,
     AdvertiseKeys,
     ConsistencyCheck,

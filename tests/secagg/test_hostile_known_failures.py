@@ -16,7 +16,7 @@ from edge.secagg.inputs import decode_sum
 from edge.secagg.keylist import KeyRecord
 from edge.secagg.states import CoordinatorState, Mode
 from edge.wire.codec import decode
-from edge.wire.secagg_messages import AdvertiseKeys, MaskedInput, UnmaskRequest
+from edge.wire.messages import AdvertiseKeys, MaskedInput, UnmaskRequest
 
 
 @pytest.mark.parametrize("n", range(3, 12))

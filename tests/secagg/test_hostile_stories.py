@@ -20,7 +20,7 @@ from edge.secagg.graph import GraphParameters
 from edge.secagg.masks import pair_seed, self_seed
 from edge.secagg.states import CoordinatorState, DeviceState, Mode
 from edge.wire.codec import decode
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
     Abort,
     ConsistencyCheck,
     MaskedInput,

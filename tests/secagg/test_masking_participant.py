@@ -27,7 +27,7 @@ from edge.secagg.participant import CryptoWork
 from edge.secagg.sealing import SealedChannel
 from edge.secagg.states import COORDINATOR_FINAL, DeviceState, Mode
 from edge.wire.codec import decode, encode
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
     Abort,
     AdvertiseKeys,
     ConsistencySignature,

@@ -17,7 +17,7 @@ from edge.secagg.cryptography import MODELLED, REAL, Cryptography, ModelledCrypt
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import CoordinatorState, Mode
 from edge.wire.codec import encode
-from edge.wire.secagg_messages import (
+from edge.wire.messages import (
     ConsistencySignature,
     MaskedInput,
     SealedShares,

@@ -34,8 +34,8 @@ from edge.secagg.states import (
     DeviceEvent,
     Mode,
 )
-from edge.wire import secagg_messages as messages
-from edge.wire.secagg_messages import MaskedInput, SealedShares, UnmaskShares
+from edge.wire import messages
+from edge.wire.messages import MaskedInput, SealedShares, UnmaskShares
 
 GUIDE = Path(__file__).parents[2] / "docs" / "secure-aggregation.md"
 

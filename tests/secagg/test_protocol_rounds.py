@@ -22,7 +22,7 @@ from edge.secagg.graph import GraphParameters
 from edge.secagg.inputs import decode_sum
 from edge.secagg.states import CoordinatorState, DeviceState, Mode
 from edge.wire.codec import decode
-from edge.wire.secagg_messages import Abort, MaskedInput
+from edge.wire.messages import Abort, MaskedInput
 
 BOTH = pytest.mark.parametrize("mode", list(Mode))
 

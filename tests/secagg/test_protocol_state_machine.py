@@ -12,7 +12,7 @@ from secagg_harness import ROUND, Fleet, small_config, with_arrays
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState, DeviceState, Mode
 from edge.wire.codec import decode, encode
-from edge.wire.secagg_messages import SecAggMessage, UnmaskShares
+from edge.wire.messages import SecAggMessage, UnmaskShares
 
 AT = st.integers(0, 10**6)
 ORDER = list(CoordinatorState)

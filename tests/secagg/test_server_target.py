@@ -17,7 +17,7 @@ from edge.crypto.errors import (
 from edge.secagg.graph import GraphParameters
 from edge.secagg.inputs import decode_sum
 from edge.secagg.states import CoordinatorState, Mode
-from edge.wire.secagg_messages import KeyList
+from edge.wire.messages import KeyList
 
 ADVERTISING, SHARING = CoordinatorState.ADVERTISING, CoordinatorState.SHARING
 BOTH = pytest.mark.parametrize("mode", list(Mode))

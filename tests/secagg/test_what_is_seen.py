@@ -14,8 +14,7 @@ from edge.crypto.shamir import combine
 from edge.secagg.masks import self_seed
 from edge.secagg.states import CoordinatorState, Mode
 from edge.wire.codec import encode
-from edge.wire.messages import Arrays
-from edge.wire.secagg_messages import MaskedInput, UnmaskShares
+from edge.wire.messages import Arrays, MaskedInput, UnmaskShares
 
 MODES = [Mode.SEMI_HONEST, Mode.ACTIVE]
 DEVICES = 6

@@ -13,8 +13,7 @@ from service_helpers import SMALL, loaded_text, rows_of, run_real, skip
 from coordinator.service.hooks import NobodyWatches
 from edge.core.vocabulary import Direction, Reason
 from edge.network.sockets.device_client import DeviceClient
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Invite, Report
+from edge.wire.messages import AnyMessage, Invite, Report
 from edge.wire.session import Sent
 
 BAD = frozenset({2, 5, 8})

@@ -24,9 +24,7 @@ from coordinator.service.local_devices import LocalDevices
 from coordinator.service.local_work import DeviceWork
 from edge.core.vocabulary import Direction, Reason
 from edge.network.sockets.device_client import DeviceClient
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Accept, Model
-from edge.wire.secagg_messages import MaskedInput
+from edge.wire.messages import Accept, AnyMessage, MaskedInput, Model
 from edge.wire.session import Session
 from edge.wire.session_frames import (
     PROTOCOL,

@@ -22,9 +22,17 @@ from coordinator.service.conducting import RealTime
 from coordinator.service.local_devices import LocalDevices
 from edge.core.errors import RemoteProtocolError
 from edge.wire.codec import decode, encode
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Accept, Decline, Failure, Invite, Model, Report
-from edge.wire.secagg_messages import Abort, UnmaskShares
+from edge.wire.messages import (
+    Abort,
+    Accept,
+    AnyMessage,
+    Decline,
+    Failure,
+    Invite,
+    Model,
+    Report,
+    UnmaskShares,
+)
 from edge.wire.session import Received, Session, SessionEnded, SessionLimits
 from edge.wire.session_frames import PROTOCOL, Hello, Welcome, pack, unpack
 

@@ -21,9 +21,7 @@ from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_devices import LocalDevices
 from edge.wire.codec import CodecLimits, decode
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Report
-from edge.wire.secagg_messages import MaskedInput
+from edge.wire.messages import AnyMessage, MaskedInput, Report
 from edge.wire.session_frames import Piece
 
 ROOT = Path(__file__).parents[2]

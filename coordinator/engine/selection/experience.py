@@ -10,10 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.vocabulary import Reason
-from edge.wire.ckks_messages import EncryptedInput
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Report
-from edge.wire.secagg_messages import AdvertiseKeys
+from edge.wire.messages import AdvertiseKeys, AnyMessage, EncryptedInput, Report
 
 Ids = npt.NDArray[np.int64]
 

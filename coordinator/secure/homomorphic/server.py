@@ -40,9 +40,7 @@ from edge.secagg.states import (
     CoordinatorState,
     Mode,
 )
-from edge.wire.ckks_messages import DecryptedSum, DecryptRequest, EncryptedInput
-from edge.wire.messages import Arrays
-from edge.wire.secagg_messages import Abort
+from edge.wire.messages import Abort, Arrays, DecryptedSum, DecryptRequest, EncryptedInput
 
 _TOTAL = np.dtype("<f8")
 _STAGE_OF: dict[type[Any], CoordinatorState] = {

@@ -8,7 +8,7 @@ from edge.crypto.errors import DuplicateKeyError
 from edge.crypto.keys import HASH_BYTES, SIGNATURE_BYTES
 from edge.secagg.checks import OCTETS, expect_arrays, read
 from edge.secagg.keylist import RECORD_BYTES, KeyRecord, RoundContext, Verify, keys_statement
-from edge.wire.secagg_messages import AdvertiseKeys
+from edge.wire.messages import AdvertiseKeys
 
 
 class AdvertisedRecords:

@@ -19,7 +19,7 @@ from edge.secagg.config import SecAggConfig
 from edge.secagg.graph import neighbours
 from edge.secagg.keylist import RECORD_BYTES, KeyRecord, RoundContext, ring_seed
 from edge.secagg.states import Mode
-from edge.wire.secagg_messages import KeyList
+from edge.wire.messages import KeyList
 
 Positions = npt.NDArray[np.int64]
 """Positions of devices in the cohort."""

@@ -9,8 +9,7 @@ import numpy as np
 from coordinator.secure.secagg.cohort import Flags, NeighbourGraph
 from edge.secagg.checks import OCTETS, Octets, expect_arrays, read
 from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES
-from edge.wire.messages import Arrays
-from edge.wire.secagg_messages import SealedShares
+from edge.wire.messages import Arrays, SealedShares
 
 
 class SealedStore:

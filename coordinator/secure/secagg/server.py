@@ -50,8 +50,8 @@ from edge.secagg.states import (
     CoordinatorState,
     Mode,
 )
-from edge.wire.secagg_messages import (
-    FROM_DEVICES,
+from edge.wire.messages import (
+    SECAGG_FROM_DEVICES,
     Abort,
     AdvertiseKeys,
     ConsistencyCheck,
@@ -226,7 +226,7 @@ class SecAggServer:
 
     def _admit(self, sender: int, message: SecAggMessage) -> None:
         """Refuse what strayed, came twice or came out of turn; whoever sent it is not given up for that."""
-        if not isinstance(message, FROM_DEVICES):
+        if not isinstance(message, SECAGG_FROM_DEVICES):
             raise WrongStageError(f"{type(message).__name__} is for devices, not for the coordinator")
         expect_round(self._context.run_id, self._context.round_number, message.run_id, message.round_number)
         if sender not in self._invited:

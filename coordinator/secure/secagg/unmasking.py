@@ -26,8 +26,7 @@ from edge.secagg.checks import OCTETS, Octets, expect_arrays, octets, read, read
 from edge.secagg.keylist import expect_neighbours
 from edge.secagg.masks import pair_seed, self_seed
 from edge.secagg.sealing import COMMITMENT_BYTES, commit_share
-from edge.wire.messages import Arrays
-from edge.wire.secagg_messages import UnmaskRequest, UnmaskShares
+from edge.wire.messages import Arrays, UnmaskRequest, UnmaskShares
 
 _MASKS_AT_ONCE = 256
 """Masks removed in one pass over the sum."""

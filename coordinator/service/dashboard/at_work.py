@@ -6,9 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 from edge.core.vocabulary import Direction, Reason, Stage, label
-from edge.wire.message_kinds import KINDS, AnyMessage
-from edge.wire.messages import Accept, AcceptBare, Acknowledge, Decline, Failure
-from edge.wire.secagg_messages import Abort
+from edge.wire.messages import KINDS, Abort, Accept, AcceptBare, Acknowledge, AnyMessage, Decline, Failure
 
 INVITED: Final = "invited"
 AT_WORK: Final = "downloading or computing"

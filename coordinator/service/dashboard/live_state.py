@@ -23,7 +23,7 @@ from coordinator.service.dashboard.happenings import KEPT, Happenings
 from coordinator.service.dashboard.session_figures import SessionFigures
 from coordinator.service.dashboard.table_figures import KEPT_ROUNDS, TableFigures
 from edge.core.vocabulary import Direction, Reason, RoundOutcome, label
-from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import AnyMessage
 
 _ABANDONED: Final = label(RoundOutcome.ABANDONED)
 

@@ -17,8 +17,7 @@ from edge.learning.base import State
 from edge.learning.updates import Aggregate
 from edge.network.link import Delivery
 from edge.wire.codec import measure
-from edge.wire.message_kinds import AnyMessage
-from edge.wire.messages import Invite
+from edge.wire.messages import AnyMessage, Invite
 
 
 class LiveService:

@@ -26,7 +26,7 @@ from edge.network.conditions import LinkConditions
 from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
 from edge.network.sockets.device_client import Backoff, DeviceClient
 from edge.wire.codec import decode, encode, measure
-from edge.wire.message_kinds import AnyMessage
+from edge.wire.messages import AnyMessage
 from edge.wire.session import Event, Noted, Received
 from edge.wire.session_frames import Welcome
 

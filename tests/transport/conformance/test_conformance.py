@@ -9,8 +9,18 @@ import pytest
 from lines import TRANSPORTS, Line, Story
 
 from edge.wire.codec import frame_size, measure
-from edge.wire.message_kinds import KINDS, AnyMessage
-from edge.wire.messages import ARRAYS, REAL, TEXT, UNSIGNED, Acknowledge, Model, Report, fields_of
+from edge.wire.messages import (
+    ARRAYS,
+    KINDS,
+    REAL,
+    TEXT,
+    UNSIGNED,
+    Acknowledge,
+    AnyMessage,
+    Model,
+    Report,
+    fields_of,
+)
 
 Tell = Callable[[Story], None]
 
