@@ -34,8 +34,7 @@ import numpy as np
 import numpy.typing as npt
 from rating_references import LeastSquares, Shrinkage, Task, biases, item_means, least_squares, task_of
 
-from coordinator.engine.facts import MetricValue
-from coordinator.engine.progress import RoundSummary
+from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.engine.workload import RatingWorkload
 from coordinator.run.assembling import assemble
 from coordinator.run.runner import run_scenario
@@ -161,7 +160,7 @@ class Curve:
     def on_start(self, name: str, rounds: int | None) -> None:
         """Ignore the start."""
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Ignore a round."""
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:

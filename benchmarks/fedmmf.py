@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 from rating_references import Shrinkage, Task, biases, task_of
 
-from coordinator.engine.facts import MetricValue
-from coordinator.engine.progress import RoundSummary
+from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.engine.workload import RatingWorkload
 from coordinator.results.summary import summarise
 from coordinator.results.tables.reader import open_run
@@ -61,7 +60,7 @@ class Quiet:
     def on_start(self, name: str, rounds: int | None) -> None:
         """Say nothing."""
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Say nothing."""
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:

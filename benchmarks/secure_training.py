@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from coordinator.engine.facts import MetricValue
-from coordinator.engine.progress import RoundSummary
+from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.results.summary import summarise
 from coordinator.results.summary_tables import render, render_details
 from coordinator.results.tables.reader import open_run
@@ -36,7 +35,7 @@ class Quiet:
     def on_start(self, name: str, rounds: int | None) -> None:
         """Say nothing."""
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Say nothing."""
 
     def on_evaluation(self, round_number: int, values: list[MetricValue]) -> None:

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from coordinator.engine.facts import MetricValue
+from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.engine.host import system_trouble
-from coordinator.engine.progress import RoundSummary, RunObserver, SilentProgress
+from coordinator.engine.progress import RunObserver, SilentProgress
 from coordinator.engine.run_files import ENDED, Status
 from coordinator.results.figures import run_figures
 from coordinator.results.sweep import Result, RunStatus
@@ -74,7 +74,7 @@ class InterruptibleProgress(SilentProgress):
         if self._asked:
             raise KeyboardInterrupt
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Raise ``KeyboardInterrupt`` if the run shall end."""
         if self._asked:
             raise KeyboardInterrupt

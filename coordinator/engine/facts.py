@@ -18,6 +18,9 @@ Integers = npt.NDArray[np.integer]
 NO_FAILURE: Final = "none"
 """Stands for the name of an error where there was none."""
 
+RoundRow = Mapping[str, Any]
+"""A row of the table ``rounds``: plain values by column, None where null."""
+
 
 @dataclass(frozen=True, slots=True)
 class FleetNames:
@@ -33,7 +36,7 @@ class FleetNames:
 
 @dataclass(frozen=True, slots=True)
 class CohortFacts:
-    """The invited devices of a round, by slot: what the log does not tell. All arrays have one entry a slot.
+    """The invited devices of a round and how each ended; the arrays have one entry a slot.
 
     Attributes
     ----------
@@ -51,7 +54,7 @@ class CohortFacts:
     kept_back : bool [n], whether nothing is written of how much data it has, nor of what follows from that.
     """
 
-    device: Integers
+    device: npt.NDArray[np.int64]
     device_class: Integers
     network: Integers
     region: Integers
@@ -78,6 +81,30 @@ class CohortFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class SumFacts:
+    """Facts of a round's secure sum, beside its stages.
+
+    Attributes
+    ----------
+    failure : name of the error that ended it, or None.
+    neighbours, threshold : of its graph; None without one.
+    sum_error : largest absolute difference from the sum in the clear, in units of the ring; None when there
+        is no sum, or none in a ring, or the inputs are not seen here.
+    double_reveals : devices of which both secrets could be rebuilt from what was released; None where devices
+        share no secrets, or what they release is not seen here.
+    clipped_fraction : share of the real numbers other than zero in the sum that were clipped; None without a
+        sum or such numbers, or where the inputs are not seen here.
+    """
+
+    failure: str | None
+    neighbours: int | None
+    threshold: int | None
+    sum_error: int | None
+    double_reveals: int | None
+    clipped_fraction: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class RoundFacts:
     """Facts of a finished round.
 
@@ -89,13 +116,8 @@ class RoundFacts:
     outcome, reason : how it ended, and why when it was abandoned.
     loss : training loss over the applied reports; NaN when there is none.
     weight : sum of the weights of the applied reports.
-    neighbours, threshold : of the graph of secure aggregation; None without one.
     stage_s : how long each stage of a secure sum took on the coordinator, seconds; empty without one.
-    failure : name of the error that ended secure aggregation without a sum, else ``none``.
-    sum_error : largest difference of the secure sum from the sum in the clear, in units of the ring; None
-        without such a sum.
-    double_reveals : devices of which both secrets could be rebuilt; None without secure aggregation.
-    clipped_fraction : share of the applied values that were clipped; None where values are not.
+    summed : of its secure sum; None without one.
     clipped_updates_fraction : share of the applied updates whose norm was clipped; None where norms are not.
     epsilon, epsilon_replace_one : what the run has spent of differential privacy so far, against an update
         of zeros and against any other; None where it is not accounted for.
@@ -112,13 +134,8 @@ class RoundFacts:
     weight: float
     wall_s: float
     host_rss_bytes: int
-    neighbours: int | None = None
-    threshold: int | None = None
     stage_s: Mapping[Stage, float] = field(default_factory=dict)
-    failure: str = NO_FAILURE
-    sum_error: int | None = None
-    double_reveals: int | None = None
-    clipped_fraction: float | None = None
+    summed: SumFacts | None = None
     clipped_updates_fraction: float | None = None
     epsilon: float | None = None
     epsilon_replace_one: float | None = None
@@ -183,10 +200,8 @@ class FaultStrike:
 class Recorder(Protocol):
     """Takes the facts of a run as they come; what becomes of them changes nothing in the run."""
 
-    def round(
-        self, facts: RoundFacts, cohort: CohortFacts, columns: npt.NDArray[np.float64]
-    ) -> Mapping[str, Any]:
-        """Record a finished round; return its row of ``rounds`` by column, None where null.
+    def round(self, facts: RoundFacts, cohort: CohortFacts, columns: npt.NDArray[np.float64]) -> RoundRow:
+        """Record a finished round; return its row of ``rounds``.
 
         Parameters
         ----------

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from coordinator.engine.active_round import ActiveRound
 from coordinator.engine.backend import RunningCohort
-from coordinator.engine.facts import NO_FAILURE, RoundFacts
+from coordinator.engine.facts import CohortFacts, RoundFacts
 from coordinator.engine.host import rss_bytes
-from coordinator.engine.round_records import DeviceEndings
 from coordinator.engine.secure_rounds import SecureRoundMachine
-from coordinator.engine.secure_sums import SumFacts
 from edge.core.vocabulary import Outcome, Reason, RoundOutcome, Stage
 from edge.learning.updates import Aggregate
 from edge.privacy.ledger import Epsilon
@@ -43,20 +40,19 @@ class FinishedRound:
     wall_s: float
     private: bool
 
-    def to_row(self, ended: DeviceEndings) -> RoundFacts:
-        """Return the row of the round; ``ended``, how its devices have, is made to agree with how it did."""
+    def facts(self, devices: CohortFacts) -> RoundFacts:
+        """Return the facts of the round; in ``devices``, outcomes are overridden where it was abandoned."""
         cohort, active, aggregate = self.cohort, self.active, self.aggregate
         outcome = active.machine.outcome
-        assert outcome is not None, "only rounds that are over are told of"
+        assert outcome is not None, "a round that is over has an outcome"
         if outcome is RoundOutcome.ABANDONED:
-            given_up = ended.outcome == Outcome.COMPLETED
-            ended.outcome[given_up] = Outcome.ABANDONED
-            ended.reason[given_up] = active.machine.reason
-            ended.stage[given_up] = Stage.ACKNOWLEDGE
+            given_up = devices.outcome == Outcome.COMPLETED
+            devices.outcome[given_up] = Outcome.ABANDONED
+            devices.reason[given_up] = active.machine.reason
+            devices.stage[given_up] = Stage.ACKNOWLEDGE
         elif not (isinstance(active.machine, SecureRoundMachine) and active.machine.failure):
             # A secure sum can end early for a device and yet be made without it.
-            ended.outcome[ended.outcome == Outcome.ABANDONED] = Outcome.FAILED
-        summed = cohort.secure_sum.facts() if cohort.secure_sum is not None else None
+            devices.outcome[devices.outcome == Outcome.ABANDONED] = Outcome.FAILED
         return RoundFacts(
             round_number=cohort.round_number,
             phase=self.phase,
@@ -71,20 +67,20 @@ class FinishedRound:
             stage_s=active.stage_s(),
             epsilon=None if self.epsilon is None else self.epsilon.zero_out,
             epsilon_replace_one=None if self.epsilon is None else self.epsilon.replace_one,
-            clipped_updates_fraction=self._clipped_fraction(ended),
-            **_facts_of_sum(summed),
+            summed=None if cohort.secure_sum is None else cohort.secure_sum.facts(),
+            clipped_updates_fraction=self._clipped_fraction(devices),
         )
 
-    def _clipped_fraction(self, ended: DeviceEndings) -> float | None:
+    def _clipped_fraction(self, devices: CohortFacts) -> float | None:
         """Return the share of the applied updates whose norm was clipped; None where norms are not."""
-        applied, clipped = ended.outcome == Outcome.COMPLETED, self.cohort.clipped
+        applied, clipped = devices.outcome == Outcome.COMPLETED, self.cohort.clipped
         if not self.private or clipped is None or not applied.any():
             return None
         return float(np.count_nonzero(clipped & applied) / np.count_nonzero(applied))
 
 
 def lost_round(number: int, phase: str, start_s: float) -> RoundFacts:
-    """Return the row of a round that was under way when the coordinator's process ended."""
+    """Return the facts of a round that was under way when the coordinator's process ended."""
     return RoundFacts(
         round_number=number,
         phase=phase,
@@ -97,11 +93,3 @@ def lost_round(number: int, phase: str, start_s: float) -> RoundFacts:
         wall_s=0.0,
         host_rss_bytes=rss_bytes(),
     )
-
-
-def _facts_of_sum(summed: SumFacts | None) -> dict[str, Any]:
-    """Return what the table of rounds shows of a secure sum."""
-    if summed is None:
-        return {}
-    facts = asdict(summed)
-    return {**facts, "failure": summed.failure or NO_FAILURE}

@@ -4,58 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from coordinator.engine.facts import MetricValue
+from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.scenario.clock_words import SIMULATED
 from device_profiles.units import format_duration
 from edge.core.vocabulary import RoundOutcome, label
 
 _SECONDS_BETWEEN_LINES: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class RoundSummary:
-    """A finished round, in the figures that progress shows.
-
-    Attributes
-    ----------
-    round_number : its number, counted from 1.
-    phase : name of the scenario's phase.
-    completed, dropped, late : device rounds that ended so.
-    simulated_s : time of the run at its end.
-    loss : training loss of the applied reports; NaN when there is none.
-    abandoned : the reason's label when nothing was applied, else None.
-    """
-
-    round_number: int
-    phase: str
-    completed: int
-    dropped: int
-    late: int
-    simulated_s: float
-    loss: float
-    abandoned: str | None
-
-
-def round_summary(row: Mapping[str, Any]) -> RoundSummary:
-    """Return the figures of a row of the table ``rounds``: plain values by column, None where null."""
-    return RoundSummary(
-        round_number=row["round"],
-        phase=row["phase"],
-        completed=row["completed"],
-        dropped=row["dropped"],
-        late=row["late"],
-        simulated_s=row["end_s"],
-        loss=math.nan if row["loss"] is None else row["loss"],
-        abandoned=row["reason"] if row["outcome"] == label(RoundOutcome.ABANDONED) else None,
-    )
+_ABANDONED: Final = label(RoundOutcome.ABANDONED)
 
 
 class RunObserver(Protocol):
@@ -65,8 +27,8 @@ class RunObserver(Protocol):
         """Handle the run's name and number of rounds (None: not known beforehand)."""
         ...
 
-    def on_round(self, summary: RoundSummary) -> None:
-        """Handle a finished round."""
+    def on_round(self, row: RoundRow) -> None:
+        """Handle a finished round, by its row."""
         ...
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
@@ -89,10 +51,10 @@ class Observers:
         for observer in self._observers:
             observer.on_start(name, rounds)
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Pass it on."""
         for observer in self._observers:
-            observer.on_round(summary)
+            observer.on_round(row)
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Pass it on."""
@@ -105,8 +67,12 @@ class Observers:
             observer.on_end(status)
 
 
-def _loss(loss: float) -> str:
-    return "–" if math.isnan(loss) else f"{loss:.5g}"
+def _loss(row: RoundRow) -> str:
+    return "–" if row["loss"] is None else f"{row['loss']:.5g}"
+
+
+def _ending(row: RoundRow, separator: str) -> str:
+    return f"{separator}abandoned: {row['reason']}" if row["outcome"] == _ABANDONED else ""
 
 
 def _evaluated(values: Sequence[MetricValue]) -> str:
@@ -127,7 +93,7 @@ class SilentProgress:
     def on_start(self, name: str, rounds: int | None) -> None:
         """Say nothing."""
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Say nothing."""
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
@@ -162,7 +128,7 @@ class PlainProgress:
         self._started_s = clock()
         self._shown_s = -math.inf
         self._rounds: int | None = None
-        self._unshown: RoundSummary | None = None
+        self._unshown: RoundRow | None = None
         self._reported = 0
         self._waiting: list[tuple[int, str]] = []
 
@@ -172,15 +138,15 @@ class PlainProgress:
         self._started_s = self._clock()
         self._write(f"{name}: {rounds} rounds" if rounds is not None else name)
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Write a line unless one was written less than a second ago."""
-        self._write_waiting(summary.round_number - 1)
-        self._reported = summary.round_number
-        if summary.abandoned is None and self._clock() - self._shown_s < _SECONDS_BETWEEN_LINES:
-            self._unshown = summary
+        number = self._reported = row["round"]
+        self._write_waiting(number - 1)
+        if row["outcome"] != _ABANDONED and self._clock() - self._shown_s < _SECONDS_BETWEEN_LINES:
+            self._unshown = row
         else:
-            self._line(summary)
-        self._write_waiting(summary.round_number)
+            self._line(row)
+        self._write_waiting(number)
 
     def _write_waiting(self, until: float) -> None:
         """Write the evaluations after rounds up to ``until``, and before them the last round."""
@@ -191,17 +157,16 @@ class PlainProgress:
         for text in due:
             self._write(text)
 
-    def _line(self, summary: RoundSummary) -> None:
+    def _line(self, row: RoundRow) -> None:
         self._unshown = None
         self._shown_s = self._clock()
-        number = f"round {summary.round_number}" + (f"/{self._rounds}" if self._rounds is not None else "")
-        phase = f" [{summary.phase}]" if summary.phase else ""
-        ending = f", abandoned: {summary.abandoned}" if summary.abandoned is not None else ""
+        number = f"round {row['round']}" + (f"/{self._rounds}" if self._rounds is not None else "")
+        phase = f" [{row['phase']}]" if row["phase"] else ""
         self._write(
-            f"{number}{phase}: {summary.completed} completed, {summary.dropped} dropped, "
-            f"{summary.late} late, loss {_loss(summary.loss)}, "
-            f"{self._time_is} {format_duration(summary.simulated_s)}, "
-            f"wall {format_duration(self._shown_s - self._started_s)}{ending}"
+            f"{number}{phase}: {row['completed']} completed, {row['dropped']} dropped, "
+            f"{row['late']} late, loss {_loss(row)}, "
+            f"{self._time_is} {format_duration(row['end_s'])}, "
+            f"wall {format_duration(self._shown_s - self._started_s)}{_ending(row, ', ')}"
         )
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
@@ -253,16 +218,15 @@ class TerminalProgress:
         self._progress.start()
         self._task = self._progress.add_task(name, total=rounds, figures="")
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Advance the bar and renew its figures."""
         if self._task is None:
             raise ValueError("a round was reported before the run's start")
-        ending = f" · abandoned: {summary.abandoned}" if summary.abandoned is not None else ""
         figures = (
-            f"{summary.completed} completed · {summary.dropped} dropped · {summary.late} late · "
-            f"loss {_loss(summary.loss)} · {self._time_is} {format_duration(summary.simulated_s)}{ending}"
+            f"{row['completed']} completed · {row['dropped']} dropped · {row['late']} late · "
+            f"loss {_loss(row)} · {self._time_is} {format_duration(row['end_s'])}{_ending(row, ' · ')}"
         )
-        self._progress.update(self._task, completed=summary.round_number, figures=figures)
+        self._progress.update(self._task, completed=row["round"], figures=figures)
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Print the values over all users above the bar."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from coordinator.engine.backend import RunningCohort
 from coordinator.engine.facts import CohortFacts, FaultStrike, Recorder, RoundFacts
 from coordinator.engine.fleet import Fleet
-from coordinator.engine.progress import RunObserver, round_summary
+from coordinator.engine.progress import RunObserver
 from coordinator.scenario.faults_section import Fault
 from edge.core.log import Column, pack_record
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage
@@ -21,7 +21,6 @@ from edge.device.round_faults import RoundFaults
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int8]
 
 
 def device_energy(
@@ -78,35 +77,6 @@ def device_energy(
     return compute_joules(active_power_w, compute_s), radio_j
 
 
-@dataclass(slots=True)
-class DeviceEndings:
-    """The devices of a round and how each of them ended, by slot.
-
-    Attributes
-    ----------
-    ids : int64 [n].
-    outcome, stage, reason : int8 [n], codes of the vocabulary; stage −1 for completed.
-    loss : float64 [n], NaN where no update was made.
-    examples : int64 [n], of its data. memory_bytes : int64 [n].
-    work_share : float64 [n], part of the local steps taken; NaN where devices always take all.
-    staleness : float64 [n], server steps between its model and its report; NaN where that cannot be.
-    kept_back : bool [n], whether nothing is written of how much data it has, nor of what follows from that.
-    columns : float64 [WIDTH, records], the log of the round.
-    """
-
-    ids: Ids
-    outcome: Codes
-    stage: Codes
-    reason: Codes
-    loss: Floats
-    examples: Ids
-    memory_bytes: Ids
-    work_share: Floats
-    staleness: Floats
-    kept_back: npt.NDArray[np.bool_]
-    columns: Floats
-
-
 class RoundRecords:
     """Writes rounds, takes their energy out of the batteries, and reports to the observer.
 
@@ -120,42 +90,71 @@ class RoundRecords:
         self._recorder = recorder
         self._observer = observer
 
-    def write(self, facts: RoundFacts, ended: DeviceEndings, strikes: list[FaultStrike]) -> None:
-        """Write one round, and what was done to it on purpose."""
+    def write(
+        self, facts: RoundFacts, cohort: CohortFacts, columns: Floats, strikes: list[FaultStrike]
+    ) -> None:
+        """Write one round, its devices and its log by column, and what was done to it on purpose."""
         if strikes:
             self._recorder.faults(facts.round_number, facts.phase, strikes)
-        cohort = cohort_of(self._fleet, ended)
-        joules = cohort.energy_compute_j + cohort.energy_radio_j
-        self._fleet.spend(ended.ids, joules, facts.end_s)
-        self._observer.on_round(round_summary(self._recorder.round(facts, cohort, ended.columns)))
+        self._fleet.spend(cohort.device, cohort.energy_compute_j + cohort.energy_radio_j, facts.end_s)
+        self._observer.on_round(self._recorder.round(facts, cohort, columns))
 
 
-def cohort_of(fleet: Fleet, ended: DeviceEndings) -> CohortFacts:
-    """Return the devices of a round as its tables have them, with the energy that each of them spent."""
-    ids = ended.ids
-    network = fleet.network[ids]
-    compute_j, radio_j = device_energy(
-        ended.columns,
-        len(ids),
-        fleet.active_power_w[fleet.device_class[ids]],
-        fleet.radio_specs.take(network),
+def facts_of(fleet: Fleet, cohort: RunningCohort, columns: Floats) -> CohortFacts:
+    """Return the facts of a cohort's devices; ``columns`` is its log by column, float64 [WIDTH, records]."""
+    n = len(cohort.ids)
+    return device_facts(
+        fleet,
+        cohort.ids,
+        columns,
+        # By way of bytes: numpy reads the members of an enum one by one, ten times as slowly.
+        outcome=np.frombuffer(bytearray(cohort.outcome), np.int8),
+        stage=np.array(cohort.stage, np.int8),
+        reason=np.frombuffer(bytearray(cohort.reason), np.int8),
+        loss=np.array(cohort.loss),
+        examples=cohort.examples,
+        memory_bytes=cohort.work.memory_bytes,
+        work_share=np.full(n, np.nan) if cohort.work_share is None else cohort.work_share,
+        staleness=np.full(n, np.nan),
+        kept_back=np.full(n, cohort.counts_kept_back),
     )
+
+
+def device_facts(
+    fleet: Fleet,
+    ids: Ids,
+    columns: Floats,
+    *,
+    examples: Ids,
+    loss: Floats,
+    work_share: Floats,
+    **others: npt.NDArray[Any],
+) -> CohortFacts:
+    """Return the facts of devices, with what the fleet knows of them and the energy that each has spent.
+
+    Parameters
+    ----------
+    fleet, ids : int64 [n], devices of the fleet.
+    columns : float64 [WIDTH, records], the log of the round by column.
+    examples, work_share : as in :class:`CohortFacts`, but of all devices; they count where there is a loss.
+    loss, others : fields of :class:`CohortFacts`.
+    """
+    device_class, network = fleet.device_class[ids], fleet.network[ids]
+    compute_j, radio_j = device_energy(
+        columns, len(ids), fleet.active_power_w[device_class], fleet.radio_specs.take(network)
+    )
+    none_made = np.isnan(loss)
     return CohortFacts(
         device=ids,
-        device_class=fleet.device_class[ids],
+        device_class=device_class,
         network=network,
         region=fleet.region[ids],
-        outcome=ended.outcome,
-        stage=ended.stage,
-        reason=ended.reason,
         energy_compute_j=compute_j,
         energy_radio_j=radio_j,
-        memory_bytes=ended.memory_bytes,
-        examples=np.where(np.isnan(ended.loss), 0, ended.examples),
-        loss=ended.loss,
-        work_share=np.where(np.isnan(ended.loss), np.nan, ended.work_share),
-        staleness=ended.staleness,
-        kept_back=ended.kept_back,
+        examples=np.where(none_made, 0, examples),
+        loss=loss,
+        work_share=np.where(none_made, np.nan, work_share),
+        **others,
     )
 
 
@@ -187,23 +186,4 @@ def suspension(device: int, reason: Reason, now_s: float) -> bytes:
         *(now_s, -1, device, EventKind.SUSPENDED, stage, nowhere, now_s, now_s),
         *(0, 0, 0, 0),
         *(fate, reason),
-    )
-
-
-def endings_of(cohort: RunningCohort) -> DeviceEndings:
-    """Return how the devices of a cohort ended, once all of them are done."""
-    n = len(cohort.ids)
-    return DeviceEndings(
-        ids=cohort.ids,
-        # By way of bytes: numpy reads the members of an enum one by one, ten times as slowly.
-        outcome=np.frombuffer(bytearray(cohort.outcome), np.int8),
-        stage=np.array(cohort.stage, np.int8),
-        reason=np.frombuffer(bytearray(cohort.reason), np.int8),
-        loss=np.array(cohort.loss),
-        examples=cohort.examples,
-        memory_bytes=cohort.work.memory_bytes,
-        work_share=np.full(n, np.nan) if cohort.work_share is None else cohort.work_share,
-        staleness=np.full(n, np.nan),
-        kept_back=np.full(n, cohort.counts_kept_back),
-        columns=cohort.log.columns(),
     )

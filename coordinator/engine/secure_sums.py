@@ -10,12 +10,12 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.engine.facts import SumFacts
 from coordinator.engine.secure_aggregation import SecureAggregation
 from coordinator.scenario.secure_section import StageDeadlines
 from edge.crypto.entropy import Entropy
@@ -63,30 +63,6 @@ def joined(first: Aggregate, second: Aggregate) -> Aggregate:
         examples,
         sum(losses) / examples if examples > 0 else math.nan,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class SumFacts:
-    """Facts of a round's secure sum, beside its stages.
-
-    Attributes
-    ----------
-    failure : name of the error that ended it, or None.
-    neighbours, threshold : of its graph; None without one.
-    sum_error : largest absolute difference from the sum in the clear, in units of the ring; None when there
-        is no sum, or none in a ring, or the inputs are not seen here.
-    double_reveals : devices of which both secrets could be rebuilt from what was released; None where devices
-        share no secrets, or what they release is not seen here.
-    clipped_fraction : share of the real numbers other than zero in the sum that were clipped; None without a
-        sum or such numbers, or where the inputs are not seen here.
-    """
-
-    failure: str | None
-    neighbours: int | None
-    threshold: int | None
-    sum_error: int | None
-    double_reveals: int | None
-    clipped_fraction: float | None
 
 
 class RoundOfSums(abc.ABC):

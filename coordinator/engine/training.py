@@ -26,7 +26,7 @@ from coordinator.engine.invitations import SHORTEST_WAIT_S, Invitations
 from coordinator.engine.measurements import Measured, Measurements
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.progress import RunObserver
-from coordinator.engine.round_records import RoundRecords, endings_of, strikes_of, suspension
+from coordinator.engine.round_records import RoundRecords, facts_of, strikes_of, suspension
 from coordinator.engine.rounds import RoundPlan
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import aggregate_of, joined
@@ -460,11 +460,11 @@ class Training:
             self._spend(self._privacy, over)
             for later in self._pending:
                 later.epsilon = over.epsilon
-        ended = endings_of(cohort)
-        facts = over.to_row(ended)
+        columns = cohort.log.columns()
+        devices = facts_of(self._fleet, cohort, columns)
         strikes = self._crashes.of_round(cohort.round_number)
         if cohort.faults is not None:
             strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
-        self._records.write(facts, ended, strikes)
+        self._records.write(over.facts(devices), devices, columns, strikes)
         if self._snapshots is not None:
             self._snapshots.written(cohort.round_number, self._memory.arrays())

@@ -15,7 +15,8 @@ from coordinator.engine.active_round import ActiveRound, Broadcast
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.backend import CrashHandler, Probe, RunningCohort
-from coordinator.engine.round_records import DeviceEndings, endings_of
+from coordinator.engine.facts import CohortFacts, Floats
+from coordinator.engine.round_records import facts_of
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.engine.selection.experience import ANSWERS, UPDATES, Experience
@@ -353,9 +354,9 @@ class SessionCohort:
             return self._applied
         return [*self._applied, *np.flatnonzero(np.isin(self.ids, list(machine.summed))).tolist()]
 
-    def interrupted(self) -> DeviceEndings:
-        """Return how the devices will have ended if the coordinator's process ends now."""
-        ended = endings_of(self)
+    def interrupted(self, columns: Floats) -> CohortFacts:
+        """Return the facts of the devices if the coordinator's process ends now; ``columns`` is the log."""
+        ended = facts_of(self._backend.fleet, self, columns)
         open_ = ~np.array(self._told)
         ended.outcome[open_], ended.reason[open_] = Outcome.DROPPED, Reason.COORDINATOR_CRASH
         counted = self._counted()

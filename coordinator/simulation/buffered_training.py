@@ -13,7 +13,7 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,12 @@ from coordinator.engine.active_round import ActiveRound
 from coordinator.engine.aggregation.held import aggregating
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.backend import Backend
-from coordinator.engine.facts import FaultStrike, Recorder, RoundFacts
+from coordinator.engine.facts import CohortFacts, FaultStrike, Recorder, RoundFacts
+from coordinator.engine.fleet import Fleet
 from coordinator.engine.host import rss_bytes
 from coordinator.engine.pacing.buffer import Buffer, Doorway, VersionMachine, staleness_weight
 from coordinator.engine.progress import RunObserver
-from coordinator.engine.round_records import DeviceEndings, endings_of, strikes_of
+from coordinator.engine.round_records import device_facts, strikes_of
 from coordinator.engine.rounds import RoundPlan
 from coordinator.engine.stop_reason import StopReason, StopRule
 from coordinator.engine.training import Training
@@ -42,6 +43,7 @@ from edge.device.simulated import SimulatedDevice
 from edge.learning.updates import Aggregate
 from edge.network.link import Delivery
 
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.int64]
 
@@ -142,18 +144,17 @@ class ServerStep:
     unfinished: int = 0
     """Devices whose reports were applied and that are not done yet."""
 
-    def to_row(self, outcome: RoundOutcome) -> tuple[RoundFacts, DeviceEndings]:
-        """Return what there is to tell of a step that has ended so, and of its devices."""
-        abandoned = outcome is RoundOutcome.ABANDONED
-        ended = _joined(self.members)
-        ended.columns = np.concatenate([ended.columns, self.log.columns()], axis=1)
-        if abandoned:
-            given_up = ended.outcome == Outcome.COMPLETED
-            ended.outcome[given_up] = Outcome.ABANDONED
-            ended.reason[given_up] = self.reason
-            ended.staleness[given_up] = math.nan
+    def facts(self, devices: CohortFacts) -> RoundFacts:
+        """Return the facts of the step; in ``devices``, outcomes are overridden where it was abandoned."""
+        outcome = self.outcome
+        assert outcome is not None, "a step that is over has an outcome"
+        if outcome is RoundOutcome.ABANDONED:
+            given_up = devices.outcome == Outcome.COMPLETED
+            devices.outcome[given_up] = Outcome.ABANDONED
+            devices.reason[given_up] = self.reason
+            devices.staleness[given_up] = math.nan
         aggregate = self.aggregate
-        facts = RoundFacts(
+        return RoundFacts(
             round_number=self.number,
             phase=self.phase,
             start_s=self.start_s,
@@ -165,7 +166,47 @@ class ServerStep:
             wall_s=self.wall_s,
             host_rss_bytes=rss_bytes(),
         )
-        return facts, ended
+
+    def columns(self) -> Floats:
+        """Return the log of the step by column; the slot of a member is its place among them."""
+        places: dict[BufferedCohort, dict[int, int]] = {}
+        for place, (cohort, slot, _) in enumerate(self.members):
+            places.setdefault(cohort, {})[slot] = place
+        logs = []
+        for cohort, mine in places.items():
+            log = cohort.log.columns()
+            place_of = np.full(len(cohort.ids) + 1, -1.0)
+            place_of[list(mine)] = list(mine.values())
+            place = place_of[log[Column.SLOT].astype(np.int64)]
+            log = log[:, place >= 0]
+            log[Column.SLOT] = place[place >= 0]
+            logs.append(log)
+        columns = np.concatenate(logs, axis=1)
+        columns = columns[:, np.argsort(columns[Column.TIME_S], kind="stable")]
+        return np.ascontiguousarray(np.concatenate([columns, self.log.columns()], axis=1))
+
+    def devices(self, fleet: Fleet, columns: Floats) -> CohortFacts:
+        """Return the facts of its devices, in the order in which they came to it."""
+        members = [(cohort, slot) for cohort, slot, _ in self.members]
+        return device_facts(
+            fleet,
+            np.array([cohort.ids[slot] for cohort, slot in members]),
+            columns,
+            outcome=np.array([cohort.outcome[slot] for cohort, slot in members], np.int8),
+            stage=np.array([cohort.stage[slot] for cohort, slot in members], np.int8),
+            reason=np.array([cohort.reason[slot] for cohort, slot in members], np.int8),
+            loss=np.array([cohort.loss[slot] for cohort, slot in members]),
+            examples=np.array([cohort.examples[slot] for cohort, slot in members]),
+            memory_bytes=np.array([cohort.work.memory_bytes[slot] for cohort, slot in members]),
+            work_share=np.array(
+                [
+                    math.nan if cohort.work_share is None else cohort.work_share[slot]
+                    for cohort, slot in members
+                ]
+            ),
+            staleness=np.array([staleness for _, _, staleness in self.members]),
+            kept_back=np.array([cohort.counts_kept_back for cohort, _ in members]),
+        )
 
     def strikes(self, faults: tuple[Fault, ...]) -> list[FaultStrike]:
         """Return what was done on purpose to its devices; ``faults`` are those of the scenario."""
@@ -177,43 +218,6 @@ class ServerStep:
             if cohort.faults is not None:
                 strikes += strikes_of(faults, cohort.faults, cohort.ids, mine)
         return strikes
-
-
-def _joined(members: list[tuple[BufferedCohort, int, float]]) -> DeviceEndings:
-    """Return the members of a step as one cohort, in the order in which they came to it."""
-    by_cohort: dict[BufferedCohort, list[int]] = {}
-    for place, (cohort, _, _) in enumerate(members):
-        by_cohort.setdefault(cohort, []).append(place)
-    parts: list[tuple[DeviceEndings, list[int], list[int]]] = []
-    for cohort, places in by_cohort.items():
-        parts.append((endings_of(cohort), [members[place][1] for place in places], places))
-
-    order = np.argsort(np.concatenate([places for _, _, places in parts]), kind="stable")
-
-    def column(name: str) -> npt.NDArray[Any]:
-        values = [getattr(ended, name)[slots] for ended, slots, _ in parts]
-        return np.concatenate(values)[order]
-
-    logs = []
-    for ended, slots, places in parts:
-        place_of = np.full(len(ended.ids) + 1, -1.0)
-        place_of[slots] = places
-        known = ended.columns[Column.SLOT].astype(np.int64)
-        place = place_of[known]
-        mine = place >= 0
-        log = ended.columns[:, mine]
-        log[Column.SLOT] = place[mine]
-        logs.append(log)
-    columns = np.concatenate(logs, axis=1)
-    columns = columns[:, np.argsort(columns[Column.TIME_S], kind="stable")]
-    return DeviceEndings(
-        **{name: column(name) for name in ("ids", "outcome", "stage", "reason", "loss", "examples")},
-        memory_bytes=column("memory_bytes"),
-        kept_back=column("kept_back"),
-        work_share=column("work_share"),
-        staleness=np.array([staleness for _, _, staleness in members]),
-        columns=np.ascontiguousarray(columns),
-    )
 
 
 @dataclass(slots=True)
@@ -503,5 +507,8 @@ class BufferedTraining(Training):
             last = len(self._steps) == 1
             if step.outcome is None or step.unfinished or (last and (self._stop is None or self._in_flight)):
                 return
-            facts, ended = self._steps.popleft().to_row(step.outcome)
-            self._records.write(facts, ended, step.strikes(self._scenario.faults))
+            self._steps.popleft()
+            columns = step.columns()
+            devices = step.devices(self._fleet, columns)
+            strikes = step.strikes(self._scenario.faults)
+            self._records.write(step.facts(devices), devices, columns, strikes)

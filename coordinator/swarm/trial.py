@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.checkpoint import npz_bytes
-from coordinator.engine.facts import MetricValue
-from coordinator.engine.progress import RoundSummary
+from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
@@ -44,7 +43,7 @@ class Unobserved:
     def on_start(self, name: str, rounds: int | None) -> None:
         """Say nothing."""
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Say nothing."""
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:

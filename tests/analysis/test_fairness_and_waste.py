@@ -23,7 +23,7 @@ def run_of(directory: Path, evaluations: list[list[MetricValue]]) -> RunTables:
         for number, values in enumerate(evaluations):
             if number:
                 writer.write_round(sample_round(number))
-            writer.write_evaluations(sample_evaluation(number, values))
+            writer.write("evaluations", sample_evaluation(number, values))
         writer.finish()
     return open_run(directory)
 

@@ -11,7 +11,7 @@ import pytest
 from dashboard_helpers import SECURE, STORMY, figures_of_tables, merged, watched
 from run_helpers import rows_of, run_text
 
-from coordinator.engine.progress import RoundSummary
+from coordinator.engine.facts import RoundRow
 from coordinator.results.tables.reader import open_run
 from coordinator.results.tables.schemas import SCHEMAS
 from coordinator.results.verdicts import read_verdicts
@@ -46,8 +46,8 @@ class Curious(LiveState):
         super().on_start(name, rounds)
         self.look()
 
-    def on_round(self, summary: RoundSummary) -> None:
-        super().on_round(summary)
+    def on_round(self, row: RoundRow) -> None:
+        super().on_round(row)
         self.look()
 
     def on_end(self, status: str) -> None:
@@ -138,8 +138,8 @@ def test_thresholds_before_the_end_are_those_of_what_was_observed(tmp_path: Path
 
 def test_an_interrupted_run_keeps_what_was_observed(tmp_path: Path) -> None:
     class Interrupted(LiveState):
-        def on_round(self, summary: RoundSummary) -> None:
-            if summary.round_number == 2:
+        def on_round(self, row: RoundRow) -> None:
+            if row["round"] == 2:
                 raise KeyboardInterrupt
 
     live = Interrupted()

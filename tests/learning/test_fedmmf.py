@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.engine.progress import RoundSummary
+from coordinator.engine.facts import RoundRow
 from coordinator.results.tables.reader import open_run
 from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
@@ -172,7 +172,7 @@ evaluation: {every: 6}
 class Silent:
     def on_start(self, name: str, rounds: int | None) -> None: ...
 
-    def on_round(self, summary: RoundSummary) -> None: ...
+    def on_round(self, row: RoundRow) -> None: ...
 
     def on_evaluation(self, round_number: int, values: Any) -> None: ...
 

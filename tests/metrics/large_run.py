@@ -99,5 +99,5 @@ def write_large_run(directory: Path, rounds: int, devices: int) -> None:
                 value = 0.9 + 0.2 / number**0.5
                 by_class = [MetricValue("rmse", value, 9, tag="class", group=name) for name in NAMES.classes]
                 whole = [MetricValue("rmse", value, 99), *by_class]
-                writer.write_evaluations(evaluation_batch(number, facts.phase, at_s, whole))
+                writer.write("evaluations", evaluation_batch(number, facts.phase, at_s, whole))
         writer.finish()

@@ -158,10 +158,10 @@ def write_run(directory: Path, rounds: int = 3, *, finish: bool = True, events: 
     """Write a run of ``rounds`` equal rounds; without ``finish`` it is left as a killed process leaves it."""
     directory.mkdir(parents=True, exist_ok=True)
     with RunWriter(directory, record_events=events) as writer:
-        writer.write_evaluations(sample_evaluation(0))
+        writer.write("evaluations", sample_evaluation(0))
         for number in range(1, rounds + 1):
-            writer.write_faults(sample_faults(number))
+            writer.write("faults", sample_faults(number))
             writer.write_round(sample_round(number))
-            writer.write_evaluations(sample_evaluation(number))
-            writer.write_inferences(sample_inference(number))
+            writer.write("evaluations", sample_evaluation(number))
+            writer.write("inferences", sample_inference(number))
         return writer.finish() if finish else None

@@ -32,9 +32,10 @@ BUDGET = {"tag": "class", "group": "budget"}
 def source(tmp_path_factory: pytest.TempPathFactory) -> TableMetricSource:
     directory = tmp_path_factory.mktemp("run")
     with RunWriter(directory) as writer:
-        writer.write_evaluations(sample_evaluation(0, [MetricValue("rmse", 2.0, 3)]))
+        writer.write("evaluations", sample_evaluation(0, [MetricValue("rmse", 2.0, 3)]))
         writer.write_round(sample_round(1))
-        writer.write_evaluations(
+        writer.write(
+            "evaluations",
             sample_evaluation(
                 1,
                 [
@@ -46,13 +47,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> TableMetricSource:
                     MetricValue("mae", math.nan, 0),
                     MetricValue("accuracy", math.nan, 5),
                 ],
-            )
+            ),
         )
         abandoned = {"outcome": RoundOutcome.ABANDONED, "reason": Reason.QUORUM, "loss": math.nan}
         writer.write_round(sample_round(2, phase="storm", end_s=250.0, **abandoned))
-        writer.write_evaluations(sample_evaluation(2, [MetricValue("rmse", 0.75, 3)], phase="storm"))
-        writer.write_inferences(sample_inference(1))
-        writer.write_inferences(sample_inference(2, phase="storm"))
+        writer.write("evaluations", sample_evaluation(2, [MetricValue("rmse", 0.75, 3)], phase="storm"))
+        writer.write("inferences", sample_inference(1))
+        writer.write("inferences", sample_inference(2, phase="storm"))
         writer.finish()
     return TableMetricSource(open_run(directory))
 

@@ -143,7 +143,7 @@ def test_null_differs_from_a_value_and_equals_null(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         with RunWriter(tmp_path / name) as writer:
             writer.write_round(sample_round(1))
-            writer.write_evaluations(sample_evaluation(1, [MetricValue("rmse", value, 0)]))
+            writer.write("evaluations", sample_evaluation(1, [MetricValue("rmse", value, 0)]))
             writer.finish()
     runs = {name: open_run(tmp_path / name) for name in ("a", "b", "c")}
     assert diff_runs(runs["a"], runs["b"]).identical

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_summary_of_a_known_run(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with RunWriter(tmp_path / "run") as writer:
-        writer.write_evaluations(
-            sample_evaluation(0, [MetricValue("rmse", 1.5, 3), MetricValue("hr@10", 0.2, 3)])
+        writer.write(
+            "evaluations", sample_evaluation(0, [MetricValue("rmse", 1.5, 3), MetricValue("hr@10", 0.2, 3)])
         )
         for number in (1, 2):
             writer.write_round(sample_round(number))
@@ -34,17 +34,17 @@ def test_summary_of_a_known_run(tmp_path: Path) -> None:
             MetricValue("rmse", 9.0, 1, tag="class", group="budget"),
             MetricValue("hr@10", 0.4, 3),
         ]
-        writer.write_evaluations(sample_evaluation(1, values))
-        writer.write_evaluations(
-            sample_evaluation(2, [MetricValue("rmse", 1.2, 3), MetricValue("hr@10", 0.3, 3)])
+        writer.write("evaluations", sample_evaluation(1, values))
+        writer.write(
+            "evaluations", sample_evaluation(2, [MetricValue("rmse", 1.2, 3), MetricValue("hr@10", 0.3, 3)])
         )
         writer.write_round(
             sample_round(
                 3, outcome=RoundOutcome.ABANDONED, reason=Reason.QUORUM, loss=float("nan"), end_s=330.0
             )
         )
-        writer.write_inferences(sample_inference(1))
-        writer.write_inferences(sample_inference(2))
+        writer.write("inferences", sample_inference(1))
+        writer.write("inferences", sample_inference(2))
         writer.finish()
     summary = summarise(open_run(tmp_path / "run"), "finished")
     assert summary == json.loads(json.dumps(summary, allow_nan=False))

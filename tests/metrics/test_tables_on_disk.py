@@ -189,8 +189,8 @@ def test_rows_of_an_unfinished_round_are_left_out(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
         writer.write_round(sample_round(1))
         unfinished = sample_round(2)
-        writer._write("events", unfinished.events)
-        writer._write("device_rounds", unfinished.device_rounds)
+        writer.write("events", unfinished.events)
+        writer.write("device_rounds", unfinished.device_rounds)
     run = open_run(tmp_path)
     assert not run.complete
     for table in ("events", "device_rounds"):
@@ -259,7 +259,7 @@ def test_new_names_in_later_rounds_are_kept(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
         writer.write_round(sample_round(1, phase="calm"))
         writer.write_round(sample_round(2, phase="storm"))
-        writer.write_evaluations(sample_evaluation(2, phase="storm"))
+        writer.write("evaluations", sample_evaluation(2, phase="storm"))
         writer.finish()
     run = open_run(tmp_path)
     assert run.read("rounds")["phase"].to_pylist() == ["calm", "storm"]

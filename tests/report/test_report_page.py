@@ -182,7 +182,7 @@ def test_privacy_shows_epsilon_and_audits(tmp_path: Path) -> None:
         for number in (1, 2, 3):
             writer.write_round(sample_round(number, epsilon=0.5 * number))
         audits = [MetricValue("audit.recovery@0.5", 0.875, 3), MetricValue("audit.indicator", math.nan, 3)]
-        writer.write_evaluations(sample_evaluation(3, audits))
+        writer.write("evaluations", sample_evaluation(3, audits))
         writer.finish()
     (tmp_path / "manifest.json").write_text(
         '{"secure_aggregation": {"run": "secagg, shielded"}}', encoding="utf-8"

@@ -234,7 +234,7 @@ def write_run(folder: Path, rmse: Sequence[float], *, epsilon: float | None) -> 
     with RunWriter(folder) as writer:
         for number, value in enumerate(rmse, start=1):
             writer.write_round(sample_round(number, epsilon=epsilon))
-            writer.write_evaluations(sample_evaluation(number, [MetricValue("rmse", value, number)]))
+            writer.write("evaluations", sample_evaluation(number, [MetricValue("rmse", value, number)]))
         writer.finish()
     (folder / "manifest.json").write_text(
         json.dumps({"status": "finished", "title": "A <study>"}), encoding="utf-8"

@@ -46,10 +46,10 @@ def lanes_of(directory: Path) -> Lanes:
                 if struck == number
                 for stage in ((Stage.COMPUTE, Stage.REPORT) if name == "both" else (Stage.COMPUTE,))
             ]
-            writer.write_faults(fault_batch(number, phase, strikes))
+            writer.write("faults", fault_batch(number, phase, strikes))
         # The coordinator can crash once more while the last devices come to their end.
         after = FaultStrike("too late", "coordinator_crash", None, None, 600.0, 600.0, 1)
-        writer.write_faults(fault_batch(6, "after", [after]))
+        writer.write("faults", fault_batch(6, "after", [after]))
         writer.finish()
     (directory / "scenario.resolved.yaml").write_text(SCENARIO, encoding="utf-8")
     section = timeline(view_of(open_run(directory), "run"))

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coordinator.engine.facts import MetricValue
-from coordinator.engine.progress import RoundSummary
+from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.results.tables.reader import RunTables, open_run
 from coordinator.run.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
@@ -33,16 +32,16 @@ class Silent:
     """Observes and keeps what it is told."""
 
     def __init__(self) -> None:
-        self.rounds: list[RoundSummary] = []
+        self.rounds: list[RoundRow] = []
         self.evaluations: list[tuple[int, Sequence[MetricValue]]] = []
         self.status = ""
 
     def on_start(self, name: str, rounds: int | None) -> None:
         """Ignore the start."""
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Keep the round."""
-        self.rounds.append(summary)
+        self.rounds.append(row)
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Keep the evaluation."""

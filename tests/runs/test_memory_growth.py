@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 from run_helpers import SMALL, Silent, rows_of
 
-from coordinator.engine.facts import MetricValue
-from coordinator.engine.progress import RoundSummary
+from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
 
 
 class _Forgetful(Silent):
-    def on_round(self, summary: RoundSummary) -> None:
-        del summary
+    def on_round(self, row: RoundRow) -> None:
+        del row
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         del round_number, values

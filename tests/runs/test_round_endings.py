@@ -196,6 +196,6 @@ def test_progress_is_told_of_every_round(tmp_path: Path) -> None:
     file.write_text(SMALL)
     observer = Silent()
     run_scenario(load(file), target=tmp_path / "out", observer=observer)
-    assert [summary.round_number for summary in observer.rounds] == [1, 2, 3]
+    assert [row["round"] for row in observer.rounds] == [1, 2, 3]
     assert [number for number, _ in observer.evaluations] == [0, 2, 3]
     assert observer.status == "finished"

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.engine.facts import (
+    NO_FAILURE,
     CohortFacts,
     FaultStrike,
     FleetNames,
@@ -23,6 +24,7 @@ from coordinator.engine.facts import (
     Inferences,
     MetricValue,
     RoundFacts,
+    RoundRow,
 )
 from coordinator.results.tables.schemas import DIRECTIONS, ENUM, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS
 from coordinator.results.tables.totals import NO_WAY, SPLIT_COLUMNS, DeviceTotals, device_totals
@@ -114,13 +116,13 @@ _EVALUATION: Final = pa.struct(list(EVALUATIONS))
 class RoundBatches:
     """The rows of one round, as ``pyarrow.RecordBatch`` of the schemas of the same names.
 
-    ``row`` is the one row of ``rounds`` by column as plain values, None where null.
+    ``row`` is the one row of ``rounds`` as plain values.
     """
 
     rounds: Any
     device_rounds: Any
     events: Any
-    row: dict[str, Any]
+    row: RoundRow
 
     def kept_events(self, *, record_events: bool) -> Any:
         """Return the events to keep, None for none; without ``record_events`` those are suspensions."""
@@ -309,6 +311,7 @@ def _round_row(
     outcomes = np.bincount(cohort.outcome, minlength=len(Outcome)).tolist()
     energy_j = float(cohort.energy_compute_j.sum() + cohort.energy_radio_j.sum())
     kept_back = bool(cohort.kept_back.any())
+    summed = facts.summed
     ways = totals.way[cohort.outcome == Outcome.COMPLETED.value]
     return {
         "round": facts.round_number,
@@ -330,12 +333,12 @@ def _round_row(
         "loss": None if np.isnan(facts.loss) else facts.loss,
         "weight": facts.weight,
         **{f"{label(stage)}_s": facts.stage_s.get(stage) for stage in SUM_STAGES},
-        "secagg_neighbours": facts.neighbours,
-        "secagg_threshold": facts.threshold,
-        "secagg_failure": facts.failure,
-        "secagg_sum_error": facts.sum_error,
-        "secagg_double_reveals": facts.double_reveals,
-        "clipped_fraction": facts.clipped_fraction,
+        "secagg_neighbours": summed and summed.neighbours,
+        "secagg_threshold": summed and summed.threshold,
+        "secagg_failure": (summed and summed.failure) or NO_FAILURE,
+        "secagg_sum_error": summed and summed.sum_error,
+        "secagg_double_reveals": summed and summed.double_reveals,
+        "clipped_fraction": summed and summed.clipped_fraction,
         "clipped_updates_fraction": facts.clipped_updates_fraction,
         "epsilon": facts.epsilon,
         "epsilon_replace_one": facts.epsilon_replace_one,
@@ -344,7 +347,7 @@ def _round_row(
     }
 
 
-def _one_row(row: dict[str, Any]) -> Any:
+def _one_row(row: RoundRow) -> Any:
     """Return the batch of a row of ``rounds``; slices of an array per type are cheaper than many arrays."""
     made: dict[str, Any] = {name: _constant(row[name], 1, codes) for name, codes in _ROUND_LABELS.items()}
     for kind, names in _ROUND_NUMBERS.items():

@@ -27,7 +27,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.engine.facts import CohortFacts, FaultStrike, FleetNames, Inferences, MetricValue, RoundFacts
+from coordinator.engine.facts import (
+    CohortFacts,
+    FaultStrike,
+    FleetNames,
+    Inferences,
+    MetricValue,
+    RoundFacts,
+    RoundRow,
+)
 from coordinator.engine.run_files import errors_name, written_whole
 from coordinator.results.tables.batches import (
     RoundBatches,
@@ -108,7 +116,11 @@ class TableWriter(abc.ABC):
     def _keep(self, table: str, batch: Any) -> None:
         """Keep the rows of a table."""
 
-    def _write(self, table: str, batch: Any) -> None:
+    def write(self, table: str, batch: Any) -> None:
+        """Write rows of a table, a batch from :mod:`~coordinator.results.tables.batches`.
+
+        What faults did in a round goes before the rows of the round, evaluations and inferences after them.
+        """
         self._keep(table, batch)
         self._digest.tables[table].update(batch)
         if self.watch is not None:
@@ -118,25 +130,13 @@ class TableWriter(abc.ABC):
         """Write the rows of a finished round.
 
         The row of ``rounds`` goes last: a round that is in this table has all its rows in those of events and
-        devices. Evaluations and inferences are made, and written, after the round.
+        devices.
         """
         events = batches.kept_events(record_events=self.record_events)
         if events is not None:
-            self._write("events", events)
-        self._write("device_rounds", batches.device_rounds)
-        self._write("rounds", batches.rounds)
-
-    def write_faults(self, batch: Any) -> None:
-        """Write what faults did in a round, from ``batches.fault_batch``; before the rows of the round."""
-        self._write("faults", batch)
-
-    def write_evaluations(self, batch: Any) -> None:
-        """Write the rows of one evaluation, from ``evaluation_batch``."""
-        self._write("evaluations", batch)
-
-    def write_inferences(self, batch: Any) -> None:
-        """Write the rows of one inference, from ``inference_batch``."""
-        self._write("inferences", batch)
+            self.write("events", events)
+        self.write("device_rounds", batches.device_rounds)
+        self.write("rounds", batches.rounds)
 
 
 class RunWriter(TableWriter):
@@ -301,9 +301,7 @@ class TableRecorder:
         self._writer = writer
         self._names = names
 
-    def round(
-        self, facts: RoundFacts, cohort: CohortFacts, columns: npt.NDArray[np.float64]
-    ) -> Mapping[str, Any]:
+    def round(self, facts: RoundFacts, cohort: CohortFacts, columns: npt.NDArray[np.float64]) -> RoundRow:
         """Write the rows of a finished round; return its row of ``rounds``."""
         batches = round_batches(facts, cohort, self._names, columns)
         self._writer.write_round(batches)
@@ -311,12 +309,13 @@ class TableRecorder:
 
     def faults(self, round_number: int, phase: str, strikes: Sequence[FaultStrike]) -> None:
         """Write what faults did in a round; before the rows of the round."""
-        self._writer.write_faults(fault_batch(round_number, phase, strikes))
+        self._writer.write("faults", fault_batch(round_number, phase, strikes))
 
     def evaluation(self, round_number: int, phase: str, time_s: float, values: Sequence[MetricValue]) -> None:
         """Write one evaluation of the model."""
-        self._writer.write_evaluations(evaluation_batch(round_number, phase, time_s, values))
+        self._writer.write("evaluations", evaluation_batch(round_number, phase, time_s, values))
 
     def inferences(self, round_number: int, phase: str, time_s: float, inferences: Inferences) -> None:
         """Write one inference of the model on devices."""
-        self._writer.write_inferences(inference_batch(round_number, phase, time_s, inferences, self._names))
+        batch = inference_batch(round_number, phase, time_s, inferences, self._names)
+        self._writer.write("inferences", batch)

@@ -11,8 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from coordinator.engine.facts import MetricValue
-from coordinator.engine.progress import RoundSummary
+from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.results.tables.metric_source import TableMetricSource
 from coordinator.results.threshold_watch import WatchedThresholds
 from coordinator.results.verdicts import verdict_record
@@ -190,11 +189,11 @@ class LiveState:
                 self._run |= {"name": name, "status": "baseline", "baseline": {"round": 0, "rounds": rounds}}
                 self._touch("run")
 
-    def on_round(self, summary: RoundSummary) -> None:
+    def on_round(self, row: RoundRow) -> None:
         """Show how far the baseline is; the rounds of the run come as rows."""
         with self.lock:
             if self._in_baseline:
-                self._run["baseline"] = {**self._run["baseline"], "round": summary.round_number}
+                self._run["baseline"] = {**self._run["baseline"], "round": row["round"]}
                 self._touch("run")
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:

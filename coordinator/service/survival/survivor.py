@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.engine.backend import RunningCohort
-from coordinator.engine.facts import RoundFacts
+from coordinator.engine.facts import CohortFacts, RoundFacts
 from coordinator.engine.finished_round import FinishedRound, lost_round
 from coordinator.engine.fleet import Fleet
-from coordinator.engine.round_records import DeviceEndings, cohort_of
 from coordinator.engine.run_files import MANIFEST, PARTIAL_SUFFIX
 from coordinator.engine.snapshots import LostRound, Memory, Recalled, as_part, of_part
 from coordinator.engine.training import Training
@@ -91,10 +90,10 @@ class JournaledWriter(RunWriter):
         """Write again what the journal has, for the tables, their digest, and whoever watches them."""
         self._keep_row = lambda _table, _batch: None  # they are in their pieces
         for table, batch in self._journal.piece_rows():
-            self._write(table, batch)
+            self.write(table, batch)
         self._keep_row = super()._keep
         for table, batch in self._journal.rows():
-            self._write(table, batch)
+            self.write(table, batch)
         self._keep_row = self._keep_new
 
     def fold(self) -> None:
@@ -236,7 +235,7 @@ class JournalStore:
     def began(self, cohort: RunningCohort, phase: str, start_s: float, memory: Memory) -> None:
         """Keep that a round begins: its number is not used again, whatever happens."""
         number = cohort.round_number
-        draft = self._rows(lost_round(number, phase, start_s), _interrupted(cohort))
+        draft = self._rows(cohort, lambda _devices: lost_round(number, phase, start_s))
         with self._step():
             self._journal.begin(number, phase, draft)
             self._journal.keep_arrays(_COORDINATOR, memory)
@@ -246,8 +245,7 @@ class JournalStore:
     ) -> None:
         """Keep how a round went and the model after it, in one step: it is applied from now on."""
         completed = over.active.machine.outcome is RoundOutcome.COMPLETED
-        ended = _interrupted(over.cohort)
-        draft = self._rows(over.to_row(ended), ended)
+        draft = self._rows(over.cohort, over.facts)
         with self._step():
             self._journal.over(over.cohort.round_number, applied if completed else None, draft)
             if completed:
@@ -278,17 +276,15 @@ class JournalStore:
         model = as_part("state", state) | as_part("optimizer", optimizer_state)
         self._journal.keep_arrays(_MODEL, model)
 
-    def _rows(self, facts: RoundFacts, ended: DeviceEndings) -> list[Named]:
-        cohort = cohort_of(self._fleet, ended)
-        batches = round_batches(facts, cohort, self._fleet.names, ended.columns)
+    def _rows(self, cohort: RunningCohort, facts: Callable[[CohortFacts], RoundFacts]) -> list[Named]:
+        """Return the rows of a round if the process ends now."""
+        assert isinstance(cohort, SessionCohort), "only runs on the real clock are kept"
+        columns = cohort.log.columns()
+        devices = cohort.interrupted(columns)
+        batches = round_batches(facts(devices), devices, self._fleet.names, columns)
         rows = [("device_rounds", batches.device_rounds), ("rounds", batches.rounds)]
         events = batches.kept_events(record_events=self._writer.record_events)
         return rows if events is None else [("events", events), *rows]
-
-
-def _interrupted(cohort: RunningCohort) -> DeviceEndings:
-    assert isinstance(cohort, SessionCohort), "only runs on the real clock are kept"
-    return cohort.interrupted()
 
 
 def _recalled(journal: Journal, unfinished: Iterable[OpenRound]) -> Recalled:
