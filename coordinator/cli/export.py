@@ -10,7 +10,7 @@ import click
 from coordinator.engine.run_files import write_atomically
 from coordinator.results.export import FinishedRun, read_finished, trained_model
 from coordinator.run.export_device import personal_model, stateless_of_anyone
-from coordinator.scenario.learning_section import method_name
+from coordinator.scenario.registered_sections import method_name
 from device_profiles.units import format_bytes
 from edge.onnx.compression import compress
 from edge.onnx.ratings_file import read_titles

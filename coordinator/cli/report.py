@@ -8,8 +8,8 @@ import click
 
 from coordinator.cli.refusals import Refusal
 from coordinator.engine.run_files import REPORT, write_atomically
-from coordinator.results.report.chosen import chosen_runs
 from coordinator.results.report.page import report_of
+from coordinator.results.report.view import chosen_runs
 from device_profiles.units import format_bytes
 
 

@@ -16,14 +16,12 @@ from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.cli.verdicts import verdict_table
 from coordinator.engine.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
-from coordinator.engine.run_files import MANIFEST, REPORT, SUMMARY
+from coordinator.engine.run_files import MANIFEST, REAL, REPORT, SIMULATED, SUMMARY
 from coordinator.results.figures import of_json
 from coordinator.results.junit import write_junit
 from coordinator.results.run_directory import require_no_finished_run, run_name, write_json
 from coordinator.results.summary_tables import render, render_details
-from coordinator.run.run_records import outcome_record, suites_of_run
-from coordinator.run.runner import RunOutcome, run_scenario
-from coordinator.scenario.clock_words import REAL, SIMULATED
+from coordinator.run.runner import RunOutcome, outcome_record, run_scenario, suites_of_run
 from coordinator.scenario.load import LoadedScenario
 
 _RUNS = Path("runs")
@@ -77,7 +75,7 @@ def run(
 
                 outcome = run_here(loaded, target=target, observer=observer, live=live)
             elif live is not None:
-                from coordinator.service.dashboard.watched_run import run_watched  # noqa: PLC0415
+                from coordinator.service.local_run import run_watched  # noqa: PLC0415
 
                 outcome = run_watched(loaded, target=target, observer=observer, live=live)
             else:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from coordinator.engine.rounds import RoundMachine
-from coordinator.engine.secure_aggregation import SecureAggregation
 from coordinator.engine.secure_rounds import SecureRoundMachine
+from coordinator.engine.secure_sums import SecureAggregation
 from edge.core.vocabulary import Reason, Stage
 from edge.learning.updates import Accumulator, ClientUpdate
 from edge.secagg.states import CoordinatorState

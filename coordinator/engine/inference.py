@@ -17,7 +17,7 @@ import numpy.typing as npt
 from coordinator.engine.facts import Inferences
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.workload import RatingWorkload
-from coordinator.scenario.inference_section import InferenceSection
+from coordinator.scenario.rounds_section import InferenceSection
 from edge.core.errors import DivergedModelError
 from edge.core.rng import hashed_bits, stream, stream_key
 from edge.device.compute_model import compute_joules, task_seconds

@@ -9,15 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.fleet import Fleet
-from coordinator.engine.pacing.partial_work import PartialWork
 from coordinator.engine.pacing.tiers import SpeedTiers
-from coordinator.engine.predictions import Predictions
+from coordinator.engine.predictions import PartialWork, Predictions
 from coordinator.engine.selection.base import Knowledge, make_selector
 from coordinator.engine.selection.experience import Experience
 from coordinator.engine.selection.pool import Accept
 from coordinator.engine.workload import Workload
-from coordinator.scenario.pacing_section import PartialWorkPacing, Tiers
 from coordinator.scenario.privacy_section import CentralGaussian
+from coordinator.scenario.rounds_section import PartialWorkPacing, Tiers
 from coordinator.scenario.schema import Scenario
 from edge.crypto.entropy import SecretSource, SystemEntropy
 

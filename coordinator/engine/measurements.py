@@ -12,7 +12,7 @@ from coordinator.engine.divergence import has_run_away
 from coordinator.engine.facts import Inferences, MetricValue, Recorder
 from coordinator.engine.progress import RunObserver
 from coordinator.engine.workload import RatingWorkload
-from coordinator.scenario.audit_section import Audit
+from coordinator.scenario.rounds_section import Audit
 from coordinator.scenario.schema import Scenario
 from edge.core.errors import DivergedModelError, ParityError
 from edge.learning.base import State

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from coordinator.engine.facts import MetricValue, RoundRow
-from coordinator.scenario.clock_words import SIMULATED
+from coordinator.engine.run_files import SIMULATED
 from device_profiles.units import format_duration
 from edge.core.vocabulary import RoundOutcome, label
 

@@ -1,17 +1,16 @@
-"""The files of a run directory: what they are called, and how one is written whole or not at all."""
+"""The files of a run directory: their names, the words in them that readers compare, and atomic writes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 Status = Literal["running", "finished", "no-round-completed", "diverged", "interrupted", "failed"]
 ENDED: Final = ("finished", "no-round-completed", "diverged")
 """What a run is called that went to its end and was judged: the model learnt, or it did not."""
-
 MANIFEST: Final = "manifest.json"
 RESOLVED_SCENARIO: Final = "scenario.resolved.yaml"
 SUMMARY: Final = "summary.json"
@@ -26,6 +25,10 @@ SWEEP_TABLE: Final = "sweep.json"
 DEVICES: Final = "devices"
 """What real devices that live in the process of the run remember of it."""
 PARTIAL_SUFFIX: Final = ".partial"
+SIMULATED: Final = "simulated"
+"""What the time of a run on the virtual clock is called."""
+REAL: Final = "real"
+"""What that of one on the real clock is."""
 
 
 @contextmanager
@@ -76,3 +79,16 @@ def write_atomically(path: Path, contents: bytes) -> None:
     """Write a file so that its path holds the old contents or the new, whole, at any moment."""
     with written_whole(path) as temporary:
         temporary.write_bytes(contents)
+
+
+def on_real_clock(summary: Mapping[str, Any]) -> bool:
+    """Return whether every time of a run was measured, by its summary; without a word it was simulated."""
+    return bool(summary.get("clock") == "real")
+
+
+def time_name(summaries: Iterable[Mapping[str, Any]]) -> str:
+    """Return what the time of runs is called, by their summaries; of runs on both clocks it is of the run."""
+    kinds = {on_real_clock(summary) for summary in summaries}
+    if len(kinds) != 1:
+        return "time of the run"
+    return f"{REAL if kinds.pop() else SIMULATED} time"

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from coordinator.engine.rounds import FrameVerdict, RoundPlan
-from coordinator.engine.secure_aggregation import MixedAggregation, SecureAggregation, Step
+from coordinator.engine.secure_sums import MixedAggregation, SecureAggregation, Step
 from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason, RoundOutcome, Stage
 from edge.secagg.reasons import reason_of

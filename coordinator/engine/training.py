@@ -18,8 +18,7 @@ from coordinator.engine.active_round import ActiveRound
 from coordinator.engine.aggregation.held import aggregating
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.backend import Backend, Clock, RunningCohort
-from coordinator.engine.checkpoint import CHECKPOINT, Checkpoint
-from coordinator.engine.crashes import Crashes
+from coordinator.engine.crashes import CHECKPOINT, Checkpoint, Crashes
 from coordinator.engine.facts import MetricValue, Recorder
 from coordinator.engine.finished_round import FinishedRound
 from coordinator.engine.invitations import SHORTEST_WAIT_S, Invitations

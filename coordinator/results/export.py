@@ -1,9 +1,10 @@
-"""From a run directory to what :mod:`edge.onnx` exports."""
+"""From a run directory to what :mod:`edge.onnx` exports, and what a run keeps beside its model for that."""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -15,11 +16,12 @@ from pydantic import BaseModel, Field
 from coordinator.engine.run_files import ITEMS, MANIFEST, MODEL, RESOLVED_SCENARIO
 from coordinator.results.tables.reader import JsonShape, read_json
 from coordinator.results.tables.schemas import OLDEST_VERSION, SCHEMA_VERSION
-from coordinator.scenario.catalogue import model_info
 from coordinator.scenario.data_section import SyntheticRegression
-from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import load
+from coordinator.scenario.registered_sections import method_name
+from coordinator.scenario.schema import Scenario
 from edge.core.errors import ExportError
+from edge.data.store import RatingStore
 from edge.learning.base import State
 from edge.learning.local_steps import Ridge
 from edge.learning.methods.fedavg_mf import SharedFactorizationSettings
@@ -37,6 +39,54 @@ from edge.onnx.stateless_mask import MaskRule
 
 _KEPT: Final = ("user_factors", "user_embeddings")
 """Settings that say whether devices keep rows of their own."""
+
+
+def catalogue_facts(store: RatingStore, titles: Sequence[str] | None) -> dict[str, Any]:
+    """Return the contents of ``items.json``.
+
+    ``titles`` is what people call each item, or null where the data does not say. ``labels`` has the id of
+    each item in the data, in the order of the model's rows, or null for generated data, whose ids are the
+    indices. ``rating_range`` is the lowest and the highest rating; null without any.
+    """
+    limits = None
+    if store.n_ratings:
+        codes = store.ratings
+        limits = [store.offset + store.scale * float(code) for code in (codes.min(), codes.max())]
+    return {
+        "labels": None if store.item_ids is None else store.item_ids.tolist(),
+        "rating_range": limits,
+        "titles": None if titles is None else list(titles),
+    }
+
+
+def model_info(
+    name: str,
+    scenario: Scenario,
+    catalogue: Mapping[str, Any],
+    n_items: int,
+    feature_names: Sequence[str] = (),
+) -> ModelInfo:
+    """Return what the model files of a run say about themselves.
+
+    Parameters
+    ----------
+    name : what to call the scenario.
+    scenario : of the run.
+    catalogue : from :func:`catalogue_facts`.
+    n_items : of the model.
+    feature_names : of what masks read.
+    """
+    labels, limits, titles = (catalogue[entry] for entry in ("labels", "rating_range", "titles"))
+    return ModelInfo(
+        scenario=name,
+        seed=scenario.seed,
+        privacy="none" if scenario.privacy is None else scenario.privacy.mechanism,
+        n_items=n_items,
+        feature_names=tuple(feature_names),
+        item_labels=None if labels is None else tuple(labels),
+        rating_range=None if limits is None else (limits[0], limits[1]),
+        titles=None if titles is None else tuple(titles),
+    )
 
 
 class _RatingCounts(JsonShape):
@@ -58,7 +108,7 @@ class _OfRatings(_OfModel):
 
 
 class _Items(JsonShape):
-    """What is read of :func:`~coordinator.scenario.catalogue.catalogue_facts`."""
+    """What is read of :func:`~coordinator.results.export.catalogue_facts`."""
 
     labels: list[int | str] | None
     rating_range: Annotated[list[float], Field(min_length=2, max_length=2)] | None

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy.typing as npt
 import psutil
 
-from coordinator.engine.checkpoint import npz_bytes
+from coordinator.engine.crashes import npz_bytes
 from coordinator.engine.host import host_facts
 from coordinator.engine.run_files import (
     ENDED,

@@ -22,7 +22,6 @@ from coordinator.results.analysis.critical_path import (
     critical_path,
     held_up,
 )
-from coordinator.results.analysis.fairness import accuracy_by_class, participation
 from coordinator.results.analysis.learning_curves import (
     AUDIT_PREFIX,
     TRAINING_LOSS,
@@ -30,8 +29,8 @@ from coordinator.results.analysis.learning_curves import (
     learning_curves,
     time_to_accuracy,
 )
+from coordinator.results.analysis.participation import accuracy_by_class, participation, waste_by_outcome
 from coordinator.results.analysis.rows import Rows, read_rows
-from coordinator.results.analysis.waste import waste_by_outcome
 from coordinator.results.run_directory import run_status
 from coordinator.results.tables.batches import suspensions
 from coordinator.results.tables.reader import RunTables

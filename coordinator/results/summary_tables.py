@@ -11,10 +11,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from coordinator.engine.run_files import on_real_clock, time_name
 from coordinator.results.analysis.critical_path import DEADLINE
 from coordinator.results.summary import GROUPINGS, PERCENTILES
 from coordinator.results.tables.schemas import DIRECTIONS, STAGE_ORDER
-from coordinator.scenario.clock_words import on_real_clock, time_name
 from device_profiles.units import format_bytes, format_duration
 from edge.core.vocabulary import label
 

@@ -24,8 +24,7 @@ from coordinator.engine.workload import (
     Workload,
     rating_problem,
 )
-from coordinator.scenario.catalogue import catalogue_facts, model_info
-from coordinator.scenario.checks import unknown_victims
+from coordinator.results.export import catalogue_facts, model_info
 from coordinator.scenario.data_section import (
     FileRatings,
     LeaveOneOutSplit,
@@ -37,12 +36,12 @@ from coordinator.scenario.data_section import (
     UserSplit,
 )
 from coordinator.scenario.errors import ScenarioError
-from coordinator.scenario.features import item_features
-from coordinator.scenario.inference_section import InferenceSection
-from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
-from coordinator.scenario.ratings import file_facts, read_data
+from coordinator.scenario.ratings import file_facts, item_features, read_data
+from coordinator.scenario.registered_sections import method_name
+from coordinator.scenario.rounds_section import InferenceSection
+from coordinator.scenario.schema import unknown_victims
 from coordinator.scenario.secure_section import (
     Ckks,
     Masking,

@@ -12,8 +12,8 @@ from coordinator.engine.run_files import MODEL, RESOLVED_SCENARIO
 from coordinator.engine.workload import RatingWorkload
 from coordinator.results.export import FinishedRun, trained_model
 from coordinator.run.assembling import assemble
-from coordinator.scenario.features import item_features
 from coordinator.scenario.load import load
+from coordinator.scenario.ratings import item_features
 from edge.core.errors import ExportError
 from edge.data.features import ItemFeatures
 from edge.learning.base import State

@@ -1,4 +1,4 @@
-"""One simulated run, from a loaded scenario to a run directory and a verdict."""
+"""One run, from a loaded scenario to a run directory and a verdict, for people and for machines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import numpy as np
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.host import peak_rss_bytes, system_trouble
 from coordinator.engine.progress import RunObserver
-from coordinator.engine.run_files import BASELINE, ITEMS, REPORT, SUMMARY, VERDICTS, Status
+from coordinator.engine.run_files import BASELINE, ENDED, ITEMS, REPORT, SUMMARY, VERDICTS, Status
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
+from coordinator.results.junit import Case, Suite, cases_of
 from coordinator.results.learnt import judge_learning
 from coordinator.results.report.page import write_report
 from coordinator.results.report.view import RunView
@@ -34,8 +35,8 @@ from coordinator.run.conductor import Conductor, RunFeed, Survival, Verdicts
 from coordinator.run.virtual_time import VirtualTime
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import LoadedScenario
-from coordinator.scenario.pacing_section import Buffered
-from coordinator.scenario.selection_section import selection_facts
+from coordinator.scenario.registered_sections import selection_facts
+from coordinator.scenario.rounds_section import Buffered
 from coordinator.scenario.threshold_evaluation import evaluate, exit_code
 from coordinator.scenario.thresholds import Threshold
 from coordinator.secure.plan import modes
@@ -384,3 +385,32 @@ def _judged(verdicts: Verdicts, watch: ThresholdWatch | None) -> Verdicts:
         return verdicts
     final = replace(ended_by, reason=f"{ended_by.reason}, and ended the run")
     return tuple(final if verdict.threshold == ended_by.threshold else verdict for verdict in verdicts)
+
+
+def outcome_record(loaded: LoadedScenario, outcome: RunOutcome) -> dict[str, Any]:
+    """Return what ``recfleet run --json`` writes; ``thresholds`` are those of ``verdicts.json``."""
+    return {
+        "scenario": loaded.name,
+        "title": loaded.scenario.title,
+        "seed": loaded.scenario.seed,
+        "scenario_hash": loaded.hash,
+        "status": outcome.status,
+        "stopped_by": outcome.reason,
+        "ending": outcome.ending,
+        "exit_code": int(outcome.exit_code),
+        "directory": str(outcome.directory),
+        "thresholds": verdict_records(outcome.verdicts),
+        "baseline_thresholds": verdict_records(outcome.baseline_verdicts),
+    }
+
+
+def suites_of_run(loaded: LoadedScenario, outcome: RunOutcome) -> list[Suite]:
+    """Return the test suites of a run: its baseline's, where it has one, and its own."""
+    name = loaded.name
+    suites = []
+    if outcome.baseline_verdicts:
+        suites.append(Suite(f"{name} baseline", name, cases_of(verdict_records(outcome.baseline_verdicts))))
+    cases = cases_of(verdict_records(outcome.verdicts))
+    if outcome.status not in ENDED:
+        cases = (*cases, Case("run", error=f"{outcome.status}: {outcome.reason}"))
+    return [*suites, Suite(name, name, cases)]

@@ -17,8 +17,8 @@ from coordinator.engine.assembly import Assembly
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
 from coordinator.run.conductor import Survival, new_run_id
-from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.registered_sections import method_name
 from coordinator.simulation.backend import ProbedNetwork, Simulation, SimulationProbe
 from coordinator.simulation.faults.striking import FaultsOfRun
 from edge.clock import virtual as clock

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, create_model, model_validator
 
 from coordinator.scenario.errors import FieldProblem
-from coordinator.scenario.model import MadeWhenAsked, Section, require
-from coordinator.scenario.random_settings import random_settings
+from coordinator.scenario.model import MadeWhenAsked, Section, random_settings, require
 from coordinator.scenario.secure_section import Masking, SecureAggregation
 from device_profiles.fields import (
     Form,

@@ -27,12 +27,14 @@ from pydantic_core import (
 )
 
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
-from device_profiles.fields import TEXT_TAG, Choice
+from device_profiles.fields import TEXT_TAG, Choice, Form
 from device_profiles.quantities import quoted
+from edge.core.draws import Draws
 from edge.core.plugins import ADVICE
 from edge.privacy.clipping import SMALLEST_BOUND
 
 _KNOWN_ERRORS: Final = frozenset(get_args(core_schema.ErrorType))
+_TRIES: Final = 20
 
 
 class Section(BaseModel):
@@ -255,3 +257,45 @@ def words_of(shape: Shape) -> tuple[str, ...]:
     if get_origin(shape.type) is not Literal:
         return ()
     return tuple(str(word) for word in get_args(shape.type))
+
+
+def random_settings(section: type[BaseModel], draws: Draws) -> dict[str, Any]:
+    """Return random settings of a section, as a scenario writes them; half of the optional ones are left out.
+
+    Fields that are lists, mappings or sections keep their defaults.
+
+    Raises
+    ------
+    ValueError : a required field has a type that has no random values, or no try was valid.
+    """
+    for _ in range(_TRIES):
+        made = {}
+        for name, info in section.model_fields.items():
+            if info.is_required() or draws.chance(0.5):
+                value = _random(field_shape(section, name), draws)
+                if value is not None:
+                    made[name] = value
+                elif info.is_required():
+                    raise ValueError(f"{section.__name__}.{name} has a type without random values")
+        try:
+            section.model_validate(made)
+        except ValidationError as error:
+            refused = error
+        else:
+            return made
+    raise ValueError(f"{section.__name__}: no random settings were valid: {refused}")
+
+
+def _random(shape: Shape, draws: Draws) -> str | None:
+    """Return a random value as it is written; None for a type that has none."""
+    words = words_of(shape)
+    if words:
+        return draws.one(words)
+    form = shape.extra(Form)
+    kinds = {shape.type, *get_args(shape.type)}
+    if bool in kinds:
+        return draws.one(("true", "false"))
+    if form is None or not kinds & {int, float}:
+        return None
+    written: str = form.write(draws.between(0.05, 1.0) if float in kinds else draws.whole(1, 4))
+    return written

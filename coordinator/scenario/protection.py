@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from coordinator.scenario.errors import FieldProblem
-from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.privacy_section import (
     CentralGaussian,
     DistributedDiscreteGaussian,
     LocalGaussian,
     PersonalGaussian,
 )
+from coordinator.scenario.registered_sections import method_name
 from coordinator.scenario.sections import Sections
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
 from device_profiles.positions import Path

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path as FilePath
 
+from coordinator.scenario.data_section import TableFeatures
 from coordinator.scenario.errors import FieldProblem, did_you_mean
-from coordinator.scenario.features_section import TableFeatures
 from coordinator.scenario.fleet_section import ScenarioFleet
 from coordinator.scenario.schema import Scenario
 from device_profiles import catalogue

@@ -1,4 +1,4 @@
-"""The sections on rounds, phases, evaluation, what is recorded, and limits."""
+"""The sections on rounds and phases, what is measured beside them and recorded, and limits."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from coordinator.scenario import MAX_WORKERS
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError
 from coordinator.scenario.model import Section, require
-from coordinator.scenario.pacing_section import Buffered, Pacing, Synchronous
+from coordinator.scenario.registered_sections import Selection, default_selection
 from coordinator.scenario.secure_section import SecureAggregation
-from coordinator.scenario.selection_section import Selection, default_selection
 from coordinator.scenario.thresholds import Threshold, parse_expectation, parse_metric
 from device_profiles.fields import (
     Form,
     NonNegativeInt,
     PositiveBytes,
     PositiveFloat,
+    PositiveFraction,
     PositiveInt,
     PositiveSeconds,
     Ratio,
@@ -31,9 +31,72 @@ from device_profiles.fields import (
 )
 from device_profiles.quantities import UnitError, quoted
 from device_profiles.units import parse_fraction, write_ratio
+from edge.onnx import graph_writer
 
 _WHOLE: Final = re.compile(r"\+?[0-9][0-9_]{0,14}")
 _PHASE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class _InRounds(Section):
+    """What all ways of pacing have in common that go round after round."""
+
+    learns: ClassVar[bool] = False
+    """Whether the coordinator needs to know what devices reported."""
+
+    grace: PositiveSeconds | None = Field(
+        default=None,
+        description="close a round this long after its quorum was met; by default at its cohort or deadline",
+    )
+
+
+class Synchronous(_InRounds):
+    """Round after round: each ends with the last report wanted, or at its deadline."""
+
+    mode: Literal["synchronous"] = Field(default="synchronous", description="synchronous: round after round")
+
+
+class PartialWorkPacing(_InRounds):
+    """Round after round; each device takes as many local steps as its deadline allows, one at least."""
+
+    mode: Literal["partial-work"]
+    margin: PositiveFraction = Field(
+        default=0.9, description="part of the deadline that a device plans to use, by what its link promises"
+    )
+
+
+class Tiers(_InRounds):
+    """Round after round, each with devices of one tier of speed (TiFL, Chai et al. 2020)."""
+
+    learns: ClassVar[bool] = True
+
+    mode: Literal["tiers"]
+    tiers: PositiveInt = Field(
+        default=5, description="tiers of equal size that devices are put into by speed"
+    )
+    profiling: PositiveInt = Field(default=5, description="first rounds, which draw from the whole fleet")
+    every: PositiveInt = Field(default=10, description="rounds after which devices are put into tiers anew")
+    credits: PositiveInt = Field(
+        default=10, description="rounds that a tier may have before all others have had as many"
+    )
+
+
+class Buffered(Section):
+    """No rounds: a server step after every ``cohort`` reports, whatever model they began with (FedBuff)."""
+
+    learns: ClassVar[bool] = False
+
+    mode: Literal["buffered"]
+    concurrency: PositiveInt = Field(description="devices at work at any time")
+    staleness_limit: NonNegativeInt = Field(
+        default=10, description="reports on a model that so many server steps have replaced still count"
+    )
+    staleness_weight: Literal["inverse-sqrt", "constant"] = Field(
+        default="inverse-sqrt",
+        description="what a report is multiplied by that is τ steps old: 1/√(1 + τ), or 1; a fresh one by 1",
+    )
+
+
+Pacing = Annotated[Synchronous | PartialWorkPacing | Tiers | Buffered, Field(discriminator="mode")]
 
 
 def _read_whole_or(word: str, value: object) -> int | str:
@@ -89,12 +152,16 @@ UserSample = Annotated[
     _whole_or_schema("all"),
     Form("`all` or a whole number", str),
 ]
+
+
 Negatives = Annotated[
     int | Literal["full"],
     BeforeValidator(_read_negatives),
     _whole_or_schema("full"),
     Form("`full` or a whole number", str),
 ]
+
+
 Quorum = Annotated[
     int | float,
     BeforeValidator(_read_quorum),
@@ -340,3 +407,50 @@ class Limits(Section):
     frame_bytes: PositiveBytes = Field(
         default=67108864, description="largest message between coordinator and device"
     )
+
+
+class Audit(Section):
+    """Attacks on the masks of FedMMF, by somebody who saw every masked rating."""
+
+    recovery: tuple[PositiveFloat, ...] = Field(
+        default=(0.5, 1.0), description="a rating counts as recovered within this many stars", min_length=1
+    )
+    ranking: PositiveInt = Field(default=10, description="favourites that are looked for")
+
+
+class InferenceSection(Section):
+    """Devices that rank the catalogue with their own models; needs the extra `export`.
+
+    It stands beside the simulated time, as an evaluation does: it costs no round a second.
+    """
+
+    every: PositiveInt = Field(default=10, description="rounds from one inference to the next")
+    devices: PositiveInt = Field(
+        default=50, description="size of the seeded sample of devices that run theirs"
+    )
+    top: PositiveInt = Field(default=10, description="length of each list")
+    sessions: Literal["shared", "own"] = Field(
+        default="shared",
+        description="shared: one onnxruntime session, fed each device's weights; own: a file and a session "
+        "for each device, opened together. Only what is measured here differs",
+    )
+    tolerance: PositiveFloat = Field(
+        default=1e-5,
+        description="a score may be apart from numpy's by this, and this share of the larger of the two; "
+        "beyond it the run ends with an error",
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> InferenceSection:
+        require(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[FieldProblem]:
+        if not graph_writer.available():
+            message = "writing the graphs needs the package onnx"
+            yield FieldProblem(
+                (), message, "install it with \"pip install 'recfleet[export]'\", or leave it out"
+            )
+        if self.tolerance >= 1:
+            message = f"{self.tolerance:g} lets any score pass; write a number below 1, such as '1e-5'"
+            yield FieldProblem(("tolerance",), message)

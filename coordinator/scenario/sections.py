@@ -11,18 +11,18 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from coordinator.scenario.aggregation_section import Aggregation, MeanRule
-from coordinator.scenario.audit_section import Audit
 from coordinator.scenario.data_section import Data, SyntheticRegression
 from coordinator.scenario.faults_section import Faults
 from coordinator.scenario.fleet_section import Connection, CoordinatorLink, ScenarioFleet
-from coordinator.scenario.inference_section import InferenceSection
-from coordinator.scenario.learning_section import Learning, method_name
 from coordinator.scenario.model import Section
 from coordinator.scenario.privacy_section import Privacy
+from coordinator.scenario.registered_sections import Learning, method_name
 from coordinator.scenario.rounds_section import (
     AdmissionSection,
+    Audit,
     Compute,
     EvaluationSection,
+    InferenceSection,
     Limits,
     Phase,
     RecordSection,

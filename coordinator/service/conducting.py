@@ -1,14 +1,15 @@
-"""Runs on the real clock: the service listens, devices join, and training takes its course."""
+"""Runs on the real clock: the service listens, devices join, and training takes its course until a signal."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from aiohttp import web
 
@@ -18,8 +19,8 @@ from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
 from coordinator.run.assembling import assemble
 from coordinator.run.conductor import new_run_id
-from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.load import LoadedScenario
+from coordinator.scenario.registered_sections import method_name
 from coordinator.service.admission.gate import local_gate
 from coordinator.service.admission.review import keep_reviewing
 from coordinator.service.app import Listening, make_app
@@ -28,13 +29,13 @@ from coordinator.service.greeting import Offer
 from coordinator.service.hooks import Admission, NobodyWatches, ServiceObserver
 from coordinator.service.refusals import refuse_on_real_clock
 from coordinator.service.sessions import Sessions
-from coordinator.service.stopping import first_signal
 from coordinator.service.survival.survivor import Survivor
 from edge.clock import real as real_clock
 from edge.clock.real import RealClockLoop
 from edge.core.errors import RecfleetError
 from edge.crypto.entropy import SecretSource
 
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _UNSEEN = frozenset({"secagg.sum_error", "secagg.double_reveal", "round.clipped", "privacy.clipped"})
 """Metrics of what happens on devices, which the coordinator has no business to know."""
 _KEPT_BACK = frozenset({"device.energy", "device.wasted_work"})
@@ -42,6 +43,36 @@ _KEPT_BACK = frozenset({"device.energy", "device.wasted_work"})
 _STOPPING = "stops once the round under way is over; the next signal abandons it"
 Company = Callable[[str, LoadedScenario, Assembly], AbstractAsyncContextManager[None]]
 """Devices that this process brings along: given the URL, the scenario and its assembly."""
+
+
+@contextmanager
+def first_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` at the first Ctrl-C or request to terminate; the next one does what it did before.
+
+    For code on ``loop``, in the main thread.
+    """
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    heard = False
+
+    def restore() -> None:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+
+    def hear() -> None:
+        nonlocal heard
+        if not heard:
+            heard = True
+            restore()
+            stop()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, hear)
+    try:
+        yield
+    finally:
+        if not heard:
+            restore()
 
 
 @asynccontextmanager

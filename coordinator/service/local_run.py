@@ -1,4 +1,4 @@
-"""Runs that bring their own devices along: coordinator and devices in one process, real sockets between."""
+"""Runs of this process: with their own devices over real sockets, or simulated under a dashboard."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.progress import Observers, RunObserver
 from coordinator.engine.run_files import DEVICES, PARTIAL_SUFFIX
+from coordinator.run.assembling import assemble
 from coordinator.run.runner import RunOutcome, run_assembled
+from coordinator.run.virtual_time import VirtualTime
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import Company, RealTime, assembled
 from coordinator.service.dashboard.live_state import LiveState
-from coordinator.service.dashboard.watchers import LiveService
+from coordinator.service.dashboard.watchers import LiveService, LiveWitness
 from coordinator.service.identities import enrol_all_here
 from coordinator.service.local_devices import LocalDevices
 
@@ -58,3 +60,20 @@ def along(*, shaped: bool, memory: Path | None = None) -> Company:
         return company(url, loaded, assembly)
 
     return made
+
+
+def run_watched(
+    loaded: LoadedScenario, *, target: Path, observer: RunObserver, live: LiveState
+) -> RunOutcome:
+    """Run a scenario on the virtual clock, and tell ``live`` what happens.
+
+    Other parameters and errors are those of :func:`~coordinator.run.runner.run_scenario`.
+    """
+    return run_assembled(
+        loaded,
+        assemble(loaded),
+        target=target,
+        observer=Observers(observer, live),
+        conductor=VirtualTime(LiveWitness(live)),
+        feed=live,
+    )

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
-from coordinator.scenario.pacing_section import Buffered, PartialWorkPacing
 from coordinator.scenario.protection import secure_sections, stays_on_devices
+from coordinator.scenario.registered_sections import fitting_policies
+from coordinator.scenario.rounds_section import Buffered, PartialWorkPacing
 from coordinator.scenario.secure_section import Ckks, Masking
-from coordinator.scenario.selection_section import fitting_policies
 from device_profiles.positions import DocumentError, Path
 
 

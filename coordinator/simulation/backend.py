@@ -16,7 +16,7 @@ from coordinator.engine.actor import Coordinator
 from coordinator.engine.backend import CrashHandler, Probe, RunningCohort
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitation_records import SentInvitations, connect_delays, invitation_rows
-from coordinator.engine.pacing.partial_work import PartialWork
+from coordinator.engine.predictions import PartialWork
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums

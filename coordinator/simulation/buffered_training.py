@@ -33,7 +33,7 @@ from coordinator.engine.stop_reason import StopReason, StopRule
 from coordinator.engine.training import Training
 from coordinator.engine.workload import TrainingKernel
 from coordinator.scenario.faults_section import Fault
-from coordinator.scenario.pacing_section import Buffered
+from coordinator.scenario.rounds_section import Buffered
 from coordinator.scenario.schema import Scenario
 from coordinator.simulation.backend import SimulatedCohort, Simulation
 from edge.core.log import Column, EventLog

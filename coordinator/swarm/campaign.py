@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
 
-from coordinator.swarm.coverage import Coverage
 from coordinator.swarm.generator import document, text_of
-from coordinator.swarm.invariants.base import Violation
-from coordinator.swarm.invariants.registry import REPLAYS
-from coordinator.swarm.verdict import Verdict
+from coordinator.swarm.invariants.registry import REPLAYS, Violation
+from coordinator.swarm.verdict import Coverage, Verdict
 from coordinator.swarm.workers import Digest, Judge, Worker, started
 
 

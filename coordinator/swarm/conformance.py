@@ -19,8 +19,8 @@ from coordinator.run.assembling import assemble
 from coordinator.scenario.faults_section import KINDS as FAULT_KINDS
 from coordinator.scenario.faults_section import STAGES_OF_MODE, fault_section
 from coordinator.scenario.load import load_text
-from coordinator.scenario.random_settings import random_settings
-from coordinator.scenario.selection_section import SECTIONS
+from coordinator.scenario.model import random_settings
+from coordinator.scenario.registered_sections import SECTIONS
 from coordinator.simulation.faults.base import FaultKind, Setting, Strike
 from coordinator.swarm.generator import Document, document_of, text_of
 from coordinator.swarm.storms import STORM, Stormy, fault_of

@@ -11,8 +11,7 @@ from typing import Final
 from coordinator.engine.run_files import write_atomically
 from coordinator.scenario.load import load
 from coordinator.swarm.generator import Document, document, text_of
-from coordinator.swarm.invariants.base import Violation
-from coordinator.swarm.invariants.registry import REPLAYS
+from coordinator.swarm.invariants.registry import REPLAYS, Violation
 from coordinator.swarm.minimise import Fails, minimise
 from coordinator.swarm.verdict import VALID, fails_alike, judge_text
 from coordinator.swarm.workers import Digest, Worker

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from coordinator.scenario.faults_section import STAGES_OF_MODE
 from coordinator.scenario.sections import FORMAT
-from coordinator.swarm import datasets, fleets, methods, protections, waiting
+from coordinator.swarm import methods, populations, protections, waiting
 from coordinator.swarm.storms import STORM, Stormy, fault
 from edge.core.draws import Draws
 from edge.core.vocabulary import Stage, label
@@ -57,8 +57,8 @@ def document_of(seed: int, index: int, name: str) -> Document:
     made["data"], devices = _data(draws, made["seed"], name)
     if name == "fedmmf" and secure is not None and secure["mode"] != "ckks" and privacy is None:
         secure |= protections.shielded(draws("shielded"))
-    made["fleet"] = fleet = fleets.fleet(draws("fleet"))
-    made |= fleets.links(draws("links"))
+    made["fleet"] = fleet = populations.fleet(draws("fleet"))
+    made |= populations.links(draws("links"))
     hidden = secure is not None and "shielded" not in secure
     on_device = privacy is not None and privacy["mechanism"] != "central-gaussian"
     asked = methods.Asked(dense=hidden or on_device, uniform=privacy is not None)
@@ -66,7 +66,7 @@ def document_of(seed: int, index: int, name: str) -> Document:
     made["learning"] = drawn.settings
     if method.data == "ratings":
         judged = secure is not None and "shielded" in secure
-        made["data"] |= datasets.drawn_items(draws("items"), only_ranks=drawn.only_ranks, judged=judged)
+        made["data"] |= populations.drawn_items(draws("items"), only_ranks=drawn.only_ranks, judged=judged)
     local = privacy is None or privacy["mechanism"] == "local-gaussian"
     rule = protections.aggregation(
         draws("aggregation"),
@@ -127,13 +127,13 @@ def text_of(made: Mapping[str, Any]) -> str:
 def _data(draws: Callable[[str], Draws], seed: int, name: str) -> tuple[Document, int]:
     """Return data that a method can learn from, and how many devices hold it."""
     crowd = draws("devices")
-    devices = crowd.whole(datasets.FEWEST_DEVICES, 12) if crowd.chance(0.7) else crowd.whole(12, 40)
+    devices = crowd.whole(populations.FEWEST_DEVICES, 12) if crowd.chance(0.7) else crowd.whole(12, 40)
     method = METHODS[name]
     if method.data == "regression":
-        return datasets.regression(draws("data"), devices), devices
-    data = datasets.ratings(draws("data"), devices, features=method.needs_features, timed=method.timed)
-    left = datasets.devices_of(data, seed)
-    if left < datasets.FEWEST_DEVICES:
+        return populations.regression(draws("data"), devices), devices
+    data = populations.ratings(draws("data"), devices, features=method.needs_features, timed=method.timed)
+    left = populations.devices_of(data, seed)
+    if left < populations.FEWEST_DEVICES:
         del data["positive"]
         left = devices
     return data, left
@@ -141,14 +141,14 @@ def _data(draws: Callable[[str], Draws], seed: int, name: str) -> tuple[Document
 
 def _faults(seed: int, index: int, made: Document, fleet: Document, devices: int) -> list[Document]:
     """Return what goes wrong on purpose, given all the rest of a scenario."""
-    classes, networks = fleets.profiles(fleet)
+    classes, networks = populations.profiles(fleet)
     sums = made["phases"][0].get("secure_aggregation", made.get("secure_aggregation", {}))
     reports = (label(Stage.REPORT),) if "shielded" in sums else ()
     storm = Stormy(
         stages=STAGES_OF_MODE[sums.get("mode", "off")] + reports,
         lasts_s=_storm_s(made),
         devices=devices,
-        regions=fleets.regions(fleet),
+        regions=populations.regions(fleet),
         classes=classes,
         networks=networks,
         buffered=waiting.is_buffered(made["rounds"]),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from coordinator.scenario.random_settings import random_settings
+from coordinator.scenario.model import random_settings
 from edge.core.draws import Draws
 from edge.learning.registry import METHODS
 

@@ -10,10 +10,9 @@ from rich.table import Table
 
 from coordinator.results.junit import Case, Suite
 from coordinator.swarm.campaign import Findings
-from coordinator.swarm.coverage import KINDS, MODES, PARTS, STAGES, Coverage
 from coordinator.swarm.failures import Kept, replay_command
 from coordinator.swarm.invariants.registry import INVARIANTS, REPLAYS
-from coordinator.swarm.verdict import VALID
+from coordinator.swarm.verdict import KINDS, MODES, PARTS, STAGES, VALID, Coverage
 from device_profiles.units import format_duration
 
 NAMES: Final = (VALID, *(invariant.name for invariant in INVARIANTS), REPLAYS)

@@ -1,4 +1,4 @@
-"""One scenario of a swarm, run in memory and watched."""
+"""One scenario of a swarm, run in memory and watched, and its tables as plain columns."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from coordinator.engine.checkpoint import npz_bytes
+from coordinator.engine.crashes import npz_bytes
 from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
+from coordinator.results.tables.digest import whole_columns
+from coordinator.results.tables.metric_source import Tables
 from coordinator.results.tables.writer import TableRecorder, TablesInMemory
 from coordinator.results.threshold_watch import ThresholdWatch
 from coordinator.run.assembling import assemble
@@ -32,9 +35,31 @@ from edge.crypto.entropy import SecretSource
 from edge.device.compute import InlineExecutor
 from edge.learning.base import State
 
+Columns = dict[str, list[Any]]
+"""Columns by name, as plain values: labels as text, None where null."""
 LONGEST_WAIT_S: Final = 120
 """Seconds on this host after which a run is held to be frozen; it takes a tenth of one."""
 _SPURIOUS: Final = "invalid value encountered in (matmul|dot|matvec|vecmat)"
+
+
+def columns(tables: Tables, table: str, *names: str) -> Columns:
+    """Return columns of a table, all by default."""
+    found: Columns = {}
+    for name, column in whole_columns(tables.read(table, names or None)).items():
+        if pa.types.is_dictionary(column.type):
+            words = np.array([*column.dictionary.to_pylist(), None], dtype=object)
+            codes = column.indices.fill_null(len(words) - 1).to_numpy()
+            found[name] = words[codes].tolist()
+        else:
+            found[name] = column.to_pylist() if column.null_count else column.to_numpy().tolist()
+    return found
+
+
+def rows(tables: Tables, table: str, *names: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table, with the columns named, all by default."""
+    found = columns(tables, table, *names)
+    for values in zip(*found.values(), strict=True):
+        yield dict(zip(found, values, strict=True))
 
 
 class Unobserved:

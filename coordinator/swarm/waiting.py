@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from coordinator.scenario.random_settings import random_settings
-from coordinator.scenario.selection_section import SECTIONS
+from coordinator.scenario.model import random_settings
+from coordinator.scenario.registered_sections import SECTIONS
 from edge.core.draws import Draws
 
 Settings = dict[str, Any]

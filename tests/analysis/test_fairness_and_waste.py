@@ -8,10 +8,14 @@ import pytest
 from metrics_samples import sample_evaluation, sample_round, write_run
 
 from coordinator.engine.facts import MetricValue
-from coordinator.results.analysis.fairness import accuracy_by_class, jain_index, participation
 from coordinator.results.analysis.learning_curves import learning_curves, time_to_accuracy
+from coordinator.results.analysis.participation import (
+    accuracy_by_class,
+    jain_index,
+    participation,
+    waste_by_outcome,
+)
 from coordinator.results.analysis.rows import read_rows
-from coordinator.results.analysis.waste import waste_by_outcome
 from coordinator.results.summary import summarise
 from coordinator.results.tables.reader import RunTables, open_run
 from coordinator.results.tables.writer import RunWriter

@@ -12,7 +12,7 @@ from coordinator.results.tables.reader import open_run
 from coordinator.run.runner import RunOutcome
 from coordinator.scenario.load import load
 from coordinator.service.dashboard.live_state import LiveState
-from coordinator.service.dashboard.watched_run import run_watched
+from coordinator.service.local_run import run_watched
 
 STORMY = """
 format: 2

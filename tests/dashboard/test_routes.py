@@ -27,8 +27,7 @@ from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.app import Listening, guarded
 from coordinator.service.dashboard import routes
 from coordinator.service.dashboard.live_state import LiveState
-from coordinator.service.dashboard.page import dashboard_page
-from coordinator.service.dashboard.routes import Dashboard
+from coordinator.service.dashboard.routes import Dashboard, dashboard_page
 from coordinator.service.dashboard.watching import Watching
 from coordinator.service.metrics import exposition
 from edge.clock import real as real_clock

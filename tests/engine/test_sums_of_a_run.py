@@ -13,8 +13,14 @@ from secure_round_harness import MODEL, PARTS, ROUND, Round, update_of, with_arr
 
 from coordinator.engine.facts import SumFacts
 from coordinator.engine.rounds import FrameVerdict
-from coordinator.engine.secure_aggregation import SecureAggregation
-from coordinator.engine.secure_sums import SecureSums, aggregate_of, arrays_of, joined, lengths
+from coordinator.engine.secure_sums import (
+    SecureAggregation,
+    SecureSums,
+    aggregate_of,
+    arrays_of,
+    joined,
+    lengths,
+)
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secure.sums.encrypted import EncryptedSums
 from coordinator.secure.sums.masked import MaskedSums, SeededRoster

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coordinator.engine.secure_aggregation import Step
+from coordinator.engine.secure_sums import Step
 from coordinator.secure.homomorphic.server import CkksServer
 from edge.crypto.errors import SecAggError
 from edge.homomorphic.config import CkksConfig

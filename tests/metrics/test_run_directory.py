@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.engine.checkpoint import npz_bytes
+from coordinator.engine.crashes import npz_bytes
 from coordinator.engine.host import numerics
 from coordinator.engine.run_files import MANIFEST, MODEL, RESOLVED_SCENARIO
 from coordinator.results.run_directory import (

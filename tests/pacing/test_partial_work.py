@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from coordinator.engine.fleet import Fleet
-from coordinator.engine.pacing.partial_work import PartialWork
-from coordinator.engine.predictions import Predictions
+from coordinator.engine.predictions import PartialWork, Predictions
 from coordinator.engine.workload import Workload
 
 

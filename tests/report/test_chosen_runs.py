@@ -9,8 +9,8 @@ import pytest
 from metrics_samples import write_run
 from report_reading import Page
 
-from coordinator.results.report.chosen import chosen_runs
 from coordinator.results.report.page import report_of
+from coordinator.results.report.view import chosen_runs
 from coordinator.results.tables.reader import RunFormatError
 
 

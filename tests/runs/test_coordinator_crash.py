@@ -20,7 +20,7 @@ from run_helpers import SCENARIOS, rows_of, run_text
 from secure_helpers import IDEAL_WIRE, secure
 
 from coordinator.engine.actor import Coordinator
-from coordinator.engine.checkpoint import CHECKPOINT, Checkpoint
+from coordinator.engine.crashes import CHECKPOINT, Checkpoint
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
 from coordinator.run.runner import RunOutcome
@@ -204,7 +204,7 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from coordinator.results import run_directory
-from coordinator.engine.checkpoint import Checkpoint
+from coordinator.engine.crashes import Checkpoint
 
 def die(*_):
     os._exit(77)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.checkpoint import npz_bytes
+from coordinator.engine.crashes import npz_bytes
 from coordinator.engine.invitations import Invitations
 from coordinator.engine.progress import SilentProgress
 from coordinator.engine.snapshots import CoordinatorMemory, LostRound, Recalled

@@ -10,7 +10,7 @@ from pacing_helpers import FAST_AND_SLOW, by_round, ideal, ideal_regression
 from run_helpers import SMALL, rows_of, run_text
 
 from coordinator.run.runner import RunOutcome
-from coordinator.scenario.selection_section import SECTIONS
+from coordinator.scenario.registered_sections import SECTIONS
 
 ROUNDS = "{mode: synchronous}"
 BUFFER = "{mode: buffered, concurrency: 6}"

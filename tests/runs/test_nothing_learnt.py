@@ -22,12 +22,11 @@ from coordinator.results.learnt import judge_learning
 from coordinator.results.run_directory import run_status
 from coordinator.results.tables.reader import RunTables, open_run
 from coordinator.results.verdicts import read_verdicts
-from coordinator.run.run_records import outcome_record, suites_of_run
-from coordinator.run.runner import RunOutcome, run_scenario
+from coordinator.run.runner import RunOutcome, outcome_record, run_scenario, suites_of_run
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import load
 from coordinator.service.dashboard.live_state import LiveState
-from coordinator.service.dashboard.watched_run import run_watched
+from coordinator.service.local_run import run_watched
 
 TOO_FAST = "learning.learning_rate=1e4"
 TOO_SOON = "rounds.deadline=1 ms"

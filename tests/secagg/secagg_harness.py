@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.engine.secure_aggregation import Step
+from coordinator.engine.secure_sums import Step
 from coordinator.secure.secagg.oracle import Oracle
 from coordinator.secure.secagg.server import SecAggServer
 from edge.crypto.entropy import SeededEntropy

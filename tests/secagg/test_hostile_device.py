@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from secagg_harness import MODEL_HASH, ROUND, RUN, Fleet, flipped, with_arrays
 
-from coordinator.secure.secagg.outcome import SumMismatchError
+from coordinator.secure.secagg.unmasking import SumMismatchError
 from edge.crypto import errors
 from edge.crypto.entropy import SeededEntropy
 from edge.crypto.keys import KeyPair

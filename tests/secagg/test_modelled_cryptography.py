@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from secagg_harness import IDENTITIES, RUN, Fleet, with_arrays
 
-from coordinator.engine.secure_aggregation import Step
+from coordinator.engine.secure_sums import Step
 from edge.crypto.entropy import SeededEntropy
 from edge.crypto.errors import SecAggError
 from edge.secagg.cryptography import MODELLED, REAL, Cryptography, ModelledCryptography

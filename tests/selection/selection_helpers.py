@@ -9,7 +9,7 @@ import numpy as np
 from coordinator.engine.fleet import Fleet, Makeup
 from coordinator.engine.selection.base import Floats, Ids, Knowledge, Selector, make_selector
 from coordinator.engine.selection.experience import Experience
-from coordinator.scenario.selection_section import SECTIONS
+from coordinator.scenario.registered_sections import SECTIONS
 from device_profiles import catalogue
 from device_profiles.availability import Always, AvailabilityProfile
 from edge.device.availability.build import build

@@ -12,7 +12,7 @@ from selection_helpers import fleet_of, knowledge_of, report
 from coordinator.engine.selection.base import Knowledge
 from coordinator.engine.selection.oort import Oort
 from coordinator.engine.selection.pool import Pool
-from coordinator.scenario.selection_section import SECTIONS
+from coordinator.scenario.registered_sections import SECTIONS
 
 
 def oort(knowledge: Knowledge, **settings: Any) -> Oort:

@@ -7,7 +7,7 @@ import pytest
 from selection_helpers import fleet_of, knowledge_of, report, selector_of
 
 from coordinator.engine.selection.pool import Pool, sample_by_weight
-from coordinator.scenario.selection_section import SECTIONS
+from coordinator.scenario.registered_sections import SECTIONS
 from device_profiles.availability import AvailabilityProfile, Diurnal
 from edge.core.rng import stream
 

@@ -18,8 +18,8 @@ from aiohttp import WSMsgType, web
 
 from coordinator.engine.assembly import Assembly
 from coordinator.scenario.load import LoadedScenario
-from coordinator.secure.secagg.outcome import SecAggResult
 from coordinator.secure.secagg.server import SecAggServer
+from coordinator.secure.secagg.unmasking import SecAggResult
 from coordinator.secure.sums.masked import MaskedSums
 from coordinator.service.local_devices import LocalDevices
 from edge.core.vocabulary import Reason

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter
 
-from coordinator.scenario.learning_section import Learning
+from coordinator.scenario.registered_sections import Learning
 from edge.learning.base import Problem, Recommender, State
 from edge.learning.registry import create
 from edge.learning.sampled_negatives import ImplicitBatch

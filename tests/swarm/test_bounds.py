@@ -4,7 +4,7 @@ import pytest
 from swarm_helpers import ENCRYPTED, MASKED, PLAIN, PRIVATE, breakable, said, trial_of
 
 from coordinator.swarm.invariants.bounds import bounded_updates
-from coordinator.swarm.invariants.hidden import decode
+from coordinator.swarm.invariants.sums import decode
 
 BOUND = "aggregation: {rule: mean, norm_bound: 0.1}\n"
 LIAR = "{name: p, during: storm, on: {devices: [2, 3, 4]}, poisoned_updates: {kind: huge-norm%s}}]"

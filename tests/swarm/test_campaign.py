@@ -12,12 +12,11 @@ from coordinator.cli.consoles import console
 from coordinator.engine.training import Training
 from coordinator.results.junit import junit_xml
 from coordinator.swarm.campaign import Findings, Plan, run_campaign
-from coordinator.swarm.coverage import KINDS, MODES, PARTS, STAGES
 from coordinator.swarm.generator import document, text_of
-from coordinator.swarm.invariants.base import Violation
+from coordinator.swarm.invariants.registry import Violation
 from coordinator.swarm.report import NAMES, progress_line, render, suite_of
 from coordinator.swarm.trial import run_trial
-from coordinator.swarm.verdict import digest_of, judge, judge_text
+from coordinator.swarm.verdict import KINDS, MODES, PARTS, STAGES, digest_of, judge, judge_text
 from coordinator.swarm.workers import Digest, Judge, WorkerError, started
 
 SEED = 20261128

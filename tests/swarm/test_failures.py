@@ -10,7 +10,7 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load, load_text
 from coordinator.swarm.failures import judge_file, keep
 from coordinator.swarm.generator import document
-from coordinator.swarm.invariants.base import Violation
+from coordinator.swarm.invariants.registry import Violation
 from coordinator.swarm.workers import Digest
 
 

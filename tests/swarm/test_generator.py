@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.scenario.faults_section import KINDS
 from coordinator.scenario.load import load_text
-from coordinator.scenario.selection_section import SECTIONS
+from coordinator.scenario.registered_sections import SECTIONS
 from coordinator.swarm.generator import QUIET, document, text_of
 from coordinator.swarm.invariants.recovery import ends_s, is_healthy
 from coordinator.swarm.storms import STORM

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.swarm import datasets, methods, protections
+from coordinator.swarm import methods, populations, protections
 from coordinator.swarm.generator import document
 from edge.core.draws import Draws
 from edge.data.synthetic import SyntheticRatings, generate_ratings
@@ -89,12 +89,12 @@ def test_what_goes_with_what_is_in_the_registry() -> None:
 def test_devices_are_those_who_have_a_rating_left() -> None:
     data = {"source": "synthetic-ratings", "users": 30, "items": 8, "ratings_per_user": 2,
             "min_ratings_per_user": 1}  # fmt: skip
-    assert datasets.devices_of(data, seed=3) == 30
-    assert datasets.devices_of({"source": "synthetic-regression", "clients": 4}, seed=3) == 4
+    assert populations.devices_of(data, seed=3) == 30
+    assert populations.devices_of({"source": "synthetic-regression", "clients": 4}, seed=3) == 4
     spec = SyntheticRatings(users=30, items=8, ratings_per_user=2, min_ratings_per_user=1)
     store = generate_ratings(spec, seed=3)
     left = sum(store.ratings[store.indptr[user] : store.indptr[user + 1]].max() >= 4 for user in range(30))
-    assert datasets.devices_of({**data, "positive": 4}, seed=3) == left < 30
+    assert populations.devices_of({**data, "positive": 4}, seed=3) == left < 30
 
 
 def test_shares_of_attackers_fit_every_number_of_reports() -> None:

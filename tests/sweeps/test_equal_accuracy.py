@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coordinator.results.analysis.learning_curves import TRAINING_LOSS, Curve
-from coordinator.results.equal_accuracy import costs_to_equal_accuracy
+from coordinator.results.comparison import costs_to_equal_accuracy
 
 
 def curve(

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from coordinator.engine.workload import Workload
-from coordinator.scenario.learning_section import method_name
 from coordinator.scenario.protection import secure_sections, stays_on_devices
+from coordinator.scenario.registered_sections import method_name
 from coordinator.scenario.schema import Scenario
 from coordinator.scenario.secure_section import NoSecureAggregation
 from edge.core.errors import RemoteProtocolError

@@ -38,7 +38,7 @@ class SpeedTiers:
     ----------
     experience : what was seen of each device.
     seed : the run's seed.
-    tiers, profiling, every, credit : see :class:`coordinator.scenario.pacing_section.Tiers`.
+    tiers, profiling, every, credit : see :class:`coordinator.scenario.rounds_section.Tiers`.
     """
 
     def __init__(

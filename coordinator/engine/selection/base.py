@@ -18,7 +18,7 @@ import numpy.typing as npt
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.selection.experience import Experience
 from coordinator.engine.selection.pool import Accept, Pool
-from coordinator.scenario.selection_section import AvailableSettings, PolicySettings
+from coordinator.scenario.registered_sections import AvailableSettings, PolicySettings
 from edge.core.plugins import SELECTORS, PluginKind, get
 from edge.core.rng import stream
 

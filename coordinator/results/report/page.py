@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from markupsafe import Markup, escape
 
-from coordinator.engine.run_files import REPORT, write_atomically
+from coordinator.engine.run_files import REPORT, on_real_clock, write_atomically
 from coordinator.results.report.blocks import SectionBlock
-from coordinator.results.report.chosen import chosen_runs, chosen_sweeps
 from coordinator.results.report.sections import SECTIONS
 from coordinator.results.report.sections.comparison import COMPARISONS
 from coordinator.results.report.sections.swept import swept
 from coordinator.results.report.sweep_table import SweepTable
-from coordinator.results.report.view import RunView, view_of
+from coordinator.results.report.view import RunView, chosen_runs, chosen_sweeps, view_of
 from coordinator.results.tables.reader import open_run
-from coordinator.scenario.clock_words import on_real_clock
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.engine.secure_aggregation import Step
+from coordinator.engine.secure_sums import Step
 from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import (
     DuplicateMessageError,
@@ -54,7 +54,7 @@ _Send = Sequence[tuple[int, Abort | DecryptRequest]]
 
 
 class CkksServer:
-    """One round; a :class:`~coordinator.engine.secure_aggregation.SecureAggregation`.
+    """One round; a :class:`~coordinator.engine.secure_sums.SecureAggregation`.
 
     Parameters
     ----------

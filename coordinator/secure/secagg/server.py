@@ -17,12 +17,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from coordinator.engine.secure_aggregation import Step
-from coordinator.secure.secagg.advertised import AdvertisedRecords
+from coordinator.engine.secure_sums import Step
 from coordinator.secure.secagg.cohort import Flags, NeighbourGraph
-from coordinator.secure.secagg.outcome import SecAggResult, read_sum
-from coordinator.secure.secagg.sealed import SealedStore
-from coordinator.secure.secagg.unmasking import Unmasking
+from coordinator.secure.secagg.submissions import AdvertisedRecords, SealedStore
+from coordinator.secure.secagg.unmasking import SecAggResult, Unmasking, read_sum
 from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import (
     DuplicateMessageError,

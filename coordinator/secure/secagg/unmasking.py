@@ -1,9 +1,10 @@
-"""The shares that devices release, and the masks that they take off the sum."""
+"""The shares that devices release, the masks that they take off the sum, and what comes out."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from edge.crypto.errors import (
     InconsistentSharesError,
     KeyMismatchError,
     SecAggError,
+    SumMismatchError,
     TooFewSurvivorsError,
     WrongShareError,
 )
@@ -22,7 +24,9 @@ from edge.crypto.keys import SIGNATURE_BYTES, KeyPair, check_commitment, check_s
 from edge.crypto.prg import add_all_expanded, make_scratch
 from edge.crypto.ring import RingVector
 from edge.crypto.shamir import SECRET_BYTES, SHARE_BYTES, combine_many, decode
-from edge.secagg.checks import OCTETS, Octets, expect_arrays, octets, read, read_devices
+from edge.secagg.checks import OCTETS, DeviceIds, Octets, expect_arrays, octets, read, read_devices
+from edge.secagg.config import RealPart, SecAggConfig
+from edge.secagg.inputs import read_tail
 from edge.secagg.keylist import expect_neighbours
 from edge.secagg.masks import pair_seed, self_seed
 from edge.secagg.sealing import COMMITMENT_BYTES, commit_share
@@ -285,3 +289,45 @@ class Unmasking:
             seed = pair_seed(key, public, cohort.session, self._round_number, dead, device)
             # The lower id of a pair added the mask, the higher subtracted it.
             (subtracted if device < dead else added).append(seed)
+
+
+class SecAggResult(NamedTuple):
+    """The outcome of a round.
+
+    ``total`` is the sum in the ring, [L]; :func:`edge.secagg.inputs.decode_sum` gives its vectors. ``weight``
+    and ``contributors`` are read from it. ``survivors`` are the ids of those whose inputs are in it, ``dead``
+    of those that shared their secrets and did not contribute, int64, ascending.
+    """
+
+    total: RingVector
+    weight: int
+    contributors: int
+    survivors: DeviceIds
+    dead: DeviceIds
+
+
+def read_sum(config: SecAggConfig, total: RingVector, survivors: DeviceIds, dead: DeviceIds) -> SecAggResult:
+    """Return the outcome in an unmasked ``total``, [L].
+
+    Raises ``SumMismatchError`` if it was not made from one input of each survivor: masks that do not cancel
+    leave noise, which says so with probability 1 − 2**−bits. A total weight that somebody made too small for
+    the updates is found by elements that are larger than so much weight allows.
+    """
+    weight, contributors = read_tail(config, total)
+    if contributors != len(survivors) or not 0 <= weight <= len(survivors) * config.weight_max:
+        raise SumMismatchError(
+            f"the sum says {contributors} contributors of weight {weight}; {len(survivors)} inputs "
+            f"were added, of weight up to {config.weight_max} each"
+        )
+    whole, start = config.ring.to_signed(total), 0
+    for part in config.parts:
+        values = whole[start : start + part.length]
+        if isinstance(part, RealPart):
+            quantizer = config.quantizers[part.name]
+            largest = weight * quantizer.levels + contributors * quantizer.noise_levels
+        else:
+            largest = contributors * part.value_max
+        if max(int(values.max()), -int(values.min())) > largest:
+            raise SumMismatchError(f"part {part.name!r} of the sum is beyond what its inputs can add up to")
+        start += part.length
+    return SecAggResult(total, weight, contributors, survivors, dead)

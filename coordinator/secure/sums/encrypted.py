@@ -6,8 +6,7 @@ import functools
 import math
 
 from coordinator.engine.facts import SumFacts
-from coordinator.engine.secure_aggregation import SecureAggregation
-from coordinator.engine.secure_sums import RoundOfSums, SecureSums, arrays_of
+from coordinator.engine.secure_sums import RoundOfSums, SecureAggregation, SecureSums, arrays_of
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secure.homomorphic.server import CkksServer
 from edge.crypto.entropy import Entropy

@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from coordinator.engine.facts import SumFacts
-from coordinator.engine.secure_aggregation import SecureAggregation
-from coordinator.engine.secure_sums import RoundOfSums, SecureSums, arrays_of
+from coordinator.engine.secure_sums import RoundOfSums, SecureAggregation, SecureSums, arrays_of
 from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secure.secagg.oracle import Oracle
 from coordinator.secure.secagg.server import SecAggServer

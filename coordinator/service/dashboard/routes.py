@@ -1,18 +1,27 @@
-"""What a browser and a collector of metrics ask for."""
+"""What a browser and a collector of metrics ask for: the dashboard as one file, its events, and figures."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
-from typing import Final
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
+from coordinator.results import report
 from coordinator.service.dashboard.live_state import LiveState
-from coordinator.service.dashboard.page import dashboard_page
 from coordinator.service.metrics import exposition
 from edge.core.errors import MissingExtraError
 
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_REPORT_STYLE: Final = Path(report.__file__).parent / "templates" / "report.css"
+"""Reports and dashboard look alike."""
+_STYLE_PLACE: Final = "/* style */"
+_SCRIPT_PLACE: Final = "/* script */"
 DASHBOARD: Final = "/dashboard"
 EVENTS: Final = "/dashboard/events"
 METRICS: Final = "/metrics"
@@ -23,6 +32,34 @@ HEARTBEAT_S: Final = 10.0
 STALL_S: Final = 10.0
 """A reader that takes nothing for so long is dropped."""
 MOST_READERS: Final = 32
+
+
+class Page(NamedTuple):
+    """The page, and what a browser may do for it: run its own script, and ask its own server."""
+
+    html: str
+    policy: str
+
+
+def _source(text: str) -> str:
+    """Return what names an inline style or script in a content security policy."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+@lru_cache(maxsize=1)
+def dashboard_page() -> Page:
+    """Return the page, which is the same for every run: what it shows comes as events."""
+    html, style, script = (
+        (_TEMPLATES / name).read_text(encoding="utf-8")
+        for name in ("dashboard.html", "dashboard.css", "dashboard.js")
+    )
+    style = f"{_REPORT_STYLE.read_text(encoding='utf-8')}{style}"
+    policy = (
+        f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return Page(html.replace(_STYLE_PLACE, style).replace(_SCRIPT_PLACE, script), policy)
 
 
 class Dashboard:

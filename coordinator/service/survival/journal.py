@@ -33,7 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.engine.checkpoint import npz_bytes
+from coordinator.engine.crashes import npz_bytes
 from coordinator.engine.run_files import write_atomically
 from coordinator.results.tables.writer import piece_path, remove_pieces, write_parquet
 from edge.core.errors import RecfleetError

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.scenario.faults_section import Fault, Victims, stages_of
-from coordinator.scenario.pacing_section import Buffered
+from coordinator.scenario.rounds_section import Buffered
 from coordinator.scenario.schema import Scenario
 from coordinator.simulation.faults.base import FaultKind, FleetView, Ids, Setting, Strike
 from edge.core.rng import hashed_uniform, stream_key

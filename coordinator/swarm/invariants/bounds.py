@@ -10,9 +10,8 @@ import numpy as np
 
 from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.schema import Scenario
-from coordinator.swarm.invariants.hidden import decode
-from coordinator.swarm.trial import Trial
-from coordinator.swarm.views import rows
+from coordinator.swarm.invariants.sums import decode
+from coordinator.swarm.trial import Trial, rows
 from edge.core.vocabulary import Reason
 from edge.secagg.inputs import LOSS
 from edge.wire.messages import Report

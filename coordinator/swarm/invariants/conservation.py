@@ -8,9 +8,8 @@ from typing import Final, NamedTuple, cast
 
 from coordinator.results.tables.metric_source import Tables
 from coordinator.results.tables.schemas import DIRECTIONS, SPLITS
-from coordinator.scenario.pacing_section import Buffered
-from coordinator.swarm.trial import Trial
-from coordinator.swarm.views import columns, rows
+from coordinator.scenario.rounds_section import Buffered
+from coordinator.swarm.trial import Trial, columns, rows
 from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Stage, label
 from edge.device.simulated import SimulatedDevice
 from edge.network.link import Delivery

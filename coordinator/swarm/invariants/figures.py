@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from coordinator.results.tables.metric_source import TableMetricSource
-from coordinator.swarm.trial import Trial
-from coordinator.swarm.views import rows
+from coordinator.swarm.trial import Trial, rows
 from edge.core.vocabulary import Outcome, Reason, RoundOutcome, label
 
 _COMPLETED: Final = label(Outcome.COMPLETED)

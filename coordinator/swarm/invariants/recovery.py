@@ -9,8 +9,7 @@ from typing import Final
 from coordinator.engine.stop_reason import StopReason
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.schema import Scenario
-from coordinator.swarm.trial import Trial
-from coordinator.swarm.views import rows
+from coordinator.swarm.trial import Trial, rows
 from edge.core.vocabulary import RoundOutcome, label
 
 _PATIENT_S: Final = 60.0

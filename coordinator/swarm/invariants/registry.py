@@ -1,11 +1,12 @@
-"""All invariants, by name."""
+"""All invariants, by name, and what a violation of one is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from coordinator.scenario.pacing_section import Buffered
-from coordinator.swarm.invariants.base import Invariant, Violation
+from coordinator.scenario.rounds_section import Buffered
 from coordinator.swarm.invariants.bounds import bounded_updates
 from coordinator.swarm.invariants.conservation import conserved_bytes, exact_frames
 from coordinator.swarm.invariants.figures import consistent_figures, spent_privacy
@@ -20,6 +21,29 @@ from coordinator.swarm.invariants.rounds import (
 from coordinator.swarm.invariants.steps import one_move
 from coordinator.swarm.invariants.sums import exact_sums
 from coordinator.swarm.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """A check with its name.
+
+    ``after_errors`` says whether a run that an error ended is checked, too; ``of_rounds`` that the check is
+    about rounds, which buffered pacing does not have.
+    """
+
+    name: str
+    check: Callable[[Trial], Iterator[str]]
+    after_errors: bool = False
+    of_rounds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """That an invariant does not hold of a run, with the first of the sentences that say so."""
+
+    invariant: str
+    message: str
+
 
 INVARIANTS: Final = (
     Invariant("ends", comes_to_an_end, after_errors=True),
@@ -36,7 +60,7 @@ INVARIANTS: Final = (
     Invariant("consistent-figures", consistent_figures),
     Invariant("spent-privacy", spent_privacy),
 )
-"""Those that one run shows; that it can be replayed takes two, see :mod:`coordinator.swarm.replay`."""
+"""Those that one run shows; that it can be replayed takes two, see :mod:`coordinator.swarm.verdict`."""
 REPLAYS: Final = "replays"
 """The name of the invariant that a run is the same when it is repeated."""
 

@@ -10,8 +10,7 @@ from typing import Any, cast
 from coordinator.engine.secure_rounds import STAGE_OF_STATE
 from coordinator.engine.stop_reason import StopReason
 from coordinator.scenario.secure_section import Ckks, NoSecureAggregation
-from coordinator.swarm.trial import Trial
-from coordinator.swarm.views import columns, rows
+from coordinator.swarm.trial import Trial, columns, rows
 from edge.core.vocabulary import SUM_STAGES, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, label
 from edge.device.simulated import SimulatedDevice
 from edge.wire.messages import Acknowledge

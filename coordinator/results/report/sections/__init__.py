@@ -6,20 +6,16 @@ from collections.abc import Callable
 from typing import Final
 
 from coordinator.results.report.blocks import SectionBlock
-from coordinator.results.report.sections.blame import blame
 from coordinator.results.report.sections.durations import durations
-from coordinator.results.report.sections.endings import endings
+from coordinator.results.report.sections.held_up import blame, slowest
 from coordinator.results.report.sections.host import host
-from coordinator.results.report.sections.inference import inference
-from coordinator.results.report.sections.key_figures import key_figures
-from coordinator.results.report.sections.latency import latency
+from coordinator.results.report.sections.key_figures import key_figures, verdicts
+from coordinator.results.report.sections.latency import inference, latency
 from coordinator.results.report.sections.learning import learning
-from coordinator.results.report.sections.participation import participation
+from coordinator.results.report.sections.participation import endings, participation
 from coordinator.results.report.sections.privacy import privacy
-from coordinator.results.report.sections.slowest import slowest
 from coordinator.results.report.sections.timeline import timeline
 from coordinator.results.report.sections.traffic import traffic
-from coordinator.results.report.sections.verdicts import verdicts
 from coordinator.results.report.view import RunView
 
 SECTIONS: Final[tuple[Callable[[RunView], SectionBlock | None], ...]] = (

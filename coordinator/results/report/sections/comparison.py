@@ -7,18 +7,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from coordinator.engine.run_files import time_name
 from coordinator.results.analysis.critical_path import STEPS
 from coordinator.results.analysis.learning_curves import Curve, mean_curve
 from coordinator.results.report.axes import show
 from coordinator.results.report.blocks import Block, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import stacked_bars
 from coordinator.results.report.sections.durations import STEP_PARTS
-from coordinator.results.report.sections.key_figures import figures, shown
+from coordinator.results.report.sections.key_figures import figure, figures, shown
 from coordinator.results.report.sections.latency import cdf_plot
 from coordinator.results.report.sections.learning import Spread, curve_plots, reached_table
-from coordinator.results.report.sections.verdicts import figure
 from coordinator.results.report.view import RunView
-from coordinator.scenario.clock_words import time_name
 
 
 def _groups(views: Sequence[RunView]) -> dict[str, str]:

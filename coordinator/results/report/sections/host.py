@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from coordinator.engine.run_files import on_real_clock
 from coordinator.results.report.axes import bytes_axis, duration_axis, from_zero, number_axis, show
 from coordinator.results.report.blocks import Axis, Block, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, line_plot, thin
 from coordinator.results.report.view import RunView
-from coordinator.scenario.clock_words import on_real_clock
 
 
 def host(view: RunView) -> SectionBlock | None:

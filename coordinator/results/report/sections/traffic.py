@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from coordinator.engine.run_files import on_real_clock
 from coordinator.results.report.axes import show
 from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import stacked_bars
 from coordinator.results.report.sections.key_figures import shown
 from coordinator.results.report.view import RunView
 from coordinator.results.tables.schemas import DIRECTIONS, SPLITS, STAGE_ORDER
-from coordinator.scenario.clock_words import on_real_clock
 from edge.core.vocabulary import Fate, label
 
 

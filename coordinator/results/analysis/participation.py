@@ -1,4 +1,4 @@
-"""For whom a run works: who takes part, by class, and how good the model is for each class."""
+"""Participation by class of device, what it spent and wasted, and how good the model is for each class."""
 
 from __future__ import annotations
 
@@ -84,3 +84,38 @@ def accuracy_by_class(run: RunTables) -> list[dict[str, Any]]:
 
 def _label(rows: Rows, column: str, row: int) -> str:
     return rows.names[column][int(rows.codes[column][row])]
+
+
+def waste_by_outcome(run: RunTables) -> dict[str, dict[str, Any]]:
+    """Return what was spent and wasted, by outcome of the device round; outcomes that never came left out.
+
+    Each has ``device_rounds``, ``bytes`` (sent either way), ``wasted_bytes``, ``compute_s``,
+    ``wasted_compute_s`` and ``energy_j``. Of completed device rounds only what was lost or discarded is
+    wasted, of the others everything. What is kept back of any device is None.
+    """
+    rows = read_rows(
+        run,
+        "device_rounds",
+        ["outcome", "down_bytes", "up_bytes", "wasted_bytes", "compute_s", "wasted_compute_s",
+         "energy_compute_j", "energy_radio_j"],
+    )  # fmt: skip
+    numbers = rows.numbers
+    found = {}
+    for name in (label(outcome) for outcome in Outcome):
+        chosen = np.flatnonzero(rows.equal("outcome", name))
+        if len(chosen):
+            total = {column: values[chosen].sum() for column, values in numbers.items()}
+            found[name] = {
+                "device_rounds": len(chosen),
+                "bytes": int(total["down_bytes"] + total["up_bytes"]),
+                "wasted_bytes": int(total["wasted_bytes"]),
+                **{
+                    column: None if np.isnan(value) else float(value)
+                    for column, value in (
+                        ("compute_s", total["compute_s"]),
+                        ("wasted_compute_s", total["wasted_compute_s"]),
+                        ("energy_j", total["energy_compute_j"] + total["energy_radio_j"]),
+                    )
+                },
+            }
+    return found

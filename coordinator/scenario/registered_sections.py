@@ -1,14 +1,24 @@
-"""The section ``rounds.selection``: who is invited. The policies are in ``selection``."""
+"""The sections whose contents come from the registry: ``learning`` and ``rounds.selection``."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from coordinator.scenario.model import Registered, Section
 from device_profiles.fields import StrictBool
-from edge.core.plugins import SELECTORS, View
+from edge.core.plugins import ALGORITHMS, SELECTORS, View
+
+Learning = Annotated[
+    BaseModel,
+    Registered("algorithm", View(ALGORITHMS, lambda method: method.Settings), kind=ALGORITHMS),
+]
+
+
+def method_name(settings: Any) -> str:
+    """Return the name under which the method of these settings is registered."""
+    return str(settings.algorithm)
 
 
 class PolicySettings(Section):
