@@ -235,6 +235,23 @@ class OutageProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowRateProfile:
+    """How a link's rate varies over longer than seconds, beside the process of one second.
+
+    Attributes
+    ----------
+    sigma_log : sd of the log of the rate by it, above zero.
+    time_s : lag at which its correlation with itself has fallen to 1/e, seconds.
+    """
+
+    sigma_log: float
+    time_s: float
+
+    def __post_init__(self) -> None:
+        positive("slow rate", sigma_log=self.sigma_log, time_s=self.time_s)
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkProfile:
     """What a class of access links is like.
 
@@ -250,6 +267,8 @@ class NetworkProfile:
     outage : on/off outages; None if the link never goes away.
     connect_success : probability that an attempt to connect succeeds, in (0, 1].
     duty_cycle : share of time that the device may transmit, in (0, 1]; 1 where no regulation limits it.
+    slow_rate : a slow process of the rate beside that of one second; None for none.
+    device_sigma_log : sd of the log of the factor on both rates that a device keeps for good.
     trace : a recorded link that stands in for rates, round trip, loss, outages and duty cycle; None for none.
     sources : field -> where the number comes from.
     """
@@ -266,13 +285,20 @@ class NetworkProfile:
     outage: OutageProfile | None = None
     connect_success: float = 1.0
     duty_cycle: float = 1.0
+    slow_rate: SlowRateProfile | None = None
+    device_sigma_log: float = 0.0
     trace: RateTrace | None = None
     sources: Mapping[str, str] = field(default=NO_SOURCES, compare=False)
 
     def __post_init__(self) -> None:
         owner = check_name("network", self.name)
         positive(owner, down_bps=self.down_bps, up_bps=self.up_bps, rtt_s=self.rtt_s)
-        non_negative(owner, jitter_s=self.jitter_s, rate_sigma_log=self.rate_sigma_log)
+        non_negative(
+            owner,
+            jitter_s=self.jitter_s,
+            rate_sigma_log=self.rate_sigma_log,
+            device_sigma_log=self.device_sigma_log,
+        )
         below_one(owner, loss=self.loss)
         probability(owner, rate_rho_1s=self.rate_rho_1s)
         above_zero_to_one(owner, connect_success=self.connect_success, duty_cycle=self.duty_cycle)

@@ -23,6 +23,7 @@ from device_profiles.fields import (
     JoulesPerBit,
     NonNegativeFloat,
     OperationsPerSecond,
+    PositiveFloat,
     PositiveFraction,
     PositiveSeconds,
     Seconds,
@@ -39,6 +40,7 @@ from device_profiles.profile import (
     NetworkProfile,
     OutageProfile,
     RadioProfile,
+    SlowRateProfile,
     ThermalProfile,
 )
 
@@ -225,6 +227,17 @@ class OutageSection(BaseModel):
     mean: PositiveSeconds = Field(description="Mean length of an outage.")
 
 
+class SlowRateSection(BaseModel):
+    """A slow process of the rate of a link, beside that of one second."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sigma: PositiveFloat = Field(description="Sd of the log of the rate by it.")
+    correlation_time: PositiveSeconds = Field(
+        description="Lag at which its correlation with itself has fallen to 1/e."
+    )
+
+
 class NetworkSection(ProfileSection):
     """A network profile."""
 
@@ -241,6 +254,7 @@ class NetworkSection(ProfileSection):
         "jitter": "jitter_s",
         "rate_sigma": "rate_sigma_log",
         "rate_rho": "rate_rho_1s",
+        "device_sigma": "device_sigma_log",
     }
 
     down: BitsPerSecond = Field(description="Typical rate towards the device.")
@@ -250,6 +264,12 @@ class NetworkSection(ProfileSection):
     loss: Fraction = Field(description="Probability that a segment is lost.")
     rate_sigma: NonNegativeFloat = Field(description="Sd of the log of the rate over time.")
     rate_rho: Fraction = Field(description="Correlation of the log rate with itself one second later.")
+    slow_rate: SlowRateSection | None = Field(
+        default=None, description="A slow process of the rate beside that of one second; left out, none."
+    )
+    device_sigma: NonNegativeFloat = Field(
+        default=0.0, description="Sd of the log of the factor on both rates that each device keeps for good."
+    )
     radio: Text = Field(description="Name of a radio profile.")
     outage: OutageSection | None = Field(default=None, description="On/off outages; left out, none.")
     connect_success: PositiveFraction = Field(
@@ -269,7 +289,7 @@ class NetworkSection(ProfileSection):
         ------
         TraceError : a trace that cannot be used.
         """
-        trace = trace_beside(self.link_trace, folder)
+        trace, slow = trace_beside(self.link_trace, folder), self.slow_rate
         return NetworkProfile(
             name=name,
             down_bps=self.down,
@@ -283,6 +303,8 @@ class NetworkSection(ProfileSection):
             outage=OutageProfile(self.outage.fraction, self.outage.mean) if self.outage else None,
             connect_success=self.connect_success,
             duty_cycle=self.duty_cycle,
+            slow_rate=SlowRateProfile(slow.sigma, slow.correlation_time) if slow else None,
+            device_sigma_log=self.device_sigma,
             trace=trace,
             sources=self.field_sources(),
         )

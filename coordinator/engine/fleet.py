@@ -28,6 +28,7 @@ from edge.network.cohort import LinkSpecs
 from edge.network.conditions import LinkConditions, MixedConditions
 from edge.network.pace import Conditions
 from edge.network.playback import TracePlayback
+from edge.network.slow_rates import device_factors
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -50,6 +51,9 @@ class NetworkTable:
     jitter_s: Floats
     sigma_log: Floats
     rho_1s: Floats
+    slow_sigma_log: Floats
+    slow_time_s: Floats
+    device_sigma_log: Floats
     outage_fraction: Floats
     outage_mean_s: Floats
     connect_success: Floats
@@ -63,6 +67,7 @@ class NetworkTable:
             return np.array(values, dtype=np.float64)
 
         outages = [profile.outage for profile in profiles]
+        slow = [profile.slow_rate for profile in profiles]
         return cls(
             down_bps=column([p.down_bps for p in profiles]),
             up_bps=column([p.up_bps for p in profiles]),
@@ -71,6 +76,9 @@ class NetworkTable:
             jitter_s=column([p.jitter_s for p in profiles]),
             sigma_log=column([p.rate_sigma_log for p in profiles]),
             rho_1s=column([p.rate_rho_1s for p in profiles]),
+            slow_sigma_log=column([0.0 if rate is None else rate.sigma_log for rate in slow]),
+            slow_time_s=column([1.0 if rate is None else rate.time_s for rate in slow]),
+            device_sigma_log=column([p.device_sigma_log for p in profiles]),
             outage_fraction=column([0.0 if outage is None else outage.fraction for outage in outages]),
             outage_mean_s=column([1.0 if outage is None else outage.mean_s for outage in outages]),
             connect_success=column([p.connect_success for p in profiles]),
@@ -101,6 +109,8 @@ class NetworkTable:
             rtt_s=column(self.rtt_s, [mean(t, t.rtt_s) for t in recorded]),
             loss=column(self.loss, [mean(t, t.loss) for t in recorded]),
             sigma_log=column(self.sigma_log, nothing),
+            slow_sigma_log=column(self.slow_sigma_log, nothing),
+            device_sigma_log=column(self.device_sigma_log, nothing),
             outage_fraction=column(self.outage_fraction, nothing),
             duty_cycle=column(self.duty_cycle, all_of_it),
         )
@@ -194,6 +204,7 @@ class Fleet:
         self._trace_of = np.array([trace for _, trace in makeup.link], dtype=np.int64)
         self._noise_key = stream_key(seed, "device", "compute")
         self._connect_key = stream_key(seed, "link", "connect")
+        self._own_rate_key = stream_key(seed, "link", "device-rate")
 
     def _batteries_j(self) -> Floats:
         return np.where(np.isinf(self.battery_j), np.nan, self.battery_j)[self.device_class]
@@ -257,9 +268,12 @@ class Fleet:
         """Return what the links of the devices ``ids`` (int64 [n]) are like."""
         code, radio_code = self.link_kind[ids], self.network[ids]
         table, radio = self.network_table, self.radio_specs
+        share = table.duty_cycle[code]
+        if table.device_sigma_log.any():
+            share = share * device_factors(self._own_rate_key, ids, table.device_sigma_log[code])
         return LinkSpecs(
-            down_bps=table.down_bps[code] * table.duty_cycle[code],
-            up_bps=table.up_bps[code] * table.duty_cycle[code],
+            down_bps=table.down_bps[code] * share,
+            up_bps=table.up_bps[code] * share,
             rtt_s=table.rtt_s[code],
             loss=table.loss[code],
             jitter_s=table.jitter_s[code],
@@ -289,6 +303,8 @@ class Fleet:
             rho_1s=table.rho_1s[code],
             outage_fraction=table.outage_fraction[code],
             outage_mean_s=table.outage_mean_s[code],
+            slow_sigma_log=table.slow_sigma_log[code],
+            slow_time_s=table.slow_time_s[code],
         )
 
     def compute_seconds(self, ids: Ids, work: Work, round_number: int) -> Floats:

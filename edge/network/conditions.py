@@ -8,7 +8,7 @@ The rate follows an AR(1) process on its logarithm, one step a second (the usual
 Gudmundson 1991). The multiplier of a step has **mean** one, not median one: a link that is said to have
 10 Mbit/s carries 10 Mbit a second on average over a long time, and its typical second is a factor
 ``exp(-sigma**2/2)`` slower than that. A phone's radio fades in both directions at once, so one multiplier
-serves both.
+serves both. Links that have a slow process besides (``slow_rates``) are as much slower or faster again.
 
 :class:`LinkConditions` puts rate and outages together for transfers.
 """
@@ -27,6 +27,7 @@ from edge.core.rng import hashed_bits, stream_key
 from edge.core.vocabulary import Direction
 from edge.network.outages import OUTAGES_PER_EPOCH, check_outages, epoch_edges, epoch_of
 from edge.network.pace import Conditions, Pace, alone, carry
+from edge.network.slow_rates import check_slow_rates, slow_multipliers
 from edge.network.tcp import INITIAL_WINDOW_BYTES, data_time
 
 BoolArray = npt.NDArray[np.bool_]
@@ -102,10 +103,12 @@ class LinkConditions:
 
     Parameters
     ----------
-    seed : the run's seed; the streams are ``"link", "rate"`` and ``"link", "outage"``.
+    seed : the run's seed; the streams are ``"link", "rate"``, ``"slow-rate"`` and ``"outage"``.
     device_ids : int64[n]; methods name a link by its ``slot``, its place in this array.
     sigma_log, rho_1s : float64[n], as for :func:`rate_multipliers`.
     outage_fraction, outage_mean_s : float64[n], share of the time down, in [0, 1), and mean length, seconds.
+    slow_sigma_log, slow_time_s : float64[n], as for :func:`~edge.network.slow_rates.slow_multipliers`; None
+        where no link has a slow process.
 
     Raises
     ------
@@ -128,6 +131,8 @@ class LinkConditions:
         "_rates",
         "_rho",
         "_sigma",
+        "_slow",
+        "_slow_key",
         "_varies",
     )
 
@@ -140,6 +145,8 @@ class LinkConditions:
         rho_1s: FloatArray,
         outage_fraction: FloatArray,
         outage_mean_s: FloatArray,
+        slow_sigma_log: FloatArray | None = None,
+        slow_time_s: FloatArray | None = None,
     ) -> None:
         _check_rates(sigma_log, rho_1s)
         check_outages(outage_fraction, outage_mean_s)
@@ -148,9 +155,19 @@ class LinkConditions:
         self._device_ids = device_ids
         self._sigma, self._rho = sigma_log, rho_1s
         self._fraction, self._mean_s = outage_fraction, outage_mean_s
-        self._ever_varies = bool((sigma_log > 0.0).any())
+        varies = sigma_log > 0.0
+        self._slow: tuple[IntArray, FloatArray, FloatArray] | None = None
+        """Slots of the links with a slow process, with its sigma and its time."""
+        if slow_sigma_log is not None and slow_time_s is not None:
+            check_slow_rates(slow_sigma_log, slow_time_s)
+            slow = np.flatnonzero(slow_sigma_log > 0.0)
+            if slow.size:
+                self._slow = slow, slow_sigma_log[slow], slow_time_s[slow]
+                varies = varies | (slow_sigma_log > 0.0)
+        self._slow_key = stream_key(seed, "link", "slow-rate")
+        self._ever_varies = bool(varies.any())
         self._ever_down = bool((outage_fraction > 0.0).any())
-        self._varies: list[bool] = (sigma_log > 0.0).tolist()
+        self._varies: list[bool] = varies.tolist()
         self._rates: dict[int, FloatArray] = {}
         """Of a block: the multipliers of all links, float64[n, 32]; the latest few blocks."""
         self._downs: dict[int, tuple[float, float, bool, list[float]]] = {}
@@ -261,6 +278,10 @@ class LinkConditions:
 
     def _load_rates(self, block: int) -> FloatArray:
         rates = rate_multipliers(self._rate_key, self._device_ids, block, self._sigma, self._rho)
+        if self._slow is not None:
+            slots, sigma, time_s = self._slow
+            first_s, ids = block * BLOCK_STEPS, self._device_ids[slots]
+            rates[slots] *= slow_multipliers(self._slow_key, ids, first_s, BLOCK_STEPS, sigma, time_s)
         if len(self._rates) >= _BLOCKS_KEPT:
             del self._rates[next(iter(self._rates))]
         self._rates[block] = rates

@@ -25,6 +25,7 @@ from device_profiles.profile import (
     NetworkProfile,
     OutageProfile,
     RadioProfile,
+    SlowRateProfile,
     ThermalProfile,
 )
 
@@ -68,6 +69,9 @@ BATTERY = BatteryGated("b", 6e4, 0.2, 0.2, 1.0, 0.5, 10.0, 22.0, 8.0)
         (NETWORK, {"down_bps": 0.0}, "down_bps", "above zero"),
         (NETWORK, {"loss": 1.0}, "loss", "below 1"),
         (NETWORK, {"rate_rho_1s": 1.01}, "rate_rho_1s", "between 0 and 1"),
+        (NETWORK, {"device_sigma_log": -0.1}, "device_sigma_log", "zero or more"),
+        (SlowRateProfile(0.4, 60.0), {"sigma_log": 0.0}, "sigma_log", "above zero"),
+        (SlowRateProfile(0.4, 60.0), {"time_s": float("inf")}, "time_s", "finite"),
         (NETWORK, {"connect_success": 0.0}, "connect_success", "above 0"),
         (NETWORK, {"duty_cycle": 2.0}, "duty_cycle", "at most 1"),
         (OutageProfile(0.1, 3.0), {"fraction": 1.0}, "fraction", "below 1"),

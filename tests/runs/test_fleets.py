@@ -148,6 +148,39 @@ fleet:
         assert (of_region.all(axis=1) | ~of_region.any(axis=1)).all()
 
 
+APART = """
+fleet:
+  groups:
+    - {device: sbc_pi4, network: apart, share: 50%}
+    - {device: sbc_pi4, network: ideal_wire, share: 25%}
+    - {device: sbc_pi4, network: followed, share: 25%}
+  profiles: [IDEAL, {networks: {apart: APART, followed: {like: apart, link_trace: steady.csv}}}]
+""".replace("IDEAL", str(IDEAL_PROFILES)).replace(
+    "APART",
+    "{like: 4g_uk, device_sigma: 0.6, slow_rate: {sigma: 0.5, correlation_time: 5 min}, sources: assumption}",
+)
+
+
+def test_devices_keep_a_factor_of_their_own_where_the_network_says_so(tmp_path: Path) -> None:
+    (tmp_path / "steady.csv").write_text(STEADY)
+    fleet = fleet_of(tmp_path, APART, 4_000)
+    ids = np.arange(4_000)
+    table, specs = fleet.network_table, fleet.link_specs(ids)
+    down, up = specs.down_bps / table.down_bps[fleet.link_kind], specs.up_bps / table.up_bps[fleet.link_kind]
+    apart = table.device_sigma_log[fleet.link_kind] > 0
+    assert apart.sum() == 2_000
+    assert np.log(down[apart]).std() == pytest.approx(0.6, rel=0.08)
+    assert (down[~apart] == 1.0).all()
+    assert up == pytest.approx(down, rel=1e-12)
+    picked = np.random.default_rng(4).permutation(4_000)[:50]
+    assert (fleet.link_specs(picked).down_bps == specs.down_bps[picked]).all()
+    assert fleet.link_specs(picked[:1]).up_bps[0] == specs.up_bps[picked[0]]
+    conditions = fleet.link_conditions(ids)
+    slow = [conditions.pace(slot, Direction.DOWN, 5.0)[0] for slot in np.flatnonzero(apart).tolist()]
+    shipped = catalogue.load().network("4g_uk")
+    assert np.log(slow).std() == pytest.approx(np.hypot(shipped.rate_sigma_log, 0.5), rel=0.08)
+
+
 TRACED = """
 fleet:
   groups:
