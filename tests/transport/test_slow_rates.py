@@ -64,7 +64,7 @@ def test_multipliers_have_mean_one_and_a_log_normal_spread() -> None:
     assert ((x - x.mean()) ** 4).mean() == pytest.approx(3.0, abs=0.25)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(
     devices=st.lists(
         st.tuples(st.integers(0, 2**40), st.floats(0.1, 1e7), st.floats(0.0, 2.0)), min_size=1, max_size=20
