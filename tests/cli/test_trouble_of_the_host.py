@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
+from conftest import SCENARIO
 
+from coordinator.cli import main
+from coordinator.cli.blas import BLAS_THREAD_VARIABLES
 from coordinator.cli.entry import execute
 from coordinator.cli.failures import report_failure
 from coordinator.results.tables.reader import open_run
@@ -44,6 +50,29 @@ def done(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     return process.returncode, (out or b"").decode(), (errors or b"").decode()
 
 
+def in_this_process(words: Sequence[str], stdout: BinaryIO, encoding: str = "utf-8") -> tuple[int, str]:
+    """Run the command as a process of its own would, but for its start; return its exit code and errors."""
+    errors = io.BytesIO()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in BLAS_THREAD_VARIABLES:
+            patch.setenv(name, "1")
+        patch.setattr(sys, "argv", ["recfleet", *words])
+        patch.setattr(sys, "stdout", io.TextIOWrapper(stdout, encoding))
+        patch.setattr(sys, "stderr", io.TextIOWrapper(errors, encoding))
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main()
+            # What a stream lies on is closed with it.
+            for stream in (sys.stdout, sys.stderr):
+                assert isinstance(stream, io.TextIOWrapper)
+                stream.detach()
+            return int(ended.value.code or 0), errors.getvalue().decode()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
 def closed_pipe() -> int:
     """Return the end for writing of a pipe that nobody reads."""
     read, write = os.pipe()
@@ -51,23 +80,29 @@ def closed_pipe() -> int:
     return write
 
 
-def at_their_places(verb: Sequence[str], scenario: Path, finished: Path, tmp_path: Path) -> list[str]:
-    """Return the words of a command with true paths in place of SCENARIO, RUN, OTHER, TOKENS and NEW."""
-    places = {"SCENARIO": scenario, "RUN": finished}
-    places |= {word: tmp_path / word.lower() for word in ("OTHER", "TOKENS", "NEW")}
-    if "OTHER" in verb:
-        other = ["run", str(scenario), "--set", "rounds.cohort=7", "--quiet", "--out", str(places["OTHER"])]
-        assert execute(other) == 0
-    if "TOKENS" in verb:
-        assert execute(["enroll", "issue", str(places["TOKENS"]), "--devices", "0-9"]) == 0
+def at_their_places(verb: Sequence[str], scenario: Path, ready: Path, tmp_path: Path) -> list[str]:
+    """Return the words of a command with true paths in place of SCENARIO, RUN, OTHER, TOKENS and NEW.
+
+    RUN, OTHER and TOKENS are copies of those that are ``ready``.
+    """
+    places = {"SCENARIO": scenario, "NEW": tmp_path / "new"}
+    for word in {"RUN", "OTHER", "TOKENS"}.intersection(verb):
+        places[word] = tmp_path / word.lower()
+        copy = shutil.copytree if (ready / word.lower()).is_dir() else shutil.copy
+        copy(ready / word.lower(), places[word])
     return [str(places.get(word, word)) for word in verb]
 
 
-@pytest.fixture
-def finished(scenario: Path, tmp_path: Path) -> Path:
-    out = tmp_path / "finished"
-    assert execute(["run", str(scenario), "--quiet", "--out", str(out)]) == 0
-    return out
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, another one and tokens, which is only read."""
+    folder = tmp_path_factory.mktemp("ready")
+    (folder / "small.yaml").write_text(SCENARIO, encoding="utf-8")
+    run = ["run", str(folder / "small.yaml"), "--quiet", "--out"]
+    assert execute([*run, str(folder / "run")]) == 0
+    assert execute([*run, str(folder / "other"), "--set", "rounds.cohort=7"]) == 0
+    assert execute(["enroll", "issue", str(folder / "tokens"), "--devices", "0-9"]) == 0
+    return folder
 
 
 @pytest.mark.slow
@@ -140,17 +175,23 @@ VERBS: Sequence[Sequence[str]] = (
 @pytest.mark.few(3)
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_a_reader_that_goes_away_ends_every_verb_quietly(
-    verb: Sequence[str], scenario: Path, finished: Path, tmp_path: Path
+    verb: Sequence[str], scenario: Path, ready: Path, tmp_path: Path
 ) -> None:
-    words = at_their_places(verb, scenario, finished, tmp_path)
-    pipe = closed_pipe()
-    code, _, errors = done(command(*words, stdout=pipe))
-    os.close(pipe)
+    words = at_their_places(verb, scenario, ready, tmp_path)
+    with open(closed_pipe(), "wb") as pipe:
+        code, errors = in_this_process(words, pipe)
     assert code == ExitCode.OUTPUT_CLOSED
     progress = ("round", "finished", "a minute")
     assert [line for line in errors.splitlines() if not any(part in line for part in progress)] == []
     if verb[0] == "run":
         assert json.loads((tmp_path / "new" / "manifest.json").read_text())["status"] == "finished"
+
+
+def test_a_process_whose_reader_goes_away_ends_quietly(scenario: Path) -> None:
+    pipe = closed_pipe()
+    code, _, errors = done(command("show", scenario, stdout=pipe))
+    os.close(pipe)
+    assert (code, errors) == (ExitCode.OUTPUT_CLOSED, "")
 
 
 @pytest.mark.slow
@@ -166,22 +207,24 @@ def test_a_run_whose_messages_nobody_reads_ends_in_order(scenario: Path, tmp_pat
 @pytest.mark.few(2)
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_every_verb_can_write_to_an_ascii_terminal(
-    verb: Sequence[str], scenario: Path, finished: Path, tmp_path: Path
+    verb: Sequence[str], scenario: Path, ready: Path, tmp_path: Path
 ) -> None:
-    words = at_their_places(verb, scenario, finished, tmp_path)
-    with_text = done(command(*words))
-    if verb[0] == "run":
-        words.append("--overwrite")
-    code, out, errors = done(command(*words, environment=ASCII))
-    assert code == with_text[0]
-    assert out.isascii()
-    assert errors.isascii()
-    assert len(out.splitlines()) == len(with_text[1].splitlines())
+    words = at_their_places(verb, scenario, ready, tmp_path)
+    with io.BytesIO() as text, io.BytesIO() as plain:
+        in_utf8, _ = in_this_process(words, text)
+        if verb[0] == "run":
+            words.append("--overwrite")
+        in_ascii, errors = in_this_process(words, plain, "ascii")
+        assert in_ascii == in_utf8
+        assert plain.getvalue().isascii()
+        assert errors.isascii()
+        assert len(plain.getvalue().splitlines()) == len(text.getvalue().decode().splitlines())
 
 
 @pytest.mark.slow
 def test_the_columns_of_a_table_stay_straight_in_ascii(scenario: Path, tmp_path: Path) -> None:
     _, out, _ = done(command("run", scenario, "--out", tmp_path / "run", environment=ASCII))
+    assert out.isascii()
     table = [line for line in out.splitlines() if line.startswith(("|", "+"))]
     assert any("->" in line for line in table)
     of_summary = table[: table.index(table[0], 1) + 1]
@@ -299,8 +342,9 @@ def test_a_parent_that_is_a_folder_is_refused_where_it_is_named(
 
 
 def test_a_finished_run_is_replaced_only_when_that_is_asked_for(
-    finished: Path, scenario: Path, capsys: pytest.CaptureFixture[str]
+    ready: Path, scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    finished = shutil.copytree(ready / "run", tmp_path / "finished")
     before = (finished / "manifest.json").read_bytes()
     again = ["run", str(scenario), "--seed", "8", "--quiet", "--out", str(finished)]
     assert execute(again) == 2

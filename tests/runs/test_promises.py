@@ -116,11 +116,11 @@ def test_without_learning_the_model_stays_as_it_was_drawn(promises: ModuleType, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
-def test_some_are_kept_with_two_more_seeds_and_missed_when_broken(
+def test_some_are_kept_with_another_seed_and_missed_when_broken(
     promises: ModuleType, name: str, tmp_path: Path
 ) -> None:
-    with ProcessPoolExecutor(2) as pool:
-        judged = promises.judged(name, [None, 1, 2], [1, 2], tmp_path, pool)
+    with ProcessPoolExecutor(1) as pool:
+        judged = promises.judged(name, [1], [1], tmp_path, pool)
     # How far apart seeds lie takes more of them to say.
     margins = {"too close to the worst seed", "too close to what is broken"}
     wrong = [(str(one.threshold), set(one.faults) - margins) for one in judged]

@@ -141,11 +141,3 @@ def test_bytes_are_conserved(block: int, tmp_path: Path, monkeypatch: pytest.Mon
     assert ended["abandoned"] > 3
     assert len(failed) >= 3
     assert {"keys", "sealed-shares", "masked-input", "unmask-shares", "late", "duplicate"} <= kinds.keys()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(2))
-def test_bytes_are_conserved_over_a_swarm(
-    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_scenarios(range(40 + block * 10, 50 + block * 10), tmp_path, monkeypatch)
