@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import tempfile
@@ -29,6 +30,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no width of a terminal reach the tests, be it the caller's or that of whoever runs them."""
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the cycle collector what was collected: each of its full searches would take some 0.2 s."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

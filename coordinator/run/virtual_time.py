@@ -153,13 +153,19 @@ def _executor(workers: int) -> Iterator[Executor]:
 
 @contextlib.contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Let the cycle collector look rarely: a run makes many short-lived objects and hardly any cycles."""
+    """Let the cycle collector look rarely: a run makes many short-lived objects and hardly any cycles.
+
+    What was there before is frozen meanwhile, unless something was frozen already: that stays so.
+    """
     thresholds = gc.get_threshold()
     gc.collect()
-    gc.freeze()
+    freezes = gc.get_freeze_count() == 0
+    if freezes:
+        gc.freeze()
     gc.set_threshold(500_000, 20, 100)
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        if freezes:
+            gc.unfreeze()

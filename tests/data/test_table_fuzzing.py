@@ -113,7 +113,7 @@ def test_damaged_tables_are_read_or_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_damaged_tables_for_longer(tmp_path: Path) -> None:
-    end_s = time.monotonic() + float(os.environ.get("RECFLEET_FUZZ_S", "15"))
+    end_s = time.monotonic() + float(os.environ.get("RECFLEET_FUZZ_S", "5"))
     seed = 1_000
     while time.monotonic() < end_s:
         _try(tmp_path, seed)

@@ -272,7 +272,7 @@ def test_fuzzing_finds_nothing() -> None:
 
 @pytest.mark.slow
 def test_longer_fuzzing_finds_nothing() -> None:
-    fuzz(float(os.environ.get("RECFLEET_FUZZ_S", "15")), seed=2, at_least=10_000)
+    fuzz(float(os.environ.get("RECFLEET_FUZZ_S", "5")), seed=2, at_least=10_000)
 
 
 def test_sizes_of_numbers_are_those_of_msgpack() -> None:

@@ -177,9 +177,10 @@ def _read_parquet(path: Path, table: str, columns: list[str]) -> Any:
     """Return columns of a table, of the types that a run writes."""
     try:
         with pq.ParquetFile(str(path)) as file:
-            _check_version(path, file.schema_arrow)
-            known = _known_columns(file.schema_arrow, table, columns)
-            lacking = [name for name in known if name not in file.schema_arrow.names]
+            schema = file.schema_arrow
+            _check_version(path, schema)
+            known = _known_columns(schema, table, columns)
+            lacking = [name for name in known if name not in schema.names]
             if lacking:
                 _damaged(path, f"it has no column {lacking[0]!r}")
             rows = _with_newer(file.read(columns=known), table, columns)
