@@ -259,10 +259,8 @@ FromDevice = AdvertiseKeys | SealedShares | MaskedInput | ConsistencySignature |
 FromCoordinator = KeyList | SharesDelivery | ConsistencyCheck | UnmaskRequest | Abort
 SecAggMessage = FromDevice | FromCoordinator
 
-SECAGG_FROM_DEVICES = (AdvertiseKeys, SealedShares, MaskedInput, ConsistencySignature, UnmaskShares, Abort)
-"""What devices send in secure aggregation."""
 SECAGG_FROM_COORDINATOR = (KeyList, SharesDelivery, ConsistencyCheck, UnmaskRequest, Abort)
-"""What the coordinator sends in it."""
+"""What the coordinator sends in secure aggregation."""
 
 
 class EncryptedInput(NamedTuple):

@@ -10,9 +10,9 @@ import pytest
 from secagg_harness import ROUND, RUN, Fleet, with_arrays
 
 from edge.crypto.errors import SecAggError
-from edge.secagg.states import CoordinatorState, DeviceState, Mode
+from edge.secagg.states import STAGE_OF_ANSWER, CoordinatorState, DeviceState, Mode
 from edge.wire.codec import DTYPES, decode
-from edge.wire.messages import SECAGG_FROM_COORDINATOR, SECAGG_FROM_DEVICES, ConsistencyCheck
+from edge.wire.messages import SECAGG_FROM_COORDINATOR, ConsistencyCheck
 
 NAMES = (
     *("context", "dead", "devices", "digest", "masked", "record", "records"),
@@ -79,7 +79,7 @@ def test_the_coordinator_takes_any_frame_or_refuses_it_by_name(mode: Mode, seed:
     fleet = Fleet(7, mode=mode, corrupt=0.0)
 
     def garble(message: Any) -> Any:
-        fleet.to_server(message.device, invented(choose, SECAGG_FROM_DEVICES[:-1], message.device))
+        fleet.to_server(message.device, invented(choose, tuple(STAGE_OF_ANSWER), message.device))
         return garbled(choose, message) if choose.random() < 0.2 else message
 
     fleet.advertise(mutate=garble)

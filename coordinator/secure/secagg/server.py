@@ -5,8 +5,7 @@ everybody who is awaited has answered, at the deadline, or, for unmasking, when 
 can be rebuilt. A masked input is added to the one running sum and forgotten, so memory does not grow with
 the number of inputs.
 
-A bad frame never ends the round: it is refused by name, and if its sender broke the protocol the round goes
-on without that device. A share that is not what its owner committed to is dropped, and others are waited for
+A share that is not what its owner committed to is dropped, and others are waited for
 in its place. The round ends without a sum, in a named abort, only when too few are left, of devices or of
 right shares, or when what was rebuilt from right shares is not what its owner advertised.
 """
@@ -21,20 +20,17 @@ from coordinator.engine.secure_sums import Step
 from coordinator.secure.secagg.cohort import Flags, NeighbourGraph
 from coordinator.secure.secagg.submissions import AdvertisedRecords, SealedStore
 from coordinator.secure.secagg.unmasking import SecAggResult, Unmasking, read_sum
+from coordinator.secure.sum_server import Sent, SumServer
 from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import (
-    DuplicateMessageError,
     OverflowingConfigError,
     SecAggError,
     TooFewContributorsError,
     TooFewNeighboursError,
-    UnknownDeviceError,
-    WrongSenderError,
-    WrongStageError,
 )
 from edge.crypto.keys import SIGNATURE_BYTES
 from edge.crypto.ring import RingVector
-from edge.secagg.checks import OCTETS, Octets, expect_arrays, expect_round, read
+from edge.secagg.checks import OCTETS, Octets, expect_arrays, read
 from edge.secagg.config import SecAggConfig
 from edge.secagg.cryptography import REAL, Cryptography
 from edge.secagg.graph import GraphParameters
@@ -49,12 +45,9 @@ from edge.secagg.states import (
     Mode,
 )
 from edge.wire.messages import (
-    SECAGG_FROM_DEVICES,
-    Abort,
     AdvertiseKeys,
     ConsistencyCheck,
     ConsistencySignature,
-    FromCoordinator,
     MaskedInput,
     SealedShares,
     SecAggMessage,
@@ -63,7 +56,7 @@ from edge.wire.messages import (
 )
 
 
-class SecAggServer:
+class SecAggServer(SumServer):
     """One round of secure aggregation.
 
     Parameters
@@ -80,17 +73,17 @@ class SecAggServer:
 
     Attributes
     ----------
-    state : the stage whose answers are collected.
     cohort : who advertised keys, and their graph; None before that is known.
-    failure : the error that ended the round without a sum, else None.
-    opened : whether the sum was unmasked, whatever came of it.
     result : the outcome, once the state is ``DONE``; None if everybody reported in the clear.
-    dropped : the stage at which each device was lost, refused or too late, by id.
-    culprits : by id, the error by which a device was found to have broken the protocol.
+
+    Others are those of :class:`~coordinator.secure.sum_server.SumServer`.
 
     Raises ``LocalProtocolError`` for no devices or one twice, and for a roster that does not fit the mode
     or the devices; ``OverflowingConfigError`` for more devices than the configuration is safe for.
     """
+
+    stages = STAGE_OF_ANSWER
+    sum_name = "secure aggregation"
 
     def __init__(
         self,
@@ -105,12 +98,9 @@ class SecAggServer:
         quorum: int = 0,
         crypto: Cryptography = REAL,
     ) -> None:
-        listed = list(devices)
-        self._waiting = set(listed)
-        """Whose answer to this stage is awaited."""
-        if not listed or len(self._waiting) != len(listed):
-            raise LocalProtocolError("a round needs one or more devices, each named once")
-        wanted = len(listed) if target is None else min(target, len(listed))
+        transitions = COORDINATOR_TRANSITIONS[config.mode]
+        super().__init__(run_id, round_number, devices, CoordinatorState.ADVERTISING, transitions)
+        wanted = len(self._invited) if target is None else min(target, len(self._invited))
         if wanted > config.n_max:
             raise OverflowingConfigError(f"{wanted} devices; the sum is only safe for {config.n_max}")
         if (roster is not None) is not (config.mode is Mode.ACTIVE):
@@ -127,9 +117,6 @@ class SecAggServer:
         self._crypto = crypto
         self._context = RoundContext(run_id, round_number, config.hash, model_hash)
         self._roster: Mapping[int, bytes] = {} if roster is None else roster
-        self._table = COORDINATOR_TRANSITIONS[config.mode]
-        self._invited = frozenset(listed)
-        self._answered: dict[CoordinatorState, set[int]] = {state: set() for state in CoordinatorState}
         self._advertised = AdvertisedRecords(self._context, roster, crypto.verify)
         self._signatures: dict[int, bytes] = {}
         """Under the survivors, in active mode."""
@@ -142,17 +129,7 @@ class SecAggServer:
         self._alive: Flags = np.zeros(0, dtype=np.bool_)
         self._total: RingVector = config.ring.zeros(0)
         self._unmasking: Unmasking | None = None
-        self.state = CoordinatorState.ADVERTISING
-        self.failure: SecAggError | None = None
-        self.opened = False
         self.result: SecAggResult | None = None
-        self.dropped: dict[int, CoordinatorState] = {}
-        self.culprits: dict[int, SecAggError] = {}
-
-    @property
-    def waiting(self) -> frozenset[int]:
-        """Whose answers are awaited."""
-        return frozenset(self._waiting)
 
     @property
     def parameters(self) -> GraphParameters | None:
@@ -178,24 +155,6 @@ class SecAggServer:
 
     # -- events ------------------------------------------------------------------------------------------
 
-    def receive(self, sender: int, message: SecAggMessage) -> Step:
-        """Take a frame that arrived from the device ``sender``; a refusal is in the result, never raised."""
-        try:
-            self._admit(sender, message)
-        except SecAggError as error:
-            return Step([], error)
-        if isinstance(message, Abort):
-            return self.lost(sender)
-        self._waiting.remove(sender)
-        try:
-            self._take(sender, message)
-        except SecAggError as error:
-            self.culprits[sender] = error
-            notice = self._exclude(sender, error.reason)
-            return Step([notice, *self._advance()], error)
-        self._answered[self.state].add(sender)
-        return Step(self._advance())
-
     def reported(self, device: int) -> Step:
         """Note that ``device`` reported in the clear; ``LocalProtocolError`` unless its keys are awaited."""
         if self.state is not CoordinatorState.ADVERTISING or device not in self._waiting:
@@ -205,41 +164,8 @@ class SecAggServer:
         return Step(self._advance())
 
     def lost(self, device: int) -> Step:
-        """Note that ``device`` is known to be gone: nothing more is expected from it or sent to it."""
-        known = device in self.dropped or device in self._clear
-        if device not in self._invited or known or self.state in COORDINATOR_FINAL:
-            return Step([])
-        self.dropped[device] = self.state
-        self._waiting.discard(device)
-        return Step(self._advance())
-
-    def deadline_passed(self, stage: CoordinatorState) -> Step:
-        """End ``stage`` with the answers that are there; does nothing if it has ended before."""
-        if stage is not self.state:
-            return Step([])
-        for device in sorted(self._waiting):
-            self.dropped[device] = self.state
-        self._waiting.clear()
-        return Step(self._advance())
-
-    def _admit(self, sender: int, message: SecAggMessage) -> None:
-        """Refuse what strayed, came twice or came out of turn; whoever sent it is not given up for that."""
-        if not isinstance(message, SECAGG_FROM_DEVICES):
-            raise WrongStageError(f"{type(message).__name__} is for devices, not for the coordinator")
-        expect_round(self._context.run_id, self._context.round_number, message.run_id, message.round_number)
-        if sender not in self._invited:
-            raise UnknownDeviceError(f"device {sender} was not invited to this round")
-        if message.device != sender:
-            raise WrongSenderError(f"device {sender} sent a message in the name of device {message.device}")
-        if isinstance(message, Abort):
-            return
-        stage = STAGE_OF_ANSWER[type(message)]
-        if sender in self._answered[stage]:
-            raise DuplicateMessageError(f"a second {type(message).__name__} from device {sender}")
-        if stage is not self.state or sender not in self._waiting:
-            raise WrongStageError(
-                f"{type(message).__name__} from device {sender} came at the stage '{self.state.value}'"
-            )
+        """Drop ``device``, which is known to be gone, unless it has reported in the clear."""
+        return Step([]) if device in self._clear else super().lost(device)
 
     def _take(self, sender: int, message: SecAggMessage) -> None:
         if isinstance(message, AdvertiseKeys):
@@ -264,9 +190,9 @@ class SecAggServer:
 
     # -- from stage to stage -----------------------------------------------------------------------------
 
-    def _advance(self) -> list[tuple[int, FromCoordinator]]:
+    def _advance(self) -> Sent:
         """Go on for as long as nothing more is awaited; return what to send."""
-        send: list[tuple[int, FromCoordinator]] = []
+        send: Sent = []
         while self.state not in COORDINATOR_FINAL and self._stage_over():
             try:
                 send += self._next_stage()
@@ -279,15 +205,14 @@ class SecAggServer:
         if self.state is CoordinatorState.ADVERTISING and len(self._advertised.records) >= wanted:
             present = self._answered[self.state] - self.dropped.keys()
             if len(present) >= wanted:
-                self.dropped.update(dict.fromkeys(sorted(self._waiting), self.state))
-                self._waiting.clear()
+                self._drop_waiting()
         return not self._waiting or (self._unmasking is not None and self._unmasking.complete)
 
-    def _next_stage(self) -> list[tuple[int, FromCoordinator]]:
+    def _next_stage(self) -> Sent:
         answered = self._answered[self.state]
         if self.state is CoordinatorState.ADVERTISING:
             if self._clear and not answered:
-                self._go(CoordinatorEvent.ALL_CLEAR, set())
+                self._go(CoordinatorEvent.ALL_CLEAR)
                 return []
             return self._send_key_lists(answered - self.dropped.keys())
         if self.state is CoordinatorState.SHARING:
@@ -299,11 +224,7 @@ class SecAggServer:
             return self._request_shares(CoordinatorEvent.SIGNATURES_COLLECTED, answered - self.dropped.keys())
         return self._finish()
 
-    def _go(self, event: CoordinatorEvent, waiting: set[int]) -> None:
-        self.state = self._table[self.state, event]
-        self._waiting = waiting
-
-    def _send_key_lists(self, present: set[int]) -> list[tuple[int, FromCoordinator]]:
+    def _send_key_lists(self, present: set[int]) -> Sent:
         self._expect_contributors(len(present), len(present))
         cohort = NeighbourGraph(
             self._config, self._context, {device: self._advertised.records[device] for device in present}
@@ -313,7 +234,7 @@ class SecAggServer:
         self._go(CoordinatorEvent.KEYS_COLLECTED, present)
         return [*cohort.key_lists(self._config.mode, self._advertised.signatures)]
 
-    def _deliver_shares(self, present: set[int]) -> list[tuple[int, FromCoordinator]]:
+    def _deliver_shares(self, present: set[int]) -> Sent:
         cohort = self._members
         shared = self._members.flags(present)
         # Without its shares in enough hands a device cannot take part; without it, its neighbours have fewer.
@@ -328,8 +249,8 @@ class SecAggServer:
                 f"{len(present)} of {len(cohort)} devices shared; none has {cohort.t} holders"
             )
         self._expect_contributors(int(np.count_nonzero(shared)), len(cohort))
-        run, number = self._context.run_id, self._context.round_number
-        send: list[tuple[int, FromCoordinator]] = []
+        run, number = self._run_id, self._round_number
+        send: Sent = []
         for device in sorted(excluded):
             send.append(self._exclude(device, TooFewNeighboursError.NAME))
         assert self._sealed is not None
@@ -341,7 +262,7 @@ class SecAggServer:
         self._go(CoordinatorEvent.SHARES_COLLECTED, present - excluded)
         return send
 
-    def _close_inputs(self, contributed: set[int]) -> list[tuple[int, FromCoordinator]]:
+    def _close_inputs(self, contributed: set[int]) -> Sent:
         self._expect_contributors(len(contributed), len(self._members))
         self._alive = self._members.flags(contributed)
         present = contributed - self.dropped.keys()
@@ -349,22 +270,20 @@ class SecAggServer:
             return self._request_shares(CoordinatorEvent.INPUTS_COLLECTED, present)
         self._go(CoordinatorEvent.INPUTS_COLLECTED_TO_CHECK, present)
         survivors = self._members.devices[self._alive]
-        check = ConsistencyCheck(self._context.run_id, self._context.round_number, {"survivors": survivors})
+        check = ConsistencyCheck(self._run_id, self._round_number, {"survivors": survivors})
         return [(device, check) for device in sorted(present)]
 
-    def _request_shares(
-        self, event: CoordinatorEvent, present: set[int]
-    ) -> list[tuple[int, FromCoordinator]]:
-        cohort, number = self._members, self._context.round_number
+    def _request_shares(self, event: CoordinatorEvent, present: set[int]) -> Sent:
+        cohort, number = self._members, self._round_number
         asked = cohort.flags(present)
         self._unmasking = unmasking = Unmasking(
             cohort, number, self._shared, self._alive, asked, self._commitments
         )
         self._go(event, present)
         signatures = self._signatures if self._config.mode is Mode.ACTIVE else None
-        return [*unmasking.requests(self._context.run_id, asked, signatures)]
+        return [*unmasking.requests(self._run_id, asked, signatures)]
 
-    def _finish(self) -> list[tuple[int, FromCoordinator]]:
+    def _finish(self) -> Sent:
         """Make the sum, unless wrong shares were released and others may still come in their place."""
         unmasking = self._unmasking
         assert unmasking is not None
@@ -384,10 +303,10 @@ class SecAggServer:
         cohort = self._members
         survivors, dead = cohort.devices[self._alive], cohort.devices[self._shared & ~self._alive]
         self.result = read_sum(self._config, self._total, survivors, dead)
-        self._go(CoordinatorEvent.UNMASKED, set())
+        self._go(CoordinatorEvent.UNMASKED)
         return [*notices]
 
-    def _abort(self, error: SecAggError) -> list[tuple[int, FromCoordinator]]:
+    def _abort(self, error: SecAggError) -> Sent:
         """End the round without a sum; return the notices to those who do not know yet."""
         over = self._answered[CoordinatorState.UNMASKING] | self.dropped.keys()
         present = set(self._advertised.records if self.cohort is None else self.cohort.position) - over
@@ -399,14 +318,8 @@ class SecAggServer:
         self._unmasking = None
         self._total = self._config.ring.zeros(0)
         self._sealed = None
-        self._go(CoordinatorEvent.ABORT, set())
-        run, number = self._context.run_id, self._context.round_number
-        return [(device, Abort(run, number, device, error.reason)) for device in sorted(present)]
-
-    def _exclude(self, device: int, reason: str) -> tuple[int, Abort]:
-        """Go on without ``device``; return the notice to it."""
-        self.dropped[device] = self.state
-        return device, Abort(self._context.run_id, self._context.round_number, device, reason)
+        self._go(CoordinatorEvent.ABORT)
+        return [self._notice(device, error.reason) for device in sorted(present)]
 
     def _expect_contributors(self, count: int, members: int) -> None:
         needed = max(self._config.contributors_needed(members), self._quorum - len(self._clear))
