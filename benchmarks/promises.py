@@ -48,7 +48,7 @@ from coordinator.run.baseline import own_thresholds
 from coordinator.run.runner import run_scenario
 from coordinator.scenario import thresholds as grammar
 from coordinator.scenario.load import LoadedScenario, load
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.threshold_evaluation import ThresholdResult, evaluate, show
 from coordinator.scenario.thresholds import Threshold
 
@@ -397,7 +397,7 @@ def settings_of_data(name: str) -> Settings | None:
     return (f"data.path={path}",) if path.is_dir() else None
 
 
-def modelled(scenario: Scenario) -> Settings:
+def modelled(scenario: ScenarioSettings) -> Settings:
     """Return the settings by which masks are accounted for, not computed: the same figures, much sooner."""
     sections: dict[str, object] = {"secure_aggregation": scenario.secure_aggregation}
     for index, phase in enumerate(scenario.phases):
@@ -409,7 +409,7 @@ def modelled(scenario: Scenario) -> Settings:
     )
 
 
-def untrained(scenario: Scenario) -> Settings:
+def untrained(scenario: ScenarioSettings) -> Settings:
     """Return the setting that leaves the shared model as it was drawn."""
     inner = "base." if scenario.learning.algorithm == "fedrecgel" else ""
     return (f"learning.{inner}learning_rate=1e-9",)

@@ -33,7 +33,7 @@ ROOMS = {
         {"results"},
         {"run"},
         {"cluster", "service", "swarm"},
-        {"cli"},
+        {"api", "cli"},
     ),
 }
 """Folders of a package, lowest first; each may import those before, and its own layer but for circles."""

@@ -736,6 +736,36 @@ def report() -> None:
 @cli.command
 @click.argument("run", metavar="RUN", type=_PATH)
 @click.option(
+    "--split",
+    type=click.Choice(["test", "validation"]),
+    help="Which of the kept-back ratings count; by default those that the run evaluates on.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Candidates of each user, beside the kept-back items, where the whole catalogue is ranked.",
+)
+@setting_option
+@click.option(
+    "-o", "--output", type=_PATH, required=True, metavar="FILE", help="The .parquet or .csv file to write."
+)
+@plugin_option
+@works_in("coordinator.cli.predict:predict")
+def predict() -> None:
+    """Write what the model of RUN predicts as a table, for the metrics of other libraries.
+
+    A row is a user, an item, the score, its rank from 1, and the rating that was kept back, if one was. Users
+    and candidates are those of the run's evaluation: the items that the user has not trained on, or, where
+    the scenario ranks among sampled ones, those. The ratings are read where the scenario says; say where they
+    are now with --set data.path=…
+    """
+
+
+@cli.command
+@click.argument("run", metavar="RUN", type=_PATH)
+@click.option(
     "--kind",
     type=click.Choice(["stateless", "recommender", "mask"]),
     required=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections import Counter, deque
@@ -22,9 +23,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.engine.host import system_trouble
-from coordinator.engine.progress import RunObserver, SilentProgress
+from coordinator.engine.progress import InterruptibleProgress, RunObserver
 from coordinator.engine.run_files import ENDED, Status
 from coordinator.results.figures import run_figures
 from coordinator.results.sweep import Result, RunStatus
@@ -43,6 +43,7 @@ READY: Final = "ready"
 _REFUSALS: Final = (RecfleetError, ProfileError, TraceError, UnknownProfileError)
 TRIES: Final = 3
 """How often a run is begun whose process dies."""
+_UNGUARDED: Final = "; each imports the script that runs: call a sweep under if __name__ == '__main__':"
 _PATIENCE_S: Final = 10.0
 """How long a worker that has been asked to end is waited for before it is killed."""
 
@@ -53,36 +54,6 @@ class Task:
 
     loaded: LoadedScenario
     target: Path
-
-
-class InterruptibleProgress(SilentProgress):
-    """Says nothing, and ends a run in order once :meth:`interrupt` has been called.
-
-    Only between rounds and evaluations: a ``KeyboardInterrupt`` out of a signal handler may strike anywhere,
-    and where it strikes a finaliser it is lost.
-    """
-
-    def __init__(self) -> None:
-        self._asked = False
-
-    def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Record a signal; a handler for :func:`signal.signal`."""
-        self._asked = True
-
-    def on_start(self, name: str, rounds: int | None) -> None:
-        """Raise ``KeyboardInterrupt`` if the run shall end."""
-        if self._asked:
-            raise KeyboardInterrupt
-
-    def on_round(self, row: RoundRow) -> None:
-        """Raise ``KeyboardInterrupt`` if the run shall end."""
-        if self._asked:
-            raise KeyboardInterrupt
-
-    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
-        """Raise ``KeyboardInterrupt`` if the run shall end."""
-        if self._asked:
-            raise KeyboardInterrupt
 
 
 def perform(task: Task, progress: RunObserver) -> Result:
@@ -139,7 +110,7 @@ def serve(requests: Connection, given: Sequence[str]) -> None:
     os.setsid()
     plugins.load_all(given)
     progress = InterruptibleProgress()
-    signal.signal(signal.SIGINT, progress.interrupt)
+    signal.signal(signal.SIGINT, lambda *_: progress.interrupt())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         requests.send(READY)
@@ -205,9 +176,17 @@ class _Worker:
             self.process.join()
 
 
+def _handles_signals() -> bool:
+    """Whether this thread is the one that sets handlers, and that Ctrl-C strikes."""
+    return threading.current_thread() is threading.main_thread()
+
+
 @contextmanager
 def _signals_ignored() -> Iterator[None]:
     """Let a process be born deaf to Ctrl-C, until it has a group of its own."""
+    if not _handles_signals():
+        yield
+        return
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -250,6 +229,9 @@ class _Interrupts:
 def _interrupts_noted() -> Iterator[_Interrupts]:
     """Let Ctrl-C strike waits alone; where a shell has it ignored it stays so."""
     interrupts, previous = _Interrupts(), signal.getsignal(signal.SIGINT)
+    if not _handles_signals():
+        yield interrupts
+        return
     if previous is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, interrupts.note)
     try:
@@ -296,6 +278,13 @@ def run_all(tasks: Sequence[Task], jobs: int, on_result: Callable[[int, Result],
     return handing.interrupted
 
 
+def _runs_a_script() -> bool:
+    """Whether each process that is started imports the main module of this one."""
+    return getattr(sys.modules["__main__"], "__spec__", None) is None and hasattr(
+        sys.modules["__main__"], "__file__"
+    )
+
+
 class _HandingOut:
     """Which runs are waiting, and how often the process of each has died.
 
@@ -336,7 +325,10 @@ class _HandingOut:
         if number is None:
             self._stillborn += 1
             if self._stillborn >= TRIES:
-                error = f"no process could be started: {TRIES} have died at once, the last by {how}"
+                error = (
+                    f"no process could be started: {TRIES} have died at once, the last by {how}"
+                    f"{_UNGUARDED if _runs_a_script() else ''}"
+                )
                 while self.waiting:
                     self._on_result(self.waiting.popleft(), Result("failed", error=error))
             return

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from coordinator.engine.backend import Clock
 from coordinator.engine.facts import FaultStrike
 from coordinator.engine.run_files import write_atomically
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from edge.learning.base import OptimizerState, State
 from edge.learning.updates import Array
 
@@ -35,7 +35,7 @@ class Crashes:
     scenario : whose faults they are.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: ScenarioSettings) -> None:
         self._scenario = scenario
         self._down_until_s = -math.inf
         self._strikes: dict[int, list[FaultStrike]] = {}

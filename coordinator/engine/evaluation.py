@@ -17,6 +17,7 @@ from coordinator.engine.facts import MetricValue
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.workload import RatingWorkload, RegressionWorkload
 from coordinator.scenario.rounds_section import EvaluationSection
+from edge.core.errors import DivergedModelError
 from edge.core.rng import hashed_bits, stream, stream_key
 from edge.data.store import RatingStore, StoredRatings
 from edge.learning.base import State
@@ -52,6 +53,27 @@ class _Population:
     query: RatingStore
     groupings: tuple[tuple[str, tuple[str, ...], npt.NDArray[np.int64]], ...]
     """(tag, names of the groups, group of each of ``users``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedItems:
+    """Scored candidates of some users, as an evaluation ranks them.
+
+    Attributes
+    ----------
+    population : ``seen`` or ``unseen``.
+    users, items : int64 [n], indices; a user's rows follow each other, the best candidate first.
+    scores : float32 [n], what the model predicts.
+    ranks : int64 [n], from 1; of equal scores the lower item index is first.
+    ratings : float32 [n], what was kept back; NaN for an item of which nothing was.
+    """
+
+    population: str
+    users: Ids
+    items: Ids
+    scores: npt.NDArray[np.float32]
+    ranks: Ids
+    ratings: npt.NDArray[np.float32]
 
 
 class RatingEvaluator:
@@ -195,6 +217,58 @@ class RatingEvaluator:
         ranks = ranks_among(found[:, 0], found[:, 1:], candidates[:, 0], candidates[:, 1:])
         for sums, (_, _, group) in zip(rankings, population.groupings, strict=True):
             sums.add_ranks(ranks, group[part])
+
+    def rankings(self, state: State, top: int) -> Iterator[RankedItems]:
+        """Yield the ranked candidates of every evaluated user, a batch of users at a time.
+
+        Candidates are those of the evaluation: a held-out item among sampled ones, all of which are yielded,
+        or every item that the user has not trained on, of which the first ``top`` and the kept-back ones are.
+
+        Raises
+        ------
+        DivergedModelError : a score is not finite.
+        """
+        section = self._section.ranking
+        sampled = section is not None and section.negatives != "full"
+        algorithm, workload = self._workload.algorithm, self._workload
+        for population in self._populations:
+            for start in range(0, len(population.users), _USERS_A_BATCH):
+                users = population.users[start : start + _USERS_A_BATCH]
+                support = workload.gather(population.support, users, hashed_bits(self._zeros_key, users))
+                query = population.query.gather(users)
+                keys, local = hashed_bits(self._key, users), workload.rows_of(users, state)
+                owners = np.repeat(np.arange(len(users)), np.diff(query.indptr))
+                if sampled:
+                    items = np.sort(self._candidates_of(users, query), axis=1)
+                    scores = algorithm.predict(state, support, _ItemLists.of(items), keys, local)
+                    scores = scores.reshape(items.shape)
+                    kept = np.full(items.shape, np.nan, np.float32)
+                    kept[items == query.items[:, None]] = query.ratings
+                    eligible = np.ones(items.shape, np.bool_)
+                else:
+                    scores = algorithm.scores(state, support, keys, local)
+                    items = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+                    kept = np.full(scores.shape, np.nan, np.float32)
+                    kept[owners, query.items] = query.ratings
+                    known = population.support.gather(users)
+                    eligible = np.ones(scores.shape, np.bool_)
+                    eligible[np.repeat(np.arange(len(users)), np.diff(known.indptr)), known.items] = False
+                if not np.isfinite(scores).all():
+                    raise DivergedModelError("a score is not finite: the model has diverged")
+                order = np.argsort(np.where(eligible, -scores, np.inf), axis=1, kind="stable")
+                items, scores, kept, eligible = (
+                    np.take_along_axis(one, order, axis=1) for one in (items, scores, kept, eligible)
+                )
+                ranks = np.broadcast_to(np.arange(1, scores.shape[1] + 1), scores.shape)
+                shown = eligible & (sampled | (ranks <= top) | ~np.isnan(kept))
+                yield RankedItems(
+                    population.name,
+                    np.repeat(users, shown.sum(axis=1)),
+                    items[shown].astype(np.int64),
+                    scores[shown].astype(np.float32),
+                    ranks[shown].astype(np.int64),
+                    kept[shown],
+                )
 
     def candidates(self) -> tuple[Ids, npt.NDArray[np.int64]]:
         """Return the users whose held-out item is ranked among sampled ones, and the items ranked.

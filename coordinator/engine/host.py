@@ -56,6 +56,11 @@ _OF_THE_SYSTEM: Final = frozenset(
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def rss_bytes() -> int:
     """Return the resident memory of this process, bytes.
 

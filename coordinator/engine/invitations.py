@@ -17,7 +17,7 @@ from coordinator.engine.selection.pool import Accept
 from coordinator.engine.workload import Workload
 from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.rounds_section import PartialWorkPacing, Tiers
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from edge.crypto.entropy import SecretSource, SystemEntropy
 
 Ids = npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ class Invitations:
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: ScenarioSettings,
         fleet: Fleet,
         workload: Workload,
         model_bytes: int,

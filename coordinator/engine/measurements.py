@@ -13,7 +13,7 @@ from coordinator.engine.facts import Inferences, MetricValue, Recorder
 from coordinator.engine.progress import RunObserver
 from coordinator.engine.workload import RatingWorkload
 from coordinator.scenario.rounds_section import Audit
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from edge.core.errors import DivergedModelError, ParityError
 from edge.learning.base import State
 from edge.learning.methods.fedmmf import FedMMF
@@ -86,7 +86,7 @@ class Measurements:
     """
 
     def __init__(
-        self, scenario: Scenario, assembly: Assembly, recorder: Recorder, observer: RunObserver
+        self, scenario: ScenarioSettings, assembly: Assembly, recorder: Recorder, observer: RunObserver
     ) -> None:
         self._scenario = scenario
         self._workload = assembly.workload

@@ -18,7 +18,7 @@ from coordinator.scenario.privacy_section import (
     LocalGaussian,
     PersonalGaussian,
 )
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from edge.core.rng import stream_bytes
 from edge.crypto.entropy import Entropy, SecretSource, SeededEntropy, SystemEntropy
 from edge.crypto.noise import Sampler, grid_step, with_gaussian
@@ -92,7 +92,7 @@ class RunPrivacy:
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: ScenarioSettings,
         sums: Mapping[str, SecureSums | None],
         activity: npt.NDArray[np.int64],
         elements: int,

@@ -103,6 +103,36 @@ class SilentProgress:
         """Say nothing."""
 
 
+class InterruptibleProgress(SilentProgress):
+    """Says nothing, and ends a run in order once :meth:`interrupt` has been called.
+
+    Only between rounds and evaluations: a ``KeyboardInterrupt`` out of a signal handler may strike anywhere,
+    and where it strikes a finaliser it is lost.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def interrupt(self) -> None:
+        """Let the run end at its next round or evaluation; from any thread, or from a signal handler."""
+        self._asked = True
+
+    def on_start(self, name: str, rounds: int | None) -> None:
+        """Raise ``KeyboardInterrupt`` if the run shall end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def on_round(self, row: RoundRow) -> None:
+        """Raise ``KeyboardInterrupt`` if the run shall end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
+        """Raise ``KeyboardInterrupt`` if the run shall end."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+
 class PlainProgress:
     """A line per round, at most one a second; the first, the last and every abandoned round always.
 

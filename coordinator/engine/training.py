@@ -31,7 +31,7 @@ from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import aggregate_of, joined
 from coordinator.engine.snapshots import CoordinatorMemory, Recalled, SnapshotStore
 from coordinator.engine.stop_reason import StopReason, StopRule
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from edge.core.log import EventLog
 from edge.core.vocabulary import Reason, RoundOutcome, label
 from edge.crypto.entropy import SecretSource
@@ -55,7 +55,7 @@ class Training:
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: ScenarioSettings,
         assembly: Assembly,
         recorder: Recorder,
         observer: RunObserver,

@@ -19,7 +19,7 @@ from coordinator.results.tables.schemas import OLDEST_VERSION, SCHEMA_VERSION
 from coordinator.scenario.data_section import SyntheticRegression
 from coordinator.scenario.load import load
 from coordinator.scenario.registered_sections import method_name
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from edge.core.errors import ExportError
 from edge.data.store import RatingStore
 from edge.learning.base import State
@@ -61,7 +61,7 @@ def catalogue_facts(store: RatingStore, titles: Sequence[str] | None) -> dict[st
 
 def model_info(
     name: str,
-    scenario: Scenario,
+    scenario: ScenarioSettings,
     catalogue: Mapping[str, Any],
     n_items: int,
     feature_names: Sequence[str] = (),
@@ -220,7 +220,7 @@ def read_finished(directory: Path) -> FinishedRun:
     return FinishedRun(
         directory=directory,
         learning=scenario.learning,
-        state=_arrays(directory / MODEL),
+        state=read_model(directory / MODEL),
         info=info,
         devices=data["clients"],
         draws_zeros=not isinstance(scenario.data, SyntheticRegression)
@@ -286,7 +286,13 @@ _UNREADABLE: Final = (
 """What numpy and zipfile raise of an archive that is damaged: lengths and flags in it may say anything."""
 
 
-def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+def read_model(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Return the parameters in the model file of a run, by name.
+
+    Raises
+    ------
+    ExportError : it cannot be read.
+    """
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}

@@ -32,7 +32,7 @@ from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
 from coordinator.results.tables.metric_source import Tables
 from coordinator.scenario.dump import resolved
 from coordinator.scenario.metric_names import higher_is_better
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.threshold_evaluation import ThresholdResult
 from coordinator.scenario.thresholds import parse_expectation
 from device_profiles.documents import Node
@@ -119,7 +119,7 @@ class _Series:
         return ThresholdResult(threshold, held, value, limit, margin, len(self.values), reason, implicit=True)
 
 
-def judge_learning(scenario: Scenario, run: Tables, stop: StopReason) -> Learnt:
+def judge_learning(scenario: ScenarioSettings, run: Tables, stop: StopReason) -> Learnt:
     """Return what a run that went to its end has come to.
 
     Parameters
@@ -157,7 +157,7 @@ def judge_learning(scenario: Scenario, run: Tables, stop: StopReason) -> Learnt:
     return Learnt("diverged", ending, verdict)
 
 
-def _unexpected(scenario: Scenario, first: _Series, completed: int) -> ThresholdResult | None:
+def _unexpected(scenario: ScenarioSettings, first: _Series, completed: int) -> ThresholdResult | None:
     """Return the verdict on ``expect`` of a run that finished; None where there is no such expectation."""
     if scenario.expect is None:
         return None
@@ -168,7 +168,7 @@ def _unexpected(scenario: Scenario, first: _Series, completed: int) -> Threshold
     return first.verdict(kept=False, held=False, reason=reason, value=value)
 
 
-def _of_rounds(scenario: Scenario, status: Status, completed: int, said: str) -> ThresholdResult:
+def _of_rounds(scenario: ScenarioSettings, status: Status, completed: int, said: str) -> ThresholdResult:
     """Return the verdict on rounds having completed, or on none having where that is expected."""
     expected = scenario.expect == "no-round-completed"
     threshold = parse_expectation("round.completed", (), "count == 0" if expected else "count > 0")
@@ -246,7 +246,7 @@ def _ran_away(series: _Series) -> str:
     )
 
 
-def _rates(scenario: Scenario) -> str:
+def _rates(scenario: ScenarioSettings) -> str:
     """Return what makes a model diverge, as far as the scenario has it."""
     document = resolved(scenario)
     rates = [path for path in _paths(document.get("learning"), "learning") if path.endswith("learning_rate")]
@@ -271,7 +271,7 @@ def _paths(node: Node, path: str) -> Iterator[str]:
         yield from _paths(inner, f"{path}.{key}")
 
 
-def _no_round(scenario: Scenario, run: Tables, rounds: Any, stop: StopReason) -> str:
+def _no_round(scenario: ScenarioSettings, run: Tables, rounds: Any, stop: StopReason) -> str:
     """Return why no round completed, in words: how rounds and devices ended, and the likely settings."""
     document = resolved(scenario)
     if not rounds.num_rows:
@@ -296,7 +296,7 @@ def _no_round(scenario: Scenario, run: Tables, rounds: Any, stop: StopReason) ->
     return f"{said}; likely {_with_values(document, likely)}" if likely else said
 
 
-def _settings_of(reason: Reason, scenario: Scenario, document: Mapping[str, Node]) -> tuple[str, ...]:
+def _settings_of(reason: Reason, scenario: ScenarioSettings, document: Mapping[str, Node]) -> tuple[str, ...]:
     if reason is Reason.NOT_FINITE:
         rates = _paths(document.get("learning"), "learning")
         return tuple(path for path in rates if path.endswith("learning_rate"))

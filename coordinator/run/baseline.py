@@ -18,7 +18,7 @@ from coordinator.results.tables.reader import RunFormatError, open_run
 from coordinator.results.verdicts import read_verdicts
 from coordinator.scenario import thresholds
 from coordinator.scenario.load import LoadedScenario
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.threshold_evaluation import ThresholdResult
 from edge.core.errors import RecfleetError
 
@@ -39,7 +39,7 @@ class BaselineMissedError(RecfleetError):
         )
 
 
-def own_thresholds(scenario: Scenario) -> tuple[thresholds.Threshold, ...]:
+def own_thresholds(scenario: ScenarioSettings) -> tuple[thresholds.Threshold, ...]:
     """Return the thresholds that the baseline of a scenario has to hold.
 
     They are those that do not compare with it and are not about a phase that a fault is aimed at.

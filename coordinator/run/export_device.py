@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from coordinator.engine.assembly import Assembly
 from coordinator.engine.run_files import MODEL, RESOLVED_SCENARIO
 from coordinator.engine.workload import RatingWorkload
 from coordinator.results.export import FinishedRun, trained_model
+from coordinator.results.tables.reader import read_manifest
 from coordinator.run.assembling import assemble
-from coordinator.scenario.load import load
+from coordinator.scenario.load import LoadedScenario, load_text
 from coordinator.scenario.ratings import item_features
 from edge.core.errors import ExportError
 from edge.data.features import ItemFeatures
@@ -75,7 +77,7 @@ def stateless_of_anyone(run: FinishedRun, overrides: Sequence[str], top: int) ->
     ScenarioError, DataError : the data is not where the scenario says.
     """
     trained_model(run)  # what cannot be exported is said before the data is read
-    workload, features = _assembled(run, overrides)
+    workload, features = _of_ratings(run, overrides)
     fedmmf = workload.algorithm
     assert isinstance(fedmmf, FedMMF), "such is the model"
     settings = fedmmf.mask.settings
@@ -117,10 +119,9 @@ def personal_model(run: FinishedRun, device: int, overrides: Sequence[str]) -> P
     """
     run.check_device(device)
     run.check_rows()
-    workload, features = _assembled(run, overrides)
+    workload, features = _of_ratings(run, overrides)
     if workload.grouped:
         raise ExportError(f"device {device} holds several users; a personal model is for one")
-    _check_state(run, workload.algorithm.initial_state(0))
     users = workload.clients.users[[device]]
     batch = workload.gather(workload.split.train, users, np.zeros(1, np.uint64))
     rows = workload.rows_of(users, run.state)
@@ -128,9 +129,33 @@ def personal_model(run: FinishedRun, device: int, overrides: Sequence[str]) -> P
     return PersonalModel(_featured(run, features), models)
 
 
-def _assembled(run: FinishedRun, overrides: Sequence[str]) -> tuple[RatingWorkload, ItemFeatures | None]:
-    loaded = load(run.directory / RESOLVED_SCENARIO, overrides)
-    workload = assemble(loaded).workload
+def assembled_again(run: FinishedRun, overrides: Sequence[str]) -> tuple[LoadedScenario, Assembly]:
+    """Assemble data, method and fleet of a finished run.
+
+    Relative names in its scenario start at the current folder, as the folder of the original is not known.
+    ``overrides`` are settings from the command line, such as where the ratings are now.
+
+    Raises
+    ------
+    ExportError : the model is not of these ratings, or they are not those of the run.
+    ScenarioError, DataError : the ratings are not where the scenario says.
+    """
+    resolved = run.directory / RESOLVED_SCENARIO
+    loaded = load_text(resolved.read_text(encoding="utf-8"), str(resolved), overrides=overrides)
+    assembly = assemble(loaded)
+    _check_state(run, assembly.workload.algorithm.initial_state(0))
+    then = read_manifest(run.directory)["data"].get("split_hash")
+    if then != assembly.data_facts["split_hash"]:
+        raise ExportError(
+            f"{run.directory}: these ratings, or their split, are not those of the run; say where those are "
+            "with --set data.path=…, or run the scenario again"
+        )
+    return loaded, assembly
+
+
+def _of_ratings(run: FinishedRun, overrides: Sequence[str]) -> tuple[RatingWorkload, ItemFeatures | None]:
+    loaded, assembly = assembled_again(run, overrides)
+    workload = assembly.workload
     assert isinstance(workload, RatingWorkload), "recommenders learn from ratings"
     return workload, item_features(loaded, workload.split.train)
 

@@ -7,10 +7,11 @@ import contextlib
 import functools
 import gc
 import multiprocessing
+import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.assembly import Assembly
@@ -27,6 +28,13 @@ from edge.core import plugins
 from edge.crypto.entropy import SecretSource
 from edge.device.compute import ComputeQueue, Executor, InlineExecutor, PooledExecutor
 from edge.network.link import SimulatedNetwork
+
+_COLLECTOR: Final = threading.Lock()
+_quiet: Final[list[tuple[tuple[int, int, int], bool]]] = []
+"""Of each run that goes on, the collector's thresholds when it began, and whether nothing was frozen then.
+
+Those of the first are what the last one comes back to.
+"""
 
 
 @dataclass(slots=True)
@@ -155,17 +163,22 @@ def _executor(workers: int) -> Iterator[Executor]:
 def quiet_collector() -> Iterator[None]:
     """Let the cycle collector look rarely: a run makes many short-lived objects and hardly any cycles.
 
-    What was there before is frozen meanwhile, unless something was frozen already: that stays so.
+    What was there before is frozen meanwhile, unless something was frozen already: that stays so. Runs may be
+    in several threads; the last that ends gives the collector its settings back.
     """
-    thresholds = gc.get_threshold()
-    gc.collect()
-    freezes = gc.get_freeze_count() == 0
-    if freezes:
-        gc.freeze()
-    gc.set_threshold(500_000, 20, 100)
+    with _COLLECTOR:
+        _quiet.append((gc.get_threshold(), gc.get_freeze_count() == 0))
+        if len(_quiet) == 1:
+            gc.collect()
+            if gc.get_freeze_count() == 0:
+                gc.freeze()
+            gc.set_threshold(500_000, 20, 100)
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
-        if freezes:
-            gc.unfreeze()
+        with _COLLECTOR:
+            thresholds, froze = _quiet.pop()
+            if not _quiet:
+                gc.set_threshold(*thresholds)
+                if froze:
+                    gc.unfreeze()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from coordinator.scenario.model import Shape, field_order, field_shape, item_shape
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from device_profiles.documents import Node
 from device_profiles.fields import Form
 
@@ -31,9 +31,9 @@ class _Word(str):
     __slots__ = ()
 
 
-def resolved(scenario: Scenario) -> dict[str, Node]:
+def resolved(scenario: ScenarioSettings) -> dict[str, Node]:
     """Return a scenario as a document: every default spelled out, every value as text with its unit."""
-    node = _written(scenario, Shape(Scenario))
+    node = _written(scenario, Shape(ScenarioSettings))
     assert isinstance(node, dict)
     return node
 
@@ -47,7 +47,7 @@ def written_default(section: type[BaseModel], name: str) -> Node:
     return _written(default, field_shape(section, name))
 
 
-def dump_resolved(scenario: Scenario) -> str:
+def dump_resolved(scenario: ScenarioSettings) -> str:
     """Return the YAML of a scenario, flattened; loading it gives an equal scenario.
 
     Relative file names stay as they were written.
@@ -55,7 +55,7 @@ def dump_resolved(scenario: Scenario) -> str:
     return "\n".join(yaml_lines(resolved(scenario))) + "\n"
 
 
-def scenario_hash(scenario: Scenario) -> str:
+def scenario_hash(scenario: ScenarioSettings) -> str:
     """Return 64 hexadecimal digits that name what the scenario asks for.
 
     Title, description and the sections ``compute``, ``sweep`` and ``connection.sockets`` cannot change a

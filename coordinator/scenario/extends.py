@@ -44,11 +44,18 @@ def read_chain(path: FilePath, problems: list[DocumentError]) -> Chain:
 def read_documents(
     path: FilePath, problems: list[DocumentError]
 ) -> tuple[list[Document], dict[str, FilePath]]:
-    """Read a scenario and its parents, without ``extends``, the scenario first.
+    """Read a scenario and its parents; see :func:`with_parents`."""
+    return with_parents(_read(path, [], problems), path, problems)
+
+
+def with_parents(
+    document: Document, path: FilePath, problems: list[DocumentError]
+) -> tuple[list[Document], dict[str, FilePath]]:
+    """Read the parents of a scenario; ``extends`` is dropped from all, and the scenario is first.
 
     Parameters
     ----------
-    path : the scenario.
+    document, path : the scenario; its folder is where the names of its parents start.
     problems : takes errors after which reading goes on.
 
     Returns
@@ -59,16 +66,14 @@ def read_documents(
     ------
     DocumentError : a file that cannot be read, a cycle, or a chain that is too long.
     """
-    documents: list[Document] = []
-    files: dict[str, FilePath] = {}
-    seen: list[str] = []
-    here: FilePath | None = path
-    while here is not None:
-        document = _read(here, documents, problems)
-        documents.append(document)
-        files[document.file] = here
-        seen.append(_identity(here))
-        here = _parent(document, here, seen, problems)
+    documents = [document]
+    files = {document.file: path}
+    seen = [_identity(path)]
+    while (parent := _parent(documents[-1], path, seen, problems)) is not None:
+        path = parent
+        documents.append(_read(path, documents, problems))
+        files[documents[-1].file] = path
+        seen.append(_identity(path))
     return documents, files
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.sections import FORMAT
 from device_profiles.documents import Document, Node
 
@@ -35,7 +35,7 @@ class OldDefault:
     value: str
     until: int
     has_key: Callable[[Mapping[str, Node]], bool]
-    matters: Callable[[Scenario], bool]
+    matters: Callable[[ScenarioSettings], bool]
 
     def __str__(self) -> str:
         return f"{self.section}.{self.key}: {self.value}"

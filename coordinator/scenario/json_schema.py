@@ -12,7 +12,7 @@ from pydantic_core import core_schema
 
 from coordinator.scenario.dump import written_default
 from coordinator.scenario.fleet_profiles import InlineProfiles
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _EXTENDS: Final = {
@@ -30,7 +30,7 @@ def json_schema() -> dict[str, Any]:
     It takes text with units, and plain numbers where no unit is needed. A file that extends another may leave
     anything out. What needs more than one key to judge is left to ``recfleet validate``.
     """
-    whole = Scenario.model_json_schema(schema_generator=_Written)
+    whole = ScenarioSettings.model_json_schema(schema_generator=_Written)
     definitions: dict[str, Any] = whole.pop("$defs")
     whole["properties"] = {"extends": _EXTENDS, **whole["properties"]}
     partial = _changed(copy.deepcopy(whole), _loosen)

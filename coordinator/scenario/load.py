@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path as FilePath
+from typing import Final
 
 from pydantic import ValidationError
 
 from coordinator.scenario.dump import dump_resolved, scenario_hash
 from coordinator.scenario.errors import FieldProblem, ScenarioError
-from coordinator.scenario.extends import Chain, chain_of, read_chain
+from coordinator.scenario.extends import Chain, chain_of, read_chain, with_parents
 from coordinator.scenario.formats import FORMAT, OldDefault, filled
-from coordinator.scenario.merge import COMMAND_LINE, with_override
+from coordinator.scenario.merge import COMMAND_LINE, plain, with_override
 from coordinator.scenario.references import check_references, profile_layers
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.translate import problems_of
 from device_profiles.catalogue_reading import Parsed
 from device_profiles.documents import Document, parse_document
 from device_profiles.positions import CatalogueError, DocumentError, Path
 
-__all__ = ["LoadedScenario", "ScenarioError", "dump_resolved", "load", "load_text", "scenario_hash"]
+__all__ = [
+    "LoadedScenario",
+    "ScenarioError",
+    "dump_resolved",
+    "edited",
+    "load",
+    "load_mapping",
+    "load_text",
+    "scenario_hash",
+]
+
+MAPPING: Final = "<mapping>"
+"""The file name in positions of values that a program gives."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +51,7 @@ class LoadedScenario:
     stand_ins : files that are read in place of those that the texts at some paths name.
     """
 
-    scenario: Scenario
+    scenario: ScenarioSettings
     name: str
     chain: Chain
     stand_ins: Mapping[Path, FilePath] = field(default_factory=dict)
@@ -125,6 +139,32 @@ def load(
     return checked(chain, FilePath(path).stem, problems, references=references)
 
 
+def load_mapping(
+    mapping: Mapping[str, object], name: str = MAPPING, overrides: Sequence[str] = ()
+) -> LoadedScenario:
+    """Load a scenario from Python's mappings, lists and scalars, and check all of it.
+
+    Parameters
+    ----------
+    mapping : what a file would hold, ``extends`` included. Names of files start at the current folder.
+    name : how to call it.
+    overrides : as for :func:`load`.
+
+    Raises
+    ------
+    ScenarioError : with every error found; its places are lines of the mapping written as JSON, and paths.
+    TypeError : a key or a value that no YAML file could hold.
+    """
+    problems: list[DocumentError] = []
+    text = json.dumps(plain(mapping), indent=1, ensure_ascii=False)
+    try:
+        document = parse_document(text, MAPPING, problems=problems)
+        chain = chain_of(*with_parents(document, FilePath(MAPPING), problems))
+    except DocumentError as error:
+        raise ScenarioError(_in_order([*problems, error], {})) from None
+    return checked(_overridden(chain, overrides, problems), name, problems, references=True)
+
+
 def _overridden(chain: Chain, overrides: Sequence[str], problems: list[DocumentError]) -> Chain:
     for number, text in enumerate(overrides, start=1):
         try:
@@ -132,6 +172,18 @@ def _overridden(chain: Chain, overrides: Sequence[str], problems: list[DocumentE
         except DocumentError as error:
             problems.append(error)
     return chain
+
+
+def edited(loaded: LoadedScenario, overrides: Sequence[str]) -> LoadedScenario:
+    """Return a scenario with settings laid over it, checked anew.
+
+    Raises
+    ------
+    ScenarioError : with every error found.
+    """
+    problems: list[DocumentError] = []
+    chain = _overridden(loaded.chain, overrides, problems)
+    return checked(chain, loaded.name, problems, references=True, stand_ins=loaded.stand_ins)
 
 
 def load_text(
@@ -185,9 +237,9 @@ def checked(
     stand_ins = {} if stand_ins is None else stand_ins
     document = chain.document
     try:
-        scenario = Scenario.model_validate(filled(document.root, chain.gaps)).plain()
+        scenario = ScenarioSettings.model_validate(filled(document.root, chain.gaps)).plain()
     except ValidationError as error:
-        problems += _placed(problems_of(error, Scenario), document)
+        problems += _placed(problems_of(error, ScenarioSettings), document)
         raise ScenarioError(_in_order(problems, chain.files)) from None
     if references:
         problems += _reference_problems(scenario, chain, stand_ins)
@@ -197,7 +249,7 @@ def checked(
 
 
 def _reference_problems(
-    scenario: Scenario, chain: Chain, stand_ins: Mapping[Path, FilePath]
+    scenario: ScenarioSettings, chain: Chain, stand_ins: Mapping[Path, FilePath]
 ) -> list[DocumentError]:
     document, files = chain.document, chain.files
     found: list[FieldProblem] = []

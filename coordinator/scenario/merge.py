@@ -6,11 +6,16 @@ where it was written.
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from collections import abc
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from device_profiles.documents import Document, Node, parse_document
-from device_profiles.positions import DocumentError, Path, Position
+from device_profiles.positions import DocumentError, Path, Position, format_path
 from device_profiles.quantities import quoted
 
 Mapping: TypeAlias = dict[str, Node]
@@ -20,6 +25,8 @@ COMMAND_LINE: Final = "--set"
 
 _PROFILES: Final = ("fleet", "profiles")
 
+_OPENING: Final = "[{\"'"
+"""With one of these begins a value of the command line that is YAML."""
 _SEGMENT: Final = re.compile(r'\.?(?:"((?:[^"\\]|\\.)*)"|([^."\[\]\s=]+))|\[([0-9]{1,6})\]')
 
 
@@ -98,6 +105,49 @@ def _note(source: Document, path: Path, result: Document) -> None:
         result.keys[path] = source.keys[path]
     if path in source.values:
         result.values[path] = source.values[path]
+
+
+def plain(value: object, path: Path = ()) -> object:
+    """Return a value of Python as JSON has it; numbers of numpy and paths of files are taken, too.
+
+    Raises
+    ------
+    TypeError : a key or a value, ``path`` leads to it, that no YAML file could hold.
+    """
+    if isinstance(value, abc.Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{format_path(path) or 'the scenario'}: {key!r} is no key; write text")
+        return {key: plain(inner, (*path, key)) for key, inner in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [plain(inner, (*path, at)) for at, inner in enumerate(value)]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    kind = type(value).__name__
+    raise TypeError(
+        f"{format_path(path)}: {kind} is none of the types of a scenario; write text, a number or a list"
+    )
+
+
+def override_text(key: str, value: object) -> str:
+    """Return a setting of Python as :func:`with_override` takes it.
+
+    Raises
+    ------
+    TypeError : a value that no YAML file could hold.
+    """
+    made = plain(value)
+    if isinstance(made, str) and _is_taken_as_it_stands(made):
+        return f"{key}={made}"
+    return f"{key}={json.dumps(made, ensure_ascii=False)}"
+
+
+def _is_taken_as_it_stands(text: str) -> bool:
+    return text == text.strip() and text not in ("", "null", "~") and text[0] not in _OPENING
 
 
 def with_override(document: Document, number: int, text: str) -> Document:
@@ -201,7 +251,7 @@ def _parse_value(text: str, path: Path, position: Position) -> Node:
     stripped = text.strip()
     if stripped in ("", "null", "~"):
         return None
-    if stripped[0] in "[{\"'":
+    if stripped[0] in _OPENING:
         try:
             return parse_document(f"value: {stripped}\n", COMMAND_LINE).root["value"]
         except DocumentError as error:

@@ -12,7 +12,7 @@ from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.extends import MAX_CHAIN
 from coordinator.scenario.metric_names import METRICS, MODEL_TAGS, RANKING_METRICS, USER_GROUPS
 from coordinator.scenario.model import Shape, field_order, field_shape, item_shape, words_of
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.sweep_section import MAX_RUNS
 from coordinator.scenario.thresholds import EVENT_AGGREGATIONS, OPERATORS, VALUE_AGGREGATIONS
 from device_profiles.documents import MAX_DEPTH, MAX_FILE_BYTES, MAX_LINE_CHARACTERS, MAX_NODES
@@ -140,9 +140,9 @@ _SWEEP = f"""\
 
 def render() -> str:
     """Return the whole page, Markdown."""
-    parts = [_INTRODUCTION, "## The keys of a scenario\n", _table(Shape(Scenario), Scenario)]
-    for name in Scenario.model_fields:
-        parts += _chapters(name, field_shape(Scenario, name), 2)
+    parts = [_INTRODUCTION, "## The keys of a scenario\n", _table(Shape(ScenarioSettings), ScenarioSettings)]
+    for name in ScenarioSettings.model_fields:
+        parts += _chapters(name, field_shape(ScenarioSettings, name), 2)
     parts += [_THRESHOLDS, *_metrics(), _BASELINE, _SWEEP, _exit_codes()]
     return "\n".join(parts)
 

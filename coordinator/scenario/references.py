@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from coordinator.scenario.data_section import TableFeatures
 from coordinator.scenario.errors import FieldProblem, did_you_mean
 from coordinator.scenario.fleet_section import ScenarioFleet
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from device_profiles import catalogue
 from device_profiles.availability import Always, AvailabilityProfile, regions_of
 from device_profiles.availability_schema import AvailabilitySection, CombinedSection, TraceSection
@@ -35,7 +35,7 @@ def profile_layers(fleet: ScenarioFleet, resolve: Resolve, part: Part) -> list[F
     return [resolve(place) if isinstance(one, str) else part(place) for place, one in fleet.layers]
 
 
-def check_references(scenario: Scenario, resolve: Resolve, part: Part) -> Iterator[FieldProblem]:
+def check_references(scenario: ScenarioSettings, resolve: Resolve, part: Part) -> Iterator[FieldProblem]:
     """Yield every name and file of a scenario that does not exist.
 
     Raises
@@ -63,7 +63,7 @@ def check_references(scenario: Scenario, resolve: Resolve, part: Part) -> Iterat
     yield from _tags(scenario, known, regions)
 
 
-def _files(scenario: Scenario, resolve: Resolve) -> Iterator[FieldProblem]:
+def _files(scenario: ScenarioSettings, resolve: Resolve) -> Iterator[FieldProblem]:
     if getattr(scenario.data, "path", None) is not None:
         path = resolve(("data", "path"))
         if not os.path.exists(path):
@@ -166,7 +166,7 @@ def _availabilities(
     return profiles, problems
 
 
-def _tags(scenario: Scenario, known: Catalogue, regions: tuple[str, ...]) -> Iterator[FieldProblem]:
+def _tags(scenario: ScenarioSettings, known: Catalogue, regions: tuple[str, ...]) -> Iterator[FieldProblem]:
     """Yield faults and thresholds on classes, networks or regions that the fleet does not have.
 
     ``regions`` are those of the fleet, none where they are not known.

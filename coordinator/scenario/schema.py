@@ -32,7 +32,7 @@ _PLACE = ("rounds", "pacing")
 _UNNOISED = "what devices reported without noise, of which no epsilon counts what the choice of a round shows"
 
 
-class Scenario(Sections):
+class ScenarioSettings(Sections):
     """One scenario, complete: with it and the data, a run is determined to the last bit."""
 
     @model_validator(mode="after")

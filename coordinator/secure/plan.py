@@ -12,7 +12,7 @@ from coordinator.scenario.privacy_section import (
     PersonalGaussian,
 )
 from coordinator.scenario.protection import ckks_config, masking_config, secure_sections
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.secure_section import Ckks, Masking, NoSecureAggregation, SecureAggregation
 from edge.homomorphic.config import CkksConfig
 from edge.secagg.config import RealPart, SecAggConfig
@@ -25,7 +25,7 @@ _SAMPLING: Final = {
 }
 
 
-def plan_lines(scenario: Scenario) -> list[str]:
+def plan_lines(scenario: ScenarioSettings) -> list[str]:
     """Return the plan, a line each; nothing where every device reports in the clear.
 
     It does not depend on the data: every element of an update has the same clip.
@@ -45,7 +45,7 @@ def plan_lines(scenario: Scenario) -> list[str]:
     return lines
 
 
-def modes(scenario: Scenario) -> dict[str, str]:
+def modes(scenario: ScenarioSettings) -> dict[str, str]:
     """Return how updates are summed and with what cryptography, by phase; ``run`` where there are none."""
     found = {}
     for phase in [phase.name for phase in scenario.phases] or [""]:
@@ -107,7 +107,7 @@ def _ckks_lines(section: Ckks, config: CkksConfig) -> Iterator[str]:
     )
 
 
-def _privacy_lines(scenario: Scenario) -> Iterator[str]:
+def _privacy_lines(scenario: ScenarioSettings) -> Iterator[str]:
     privacy = scenario.privacy
     assert privacy is not None
     yield f"privacy: {privacy.mechanism}, updates clipped to a norm of {privacy.clip_norm:g}"

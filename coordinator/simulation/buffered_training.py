@@ -34,7 +34,7 @@ from coordinator.engine.training import Training
 from coordinator.engine.workload import TrainingKernel
 from coordinator.scenario.faults_section import Fault
 from coordinator.scenario.rounds_section import Buffered
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.simulation.backend import SimulatedCohort, Simulation
 from edge.core.log import Column, EventLog
 from edge.core.vocabulary import Outcome, Reason, RoundOutcome
@@ -253,7 +253,7 @@ class BufferedTraining(Training):
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: ScenarioSettings,
         assembly: Assembly,
         recorder: Recorder,
         observer: RunObserver,

@@ -180,8 +180,8 @@ class _State:
     number: int = 0
     named: dict[str, dict[str, Entry]] = field(default_factory=dict)
     """Entries from the command line, by kind and name."""
-    loaded: tuple[str, ...] = ()
-    """The modules and absolute paths that they come from, in order."""
+    loaded: dict[str, bytes] = field(default_factory=dict)
+    """The modules and absolute paths that they come from, in order, with the contents of a file."""
 
 
 _NUMBERS: Final = itertools.count(1)
@@ -197,7 +197,7 @@ def generation() -> int:
 
 def loaded() -> tuple[str, ...]:
     """Return what :func:`load` has been given, for :func:`load_all` in another process."""
-    return _state.loaded
+    return tuple(_state.loaded)
 
 
 def load_all(given: Iterable[str]) -> None:
@@ -314,7 +314,7 @@ def load(given: str | os.PathLike[str]) -> tuple[Entry, ...]:
     """Load the plug-ins of a Python file or of an importable module, and return their entries.
 
     Every public class in it that is a plug-in of some kind counts, under the name that it gives itself. What
-    is loaded already is not loaded again, and nothing is returned.
+    is loaded already is not loaded again, and nothing is returned, unless it is a file that has changed.
 
     Raises
     ------
@@ -323,8 +323,11 @@ def load(given: str | os.PathLike[str]) -> tuple[Entry, ...]:
     text = os.fspath(given)
     is_file = text.endswith(".py") or os.path.sep in text or os.path.isfile(text)
     source = os.path.abspath(text) if is_file else text
+    contents = Path(source).read_bytes() if is_file and os.path.isfile(source) else b""
     if source in _state.loaded:
-        return ()
+        if _state.loaded[source] == contents:
+            return ()
+        _forget(source)
     module = _module_of_file(Path(source), text) if is_file else _module_named(text)
     version = getattr(module, "__version__", None)
     found: list[tuple[Entry, Any]] = []
@@ -351,9 +354,19 @@ def load(given: str | os.PathLike[str]) -> tuple[Entry, ...]:
     for entry, value in found:
         _state.named.setdefault(entry.kind, {})[entry.name] = entry
         _values[entry] = value
-    _state.loaded = (*_state.loaded, source)
+    _state.loaded[source] = contents
     _state.number = next(_NUMBERS)
     return tuple(entry for entry, _ in found)
+
+
+def _forget(source: str) -> None:
+    """Remove the entries of a file that was loaded, and its module."""
+    module = _module_name(Path(source))
+    sys.modules.pop(module, None)
+    del _state.loaded[source]
+    for named in _state.named.values():
+        for name in [name for name, entry in named.items() if entry.target.startswith(f"{module}:")]:
+            _values.pop(named.pop(name), None)
 
 
 def _twice(kind: PluginKind, entry: Entry, before: Entry) -> str:

@@ -15,7 +15,7 @@ from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.scenario.load import load
 from coordinator.scenario.protection import ckks_config, masking_config
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.secure_section import Ckks, Masking
 from coordinator.secure.sums.encrypted import EncryptedSums
 from coordinator.secure.sums.masked import MaskedSums
@@ -60,13 +60,13 @@ ENCRYPTED = "{mode: ckks, crypto: modelled}"
 
 def scenario(
     folder: Path, mechanism: str, *, secure: str = OFF, seed: int = 7, z: float = Z, more: str = ""
-) -> Scenario:
+) -> ScenarioSettings:
     file = folder / "run.yaml"
     file.write_text(TEXT.format(mechanism=mechanism, secure=secure, seed=seed, z=z, more=more))
     return load(file).scenario
 
 
-def sums_of(scenario: Scenario) -> SecureSums | None:
+def sums_of(scenario: ScenarioSettings) -> SecureSums | None:
     section = scenario.secure_aggregation
     if isinstance(section, Masking):
         masks = masking_config(scenario, section, LENGTHS)

@@ -17,7 +17,7 @@ from coordinator.results.tables.writer import RunWriter, TableRecorder
 from coordinator.results.threshold_watch import ThresholdWatch
 from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from edge.core.vocabulary import Reason
 from edge.crypto.entropy import SecretSource
 from edge.wire.messages import Report
@@ -44,7 +44,7 @@ PRIVATE = (
 )
 
 
-def parts(folder: Path, setting: str) -> tuple[Scenario, Assembly, Invitations, CoordinatorMemory]:
+def parts(folder: Path, setting: str) -> tuple[ScenarioSettings, Assembly, Invitations, CoordinatorMemory]:
     file = folder / "s.yaml"
     file.write_text(TEXT)
     loaded = load(file, [setting])

@@ -12,7 +12,7 @@ from coordinator.scenario.dump import dump_resolved
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import load
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from device_profiles.documents import parse_document
 
 NAMES = sorted(file.stem for file in SCENARIOS.glob("*.yaml"))
@@ -87,7 +87,7 @@ def test_it_loads_and_says_what_it_is_for(name: str) -> None:
     assert scenario.description
     assert len(scenario.thresholds) >= 3
     # What a run leaves beside its tables can be run again.
-    again = Scenario.model_validate(parse_document(dump_resolved(scenario), "resolved").root)
+    again = ScenarioSettings.model_validate(parse_document(dump_resolved(scenario), "resolved").root)
     assert again == scenario
 
 

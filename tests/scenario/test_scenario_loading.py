@@ -12,7 +12,7 @@ from coordinator.scenario.dump import dump_resolved, scenario_hash
 from coordinator.scenario.faults_section import KINDS
 from coordinator.scenario.load import LoadedScenario, ScenarioError, load
 from coordinator.scenario.rounds_section import Rounds
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from device_profiles.documents import parse_document
 from edge.learning.registry import METHODS
 
@@ -22,8 +22,8 @@ def loaded(folder: Path, text: str, *overrides: str, **others: str) -> LoadedSce
     return load(write_files(folder, {"s.yaml": text, **files}), overrides)
 
 
-def reloaded(scenario: Scenario) -> Scenario:
-    return Scenario.model_validate(parse_document(dump_resolved(scenario), "dump").root)
+def reloaded(scenario: ScenarioSettings) -> ScenarioSettings:
+    return ScenarioSettings.model_validate(parse_document(dump_resolved(scenario), "dump").root)
 
 
 FULL = """
@@ -139,7 +139,7 @@ STRUCK = FULL + "faults:\n" + "".join(
 
 
 def test_every_kind_of_fault_is_written_out() -> None:
-    scenario = Scenario.model_validate(parse_document(STRUCK, "struck").root)
+    scenario = ScenarioSettings.model_validate(parse_document(STRUCK, "struck").root)
     assert {key for fault in scenario.faults for key in fault.keys} == set(KINDS)
 
 
@@ -153,7 +153,7 @@ def test_the_flattened_scenario_loads_to_an_equal_one(text: str, tmp_path: Path)
 
 
 def test_the_flattened_scenario_has_units() -> None:
-    scenario = Scenario.model_validate(parse_document(FULL, "full").root)
+    scenario = ScenarioSettings.model_validate(parse_document(FULL, "full").root)
     text = dump_resolved(scenario)
     for line in ("  deadline: 45 s", "  up_rate: 1.5 Gbit/s", "  frame_bytes: 1 MiB",
                  "    first_backoff: 250 ms",
@@ -170,7 +170,7 @@ def test_the_flattened_scenario_has_units() -> None:
     wait=st.floats(1e-9, 1e9),
 )
 def test_any_values_survive_the_round_trip(title: str, seed: int, rate: float, wait: float) -> None:
-    base = Scenario.model_validate(parse_document(BASE, "base").root)
+    base = ScenarioSettings.model_validate(parse_document(BASE, "base").root)
     printable = "".join(character for character in title if character.isprintable() or character in "\n\t")
     changed = base.model_copy(
         update={
@@ -296,7 +296,7 @@ def test_sections_cannot_be_changed(tmp_path: Path) -> None:
 
 def numeric_fields() -> list[tuple[type[BaseModel], str]]:
     found = []
-    for section in [*sections_of(Scenario), *(method.Settings for method in METHODS.values())]:
+    for section in [*sections_of(ScenarioSettings), *(method.Settings for method in METHODS.values())]:
         for name, info in section.model_fields.items():
             if info.annotation in (int, float):
                 found.append((section, name))

@@ -13,7 +13,7 @@ from coordinator.cli.entry import execute
 from coordinator.scenario import reference
 from coordinator.scenario.json_schema import json_schema
 from coordinator.scenario.metric_names import METRICS
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "scenario-reference.md"
 
@@ -25,7 +25,7 @@ def test_the_reference_is_up_to_date() -> None:
 
 def test_the_reference_names_every_key_and_metric() -> None:
     page = reference.render()
-    for section in sections_of(Scenario):
+    for section in sections_of(ScenarioSettings):
         for name in section.model_fields:
             assert f"`{name}`" in page or f", `{name}: " in page
     for metric in METRICS:
@@ -44,7 +44,7 @@ DECIDING_KEYS = ("policy", "mode", "source", "kind", "algorithm", "method", "dis
 def test_every_field_is_described() -> None:
     missing = [
         f"{section.__name__}.{name}"
-        for section in sections_of(Scenario)
+        for section in sections_of(ScenarioSettings)
         for name, info in section.model_fields.items()
         if not info.description and name not in DECIDING_KEYS
     ]

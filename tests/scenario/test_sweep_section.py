@@ -10,7 +10,7 @@ from scenario_files import BASE, write_files
 
 from coordinator.scenario.dump import dump_resolved
 from coordinator.scenario.load import ScenarioError, load
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.sweep import Cell, load_cells
 from device_profiles.documents import parse_document
 
@@ -78,7 +78,7 @@ def test_a_sweep_is_not_part_of_what_a_scenario_asks_for(tmp_path: Path) -> None
     assert load_cells(plain) == ()
     swept = load(write_files(tmp_path, {"s.yaml": BASE + GRID}))
     assert swept.hash == plain.hash
-    read_back = Scenario.model_validate(parse_document(dump_resolved(swept.scenario), "dump").root)
+    read_back = ScenarioSettings.model_validate(parse_document(dump_resolved(swept.scenario), "dump").root)
     assert read_back == swept.scenario
     assert read_back.sweep is not None
     assert len(list(read_back.sweep.cells())) == 6

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.scenario.privacy_section import CentralGaussian
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from edge.core.errors import RemoteProtocolError
 from edge.learning.robust_rules import Coordinatewise, Krum, Matrix, Rule, krum_choice, middle
 from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, RowTable
@@ -214,7 +214,7 @@ def _columns(updates: list[Mapping[str, Array]], name: str, step: int) -> Iterat
         yield np.stack([values[first : first + step] for values in flat], axis=-1)
 
 
-def aggregating(accumulator: Accumulator, scenario: Scenario) -> Accumulator:
+def aggregating(accumulator: Accumulator, scenario: ScenarioSettings) -> Accumulator:
     """Return what updates in the clear go into: the method's empty accumulator, or one around it."""
     section = scenario.aggregation
     rule = section.build()

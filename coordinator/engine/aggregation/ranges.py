@@ -16,7 +16,7 @@ import numpy as np
 from coordinator.engine.workload import Workload
 from coordinator.scenario.protection import secure_sections, stays_on_devices
 from coordinator.scenario.registered_sections import method_name
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.secure_section import NoSecureAggregation
 from edge.core.errors import RemoteProtocolError
 from edge.learning.accumulators import OUT_OF_RANGE
@@ -48,7 +48,7 @@ class ReportRanges:
     signed_loss: bool = False
 
     @classmethod
-    def of(cls, scenario: Scenario, workload: Workload) -> ReportRanges:
+    def of(cls, scenario: ScenarioSettings, workload: Workload) -> ReportRanges:
         """Return the ranges of a run."""
         method = METHODS[method_name(scenario.learning)]
         held = int(workload.examples(np.arange(workload.n_clients)).max(initial=0))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from coordinator.scenario.faults_section import Fault, Victims, stages_of
 from coordinator.scenario.rounds_section import Buffered
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.simulation.faults.base import FaultKind, FleetView, Ids, Setting, Strike
 from edge.core.rng import hashed_uniform, stream_key
 from edge.device.round_faults import RoundFaults
@@ -26,7 +26,7 @@ class FaultsOfRun:
     fleet : whom it can strike.
     """
 
-    def __init__(self, scenario: Scenario, fleet: FleetView) -> None:
+    def __init__(self, scenario: ScenarioSettings, fleet: FleetView) -> None:
         self._seed = scenario.seed
         self.faults: tuple[Fault, ...] = scenario.faults
         self._of_phase = {phase: faults_of_phase(scenario, phase) for phase in _phase_names(scenario)}
@@ -69,11 +69,11 @@ class FaultsOfRun:
         return found
 
 
-def _phase_names(scenario: Scenario) -> Sequence[str]:
+def _phase_names(scenario: ScenarioSettings) -> Sequence[str]:
     return [phase.name for phase in scenario.phases] or [""]
 
 
-def faults_of_phase(scenario: Scenario, phase: str) -> tuple[int, ...]:
+def faults_of_phase(scenario: ScenarioSettings, phase: str) -> tuple[int, ...]:
     """Return the numbers of the faults that can strike in a phase: meant for it, at a stage that it has."""
     stages = stages_of(scenario.secure_in(phase))
     return tuple(

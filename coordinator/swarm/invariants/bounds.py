@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from coordinator.scenario.privacy_section import CentralGaussian
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.swarm.invariants.sums import decode
 from coordinator.swarm.trial import Trial, rows
 from edge.core.vocabulary import Reason
@@ -52,7 +52,7 @@ def bounded_updates(trial: Trial) -> Iterator[str]:
             yield f"round {number}: the hidden update of device {device} has the norm {norm:g}"
 
 
-def bound_of(scenario: Scenario) -> float | None:
+def bound_of(scenario: ScenarioSettings) -> float | None:
     """Return the largest norm of what a device may add; None where there is none, or noise is beyond it."""
     if scenario.privacy is None:
         return scenario.aggregation.norm_bound

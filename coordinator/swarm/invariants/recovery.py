@@ -8,7 +8,7 @@ from typing import Final
 
 from coordinator.engine.stop_reason import StopReason
 from coordinator.scenario.faults_section import Fault
-from coordinator.scenario.schema import Scenario
+from coordinator.scenario.schema import ScenarioSettings
 from coordinator.swarm.trial import Trial, rows
 from edge.core.vocabulary import RoundOutcome, label
 
@@ -56,7 +56,7 @@ def ends_s(fault: Fault) -> float:
     return fault.window_s[1]
 
 
-def is_healthy(scenario: Scenario) -> bool:
+def is_healthy(scenario: ScenarioSettings) -> bool:
     """Return whether rounds of a scenario can be relied on to close when nothing goes wrong on purpose."""
     fleet, rounds = scenario.fleet, scenario.rounds
     if rounds.pacing.mode == "tiers":
