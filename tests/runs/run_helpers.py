@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from coordinator.engine.facts import MetricValue, RoundRow
+from coordinator.results.report.page import report_of
 from coordinator.results.tables.reader import RunTables, open_run
+from coordinator.run import runner
 from coordinator.run.runner import RunOutcome, run_scenario
 from coordinator.scenario.load import load
 
@@ -53,10 +56,16 @@ class Silent:
 
 
 def run_text(folder: Path, text: str, overrides: Sequence[str] = (), name: str = "run") -> RunOutcome:
-    """Run the scenario in ``text`` below ``folder``."""
+    """Run the scenario in ``text`` below ``folder``; report and trace, a third of its time, are left out."""
     file = folder / f"{name}.yaml"
     file.write_text(text)
-    return run_scenario(load(file, overrides), target=folder / f"{name}-out", observer=Silent())
+    with patch.object(runner, "write_report"), patch.object(runner, "write_trace"):
+        return run_scenario(load(file, overrides), target=folder / f"{name}-out", observer=Silent())
+
+
+def report_on(outcome: RunOutcome) -> str:
+    """Return the report of a run."""
+    return report_of([outcome.directory])
 
 
 def tables_of(outcome: RunOutcome) -> RunTables:

@@ -91,10 +91,13 @@ def both_models(folder: Path, patch: pytest.MonkeyPatch, text: str) -> tuple[byt
         return as_it_stands, model_of(folder, "replaced", text)
 
 
-@pytest.mark.parametrize("draw", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "implicit",
-    [pytest.param(False, id="ratings"), pytest.param(True, id="implicit", marks=pytest.mark.slow)],
+    ("implicit", "draw"),
+    [
+        pytest.param(False, 0, id="ratings"),
+        pytest.param(False, 1, id="ratings, other settings", marks=pytest.mark.slow),
+        pytest.param(True, 0, id="implicit", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("name", OF_RATINGS)
 def test_held_out_items_leave_the_model_as_it_is(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_helpers import SMALL, Silent, run_text
+from run_helpers import SMALL, Silent, report_on, run_text
 
 from coordinator.engine.active_round import Channel
 from coordinator.engine.actor import Coordinator
@@ -127,7 +127,7 @@ def test_a_device_that_spoils_rounds_is_suspended_for_the_run(
     assert summary["suspended_devices"] == [{"device": 4, "round": event["round"], "reason": "out-of-range"}]
     notice = f"1 device was suspended after 'admission.strikes': 4 in round {event['round']} (out-of-range)"
     assert summary["notices"] == [notice]
-    assert notice in (outcome.directory / "report.html").read_text().replace("&#39;", "'")
+    assert notice in report_on(outcome).replace("&#39;", "'")
 
 
 def test_a_suspension_is_recorded_where_other_events_are_not(

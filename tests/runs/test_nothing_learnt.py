@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from run_helpers import SMALL, Silent, run_text
+from run_helpers import SMALL, Silent, report_on, run_text
 
 from coordinator.cli.entry import execute
 from coordinator.cluster.workers import Task, perform
@@ -83,8 +83,7 @@ def test_nothing_learnt_is_a_promise_missed(
     assert json.loads((outcome.directory / "summary.json").read_text())["status"] == status
     (record,) = read_verdicts(outcome.directory)
     assert (record["threshold"], record["held"], record["reason"]) == (threshold, False, outcome.ending)
-    report = (outcome.directory / "report.html").read_text()
-    assert f"Nothing was learnt ({status})" in report
+    assert f"Nothing was learnt ({status})" in report_on(outcome)
 
 
 def test_a_linear_regression_is_judged_by_its_errors(tmp_path: Path) -> None:
@@ -273,7 +272,7 @@ def test_an_evaluation_over_nothing_says_so(tmp_path: Path, capsys: pytest.Captu
     assert outcome.exit_code is ExitCode.HELD
     why = manifest_of(outcome)["unscored"]
     assert why == "the split keeps nothing back for test (data.split: none)"
-    assert f"The model was not evaluated: {why}." in (outcome.directory / "report.html").read_text()
+    assert f"The model was not evaluated: {why}." in report_on(outcome)
     arguments = ["run", str(tmp_path / "run.yaml"), "--set", "data.split={kind: none}", "--plain"]
     assert execute([*arguments, "--out", str(tmp_path / "again")]) == 0
     shown = capsys.readouterr()

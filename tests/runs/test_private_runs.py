@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from rich.console import Console
-from run_helpers import rows_of, run_text
+from run_helpers import report_on, rows_of, run_text
 from secure_helpers import IDEAL_WIRE
 
 from coordinator.results.summary_tables import render
@@ -91,7 +91,7 @@ def test_a_naive_claim_stands_beside_the_true_epsilon(tmp_path: Path) -> None:
     assert summary["epsilon_replace_one"] == pytest.approx(20.1250, abs=1e-4)
     shown = f"{summary['epsilon']:.4g} zero-out, {summary['epsilon_replace_one']:.4g} replace-one"
     assert f"{line} {shown}" in printed(summary)
-    assert line in (outcome.directory / "report.html").read_text(encoding="utf-8")
+    assert line in report_on(outcome)
 
 
 def test_every_tier_has_an_epsilon_of_its_own(tmp_path: Path) -> None:

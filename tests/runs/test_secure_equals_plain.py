@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from run_helpers import rows_of, run_text
+from run_helpers import report_on, rows_of, run_text
 from secure_helpers import IDEAL_WIRE, secure
 
 from coordinator.run.runner import RunOutcome
@@ -160,9 +160,7 @@ def test_values_of_items_that_nobody_rated_do_not_hide_what_is_clipped(section: 
     summary = json.loads((outcome.directory / "summary.json").read_text(encoding="utf-8"))
     expected = {"mean": round_["clipped_fraction"], "max": round_["clipped_fraction"]}
     assert summary["clipped"] == {"values": expected, "updates": None}
-    assert f"{expected['mean']:.2%} of the values other than zero" in (
-        outcome.directory / "report.html"
-    ).read_text(encoding="utf-8")
+    assert f"{expected['mean']:.2%} of the values other than zero" in report_on(outcome)
 
 
 @pytest.mark.slow

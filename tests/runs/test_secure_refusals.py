@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from run_helpers import rows_of, run_text
+from run_helpers import report_on, rows_of, run_text
 from secure_helpers import IDEAL_WIRE, endings_of, secure
 
 from coordinator.run.assembling import assemble
@@ -70,8 +70,9 @@ def test_a_run_on_an_unsafe_graph_is_marked(tmp_path: Path) -> None:
         tmp_path, secure(f"{graph}, corrupt: 25%")
     )
     outcome = run_text(tmp_path, secure(f"{graph}, corrupt: 25%, unsafe: true"))
-    for name in ("manifest.json", "summary.json", "report.html"):
-        assert "secagg-plus, modelled cryptography, UNSAFE graph" in (outcome.directory / name).read_text()
+    written = [(outcome.directory / name).read_text() for name in ("manifest.json", "summary.json")]
+    for text in (*written, report_on(outcome)):
+        assert "secagg-plus, modelled cryptography, UNSAFE graph" in text
 
 
 @pytest.mark.parametrize(
