@@ -23,7 +23,7 @@ from device_profiles.catalogue_reading import (
     read_catalogue,
     source_keys,
 )
-from device_profiles.documents import read_document
+from device_profiles.documents import MAX_FILE_BYTES, Document, parse_document, read_document
 from device_profiles.errors import UnknownProfileError
 from device_profiles.frozen import FrozenMap
 from device_profiles.profile import (
@@ -230,8 +230,26 @@ def _shipped() -> Catalogue:
 
 
 def _load(extra: Sequence[Path | Parsed]) -> Catalogue:
-    laid_over = (layer if isinstance(layer, Parsed) else (layer, str(layer)) for layer in extra)
+    laid_over = (layer if isinstance(layer, Parsed) else _laid_over(layer) for layer in extra)
     return Catalogue(read_catalogue([*_shipped_files(), *laid_over]))
+
+
+def _laid_over(path: Path) -> Parsed | tuple[Path, str]:
+    """Return a file parsed, or as it is where something is wrong with it: whoever reads it then says what.
+
+    A run asks for its files more than once; they are parsed again only if their contents have changed.
+    """
+    try:
+        with path.open("rb") as file:
+            document = _document(file.read(MAX_FILE_BYTES + 1), str(path))
+    except (OSError, ValueError):
+        return path, str(path)
+    return Parsed(document, lambda _: path.parent)
+
+
+@lru_cache(maxsize=16)
+def _document(content: bytes, name: str) -> Document:
+    return parse_document(content, name)
 
 
 @lru_cache(maxsize=1)

@@ -16,6 +16,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -186,6 +187,7 @@ def numerical_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -
     }
 
 
+@cache
 def _version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
