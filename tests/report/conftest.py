@@ -10,7 +10,10 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 sys.path += [str(TESTS / "metrics"), str(TESTS / "runs")]
 
-from run_helpers import run_text  # noqa: E402
+from run_helpers import Silent  # noqa: E402
+
+from coordinator.run.runner import run_scenario  # noqa: E402
+from coordinator.scenario.load import load  # noqa: E402
 
 SCENARIO = """
 format: 2
@@ -37,6 +40,8 @@ thresholds:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of a finished run with two phases, a fault and a missed threshold."""
-    outcome = run_text(tmp_path_factory.mktemp("finished"), SCENARIO)
+    file = tmp_path_factory.mktemp("finished") / "run.yaml"
+    file.write_text(SCENARIO, encoding="utf-8")
+    outcome = run_scenario(load(file), target=file.with_name("run-out"), observer=Silent())
     assert [verdict.held for verdict in outcome.verdicts] == [True, False, True]
     return outcome.directory
