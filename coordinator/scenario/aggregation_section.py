@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from coordinator.scenario.errors import FieldProblem
-from coordinator.scenario.model import Section, clip_problems, require
+from coordinator.scenario.model import Section, clip_problems
 from device_profiles.fields import PositiveFloat, PositiveFraction, PositiveInt
 from edge.learning import robust_rules
 
@@ -21,11 +21,6 @@ class _Aggregation(Section):
         description="largest L2 norm of what a device adds, its update times its weight; devices clip to it, "
         "and the coordinator refuses what is above where it sees single updates; none by default",
     )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> _Aggregation:
-        require(self._problems())
-        return self
 
     def _problems(self) -> Iterator[FieldProblem]:
         if self.norm_bound is not None:

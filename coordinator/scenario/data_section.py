@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from coordinator.scenario.errors import FieldProblem
-from coordinator.scenario.model import Section, require
+from coordinator.scenario.model import Section
 from device_profiles.fields import (
     Fraction,
     NonNegativeFloat,
@@ -89,10 +89,8 @@ class RatioSplit(Section):
         default=0.0, description="share of each user's ratings kept back for choosing rounds and settings"
     )
 
-    @model_validator(mode="after")
-    def _something_left(self) -> RatioSplit:
-        require(_something_left(self.test + self.validation, "validation" if self.validation else "test"))
-        return self
+    def _problems(self) -> Iterator[FieldProblem]:
+        return _something_left(self.test + self.validation, "validation" if self.validation else "test")
 
 
 class LeaveOneOutSplit(Section):
@@ -130,10 +128,8 @@ class UserSplit(Section):
         default=0.0, description="share of the ratings of training users that is scored too, for comparison"
     )
 
-    @model_validator(mode="after")
-    def _something_left(self) -> UserSplit:
-        require(_something_left(self.unseen + self.validation, "validation" if self.validation else "unseen"))
-        return self
+    def _problems(self) -> Iterator[FieldProblem]:
+        return _something_left(self.unseen + self.validation, "validation" if self.validation else "unseen")
 
 
 class NoSplit(Section):
@@ -203,17 +199,12 @@ class _RatingsSource(Section):
         default=None, description="what is publicly known of the items, for methods that use it"
     )
 
-    @model_validator(mode="after")
-    def _one_grouping(self) -> _RatingsSource:
-        require(self._grouping_problems())
-        return self
-
     @property
     def grouped(self) -> bool:
         """Whether a client holds several users."""
         return self.clients is not None or (self.users_per_client or 1) > 1
 
-    def _grouping_problems(self) -> Iterator[FieldProblem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.clients is not None and self.users_per_client is not None:
             yield FieldProblem(
                 ("clients",), "contradicts users_per_client; write one of the two", None, of_key=True
@@ -280,12 +271,8 @@ class SyntheticRatingsSection(_RatingsSource):
         " splits that go by time",
     )
 
-    @model_validator(mode="after")
-    def _possible(self) -> SyntheticRatingsSection:
-        require(self._size_problems())
-        return self
-
-    def _size_problems(self) -> Iterator[FieldProblem]:
+    def _problems(self) -> Iterator[FieldProblem]:
+        yield from super()._problems()
         most = self.items / 2
         if self.ratings_per_user > most:
             message = f"at most half of the {self.items} items; write {most:g} or less, or more items"
@@ -406,12 +393,8 @@ class _TableSource(_File):
         description="lowest and highest rating, such as `[1, 5]`; others are bad rows; no limit by default",
     )
 
-    @model_validator(mode="after")
-    def _readable(self) -> _TableSource:
-        require(self._layout_problems())
-        return self
-
-    def _layout_problems(self) -> Iterator[FieldProblem]:
+    def _problems(self) -> Iterator[FieldProblem]:
+        yield from super()._problems()
         if self.scale is not None and self.scale[0] >= self.scale[1]:
             yield FieldProblem(("scale",), "the lowest rating is not below the highest; write it first")
         if self.delimiter is not None and ('"' in self.delimiter or len(self.delimiter) > LONGEST_DELIMITER):

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, create_model, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, create_model
 
 from coordinator.scenario.errors import FieldProblem
-from coordinator.scenario.model import MadeWhenAsked, Section, random_settings, require
+from coordinator.scenario.model import MadeWhenAsked, Section, random_settings
 from coordinator.scenario.secure_section import Masking, SecureAggregation
 from device_profiles.fields import (
     Form,
@@ -138,11 +138,6 @@ class Victims(_ByClass):
         """The device profile, the key ``class``."""
         found: str | None = getattr(self, "class")
         return found
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Victims:
-        require(self._problems())
-        return self
 
     def _problems(self) -> Iterator[FieldProblem]:
         if self.fixed and self.slowest is not None:
@@ -280,11 +275,6 @@ class Fault(_Lasting):
     def kinds(self) -> tuple[FaultSettings, ...]:
         """All that happens: one thing, or several that befall the same links."""
         return tuple(getattr(self, name) for name in self.keys)
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Fault:
-        require(self._problems())
-        return self
 
     def _problems(self) -> Iterator[FieldProblem]:
         if not self.keys:

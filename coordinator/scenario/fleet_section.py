@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.fleet_profiles import Profiles
-from coordinator.scenario.model import Section, require, text_or_section
+from coordinator.scenario.model import Section, text_or_section
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
 from device_profiles.checks import not_whole
 from device_profiles.fields import (
@@ -86,11 +86,6 @@ class ScenarioFleet(Section):
             return ((place, self.profiles),)
         return tuple(((*place, index), one) for index, one in enumerate(self.profiles))
 
-    @model_validator(mode="after")
-    def _complete(self) -> ScenarioFleet:
-        require(self._problems())
-        return self
-
     def _problems(self) -> Iterator[FieldProblem]:
         yield from _shares("devices", self.devices)
         if self.time_zones > 24:
@@ -157,11 +152,6 @@ class Sockets(Section):
     unacknowledged_bytes: PositiveBytes = Field(
         default=268435456, description="most that either side keeps for the other until it is acknowledged"
     )
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Sockets:
-        require(self._problems())
-        return self
 
     def _problems(self) -> Iterator[FieldProblem]:
         if self.heartbeat >= self.idle_timeout:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Self, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -15,6 +15,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     Tag,
     ValidationError,
+    model_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import (
@@ -42,17 +43,16 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        found = tuple(self._problems())
+        if found:
+            raise FieldProblemsError(found)
+        return self
 
-def require(problems: Iterator[FieldProblem]) -> None:
-    """Raise the problems that a check yields, if any.
-
-    Raises
-    ------
-    FieldProblemsError : at least one.
-    """
-    found = tuple(problems)
-    if found:
-        raise FieldProblemsError(found)
+    def _problems(self) -> Iterator[FieldProblem]:
+        """Yield what the values of the section, each valid by itself, contradict; nothing by default."""
+        yield from ()
 
 
 def clip_problems(key: str, bound: float) -> Iterator[FieldProblem]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from coordinator.scenario.errors import FieldProblem
-from coordinator.scenario.model import Section, clip_problems, require
+from coordinator.scenario.model import Section, clip_problems
 from device_profiles.fields import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 from edge.privacy import accounting
 from edge.privacy.analytic_gaussian import naive_multiplier
@@ -26,11 +26,6 @@ class _Mechanism(Section):
     accounting: StrictBool = Field(
         default=True, description="report the epsilon that was spent; needs the extra `dp`"
     )
-
-    @model_validator(mode="after")
-    def _accountable(self) -> _Mechanism:
-        require(self._problems())
-        return self
 
     def _problems(self) -> Iterator[FieldProblem]:
         if self.accounting and not accounting.available():

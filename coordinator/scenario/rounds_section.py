@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from coordinator.scenario import MAX_WORKERS
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError
-from coordinator.scenario.model import Section, require
+from coordinator.scenario.model import Section
 from coordinator.scenario.registered_sections import Selection, default_selection
 from coordinator.scenario.secure_section import SecureAggregation
 from coordinator.scenario.thresholds import Threshold, parse_expectation, parse_metric
@@ -232,11 +232,6 @@ class Retry(Section):
         default=2.0, description="each further pause is this many times the one before"
     )
 
-    @model_validator(mode="after")
-    def _grows(self) -> Retry:
-        require(self._problems())
-        return self
-
     def _problems(self) -> Iterator[FieldProblem]:
         if self.factor < 1:
             yield FieldProblem(("factor",), f"{self.factor:g} would shrink the pauses; write 1 or more")
@@ -271,11 +266,6 @@ class Rounds(Section):
     target: TargetText | None = Field(
         default=None, description="stop once an evaluation reaches this figure; none by default"
     )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Rounds:
-        require(self._problems())
-        return self
 
     def _problems(self) -> Iterator[FieldProblem]:
         if self.over_select < 1:
@@ -326,11 +316,6 @@ class Phase(Section):
     secure_aggregation: SecureAggregation | None = Field(
         default=None, description="how updates are summed in this phase, in place of the scenario's section"
     )
-
-    @model_validator(mode="after")
-    def _measured_once(self) -> Phase:
-        require(self._problems())
-        return self
 
     def _problems(self) -> Iterator[FieldProblem]:
         if not _PHASE_NAME.fullmatch(self.name):
@@ -383,12 +368,10 @@ class Compute(Section):
     batch: PositiveInt = Field(default=256, description="client updates computed together")
     workers: NonNegativeInt = Field(default=0, description="worker processes; 0 computes in the main process")
 
-    @model_validator(mode="after")
-    def _few_workers(self) -> Compute:
+    def _problems(self) -> Iterator[FieldProblem]:
         if self.workers > MAX_WORKERS:
             message = f"{self.workers} processes are too many; write {MAX_WORKERS} or less"
-            raise FieldProblemsError([FieldProblem(("workers",), message)])
-        return self
+            yield FieldProblem(("workers",), message)
 
 
 class AdmissionSection(Section):
@@ -439,11 +422,6 @@ class InferenceSection(Section):
         description="a score may be apart from numpy's by this, and this share of the larger of the two; "
         "beyond it the run ends with an error",
     )
-
-    @model_validator(mode="after")
-    def _possible(self) -> InferenceSection:
-        require(self._problems())
-        return self
 
     def _problems(self) -> Iterator[FieldProblem]:
         if not graph_writer.available():

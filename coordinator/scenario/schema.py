@@ -7,15 +7,11 @@ from its sections.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
-
-from pydantic import model_validator
 
 from coordinator.scenario.aggregation_section import KrumRule
 from coordinator.scenario.data_section import SyntheticRatingsSection, SyntheticRegression
 from coordinator.scenario.errors import FieldProblem, did_you_mean
 from coordinator.scenario.faults_section import ORDER, STAGE_OF_LABEL, Fault, stages_of
-from coordinator.scenario.model import require
 from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian
 from coordinator.scenario.protection import privacy_problems, secure_problems, secure_sections
 from coordinator.scenario.registered_sections import fitting_policies, method_name
@@ -35,10 +31,8 @@ _UNNOISED = "what devices reported without noise, of which no epsilon counts wha
 class ScenarioSettings(Sections):
     """One scenario, complete: with it and the data, a run is determined to the last bit."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        require(problems(self))
-        return self
+    def _problems(self) -> Iterator[FieldProblem]:
+        return problems(self)
 
 
 def problems(scenario: Sections) -> Iterator[FieldProblem]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from coordinator.scenario.errors import FieldProblem
-from coordinator.scenario.model import Section, clip_problems, require
+from coordinator.scenario.model import Section, clip_problems
 from device_profiles.fields import (
     Fraction,
     NonNegativeFloat,
@@ -70,11 +70,6 @@ class Indicator(Section):
         default=0.2, description="a device's own ratings that a second mask is not fitted to, one or more"
     )
 
-    @model_validator(mode="after")
-    def _leaves_some(self) -> Indicator:
-        require(self._problems())
-        return self
-
     def _problems(self) -> Iterator[FieldProblem]:
         if self.held_out >= 1:
             yield FieldProblem(("held_out",), "leaves nothing to fit a mask to; write less, such as '20%'")
@@ -127,12 +122,7 @@ class _SecureSum(Section):
         default=StageDeadlines(), description="how long the coordinator waits in each stage"
     )
 
-    @model_validator(mode="after")
-    def _hides_the_single(self) -> Self:
-        require(self._few_problems())
-        return self
-
-    def _few_problems(self) -> Iterator[FieldProblem]:
+    def _problems(self) -> Iterator[FieldProblem]:
         yield from clip_problems("clip", self.clip)
         yield from clip_problems("loss_max", self.loss_max)
         if self.min_contributors < HONEST_AT_LEAST:
@@ -184,12 +174,8 @@ class Masking(_SecureSum):
         description="devices whose fedmmf mask passes this test report in the clear; none by default",
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Masking:
-        require(self._problems())
-        return self
-
     def _problems(self) -> Iterator[FieldProblem]:
+        yield from super()._problems()
         if self.bits not in (32, 64):
             yield FieldProblem(("bits",), f"{self.bits} is no size of the ring; write 32 or 64")
         if (self.neighbours is None) != (self.threshold is None):
@@ -234,12 +220,8 @@ class Ckks(_SecureSum):
         description="real: TenSEAL encrypts; modelled: bytes and simulated times alone",
     )
 
-    @model_validator(mode="after")
-    def _installed(self) -> Ckks:
-        require(self._extra_problems())
-        return self
-
-    def _extra_problems(self) -> Iterator[FieldProblem]:
+    def _problems(self) -> Iterator[FieldProblem]:
+        yield from super()._problems()
         if self.crypto == "real" and not homomorphic.available():
             hint = "install it with \"pip install 'recfleet[he]'\", or write 'crypto: modelled'"
             yield FieldProblem(("mode",), "ckks needs the package tenseal", hint)

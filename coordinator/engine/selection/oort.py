@@ -30,15 +30,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from coordinator.engine.selection.base import AvailableSettings, Floats, Ids, Knowledge, Policy
 from coordinator.engine.selection.pool import Bools, Pool, sample_by_weight
 from coordinator.scenario.errors import FieldProblem
-from coordinator.scenario.model import require
 from device_profiles.fields import Fraction, NonNegativeFloat, PositiveFraction, PositiveInt
 from device_profiles.units import write_ratio
 
@@ -82,11 +81,6 @@ class OortSettings(AvailableSettings):
     pacer_window: PositiveInt = Field(
         default=20, description="rounds whose utility the pacer compares with that of as many before"
     )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        require(self._problems())
-        return self
 
     def _problems(self) -> Iterator[FieldProblem]:
         if self.exploration_floor > self.exploration:

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from coordinator.engine.selection.base import AvailableSettings, Ids, Knowledge, Policy
 from coordinator.engine.selection.pool import Pool, sample_by_weight
 from coordinator.scenario.errors import FieldProblem
-from coordinator.scenario.model import require
 from device_profiles.fields import Ratio
 from device_profiles.units import write_ratio
 
@@ -42,11 +41,6 @@ class PowerOfChoiceSettings(AvailableSettings):
     candidates: Ratio = Field(
         default=2.0, description="candidates drawn per device invited, in proportion to their data"
     )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        require(self._problems())
-        return self
 
     def _problems(self) -> Iterator[FieldProblem]:
         if not 1 <= self.candidates <= 100:
