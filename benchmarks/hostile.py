@@ -46,7 +46,7 @@ from coordinator.engine.active_round import Channel
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.aggregation.held import aggregating
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.progress import SilentProgress
+from coordinator.engine.progress import RunObserver
 from coordinator.engine.training import Training
 from coordinator.results.tables.reader import RunTables, open_run
 from coordinator.run import runner
@@ -441,7 +441,7 @@ def run(case: Case, seed: int, row: Row, folder: Path) -> None:
         mock.patch.object(runner, "write_report"),
     ):
         try:
-            outcome = run_scenario(load(file), target=folder / "run", observer=SilentProgress())
+            outcome = run_scenario(load(file), target=folder / "run", observer=RunObserver())
         except Exception as error:  # the finding: it is in the table, with the seed that shows it
             row.broken.add(f"seed {seed}: {type(error).__name__}: {error}")
             row.rounds += len(set().union(*hostility.sent.values()))
@@ -633,7 +633,7 @@ def session(seed: int, said: collections.Counter[str], folder: Path) -> Row:
     loaded = load(file)
     conductor = RealTime(wait_for=len(honest), company=company)
     outcome = run_assembled(
-        loaded, assemble(loaded), target=folder / "run", observer=SilentProgress(), conductor=conductor
+        loaded, assemble(loaded), target=folder / "run", observer=RunObserver(), conductor=conductor
     )
     row, tables = Row(hostile=len(hostile)), open_run(outcome.directory)
     rounds = tables.read("rounds").to_pylist()

@@ -58,7 +58,7 @@ from ranking_references import popularity
 
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.evaluation import RatingEvaluator
-from coordinator.engine.progress import SilentProgress
+from coordinator.engine.progress import RunObserver
 from coordinator.engine.workload import RatingWorkload
 from coordinator.results.intervals import estimate
 from coordinator.run.runner import run_scenario
@@ -220,7 +220,7 @@ def print_speed(data: Path) -> None:
         file = Path(folder) / "scenario.yaml"
         file.write_text(text)
         start_s, start_cpu_s = time.perf_counter(), time.process_time()
-        outcome = run_scenario(load(file), target=Path(folder) / "run", observer=SilentProgress())
+        outcome = run_scenario(load(file), target=Path(folder) / "run", observer=RunObserver())
         wall_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
         summary: dict[str, Any] = json.loads((outcome.directory / "summary.json").read_text())
     print(

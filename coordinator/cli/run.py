@@ -15,7 +15,7 @@ from coordinator.cli.consoles import console
 from coordinator.cli.termination import termination_interrupts
 from coordinator.cli.upgrade import load_with_notes
 from coordinator.cli.verdicts import verdict_table
-from coordinator.engine.progress import PlainProgress, RunObserver, SilentProgress, TerminalProgress
+from coordinator.engine.progress import PlainProgress, RunObserver, TerminalProgress
 from coordinator.engine.run_files import MANIFEST, REAL, REPORT, SIMULATED, SUMMARY
 from coordinator.results.figures import of_json
 from coordinator.results.junit import write_junit
@@ -119,7 +119,7 @@ def progress(*, quiet: bool, plain: bool, time_is: str = SIMULATED) -> Iterator[
     """Give the observer that shows progress on standard error."""
     errors = console(stderr=True)
     if quiet:
-        yield SilentProgress()
+        yield RunObserver()
     elif plain or not errors.is_terminal or errors.is_dumb_terminal:
         yield PlainProgress(lambda line: click.echo(line, err=True), time_is=time_is)
     else:

@@ -35,8 +35,8 @@ CrashHandler = Callable[[int, float], None]
 """Called with the number of a fault and for how many seconds the coordinator is down."""
 
 
-class Probe(Protocol):
-    """Hooks for checks of a run, called with what its tables do not hold."""
+class Probe:
+    """Hooks for checks of a run, called with what its tables do not hold; each does nothing by default."""
 
     def invited(self, round_number: int, devices: list[int], frame_bytes: int, now_s: float) -> None:
         """Handle an invitation of ``frame_bytes`` bytes to ``devices``; most have no call of `sent`."""

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -20,28 +20,24 @@ _SECONDS_BETWEEN_LINES: Final = 1.0
 _ABANDONED: Final = label(RoundOutcome.ABANDONED)
 
 
-class RunObserver(Protocol):
-    """Is told what happens in a run; nothing it does changes the run."""
+class RunObserver:
+    """Hooks of a run, each of which does nothing by default; what they do changes nothing in the run."""
 
     def on_start(self, name: str, rounds: int | None) -> None:
         """Handle the run's name and number of rounds (None: not known beforehand)."""
-        ...
 
     def on_round(self, row: RoundRow) -> None:
         """Handle a finished round, by its row."""
-        ...
 
     def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
         """Handle an evaluation after ``round_number`` rounds."""
-        ...
 
     def on_end(self, status: str) -> None:
         """Handle the end, with the status of the run."""
-        ...
 
 
-class Observers:
-    """Tells several observers, in their order."""
+class Observers(RunObserver):
+    """Several observers, called in their order."""
 
     def __init__(self, *observers: RunObserver) -> None:
         self._observers = observers
@@ -87,23 +83,7 @@ def _evaluated(values: Sequence[MetricValue]) -> str:
     )
 
 
-class SilentProgress:
-    """Says nothing."""
-
-    def on_start(self, name: str, rounds: int | None) -> None:
-        """Say nothing."""
-
-    def on_round(self, row: RoundRow) -> None:
-        """Say nothing."""
-
-    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
-        """Say nothing."""
-
-    def on_end(self, status: str) -> None:
-        """Say nothing."""
-
-
-class InterruptibleProgress(SilentProgress):
+class InterruptibleProgress(RunObserver):
     """Says nothing, and ends a run in order once :meth:`interrupt` has been called.
 
     Only between rounds and evaluations: a ``KeyboardInterrupt`` out of a signal handler may strike anywhere,
@@ -133,7 +113,7 @@ class InterruptibleProgress(SilentProgress):
             raise KeyboardInterrupt
 
 
-class PlainProgress:
+class PlainProgress(RunObserver):
     """A line per round, at most one a second; the first, the last and every abandoned round always.
 
     A round is reported when the last of its devices is done, which can be after the evaluation of its model:
@@ -212,7 +192,7 @@ class PlainProgress:
         self._write(f"{status} after {format_duration(self._clock() - self._started_s)}")
 
 
-class TerminalProgress:
+class TerminalProgress(RunObserver):
     """A progress bar that redraws itself; evaluations stay above it as lines.
 
     Parameters

@@ -26,7 +26,7 @@ from coordinator.service.admission.review import keep_reviewing
 from coordinator.service.app import Listening, make_app
 from coordinator.service.backend import SocketBackend
 from coordinator.service.greeting import Offer
-from coordinator.service.hooks import Admission, NobodyWatches, ServiceObserver
+from coordinator.service.hooks import Admission, ServiceObserver
 from coordinator.service.refusals import refuse_on_real_clock
 from coordinator.service.sessions import Sessions
 from coordinator.service.survival.survivor import Survivor
@@ -131,7 +131,7 @@ class RealTime:
     listening: Callable[[str], None] = lambda _url: None
     company: Company = nobody
     admission: Admission = field(default_factory=local_gate)
-    observer: ServiceObserver = field(default_factory=NobodyWatches)
+    observer: ServiceObserver = field(default_factory=ServiceObserver)
     routes: Callable[[web.Application], None] = lambda _app: None
     survival: Survivor | None = None
     stopping: Callable[[str], None] | None = None

@@ -51,8 +51,8 @@ class Admission(Protocol):
         """
 
 
-class ServiceObserver(Protocol):
-    """Is told what happens between devices and coordinator; nothing it does changes the run."""
+class ServiceObserver:
+    """Hooks between devices and coordinator, which do nothing by default; they change nothing in the run."""
 
     def on_join(self, device: int) -> None:
         """Respond when a device has joined with a new session."""
@@ -76,30 +76,3 @@ class ServiceObserver(Protocol):
 
     def on_handled(self, seconds: float) -> None:
         """Add the time that this host has worked on a message from a device."""
-
-
-class NobodyWatches:
-    """The observer of a service that nobody watches."""
-
-    def on_join(self, device: int) -> None:
-        """Do nothing."""
-
-    def on_resume(self, device: int) -> None:
-        """Do nothing."""
-
-    def on_disconnect(self, device: int, why: str) -> None:
-        """Do nothing."""
-
-    def on_leave(self, device: int, reason: Reason, why: str) -> None:
-        """Do nothing."""
-
-    def on_refusal(self, device: int | None, remote: str, why: str) -> None:
-        """Do nothing."""
-
-    def on_frame(
-        self, round_number: int, device: int, direction: Direction, message: AnyMessage, reason: Reason
-    ) -> None:
-        """Do nothing."""
-
-    def on_handled(self, seconds: float) -> None:
-        """Do nothing."""

@@ -16,7 +16,7 @@ from coordinator.run.virtual_time import VirtualTime
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import Company, RealTime, assembled
 from coordinator.service.dashboard.live_state import LiveState
-from coordinator.service.dashboard.watchers import LiveService, LiveWitness
+from coordinator.service.dashboard.watchers import LiveProbe, LiveService
 from coordinator.service.identities import enrol_all_here
 from coordinator.service.local_devices import LocalDevices
 
@@ -74,6 +74,6 @@ def run_watched(
         assemble(loaded),
         target=target,
         observer=Observers(observer, live),
-        conductor=VirtualTime(LiveWitness(live)),
+        conductor=VirtualTime(LiveProbe(live)),
         feed=live,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -152,7 +152,7 @@ class Simulation:
         self.compute.forget(kernel)
 
 
-class SimulationProbe(Probe, Protocol):
+class SimulationProbe(Probe):
     """A probe of a simulated run, given what its rounds share."""
 
     def begins(self, simulation: Simulation) -> None:

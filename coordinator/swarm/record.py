@@ -12,7 +12,7 @@ import numpy.typing as npt
 from coordinator.engine.rounds import RoundMachine
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.secure.secagg.server import SecAggServer
-from coordinator.simulation.backend import Simulation
+from coordinator.simulation.backend import Simulation, SimulationProbe
 from edge.clock.virtual import sleep
 from edge.core.vocabulary import Reason
 from edge.crypto.ring import RingVector
@@ -69,8 +69,8 @@ class Applied(NamedTuple):
 
 
 @dataclass(slots=True)
-class Record:
-    """A :class:`~coordinator.engine.backend.Probe` that keeps what the invariants ask for."""
+class Record(SimulationProbe):
+    """A probe that keeps what the invariants ask for."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     """Every frame that was put on a link."""
@@ -99,9 +99,6 @@ class Record:
     def _freeze(self, when: str) -> None:
         assert self._simulation is not None
         self._simulation.crashed("in the swarm", FrozenError(f"the run has not come to its end {when}"))
-
-    def invited(self, round_number: int, devices: list[int], frame_bytes: int, now_s: float) -> None:
-        """Do nothing: the tables have invitations."""
 
     def sent(self, delivery: Delivery) -> None:
         """Keep the frame."""

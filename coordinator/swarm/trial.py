@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from coordinator.engine.crashes import npz_bytes
-from coordinator.engine.facts import MetricValue, RoundRow
+from coordinator.engine.progress import RunObserver
 from coordinator.engine.secure_sums import SecureSums
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
@@ -60,22 +60,6 @@ def rows(tables: Tables, table: str, *names: str) -> Iterator[dict[str, Any]]:
     found = columns(tables, table, *names)
     for values in zip(*found.values(), strict=True):
         yield dict(zip(found, values, strict=True))
-
-
-class Unobserved:
-    """An observer that says nothing."""
-
-    def on_start(self, name: str, rounds: int | None) -> None:
-        """Say nothing."""
-
-    def on_round(self, row: RoundRow) -> None:
-        """Say nothing."""
-
-    def on_evaluation(self, round_number: int, values: Sequence[MetricValue]) -> None:
-        """Say nothing."""
-
-    def on_end(self, status: str) -> None:
-        """Say nothing."""
 
 
 @dataclass(slots=True)
@@ -128,7 +112,7 @@ def run_trial(text: str, name: str, *, batch: int | None = None) -> Trial:
         watch = ThresholdWatch((), None)
         recorder = TableRecorder(tables, assembly.fleet.names)
         training = Training(
-            loaded.scenario, assembly, recorder, Unobserved(), watch, folder, SecretSource.SEED
+            loaded.scenario, assembly, recorder, RunObserver(), watch, folder, SecretSource.SEED
         )
         first = {name: array.copy() for name, array in training.state.items()}
         stop: StopReason | None = None

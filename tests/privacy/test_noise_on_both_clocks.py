@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 from privacy_statistics import distance_to_normal
 
-from coordinator.engine.progress import SilentProgress
+from coordinator.engine.progress import RunObserver
 from coordinator.results.tables.reader import open_run
 from coordinator.run.assembling import assemble
 from coordinator.run.runner import RunOutcome, run_assembled
@@ -54,9 +54,7 @@ def run_of(folder: Path, mechanism: str, secure: str, noise: str, *, real: bool)
     loaded = load(folder / "run.yaml")
     assembly = assemble(loaded)
     conductor = RealTime(wait_for=DEVICES, company=along(shaped=False)) if real else None
-    return run_assembled(
-        loaded, assembly, target=folder / "out", observer=SilentProgress(), conductor=conductor
-    )
+    return run_assembled(loaded, assembly, target=folder / "out", observer=RunObserver(), conductor=conductor)
 
 
 def change(noisy: RunOutcome, plain: RunOutcome) -> npt.NDArray[np.float64]:

@@ -10,7 +10,7 @@ import pytest
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.crashes import npz_bytes
 from coordinator.engine.invitations import Invitations
-from coordinator.engine.progress import SilentProgress
+from coordinator.engine.progress import RunObserver
 from coordinator.engine.snapshots import CoordinatorMemory, LostRound, Recalled
 from coordinator.engine.training import Training
 from coordinator.results.tables.writer import RunWriter, TableRecorder
@@ -123,9 +123,7 @@ def test_what_may_have_been_seen_before_a_process_ended_is_spent(
     with RunWriter(tmp_path) as writer:
         watch = ThresholdWatch((), None)
         recorder = TableRecorder(writer, assembly.fleet.names)
-        training = Training(
-            scenario, assembly, recorder, SilentProgress(), watch, tmp_path, SecretSource.SEED
-        )
+        training = Training(scenario, assembly, recorder, RunObserver(), watch, tmp_path, SecretSource.SEED)
         lost = (
             # Each of those invited may have been in the sum, or have been heard.
             LostRound("", False, frozenset({1, 2})),

@@ -24,7 +24,7 @@ from coordinator.service.admission.gate import Gate
 from coordinator.service.admission.limits import ArrivalLimits
 from coordinator.service.app import Listening, make_app
 from coordinator.service.greeting import Offer
-from coordinator.service.hooks import NobodyWatches
+from coordinator.service.hooks import ServiceObserver
 from coordinator.service.sessions import DeviceSession, Sessions, Transfer
 from edge.clock import real as real_clock
 from edge.core.vocabulary import Reason
@@ -47,7 +47,7 @@ SCENARIO = "title: a scenario\n"
 
 
 @dataclass
-class Guestbook(NobodyWatches):
+class Guestbook(ServiceObserver):
     """Notes who came, who went and who was not let in."""
 
     joined: list[int] = field(default_factory=list)
@@ -267,7 +267,7 @@ async def serving(
     door = Gate(limits=limits, **gate)
     inbox = Inbox() if inbox is None else inbox
     guests = Guestbook()
-    observer = NobodyWatches() if quiet_guests else guests
+    observer = ServiceObserver() if quiet_guests else guests
 
     def crashed(where: str, error: BaseException) -> None:
         wrong.append(f"{where}: {error!r}")

@@ -10,7 +10,7 @@ import pytest
 from fuzz_frames import changed_bytes
 from service_helpers import SMALL, loaded_text, rows_of, run_real, skip
 
-from coordinator.service.hooks import NobodyWatches
+from coordinator.service.hooks import ServiceObserver
 from edge.core.vocabulary import Direction, Reason
 from edge.network.sockets.device_client import DeviceClient
 from edge.wire.messages import AnyMessage, Invite, Report
@@ -28,7 +28,7 @@ secure_aggregation:
 DEADLINE_S = 20.0
 
 
-class Watcher(NobodyWatches):
+class Watcher(ServiceObserver):
     """Notes who left and why, and how often a message was not taken.
 
     A bad device may be waited for until the deadline. It is there, by hand, once all others have reported.

@@ -19,7 +19,7 @@ from coordinator.run.assembling import assemble
 from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime
-from coordinator.service.hooks import NobodyWatches
+from coordinator.service.hooks import ServiceObserver
 from coordinator.service.local_devices import LocalDevices
 from coordinator.service.local_work import DeviceWork
 from edge.core.vocabulary import Direction, Reason
@@ -43,7 +43,7 @@ from edge.wire.session_frames import (
 MASKED = "secure_aggregation: {mode: secagg-plus, clip: 1}\n"
 
 
-class Watcher(NobodyWatches):
+class Watcher(ServiceObserver):
     """Counts who comes and goes, and lets a test do something when a message passes."""
 
     def __init__(self, passing: Callable[[int, Direction, AnyMessage], None] = lambda *_: None) -> None:

@@ -10,12 +10,12 @@ import pytest
 from service_helpers import SMALL, loaded_text, run_real
 
 from coordinator.service import backend, sessions
-from coordinator.service.hooks import NobodyWatches
+from coordinator.service.hooks import ServiceObserver
 
 DECODING_S, ENCODING_S = 1.0, 100.0
 
 
-class Stopwatch(NobodyWatches):
+class Stopwatch(ServiceObserver):
     """Notes how long messages took."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from coordinator.run.assembling import assemble
 from coordinator.run.runner import run_assembled
 from coordinator.scenario.load import LoadedScenario
 from coordinator.service.conducting import RealTime
-from coordinator.service.hooks import NobodyWatches
+from coordinator.service.hooks import ServiceObserver
 from coordinator.service.local_devices import LocalDevices
 from edge.network.loss import TransferFailedError
 from edge.network.shaping import ShapedLink
@@ -41,7 +41,7 @@ FRAMES = 30
 """More than a device sends and is sent in a round, acknowledgements included, one after the other."""
 
 
-class Lateness(NobodyWatches):
+class Lateness(ServiceObserver):
     """Measures by how much this host is late with a timer, from the first device that joins on."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def test_chance_on_the_links_changes_neither_bytes_nor_cohorts(tmp_path: Path) -
     assert min(row["latency_s"] for row in rows_of(real, "device_rounds")) > 4 * 0.04
 
 
-class Resumes(NobodyWatches):
+class Resumes(ServiceObserver):
     """Counts what breaks and what goes on."""
 
     def __init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from swarm_helpers import MASKED, PLAIN, trial_of
 
+from coordinator.engine.progress import RunObserver
 from coordinator.engine.training import Training
 from coordinator.results.tables.reader import open_run
 from coordinator.run.runner import run_scenario
@@ -16,7 +17,7 @@ from coordinator.scenario.load import load, load_text
 from coordinator.simulation.backend import SimulatedCohort
 from coordinator.swarm import record as record_module
 from coordinator.swarm.record import FrozenError
-from coordinator.swarm.trial import Unobserved, run_trial
+from coordinator.swarm.trial import run_trial
 from edge.device.simulated import SimulatedDevice
 
 
@@ -25,7 +26,7 @@ from edge.device.simulated import SimulatedDevice
 def test_tables_in_memory_are_those_of_a_run_directory(text: str, tmp_path: Path) -> None:
     file = tmp_path / "same.yaml"
     file.write_text(text)
-    outcome = run_scenario(load(file), target=tmp_path / "run", observer=Unobserved())
+    outcome = run_scenario(load(file), target=tmp_path / "run", observer=RunObserver())
     written = open_run(outcome.directory)
     trial = trial_of(text)
     assert trial.tables.digest() == written.manifest["digest"]

@@ -28,7 +28,7 @@ from sweep_helpers import SCENARIO, SWEEP, Sweep, cells_of, die_at_once
 from coordinator.cluster import workers
 from coordinator.cluster.execution import run_sweep
 from coordinator.cluster.workers import TRIES, Task, perform, run_all
-from coordinator.engine.progress import SilentProgress
+from coordinator.engine.progress import RunObserver
 from coordinator.results.figures import run_figures
 from coordinator.results.intervals import estimate, t_quantile
 from coordinator.results.run_directory import RunDirectoryError
@@ -271,7 +271,7 @@ def test_a_bug_is_reported_with_its_traceback(tmp_path: Path, monkeypatch: pytes
 
     (cell, *_) = cells_of(tmp_path)
     monkeypatch.setattr(workers, "run_assembled", broken)
-    result = perform(Task(cell.runs[0], tmp_path / "run"), SilentProgress())
+    result = perform(Task(cell.runs[0], tmp_path / "run"), RunObserver())
     assert (result.status, result.error) == ("failed", "ZeroDivisionError: a bug")
     assert result.trace is not None
     assert "in broken" in result.trace

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from coordinator.engine.facts import MetricValue, RoundRow
+from coordinator.engine.progress import RunObserver
 from coordinator.results.tables.metric_source import TableMetricSource
 from coordinator.results.threshold_watch import WatchedThresholds
 from coordinator.results.verdicts import verdict_record
@@ -27,11 +28,8 @@ from edge.wire.messages import AnyMessage
 _ABANDONED: Final = label(RoundOutcome.ABANDONED)
 
 
-class LiveState:
-    """What a run has come to.
-
-    It is a :class:`~coordinator.engine.progress.RunObserver` and a
-    :class:`~coordinator.run.conductor.RunFeed`.
+class LiveState(RunObserver):
+    """What a run has come to; also a :class:`~coordinator.run.conductor.RunFeed`.
 
     Parameters
     ----------

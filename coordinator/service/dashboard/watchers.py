@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-import numpy.typing as npt
-
-from coordinator.engine.rounds import RoundMachine
-from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.service.dashboard.live_state import LiveState
-from coordinator.simulation.backend import Simulation
+from coordinator.service.hooks import ServiceObserver
+from coordinator.simulation.backend import SimulationProbe
 from edge.core.vocabulary import Direction, Reason
 from edge.device.simulated import SimulatedDevice
-from edge.learning.base import State
-from edge.learning.updates import Aggregate
 from edge.network.link import Delivery
 from edge.wire.codec import measure
 from edge.wire.messages import AnyMessage, Invite
 
 
-class LiveService:
-    """Watches a service; a :class:`~coordinator.service.hooks.ServiceObserver`."""
+class LiveService(ServiceObserver):
+    """The watcher of a service."""
 
     def __init__(self, state: LiveState) -> None:
         self._state = state
@@ -61,14 +55,11 @@ class LiveService:
         self._state.handled(seconds)
 
 
-class LiveWitness:
-    """Watches a simulation; a :class:`~coordinator.engine.backend.Probe`."""
+class LiveProbe(SimulationProbe):
+    """The watcher of a simulation."""
 
     def __init__(self, state: LiveState) -> None:
         self._state = state
-
-    def begins(self, simulation: Simulation) -> None:
-        """Do nothing."""
 
     def invited(self, round_number: int, devices: list[int], frame_bytes: int, now_s: float) -> None:
         """Pass it on."""
@@ -94,17 +85,3 @@ class LiveWitness:
         self._state.frame(
             message.round_number, device, Direction.UP, message, reason, measure(message)[0], now_s
         )
-
-    def encoded(self, round_number: int, device: int, vector: npt.NDArray[Any]) -> None:
-        """Do nothing."""
-
-    def summed(
-        self, round_number: int, machine: RoundMachine | SecureRoundMachine, aggregate: Aggregate
-    ) -> None:
-        """Do nothing."""
-
-    def applied(self, round_number: int, before: State, after: State) -> None:
-        """Do nothing."""
-
-    async def ends(self) -> None:
-        """Do nothing."""

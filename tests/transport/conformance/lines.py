@@ -15,7 +15,7 @@ from coordinator.scenario.fleet_section import Sockets
 from coordinator.service.admission.gate import local_gate
 from coordinator.service.app import Listening, make_app
 from coordinator.service.greeting import Offer
-from coordinator.service.hooks import NobodyWatches
+from coordinator.service.hooks import ServiceObserver
 from coordinator.service.sessions import DeviceSession, Sessions, Transfer
 from edge.clock import real as real_clock
 from edge.clock import virtual as clock
@@ -198,7 +198,7 @@ async def socket_line() -> AsyncIterator[SocketLine]:
     offer = Offer("a-run_01", "hash", "format: 2\n", 10, 1 << 26)
     settings = Sockets(resume_window="0.05 s")
     gate = local_gate()
-    sessions = Sessions(offer, settings, gate, NobodyWatches(), line, crashed)
+    sessions = Sessions(offer, settings, gate, ServiceObserver(), line, crashed)
     app = make_app(sessions, gate)
     async with Listening(app, gate, "127.0.0.1", 0, 5.0) as service, aiohttp.ClientSession() as http:
         line.client = DeviceClient(
