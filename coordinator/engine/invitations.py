@@ -60,14 +60,7 @@ class Invitations:
         self._tiers: SpeedTiers | None = None
         if isinstance(pacing, Tiers):
             assert self.experience is not None, "tiers learn"
-            self._tiers = SpeedTiers(
-                self.experience,
-                scenario.seed,
-                tiers=pacing.tiers,
-                profiling=pacing.profiling,
-                every=pacing.every,
-                credit=pacing.credits,
-            )
+            self._tiers = SpeedTiers(self.experience, scenario.seed, pacing)
         privacy = scenario.privacy
         amplified = isinstance(privacy, CentralGaussian) and privacy.amplification == "sampling"
         # Nobody may know who is drawn where that counts as privacy.

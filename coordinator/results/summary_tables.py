@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from rich.console import Group
@@ -14,7 +14,8 @@ from rich.text import Text
 from coordinator.engine.run_files import on_real_clock, time_name
 from coordinator.results.analysis.critical_path import DEADLINE
 from coordinator.results.summary import GROUPINGS, PERCENTILES
-from coordinator.results.tables.schemas import DIRECTIONS, STAGE_ORDER
+from coordinator.results.tables.schemas import DIRECTIONS
+from coordinator.scenario.faults_section import STAGE_ORDER
 from device_profiles.units import format_bytes, format_duration
 from edge.core.vocabulary import label
 
@@ -91,11 +92,21 @@ def _energy(energy_j: float | None) -> str:
     return "–" if energy_j is None else f"{energy_j:.3g} J"
 
 
-def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
-    table = Table(title=f"per {'device class' if grouping == 'class' else grouping}", title_justify="left")
-    table.add_column(grouping, no_wrap=True)
-    for heading in ("device rounds", "completed", "p50", "p95", "p99", "down", "up", "energy", "wasted"):
+def _table(title: str, first: str, headings: Iterable[str]) -> Table:
+    """Return an empty table: its first column names the rows, the others are figures."""
+    table = Table(title=title, title_justify="left")
+    table.add_column(first, no_wrap=True)
+    for heading in headings:
         table.add_column(heading, justify="right", overflow="fold")
+    return table
+
+
+def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
+    table = _table(
+        f"per {'device class' if grouping == 'class' else grouping}",
+        grouping,
+        ("device rounds", "completed", "p50", "p95", "p99", "down", "up", "energy", "wasted"),
+    )
     for name, group in summary[f"by_{grouping}"].items():
         table.add_row(
             name,
@@ -111,10 +122,11 @@ def _groups_table(summary: Mapping[str, Any], grouping: str) -> Table:
 
 
 def _ways_table(summary: Mapping[str, Any]) -> Table:
-    table = Table(title="shielded mix: by way of the update", title_justify="left")
-    table.add_column("way", no_wrap=True)
-    for heading in ("device rounds", "share", "completed", "p50", "p99", "down", "up", "computing", "energy"):
-        table.add_column(heading, justify="right", overflow="fold")
+    table = _table(
+        "shielded mix: by way of the update",
+        "way",
+        ("device rounds", "share", "completed", "p50", "p99", "down", "up", "computing", "energy"),
+    )
     for name, group in summary["by_way"].items():
         table.add_row(
             name,
@@ -132,12 +144,9 @@ def _ways_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _stages_table(summary: Mapping[str, Any]) -> Table:
-    table = Table(title="per stage", title_justify="left")
-    table.add_column("stage", no_wrap=True)
     summed = bool(summary["round_stages_s"])
     of_round = ("round p50", "round p95") if summed else ()
-    for heading in ("device rounds", "p50", "p95", "p99", "down", "up", *of_round):
-        table.add_column(heading, justify="right", overflow="fold")
+    table = _table("per stage", "stage", ("device rounds", "p50", "p95", "p99", "down", "up", *of_round))
     order = [label(stage) for stage in STAGE_ORDER if label(stage) in summary["stages"]]
     for name in order:
         stage = summary["stages"][name]
@@ -285,10 +294,7 @@ def _audit_table(summary: Mapping[str, Any]) -> Table:
 
 def _inference_table(summary: Mapping[str, Any]) -> Table:
     """Return what devices' own models take on each class of devices, simulated."""
-    table = Table(title="on-device inference", title_justify="left")
-    table.add_column("class", no_wrap=True)
-    for heading in ("inferences", "p50", "p99", "energy", "model", "memory"):
-        table.add_column(heading, justify="right", overflow="fold")
+    table = _table("on-device inference", "class", ("inferences", "p50", "p99", "energy", "model", "memory"))
     for name, group in summary["inference_by_class"].items():
         table.add_row(
             name,

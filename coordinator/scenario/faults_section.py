@@ -28,7 +28,7 @@ from edge.core.draws import Draws
 from edge.core.plugins import FAULTS, View, generation
 from edge.core.vocabulary import Stage, label
 
-ORDER: Final = (
+STAGE_ORDER: Final = (
     Stage.INVITE,
     Stage.DOWNLOAD,
     Stage.COMPUTE,
@@ -42,7 +42,7 @@ ORDER: Final = (
 )
 """The stages as a device comes to them."""
 STAGE_OF_LABEL: Final = {label(stage): stage for stage in Stage}
-EVERYWHERE: Final = frozenset(ORDER)
+EVERYWHERE: Final = frozenset(STAGE_ORDER)
 
 _EVERY_MODE: Final = (Stage.INVITE, Stage.DOWNLOAD, Stage.COMPUTE)
 _MASKING: Final = (*_EVERY_MODE, Stage.ADVERTISE_KEYS, Stage.SHARE_KEYS, Stage.MASKED_INPUT)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from coordinator.scenario.aggregation_section import KrumRule
 from coordinator.scenario.data_section import SyntheticRatingsSection, SyntheticRegression
 from coordinator.scenario.errors import FieldProblem, did_you_mean
-from coordinator.scenario.faults_section import ORDER, STAGE_OF_LABEL, Fault, stages_of
+from coordinator.scenario.faults_section import STAGE_OF_LABEL, STAGE_ORDER, Fault, stages_of
 from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian
 from coordinator.scenario.protection import privacy_problems, secure_problems, secure_sections
 from coordinator.scenario.registered_sections import fitting_policies, method_name
@@ -215,7 +215,7 @@ def _phase_problems(scenario: Sections, fault: Fault) -> Iterator[FieldProblem]:
             return
         message = f"{free[0]} cannot be pinned to {quoted(fault.at_stage)}: {dict(kinds)[free[0]].elsewhere}"
     common = frozenset.intersection(*(kind.stages for _, kind in kinds))
-    fitting = [label(stage) for stage in ORDER if stage in common and label(stage) in reached]
+    fitting = [label(stage) for stage in STAGE_ORDER if stage in common and label(stage) in reached]
     hint = f"write one of {', '.join(fitting)}" if fitting else "leave it out"
     if fault.at_stage not in STAGE_OF_LABEL:
         hint = did_you_mean(fault.at_stage, fitting) or hint

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from fault_samples import fault, plan_of, strike
 
-from coordinator.scenario.faults_section import ORDER as ALL_STAGES
+from coordinator.scenario.faults_section import STAGE_ORDER as ALL_STAGES
 from coordinator.scenario.faults_section import STAGES_OF_MODE, Fault
 from coordinator.scenario.load import load
 from coordinator.simulation.faults.striking import faults_of_phase

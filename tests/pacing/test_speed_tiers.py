@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.engine.pacing.tiers import UNHEARD, SpeedTiers
 from coordinator.engine.selection.experience import Experience
+from coordinator.scenario.rounds_section import Tiers
 
 
 def heard(durations_s: dict[int, float], n: int) -> Experience:
@@ -19,7 +20,8 @@ def heard(durations_s: dict[int, float], n: int) -> Experience:
 
 
 def tiers_of(experience: Experience, seed: int = 1, **settings: int) -> SpeedTiers:
-    return SpeedTiers(experience, seed, **({"tiers": 4, "profiling": 2, "every": 5, "credit": 3} | settings))
+    section = {"tiers": 4, "profiling": 2, "every": 5, "credits": 3} | settings
+    return SpeedTiers(experience, seed, Tiers.model_validate({"mode": "tiers", **section}))
 
 
 def first_choice(tiers: SpeedTiers, number: int) -> int | None:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from coordinator.engine.selection.experience import Experience
 from coordinator.engine.selection.pool import Accept, Bools
+from coordinator.scenario.rounds_section import Tiers
 from edge.core.rng import stream
 
 Ids = npt.NDArray[np.int64]
@@ -38,19 +39,15 @@ class SpeedTiers:
     ----------
     experience : what was seen of each device.
     seed : the run's seed.
-    tiers, profiling, every, credit : see :class:`coordinator.scenario.rounds_section.Tiers`.
+    pacing : the section of the scenario.
     """
 
-    def __init__(
-        self, experience: Experience, seed: int, *, tiers: int, profiling: int, every: int, credit: int
-    ) -> None:
+    def __init__(self, experience: Experience, seed: int, pacing: Tiers) -> None:
         self._seen = experience
         self._seed = seed
-        self.most = tiers + 1
+        self.most = pacing.tiers + 1
         """Tiers that there can be, with those of devices not heard of."""
-        self._profiling = profiling
-        self._every = every
-        self._credit = credit
+        self._pacing = pacing
         self._sorted_after = 0
         self.tier = np.full(len(experience.invited), UNHEARD, np.int16)
         """The tier of each device, 0 the fastest, int16 [n]."""
@@ -63,14 +60,14 @@ class SpeedTiers:
         While speeds are being found out that is everybody, tier None. The next tier is for when too few
         devices of the one before can be invited.
         """
-        if round_number <= self._profiling:
+        if round_number <= self._pacing.profiling:
             yield None, None
             return
-        if self._sorted_after == 0 or round_number - self._sorted_after > self._every:
+        if self._sorted_after == 0 or round_number - self._sorted_after > self._pacing.every:
             self._sort()
             self._sorted_after = round_number - 1
         if not any(self.credits.values()):
-            self.credits = dict.fromkeys(self.credits, self._credit)
+            self.credits = dict.fromkeys(self.credits, self._pacing.credits)
         order = stream(self._seed, "pacing", "tiers", round_number).permutation(sorted(self.credits)).tolist()
         for tier in sorted(order, key=lambda tier: self.credits[tier] == 0):
             yield tier, functools.partial(self._belongs, tier)
@@ -106,4 +103,4 @@ class SpeedTiers:
         named = np.unique(self.tier[known]).tolist()
         if len(known) < len(self.tier):
             named.append(UNHEARD)
-        self.credits = {tier: self.credits.get(tier, self._credit) for tier in named}
+        self.credits = {tier: self.credits.get(tier, self._pacing.credits) for tier in named}

@@ -32,13 +32,6 @@ SPLITS: Final = ("payload", "framing", "tcp_ip", "retransmitted")
 DIRECTIONS: Final = ("down", "up")
 """The directions of a transfer, in the order of :class:`~edge.core.vocabulary.Direction` without NONE."""
 
-STAGE_ORDER: Final = (
-    *(stage for stage in Stage if stage < Stage.ACKNOWLEDGE),
-    *SUM_STAGES,
-    Stage.ACKNOWLEDGE,
-)
-"""All stages, as a device comes to them."""
-
 ENUM: Final = pa.dictionary(pa.int8(), pa.string())
 """Type of a column of labels of a vocabulary."""
 

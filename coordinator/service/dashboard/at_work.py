@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
+from coordinator.scenario.faults_section import STAGE_ORDER
 from edge.core.vocabulary import Direction, Reason, Stage, label
 from edge.wire.messages import KINDS, Abort, Accept, AcceptBare, Acknowledge, AnyMessage, Decline, Failure
 
 INVITED: Final = "invited"
 AT_WORK: Final = "downloading or computing"
 OVER: Final = "over"
-_ORDER: Final = (
-    Stage.INVITE,
-    Stage.DOWNLOAD,
-    Stage.COMPUTE,
-    Stage.REPORT,
-    Stage.ADVERTISE_KEYS,
-    Stage.SHARE_KEYS,
-    Stage.MASKED_INPUT,
-    Stage.CONSISTENCY,
-    Stage.UNMASK,
-)
-"""The stages of a round as they follow each other, those of a secure sum after those without one."""
+_ORDER: Final = STAGE_ORDER[:-1]
+"""The stages of a round as they follow each other, but for the receipt."""
 _RANK: Final = {stage: rank for rank, stage in enumerate(_ORDER)}
 _FIRST_SENT: Final = _RANK[Stage.REPORT]
 _OVER_RANK: Final = len(_ORDER)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.facts import FleetNames
-from coordinator.scenario.faults_section import EVERYWHERE, ORDER, STAGE_OF_LABEL, Fault, FaultSettings
+from coordinator.scenario.faults_section import EVERYWHERE, STAGE_OF_LABEL, STAGE_ORDER, Fault, FaultSettings
 from edge.core.plugins import PluginKind
 from edge.core.rng import hashed_bits, hashed_uniform, stream_key
 from edge.core.vocabulary import SUM_STAGES, Direction, Reason, Stage, Way
@@ -22,7 +22,7 @@ from edge.network.disturbances import LinkEffect
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-RANK: Final = {int(stage): rank for rank, stage in enumerate(ORDER)}
+RANK: Final = {int(stage): rank for rank, stage in enumerate(STAGE_ORDER)}
 
 WAY_OF_STAGE: Final = {Stage.REPORT: Way.CLEAR, **dict.fromkeys(SUM_STAGES, Way.SECURE)}
 """The stages that are those of one way."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from coordinator.results.report.blocks import Block, SectionBlock, TableBlock, TableCell, Tile, Tiles
 from coordinator.results.report.view import RunView
-from coordinator.results.tables.schemas import STAGE_ORDER
+from coordinator.scenario.faults_section import STAGE_ORDER
 from edge.core.vocabulary import Outcome, label
 
 

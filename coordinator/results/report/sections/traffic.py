@@ -8,7 +8,8 @@ from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCel
 from coordinator.results.report.charts import stacked_bars
 from coordinator.results.report.sections.key_figures import shown
 from coordinator.results.report.view import RunView
-from coordinator.results.tables.schemas import DIRECTIONS, SPLITS, STAGE_ORDER
+from coordinator.results.tables.schemas import DIRECTIONS, SPLITS
+from coordinator.scenario.faults_section import STAGE_ORDER
 from edge.core.vocabulary import Fate, label
 
 
