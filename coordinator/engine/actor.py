@@ -171,7 +171,7 @@ class Coordinator:
         self._notice_end(active)
 
     def lost(self, round_number: int, device: int) -> None:
-        """Note that the connection to ``device`` is known to be gone."""
+        """Give up ``device``, whose connection is gone."""
         active = self._rounds.get(round_number)
         if active is None:
             return
@@ -324,7 +324,7 @@ class Coordinator:
         self._go_on(active, machine, stage, machine.deadline_passed(stage))
 
     def _give_receipts(self, active: ActiveRound, machine: SecureRoundMachine, told: set[int]) -> None:
-        """Tell the devices whose updates were taken how the round ended, unless they have just been told."""
+        """Send receipts to the devices whose updates were taken, unless they have one."""
         for device in sorted(machine.aggregation.contributors - told):
             channel = active.channels.get(device)
             if channel is not None:

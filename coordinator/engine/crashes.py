@@ -54,11 +54,11 @@ class Crashes:
             await asyncio.sleep(self._down_until_s - loop.now_s)
 
     def of_round(self, number: int) -> list[FaultStrike]:
-        """Return the crashes of round ``number``; they count as told from now on."""
+        """Return the crashes of round ``number``, and keep them no longer."""
         return self._strikes.pop(number, [])
 
     def untold(self) -> list[tuple[int, list[FaultStrike]]]:
-        """Return those that no round has told of, with the round that would have."""
+        """Return the crashes that no row has yet, each with its round."""
         return sorted(self._strikes.items())
 
 

@@ -181,7 +181,7 @@ class Fleet:
         self.connected = np.zeros(n, dtype=np.bool_)
         """Whether the connection of a device is open; only ever where connections are kept."""
         self.answered = AnsweredRounds(n, rounds)
-        """What simulated devices remember of the rounds that they have answered."""
+        """The rounds that simulated devices have answered, in their own memory."""
         self.strikes = np.zeros(n, dtype=np.uint8)
         """In how many rounds a device broke the protocol or reported what cannot be; 255 are the most."""
         self.suspended = np.zeros(n, dtype=np.bool_)

@@ -50,7 +50,7 @@ class Invitations:
         rounds = scenario.rounds
         self._rounds = rounds
         self.experience = Experience(fleet.n) if rounds.learns else None
-        """What has been seen of each device; None where nobody wants to know."""
+        """Observations of each device; None where no policy uses them."""
         predictions = Predictions(fleet, workload, model_bytes, scenario.connection.handshakes)
         pacing = rounds.pacing
         self.partial_work: PartialWork | None = None

@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Predictions:
-    """What devices could tell of themselves: mean rates, round trips, and the speed of their processor.
+    """Expected durations from public figures of devices: mean rates, round trips, and processor speed.
 
     Loss, jitter, outages, congestion and the noise of computations are not foreseen.
 

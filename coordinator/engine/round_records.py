@@ -130,7 +130,7 @@ def device_facts(
     work_share: Floats,
     **others: npt.NDArray[Any],
 ) -> CohortFacts:
-    """Return the facts of devices, with what the fleet knows of them and the energy that each has spent.
+    """Return the facts of devices, with their classes in the fleet and the energy that each has spent.
 
     Parameters
     ----------

@@ -167,7 +167,7 @@ class RoundMachine:
         return FrameVerdict.AGGREGATE, _NONE
 
     def lost(self, device: int) -> None:
-        """Note that the connection to ``device`` is known to be gone: it will not report."""
+        """Give up ``device``, whose connection is gone: it will not report."""
         if self._members.get(device) in (_INVITED, _ACCEPTED):
             self._leave(device)
 

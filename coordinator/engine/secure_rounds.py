@@ -83,7 +83,7 @@ class SecureRoundMachine:
         self._invited = frozenset(invited)
         self._accepted: set[int] = set()
         self._left: set[int] = set()
-        """Those that do not, or no longer, take part and either said so themselves or were told."""
+        """Devices that do not, or no longer, take part, by a message of theirs or a notice to them."""
         self._in_sum: set[int] = set()
         """Those that have begun the protocol of the sum."""
         self._reported: set[int] = set()
@@ -253,7 +253,7 @@ class SecureRoundMachine:
         return Reason.COHORT_FULL if full else Reason.DEADLINE
 
     def lost(self, device: int) -> list[tuple[int, AnyMessage]]:
-        """Note that ``device`` is known to be gone; return what to send."""
+        """Give up ``device``, which is gone; return what to send."""
         if device not in self._invited or device in self._reported:
             return []
         self._left.add(device)

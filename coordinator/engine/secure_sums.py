@@ -65,7 +65,7 @@ class SecureAggregation(Protocol):
         """Take a frame that arrived from the device ``sender``; a refusal is in the result, never raised."""
 
     def lost(self, device: int) -> Step:
-        """Note that ``device`` is known to be gone."""
+        """Give up ``device``, which is gone."""
 
     def deadline_passed(self, stage: CoordinatorState) -> Step:
         """End ``stage`` with the answers that are there; does nothing if it has ended before."""
@@ -79,7 +79,7 @@ class MixedAggregation(SecureAggregation, Protocol):
     """One beside which devices may report in the clear."""
 
     def reported(self, device: int) -> Step:
-        """Note that ``device``, whose first message is awaited, reported in the clear instead."""
+        """Count ``device``, whose first message is awaited, as reported in the clear instead."""
 
 
 def lengths(specs: Sequence[ArraySpec]) -> Iterator[tuple[str, int]]:
@@ -142,11 +142,11 @@ class RoundOfSums(abc.ABC):
 
     @abc.abstractmethod
     def arrived(self, device: int) -> None:
-        """Note that the coordinator took the input of ``device``."""
+        """Count the input of ``device``, which the coordinator took."""
 
     @abc.abstractmethod
     def facts(self) -> SumFacts:
-        """Return what there is to tell, once the round is over."""
+        """Return the facts of the sum, once the round is over."""
 
 
 class SecureSums(abc.ABC):

@@ -354,7 +354,7 @@ def rating_problem(
     features: npt.NDArray[np.float32] | None = None,
     drawn: DrawnItems = DrawnItems(),  # noqa: B008 - a tuple
 ) -> Problem:
-    """Return what a method must know of ratings before the first round; ``features`` are the items'."""
+    """Return the facts about ratings that a method is made with; ``features`` are the items'."""
     train, zero_one = split.train, drawn.zero_one(split)
     return Problem(
         n_items=train.n_items,

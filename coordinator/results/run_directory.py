@@ -301,7 +301,7 @@ class RunDirectory:
 
 
 def _running(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest of a run that goes on: what its caller knows, the host, and the status."""
+    """Return the manifest of a run that goes on: the caller's facts, the host, and the status."""
     return {"schema_version": SCHEMA_VERSION, "status": "running", **manifest, "host": host_facts()}
 
 

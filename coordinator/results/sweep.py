@@ -53,7 +53,7 @@ def _inside(path: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def telling(cells: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return the settings that tell cells apart: each splits a group that those before it have left whole.
+    """Return settings that differ between cells: each splits a group that those before it have left whole.
 
     All settings where there is but one cell.
     """

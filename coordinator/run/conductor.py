@@ -1,4 +1,4 @@
-"""What a run is handed to: who takes it through its rounds, keeps it, and watches it."""
+"""Interfaces of a run: its conductor, its survival of a process, and its feed."""
 
 from __future__ import annotations
 

@@ -369,7 +369,7 @@ class SessionCohort:
 
 
 def _reason(code: int) -> Reason:
-    """Return the reason that a device gives; one that nobody knows is garbage."""
+    """Return the reason that a device gives; an unknown one is garbage."""
     return _REASONS.get(code, Reason.GARBAGE)
 
 

@@ -37,7 +37,7 @@ from edge.crypto.entropy import SecretSource
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _UNSEEN = frozenset({"secagg.sum_error", "secagg.double_reveal", "round.clipped", "privacy.clipped"})
-"""Metrics of what happens on devices, which the coordinator has no business to know."""
+"""Metrics of what happens on devices, which the coordinator does not observe."""
 _KEPT_BACK = frozenset({"device.energy", "device.wasted_work"})
 """Metrics that follow from how long devices compute, and so from how much data they have."""
 _STOPPING = "stops once the round under way is over; the next signal abandons it"

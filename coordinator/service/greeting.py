@@ -20,7 +20,7 @@ _WHY_LETTERS = 120
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a welcome tells: the run, its scenario by hash and as YAML, and how many devices there are."""
+    """The content of a welcome: the run, its scenario by hash and as YAML, and the number of devices."""
 
     run_id: str
     scenario_hash: str

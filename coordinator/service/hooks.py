@@ -1,4 +1,4 @@
-"""Where others plug into the service: who may come in, and who watches."""
+"""Interfaces of the service: admission, and observers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edge.wire.messages import AnyMessage
 
 
 class AdmissionError(RecfleetError):
-    """Who may come in cannot be told now; the message says why."""
+    """Admission cannot be decided now; the message says why."""
 
 
 class Admission(Protocol):

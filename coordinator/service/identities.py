@@ -40,7 +40,7 @@ def sums_with_identities(assembly: Assembly) -> list[MaskedSums]:
 def enrol(
     assembly: Assembly, roster: Mapping[int, bytes], identity_of: Callable[[int], Identity] | None
 ) -> None:
-    """Let all sums of a run that need them know the roster, and the identities of the devices here."""
+    """Set the roster, and the identities of the devices here, in all sums of a run that need them."""
     for sums in sums_with_identities(assembly):
         sums.enrol(roster, identity_of)
 

@@ -230,7 +230,7 @@ class LocalDevices:
         self._run_id = welcome.run_id
 
     def _memory_of(self, device: int, work: DeviceWork) -> _DeviceMemory:
-        """Return what a device remembers of the run."""
+        """Return a device's memory of the run."""
         if self._store is None:
             self._store = AnswerStore(self._memory, self._url, self._run_id, self._hash)
         allowed = work.rounds if self._max_epsilon is None else work.rounds_within(self._max_epsilon)

@@ -65,7 +65,7 @@ def along(*, shaped: bool, memory: Path | None = None) -> Company:
 def run_watched(
     loaded: LoadedScenario, *, target: Path, observer: RunObserver, live: LiveState
 ) -> RunOutcome:
-    """Run a scenario on the virtual clock, and tell ``live`` what happens.
+    """Run a scenario on the virtual clock; ``live`` receives what happens.
 
     Other parameters and errors are those of :func:`~coordinator.run.runner.run_scenario`.
     """

@@ -129,7 +129,7 @@ class SessionRecords:
         fate: Fate,
         reason: Reason,
     ) -> None:
-        """Add a record. What is below a WebSocket is not seen here, and told as nothing."""
+        """Add a record. Bytes below a WebSocket are not observed here, and recorded as 0."""
         self.log.extend(
             pack_record(
                 self._loop.now_s, slot, self._devices[slot], kind, stage, direction, start_s, end_s,

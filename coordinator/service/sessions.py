@@ -46,7 +46,7 @@ class Transfer:
 
 
 class SessionListener(Protocol):
-    """Is told what comes from devices, and what becomes of what goes to them."""
+    """Hooks on messages from devices, and on the fate of those to them."""
 
     def joined(self, session: DeviceSession) -> None:
         """Handle a new session."""

@@ -58,7 +58,7 @@ _NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)
 
 
 class ProbedNetwork(SimulatedNetwork):
-    """A network that tells a probe of every frame.
+    """A network that calls a probe with every frame.
 
     Parameters are those of :class:`~edge.network.link.SimulatedNetwork`, and the probe.
     """
@@ -85,7 +85,7 @@ class ProbedNetwork(SimulatedNetwork):
         frame_bytes: int,
         payload_bytes: int,
     ) -> Delivery:
-        """Send as any network does, and tell of it."""
+        """Send as any network does, and call the probe."""
         delivery = super().transmit(link, conditions, direction, message, frame_bytes, payload_bytes)
         self._probe.sent(delivery)
         return delivery
@@ -118,7 +118,7 @@ class Simulation:
     partial_work: PartialWork | None
     """How many local steps devices take; None: all of them."""
     experience: Experience | None
-    """Is told what arrives from each device; None where nobody learns from it."""
+    """Receives what arrives from each device; None where no policy uses it."""
     crashed: Callable[[str, BaseException], None]
     """Told of a bug: where, and what was raised."""
     crash: CrashHandler = lambda _fault, _down_s: None
@@ -360,7 +360,7 @@ class SimulatedCohort:
         self.compute.foresee(self.kernel, clients)
 
     def _keep(self, device: SimulatedDevice) -> None:
-        """Remember a device where a crash may have to find it; it is forgotten when it is done."""
+        """Register a device for crashes, until it is done."""
         if self._simulation.faults.crashing:
             self._at_work[device.slot] = device
 
@@ -422,7 +422,7 @@ class SimulatedCohort:
         self._closed_one()
 
     def _protect(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate | Reason:
-        """Return what may be seen of a device's update, and note whether it was clipped; or what is wrong."""
+        """Return the visible part of an update, and record whether it was clipped; or what is wrong."""
         privacy = self._simulation.privacy
         assert privacy is not None
         entropy = privacy.entropy(device.device, self.round_number)

@@ -49,7 +49,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class CohortListener(Protocol):
-    """Is told how the devices of a cohort fare."""
+    """Hooks on the devices of a cohort."""
 
     def applied(self, cohort: BufferedCohort, slot: int) -> None:
         """Respond when the report of a device has gone into the buffer."""
@@ -407,7 +407,7 @@ class BufferedTraining(Training):
         self._write_finished()
 
     def _ended_step(self, number: int, now_s: float) -> StopReason | None:
-        """End the step under way and look back at it; return why training ends, if it does."""
+        """End the step under way and evaluate it; return why training ends, if it does."""
         open_rounds = [version.active for version in self._versions.values()]
         self._strike(open_rounds, number, self._buffer.reports, self._steps[-1].log)
         for active in open_rounds:
@@ -441,7 +441,7 @@ class BufferedTraining(Training):
             self._forget_if_done(version)
 
     def _end(self, stop: StopReason) -> None:
-        """End training in the middle of a step; what its devices did is told of all the same."""
+        """End training in the middle of a step, which has its rows all the same."""
         step = self._steps[-1]
         if self._buffer.reports or self._in_flight or step.members:
             now_s = self._simulation.loop.now_s
@@ -487,7 +487,7 @@ class BufferedTraining(Training):
         self._idle.set()
 
     def _forget_if_done(self, version: _Version) -> None:
-        """Let go of a version that nobody is at work on and nobody will be invited to."""
+        """Drop a version without devices at work, to which no device will be invited."""
         going_on = self._stop is None
         # Who spoilt it is struck at the end of the step.
         wanted = going_on and (version.number > self._rounds_run or bool(version.active.spoilers))

@@ -33,7 +33,7 @@ UNHEARD = -1
 
 
 class SpeedTiers:
-    """Puts devices into tiers and says from which of them a round draws.
+    """Tiers of devices, and the tier that a round draws from.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Experience:
         self._known: list[int] = []
 
     def invite(self, ids: Ids) -> None:
-        """Note that the devices ``ids`` (int64 [n], each once) are invited."""
+        """Count an invitation of the devices ``ids`` (int64 [n], each once)."""
         self.invited[ids] += 1
 
     def learn(self, device: int, message: AnyMessage, reason: Reason, duration_s: float) -> None:
@@ -67,7 +67,7 @@ class Experience:
             self.reported(device, message.round_number, message.examples, message.loss)
 
     def answered(self, device: int, round_number: int, duration_s: float) -> None:
-        """Note that the update of a device has arrived, ``duration_s`` after its invitation."""
+        """Record the arrival of a device's update, ``duration_s`` after its invitation."""
         if self.reports[device] == 0:
             self._known.append(device)
         self.reports[device] += 1
@@ -75,7 +75,7 @@ class Experience:
         self.last_round[device] = round_number
 
     def reported(self, device: int, round_number: int, examples: int, loss: float) -> None:
-        """Note what the report of a device says besides its update."""
+        """Record the loss and examples in a device's report."""
         self.examples[device] = examples
         self.loss[device] = loss
         self.utility_of_round[round_number] += examples * abs(loss)

@@ -140,7 +140,7 @@ class Oort(Policy):
         return np.zeros(len(ids), np.bool_) if most is None else self._seen.reports[ids] >= most
 
     def _advance(self, round_number: int) -> None:
-        """Go on to a round: let exploration decay, and the pacer look back."""
+        """Begin a round: exploration decays, and the pacer compares past rounds."""
         s = self.settings
         for number in range(self._round + 1, round_number + 1):
             if number > 1:

@@ -70,7 +70,7 @@ class MeanCurve:
 
 
 def mean_curve(curves: Sequence[Curve]) -> MeanCurve | None:
-    """Return the mean over the rounds that all of the curves know; None if there is none.
+    """Return the mean over the rounds that all of the curves have; None if there is none.
 
     A round's time, bytes, energy and ε are means as well. The curves are of one metric, at least one.
     """

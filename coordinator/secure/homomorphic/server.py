@@ -152,7 +152,7 @@ class CkksServer(SumServer):
         return [(device, request)]
 
     def _abort(self, error: SecAggError) -> Sent:
-        """End the round without a sum; return the notices to those who do not know yet."""
+        """End the round without a sum; return the notices to devices that have none yet."""
         self.failure = error
         self._go(CoordinatorEvent.ABORT)
         present = sorted(self.contributors - self.dropped.keys())

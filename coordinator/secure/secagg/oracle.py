@@ -33,11 +33,11 @@ class Oracle:
         self._keys: defaultdict[int, set[int]] = defaultdict(set)
 
     def watch(self, device: int, vector: RingVector) -> None:
-        """Note the encoded input of a device, [L], before it is masked; a copy is kept."""
+        """Keep a copy of a device's encoded input, [L], before it is masked."""
         self._inputs[device] = vector.copy()
 
     def arrived(self, device: int) -> None:
-        """Note that the coordinator took the input of ``device``; from now on only its sum is kept."""
+        """Add the input of ``device``, which the coordinator took; from now on only the sum is kept."""
         vector = self._inputs.pop(device)
         if self._total is None:
             self._total = vector
@@ -71,7 +71,7 @@ class Oracle:
         return max(int(signed.max()), -int(signed.min()))
 
     def released(self, holder: int, owners: Iterable[int], dead: frozenset[int]) -> None:
-        """Note that ``holder`` released a share of each of ``owners``: of the mask key if in ``dead``."""
+        """Count a share of each of ``owners`` that ``holder`` released: of the mask key if in ``dead``."""
         for owner in owners:
             (self._keys if owner in dead else self._seeds)[owner].add(holder)
 

@@ -156,7 +156,7 @@ class SecAggServer(SumServer):
     # -- events ------------------------------------------------------------------------------------------
 
     def reported(self, device: int) -> Step:
-        """Note that ``device`` reported in the clear; ``LocalProtocolError`` unless its keys are awaited."""
+        """Count ``device`` as reported in the clear; ``LocalProtocolError`` unless its keys are awaited."""
         if self.state is not CoordinatorState.ADVERTISING or device not in self._waiting:
             raise LocalProtocolError(f"device {device} cannot report in the clear: its keys are not awaited")
         self._waiting.remove(device)
@@ -307,7 +307,7 @@ class SecAggServer(SumServer):
         return [*notices]
 
     def _abort(self, error: SecAggError) -> Sent:
-        """End the round without a sum; return the notices to those who do not know yet."""
+        """End the round without a sum; return the notices to devices that have none yet."""
         over = self._answered[CoordinatorState.UNMASKING] | self.dropped.keys()
         present = set(self._advertised.records if self.cohort is None else self.cohort.position) - over
         self.failure = error

@@ -104,7 +104,7 @@ class _RoundOfEncryptedSums(RoundOfSums):
         """Do nothing: sums of ciphertexts are checked by what they decrypt to."""
 
     def facts(self) -> SumFacts:
-        """Return what there is to tell, once the round is over."""
+        """Return the facts of the sum, once the round is over."""
         server = self._server
         assert server is not None
         seen = server.failure is None and not self._devices_elsewhere

@@ -102,7 +102,7 @@ class MaskedSums(SecureSums):
         self.roster: Mapping[int, bytes] | None = None
         self._identity_of: Callable[[int], Identity] | None = None
         self._seeded = active
-        """Whether identities are those of a simulation: whoever knows the seed has them all."""
+        """Whether identities are those of a simulation, which follow from the seed."""
         if active:
             seeded = SeededRoster(identities_key, devices)
             self.roster, self._identity_of = seeded, seeded.identity
@@ -225,24 +225,24 @@ class _RoundOfMaskedSums(RoundOfSums):
         return participant
 
     def watch(self, device: int, vector: RingVector) -> None:
-        """Note the encoded input of ``device``, [L], before it is masked."""
+        """Keep the encoded input of ``device``, [L], before it is masked."""
         assert self._oracle is not None
         self._oracle.watch(device, vector)
         if self._sums.watch is not None:
             self._sums.watch(self._round_number, device, vector)
 
     def released(self, holder: int, owners: Iterable[int], dead: frozenset[int]) -> None:
-        """Note that ``holder`` released a share of each of ``owners``: of the mask key if in ``dead``."""
+        """Count a share of each of ``owners`` that ``holder`` released: of the mask key if in ``dead``."""
         assert self._oracle is not None
         self._oracle.released(holder, owners, dead)
 
     def arrived(self, device: int) -> None:
-        """Note that the coordinator took the input of ``device``."""
+        """Count the input of ``device``, which the coordinator took."""
         if self._oracle is not None:
             self._oracle.arrived(device)
 
     def facts(self) -> SumFacts:
-        """Return what there is to tell, once the round is over."""
+        """Return the facts of the sum, once the round is over."""
         server = self._server
         assert server is not None
         parameters, result, oracle = server.parameters, server.result, self._oracle

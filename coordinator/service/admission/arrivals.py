@@ -43,7 +43,7 @@ class Arrivals:
         return self._open.total() + self._of_device.total()
 
     def arrived(self, address: str, now_s: float) -> str | None:
-        """Let a connection in, or return why not; :meth:`left` must be told when one that is in has ended."""
+        """Let a connection in, or return why not; :meth:`left` must follow when one that is in has ended."""
         why = self._objection(origin(address), now_s)
         if why is None:
             _count(self._open, origin(address), 1)

@@ -17,7 +17,7 @@ _AT_A_TIME = 32
 
 
 async def keep_reviewing(sessions: Sessions) -> None:
-    """Review all sessions every few seconds; ends by being cancelled, or with a bug that is told."""
+    """Review all sessions every few seconds, until cancelled or a bug, which is raised."""
     while True:
         await asyncio.sleep(REVIEW_S)
         try:

@@ -87,7 +87,7 @@ class JournaledWriter(RunWriter):
         self._journal.add(table, batch)
 
     def repeat(self) -> None:
-        """Write again what the journal has, for the tables, their digest, and whoever watches them."""
+        """Write again what the journal has, for the tables, their digest, and their observers."""
         self._keep_row = lambda _table, _batch: None  # they are in their pieces
         for table, batch in self._journal.piece_rows():
             self.write(table, batch)

@@ -186,7 +186,7 @@ class FaultKind(FaultSettings):
     """
 
     def strike(self, strike: Strike) -> None:
-        """Note what happens in the round that is struck."""
+        """Add the effect on the round that is struck."""
         raise NotImplementedError
 
 

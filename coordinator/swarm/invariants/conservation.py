@@ -118,7 +118,7 @@ def _of_devices(
 
 
 def frame_of(delivery: Delivery) -> LoggedFrame:
-    """Return what the events must tell of a frame that has arrived, or of what had left when it was lost."""
+    """Return the bytes that events must have of a frame that has arrived, or had left when it was lost."""
     device = cast(SimulatedDevice, delivery.link)
     return LoggedFrame(
         delivery.message.round_number,

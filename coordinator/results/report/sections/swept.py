@@ -45,7 +45,7 @@ class _Swept:
 
 
 def _swept(sweep: SweepTable) -> list[_Swept]:
-    """Return the settings that tell cells apart and can be an axis."""
+    """Return the settings that differ between cells and can be an axis."""
     found = []
     for path in sweep.telling:
         texts = [cell.settings.get(path, "") for cell in sweep.cells]
