@@ -64,7 +64,6 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "edge/network/disturbances.py": ("transport/test_disturbances.py", "runs/test_fault_effects.py"),
     "edge/network/bottleneck.py": ("transport/test_link_sharing.py",),
     "edge/network/conditions.py": ("transport/test_link_conditions.py", "transport/test_link_outages.py"),
-    "edge/network/outages.py": ("transport/test_link_outages.py",),
     "edge/network/playback.py": ("transport/test_link_playback.py",),
     "edge/device/simulated.py": (
         "device/test_frames_in_vain.py",
@@ -86,8 +85,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "edge/learning/methods/fedrecon/algorithm.py": (
         *("learning/test_fedrecon.py", "runs/test_schedules.py", "runs/test_rows_on_devices.py"),
     ),
-    "edge/privacy/accounting.py": ("privacy/test_epsilon.py",),
-    "edge/privacy/analytic_gaussian.py": ("privacy/test_analytic_gaussian.py",),
+    "edge/privacy/accounting.py": ("privacy/test_epsilon.py", "privacy/test_analytic_gaussian.py"),
     "edge/privacy/clipping.py": ("privacy/test_clipping.py", "privacy/test_protection.py"),
     "edge/crypto/noise.py": (
         "privacy/test_noise.py",

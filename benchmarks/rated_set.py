@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from edge.privacy.audit_figures import AuditFigure
+from edge.privacy.attacks import AuditFigure
 
 Ints = npt.NDArray[np.int64]
 

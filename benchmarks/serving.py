@@ -19,11 +19,11 @@ import psutil
 
 from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load
-from edge.learning.local_steps import Ridge
+from edge.learning.method_settings import Ridge
 from edge.onnx.compression import compress, top_overlap
 from edge.onnx.mask_graph import mask_model
 from edge.onnx.metadata import ModelInfo
-from edge.onnx.recommender_graph import ItemModel
+from edge.onnx.score_graphs import ItemModel
 from edge.onnx.session import OnnxSession, run_round
 from edge.onnx.stateless_graph import stateless_model
 from edge.onnx.templates import mask_template

@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from device_profiles.checks import (
+from device_profiles.errors import ProfileError
+from device_profiles.profile import (
+    NO_SOURCES,
     above_zero_to_one,
     below_one,
     check_name,
+    freeze_sources,
     non_negative,
     positive,
     probability,
 )
-from device_profiles.errors import ProfileError
-from device_profiles.profile import NO_SOURCES, freeze_sources
 from device_profiles.traces import AvailabilityTrace
 
 HOURS_A_DAY = 24.0

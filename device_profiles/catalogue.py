@@ -25,11 +25,11 @@ from device_profiles.catalogue_reading import (
 )
 from device_profiles.documents import MAX_FILE_BYTES, Document, parse_document, read_document
 from device_profiles.errors import UnknownProfileError
-from device_profiles.frozen import FrozenMap
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
     FleetMix,
+    FrozenMap,
     NetworkProfile,
     RadioProfile,
     ThermalProfile,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeVar
@@ -15,11 +15,7 @@ from device_profiles import CATALOGUE_SECTIONS
 from device_profiles.availability import AvailabilityProfile
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection, CombinedSection
 from device_profiles.documents import Document, read_document
-from device_profiles.errors import ProfileError, TraceError
-from device_profiles.groups import FleetShare, beside_groups, problem_of
-from device_profiles.likeness import MAX_CHAIN, anchored, derived
-from device_profiles.link_traces import trace_beside
-from device_profiles.positions import CatalogueError, DocumentError, Path
+from device_profiles.errors import CatalogueError, DocumentError, Path, ProfileError, TraceError
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
@@ -41,7 +37,10 @@ from device_profiles.schema import (
     needs_source,
     spread_sources,
 )
+from device_profiles.shared_sections import FleetShare, beside_groups, problem_of, trace_beside
 
+MAX_CHAIN: Final = 8
+"""Profiles in a chain of ``like``, the one that begins it included."""
 _SINGULAR: Final = {
     "devices": "device",
     "networks": "network",
@@ -51,12 +50,82 @@ _SINGULAR: Final = {
     "thermal": "thermal profile",
     "crypto": "crypto profile",
 }
-
 _BETWEEN_SOURCES: Final = re.compile(r" \+ (?![^()]*\))")
 """A plus sign outside the brackets of a note."""
-
 S = TypeVar("S", bound=ProfileSection)
 P = TypeVar("P")
+_SECTION_MODELS: Final[dict[str, type[ProfileSection]]] = {
+    "thermal": ThermalSection,
+    "crypto": CryptoSection,
+    "radios": RadioSection,
+    "devices": DeviceSection,
+    "networks": NetworkSection,
+    "fleets": FleetSection,
+}
+
+
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``above`` over ``below``: mappings merge, other values replace, None removes."""
+    result: dict[str, Any] = {}
+    for key in (*below, *(key for key in above if key not in below)):
+        value = above.get(key, below.get(key))
+        if isinstance(value, dict) and key in above:
+            lower = below.get(key)
+            value = laid_over(lower if isinstance(lower, dict) else {}, value)
+        # An empty value that is not written here is one of the other profile.
+        if value is not None or key not in above:
+            result[key] = value
+    return result
+
+
+def derived(parent: Mapping[str, Any], child: Mapping[str, Any], words: frozenset[str]) -> dict[str, Any]:
+    """Return the keys of a profile that is like another.
+
+    Parameters
+    ----------
+    parent : keys of the other one. child : keys that are written, ``like`` left out.
+    words : the keys that hold no number.
+
+    Returns
+    -------
+    The keys of both. A number keeps its source only if ``child`` does not write it: the source of the old
+    value says nothing about the new one. One text as ``sources`` of ``child`` holds for what it writes.
+    """
+    below, above = spread_sources(dict(parent), words), spread_sources(dict(child), words)
+    result = laid_over(_without_sources(below), _without_sources(above))
+    inherited = below.get("sources")
+    sources = {
+        key: source
+        for key, source in (inherited.items() if isinstance(inherited, dict) else ())
+        if key not in above
+    }
+    written = above.get("sources", {})
+    result["sources"] = {**sources, **written} if isinstance(written, dict) else written
+    return result
+
+
+def anchored(
+    content: Mapping[str, Any], folder: FilePath, files: Sequence[tuple[str, ...]]
+) -> dict[str, Any]:
+    """Return the keys of a profile with the names of files, found at ``files``, starting at ``folder``.
+
+    They come out absolute: so they hold in a profile whose own names start elsewhere.
+    """
+    result = dict(content)
+    for key, *inner in files:
+        value = result.get(key)
+        if inner and isinstance(value, dict):
+            result[key] = anchored(value, folder, [tuple(inner)])
+        elif inner and isinstance(value, list):
+            below = [tuple(inner)]
+            result[key] = [anchored(one, folder, below) if isinstance(one, dict) else one for one in value]
+        elif not inner and isinstance(value, str):
+            result[key] = str((folder / value).absolute())
+    return result
+
+
+def _without_sources(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key != "sources"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,16 +588,6 @@ def _resolved(line: Sequence[Written]) -> Written:
         own = {key: value for key, value in child.content.items() if key != "like"}
         content = derived(content, own, model.words)
     return replace(line[0], content=content, like=line[0].content.get("like"))
-
-
-_SECTION_MODELS: Final[dict[str, type[ProfileSection]]] = {
-    "thermal": ThermalSection,
-    "crypto": CryptoSection,
-    "radios": RadioSection,
-    "devices": DeviceSection,
-    "networks": NetworkSection,
-    "fleets": FleetSection,
-}
 
 
 def models_of(section: str) -> tuple[type[ProfileSection], ...]:

@@ -31,7 +31,7 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from device_profiles.positions import DocumentError, Path, Position
+from device_profiles.errors import DocumentError, Path, Position
 
 __all__ = [
     "MAX_DEPTH",
@@ -43,13 +43,11 @@ __all__ = [
     "parse_document",
     "read_document",
 ]
-
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_LINE_CHARACTERS: Final = 16_384
 """Longer lines are no configuration, and some take the parser time that grows with their square."""
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 50_000
-
 Node: TypeAlias = "dict[str, Node] | list[Node] | str | None"
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LONG_LINE: Final = re.compile(f"[^\\r\\n]{{{MAX_LINE_CHARACTERS + 1}}}")

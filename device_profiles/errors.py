@@ -1,6 +1,15 @@
-"""Errors raised while profiles and traces are built or read."""
+"""Errors of profiles, traces and documents, and the places in documents that they name."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where a value is in a document: keys and list indices from the root."""
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_\-@]+")
 
 
 class ProfileError(ValueError):
@@ -43,3 +52,68 @@ class TraceError(ValueError):
 
 class UnsafePickleError(TraceError):
     """A pickle that asks for anything but plain data, or that is larger or deeper than the limits."""
+
+
+def format_path(path: Path) -> str:
+    """Return a path as it is shown and as ``--set`` takes it: ``faults[1].on.profile``.
+
+    A key with other characters than letters, digits, ``_``, ``-`` and ``@`` is quoted:
+    ``thresholds."round.completed"[0]``.
+    """
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+            continue
+        shown = part if len(part) <= 60 else part[:57] + "..."
+        if not _PLAIN_KEY.fullmatch(shown):
+            # repr escapes line breaks, so that one error stays one line.
+            shown = '"' + repr(shown)[1:-1].replace('"', '\\"') + '"'
+        text += f".{shown}" if text else shown
+    return text
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in a file; line and column count from 1, a column is a character."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class DocumentError(ValueError):
+    """Something wrong at a place in a document.
+
+    ``str()`` of it is ``file:line:column: path: message``, and the suggestion on a second, indented line.
+
+    Attributes
+    ----------
+    position : where.
+    path : the keys that lead there; empty when the file as a whole is meant.
+    message : what is wrong and what to write instead.
+    suggestion : a further hint, such as ``did you mean 'x'?``, or None.
+    """
+
+    def __init__(self, position: Position, path: Path, message: str, suggestion: str | None = None) -> None:
+        super().__init__(position, path, message, suggestion)
+        self.position = position
+        self.path = path
+        self.message = message
+        self.suggestion = suggestion
+
+    def __str__(self) -> str:
+        where = f"{self.position}: {format_path(self.path)}: " if self.path else f"{self.position}: "
+        hint = f"\n    {self.suggestion}" if self.suggestion else ""
+        return f"{where}{self.message}{hint}"
+
+
+class CatalogueError(ValueError):
+    """Catalogue files that cannot be used; ``problems`` holds every error found, in reading order."""
+
+    def __init__(self, problems: Sequence[DocumentError]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))

@@ -30,8 +30,6 @@ from device_profiles.fields import (
     Text,
     Watts,
 )
-from device_profiles.groups import FleetShare
-from device_profiles.link_traces import WrittenTrace, trace_beside
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
@@ -43,6 +41,7 @@ from device_profiles.profile import (
     SlowRateProfile,
     ThermalProfile,
 )
+from device_profiles.shared_sections import FleetShare, WrittenTrace, trace_beside
 
 
 class ProfileSection(BaseModel):

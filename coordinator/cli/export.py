@@ -13,7 +13,7 @@ from coordinator.run.export_device import personal_model, stateless_of_anyone
 from coordinator.scenario.registered_sections import method_name
 from device_profiles.units import format_bytes
 from edge.onnx.compression import compress
-from edge.onnx.ratings_file import read_titles
+from edge.onnx.recommending import read_titles
 
 
 def export(

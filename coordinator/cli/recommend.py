@@ -9,8 +9,7 @@ from rich.table import Table
 
 from coordinator.cli.consoles import console
 from edge.onnx.loading import load_model
-from edge.onnx.ratings_file import read_history, read_titles
-from edge.onnx.recommending import check_kind
+from edge.onnx.recommending import check_kind, read_history, read_titles
 from edge.onnx.recommending import recommend as recommendations
 
 

@@ -9,8 +9,7 @@ import click
 
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.exit_codes import ExitCode
-from device_profiles.errors import ProfileError, TraceError, UnknownProfileError
-from device_profiles.positions import CatalogueError
+from device_profiles.errors import CatalogueError, ProfileError, TraceError, UnknownProfileError
 from edge.core.errors import DeadlockError, LocalProtocolError, ParityError, PluginError, RecfleetError
 
 

@@ -21,8 +21,7 @@ from edge.core.errors import DivergedModelError
 from edge.core.rng import hashed_bits, stream, stream_key
 from edge.data.store import RatingStore, StoredRatings
 from edge.learning.base import State
-from edge.metrics.negatives import sample_negatives
-from edge.metrics.ranking import RankingSums, ranks_among
+from edge.metrics.ranking import RankingSums, ranks_among, sample_negatives
 from edge.metrics.rating_errors import RatingErrors
 
 Ids = npt.NDArray[np.int64]

@@ -19,9 +19,9 @@ from device_profiles.profile import DeviceProfile, NetworkProfile
 from device_profiles.traces import RateTrace
 from edge.core.rng import hashed_uniform, stream_key
 from edge.core.vocabulary import Reason, Stage
-from edge.device.answered import UNLIMITED, AnsweredRounds
 from edge.device.availability.base import AvailabilityModel
 from edge.device.compute_model import ComputeSpecs, CryptoSpecs, RadioSpecs, fits, task_seconds
+from edge.device.participation import UNLIMITED, AnsweredRounds
 from edge.device.simulated import CohortPlan
 from edge.learning.base import Work
 from edge.network.cohort import LinkSpecs

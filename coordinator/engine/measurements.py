@@ -17,8 +17,7 @@ from coordinator.scenario.schema import ScenarioSettings
 from edge.core.errors import DivergedModelError, ParityError
 from edge.learning.base import State
 from edge.learning.methods.fedmmf import FedMMF
-from edge.privacy.attacks import privacy_indicator, ranking_attack, recovery_attack
-from edge.privacy.audit_figures import AuditFigure, joined
+from edge.privacy.attacks import AuditFigure, joined, privacy_indicator, ranking_attack, recovery_attack
 
 _USERS_A_BATCH = 512
 

@@ -29,8 +29,8 @@ from edge.privacy.accounting import (
     Neighbours,
     Release,
     Sampling,
+    gaussian_epsilon,
 )
-from edge.privacy.analytic_gaussian import gaussian_epsilon
 from edge.privacy.ledger import Epsilon, Ledger
 from edge.privacy.protection import Protection
 

@@ -19,7 +19,7 @@ from coordinator.engine.rounds import FrameVerdict, RoundPlan
 from coordinator.engine.secure_sums import MixedAggregation, SecureAggregation, Step
 from edge.core.errors import LocalProtocolError
 from edge.core.vocabulary import Reason, RoundOutcome, Stage
-from edge.secagg.reasons import reason_of
+from edge.secagg.participant import reason_of
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState
 from edge.wire.messages import FROM_DEVICES, Abort, Accept, AcceptBare, AnyMessage, Report
 

@@ -17,9 +17,8 @@ from edge.data.split import Split
 from edge.data.store import RatingStore
 from edge.device.compute import Kernel
 from edge.learning.base import Algorithm, Problem, RatingBatch, Recommender, State, Work
-from edge.learning.sampled_negatives import ImplicitBatch
+from edge.learning.sampled_negatives import ImplicitBatch, ZeroOne
 from edge.learning.updates import Array, ClientUpdate
-from edge.learning.zero_one import ZeroOne
 
 Ids = npt.NDArray[np.int64]
 

@@ -30,7 +30,7 @@ from coordinator.scenario.formats import FORMAT, written_format
 from coordinator.scenario.load import load
 from coordinator.scenario.metric_names import MetricKind, higher_is_better
 from device_profiles.documents import Node, parse_document, read_document
-from device_profiles.positions import DocumentError, format_path
+from device_profiles.errors import DocumentError, format_path
 from edge.core.errors import RecfleetError
 from edge.core.plugins import editions
 

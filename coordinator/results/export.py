@@ -23,7 +23,7 @@ from coordinator.scenario.schema import ScenarioSettings
 from edge.core.errors import ExportError
 from edge.data.store import RatingStore
 from edge.learning.base import State
-from edge.learning.local_steps import Ridge
+from edge.learning.method_settings import Ridge
 from edge.learning.methods.fedavg_mf import SharedFactorizationSettings
 from edge.learning.methods.fedmf import FactorizationSettings
 from edge.learning.methods.fedrecgel import FedRecGELSettings
@@ -33,9 +33,8 @@ from edge.learning.registry import METHODS
 from edge.onnx.metadata import ModelInfo
 from edge.onnx.own_masks import Mask
 from edge.onnx.personal_models import item_model
-from edge.onnx.recommender_graph import ItemModel
-from edge.onnx.stateless_graph import stateless_model
-from edge.onnx.stateless_mask import MaskRule
+from edge.onnx.score_graphs import ItemModel
+from edge.onnx.stateless_graph import MaskRule, stateless_model
 
 _KEPT: Final = ("user_factors", "user_embeddings")
 """Settings that say whether devices keep rows of their own."""

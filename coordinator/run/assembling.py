@@ -52,7 +52,7 @@ from coordinator.scenario.secure_section import (
 from coordinator.secure.sums.encrypted import EncryptedSums
 from coordinator.secure.sums.masked import MaskedSums
 from coordinator.simulation.fleet_assembly import build_fleet
-from device_profiles.positions import DocumentError, Path
+from device_profiles.errors import DocumentError, Path
 from device_profiles.units import format_bytes
 from edge.data.clients import Clients, group_users, one_user_per_client
 from edge.data.published import PublishedRatings, read_published_ml_1m
@@ -67,8 +67,7 @@ from edge.data.split import (
 )
 from edge.data.store import RatingStore
 from edge.data.table.reading import RatingsFile
-from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.homomorphic.tenseal_scheme import TensealScheme
+from edge.homomorphic.schemes import ModelledScheme, TensealScheme
 from edge.learning.base import Algorithm, Problem, Recommender
 from edge.learning.registry import METHODS, create
 from edge.secagg.cryptography import MODELLED, REAL

@@ -26,9 +26,9 @@ from edge.learning.methods.fedmmf import FedMMF
 from edge.onnx.mask_graph import mask_model
 from edge.onnx.own_masks import Mask
 from edge.onnx.personal_models import personal_models
-from edge.onnx.recommender_graph import Factorizations
 from edge.onnx.recommenders import Recommenders, info_for, recommender_model
-from edge.onnx.stateless_mask import MaskRule, OneOrderRule, ZeroOrderRule
+from edge.onnx.score_graphs import Factorizations
+from edge.onnx.stateless_graph import MaskRule, OneOrderRule, ZeroOrderRule
 
 
 @dataclass(frozen=True, slots=True, eq=False)

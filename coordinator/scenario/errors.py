@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from device_profiles.positions import DocumentError, Path
+from device_profiles.errors import DocumentError, Path
 from edge.core.errors import RecfleetError
 
 _SHOWN_PROBLEMS = 50

@@ -12,7 +12,7 @@ from coordinator.scenario.formats import FORMAT, Gap, gaps, written_format
 from coordinator.scenario.merge import merged, without_nulls
 from coordinator.scenario.shipped import hint
 from device_profiles.documents import Document, read_document
-from device_profiles.positions import DocumentError, Position
+from device_profiles.errors import DocumentError, Position
 from device_profiles.quantities import quoted
 
 MAX_CHAIN: Final = 8

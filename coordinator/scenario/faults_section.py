@@ -24,8 +24,8 @@ from device_profiles.fields import (
     describe_value,
 )
 from device_profiles.quantities import UnitError
-from edge.core.draws import Draws
 from edge.core.plugins import FAULTS, View, generation
+from edge.core.rng import Draws
 from edge.core.vocabulary import Stage, label
 
 STAGE_ORDER: Final = (

@@ -12,7 +12,7 @@ from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.fleet_profiles import Profiles
 from coordinator.scenario.model import Section, text_or_section
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
-from device_profiles.checks import not_whole
+from device_profiles.errors import Path
 from device_profiles.fields import (
     BitsPerSecond,
     PositiveBytes,
@@ -23,9 +23,8 @@ from device_profiles.fields import (
     StrictBool,
     Text,
 )
-from device_profiles.groups import FleetShare, beside_groups, problem_of
-from device_profiles.link_traces import WrittenTrace
-from device_profiles.positions import Path
+from device_profiles.profile import not_whole
+from device_profiles.shared_sections import FleetShare, WrittenTrace, beside_groups, problem_of
 
 MAX_REGIONS = 255
 """A device's region is a byte."""

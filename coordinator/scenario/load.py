@@ -22,7 +22,7 @@ from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.translate import problems_of
 from device_profiles.catalogue_reading import Parsed
 from device_profiles.documents import Document, parse_document
-from device_profiles.positions import CatalogueError, DocumentError, Path
+from device_profiles.errors import CatalogueError, DocumentError, Path
 
 __all__ = [
     "LoadedScenario",

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from device_profiles.documents import Document, Node, parse_document
-from device_profiles.positions import DocumentError, Path, Position, format_path
+from device_profiles.errors import DocumentError, Path, Position, format_path
 from device_profiles.quantities import quoted
 
 Mapping: TypeAlias = dict[str, Node]

@@ -30,8 +30,8 @@ from pydantic_core import (
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
 from device_profiles.fields import TEXT_TAG, Choice, Form
 from device_profiles.quantities import quoted
-from edge.core.draws import Draws
 from edge.core.plugins import ADVICE
+from edge.core.rng import Draws
 from edge.privacy.clipping import SMALLEST_BOUND
 
 _KNOWN_ERRORS: Final = frozenset(get_args(core_schema.ErrorType))

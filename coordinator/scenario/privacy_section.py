@@ -11,7 +11,7 @@ from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Section, clip_problems
 from device_profiles.fields import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 from edge.privacy import accounting
-from edge.privacy.analytic_gaussian import naive_multiplier
+from edge.privacy.accounting import naive_multiplier
 
 
 class _Mechanism(Section):

@@ -15,7 +15,7 @@ from coordinator.scenario.privacy_section import (
 from coordinator.scenario.registered_sections import method_name
 from coordinator.scenario.sections import Sections
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
-from device_profiles.positions import Path
+from device_profiles.errors import Path
 from edge.crypto.errors import (
     InfeasibleError,
     OverflowingConfigError,

@@ -14,7 +14,7 @@ from coordinator.scenario.data_section import (
 )
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
-from device_profiles.positions import DocumentError
+from device_profiles.errors import DocumentError
 from edge.data.features import ItemFeatures
 from edge.data.filters import keep_core, keep_positives, sample_users
 from edge.data.readers.lastfm_features import read_tag_features
@@ -22,8 +22,7 @@ from edge.data.readers.movielens_features import read_1m_features, read_100k_fea
 from edge.data.readers.table_features import read_table_features
 from edge.data.split import limit_per_user
 from edge.data.store import RatingStore
-from edge.data.synthetic import generate_ratings
-from edge.data.synthetic_features import synthetic_features
+from edge.data.synthetic import generate_ratings, synthetic_features
 from edge.data.table.reading import RatingsFile, check_ratings, read_ratings
 
 

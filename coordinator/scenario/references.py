@@ -15,12 +15,10 @@ from device_profiles.availability import Always, AvailabilityProfile, regions_of
 from device_profiles.availability_schema import AvailabilitySection, CombinedSection, TraceSection
 from device_profiles.catalogue import Catalogue
 from device_profiles.catalogue_reading import Parsed
-from device_profiles.errors import ProfileError, TraceError
-from device_profiles.groups import FleetShare
-from device_profiles.link_traces import MahimahiTrace, file_keys, read_link_trace
-from device_profiles.positions import Path
+from device_profiles.errors import Path, ProfileError, TraceError
 from device_profiles.profile import FleetGroup
 from device_profiles.quantities import quoted
+from device_profiles.shared_sections import FleetShare, MahimahiTrace, file_keys, read_link_trace
 
 # Here os.path, and not Path.is_file(): that raises for a name that no file can have, such as a very long one.
 

@@ -11,7 +11,7 @@ from coordinator.scenario.load import LoadedScenario, checked
 from coordinator.scenario.merge import with_setting
 from coordinator.scenario.sweep_section import SweptSetting
 from device_profiles.documents import Document
-from device_profiles.positions import DocumentError, Position
+from device_profiles.errors import DocumentError, Position
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, WithJsonSchema
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError
 from coordinator.scenario.merge import parse_setting_path
 from device_profiles.documents import Node
+from device_profiles.errors import Path
 from device_profiles.fields import Form, describe_value
-from device_profiles.positions import Path
 from device_profiles.quantities import quoted
 
 MAX_RUNS: Final = 10_000

@@ -15,7 +15,7 @@ from typing import Final
 
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
 from coordinator.scenario.metric_names import GROUP_TAGS, Metric, MetricKind, find_metric, metric_examples
-from device_profiles.positions import Path
+from device_profiles.errors import Path
 from device_profiles.quantities import DURATION, UnitError, quoted
 from device_profiles.units import parse_number, parse_ratio
 

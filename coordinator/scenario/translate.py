@@ -17,8 +17,8 @@ from coordinator.scenario.model import (
     words_of,
 )
 from coordinator.scenario.sections import FORMAT
+from device_profiles.errors import Path
 from device_profiles.fields import TEXT_TAG, Choice, describe_value
-from device_profiles.positions import Path
 from edge.core.plugins import ADVICE
 
 

@@ -19,7 +19,7 @@ from coordinator.scenario.load import LoadedScenario, checked
 from coordinator.scenario.sweep import load_cells
 from coordinator.scenario.sweep_section import parse_sweep
 from device_profiles.documents import Document, Node, parse_document
-from device_profiles.positions import DocumentError, Path, Position
+from device_profiles.errors import DocumentError, Path, Position
 
 _LINE: Final = re.compile("[^\r\n\x85\u2028\u2029]*(\r\n|[\r\n\x85\u2028\u2029]|$)")
 """A line as YAML counts them, with its end."""

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from coordinator.engine.run_files import written_whole
 from edge.core.errors import RecfleetError
 from edge.core.vocabulary import Reason
-from edge.device.answered import objections
+from edge.device.participation import objections
 
 _VERSION: Final = "recfleet answered rounds, version 1"
 _LINE: Final = re.compile(r"device (\d{1,19}) last (\d{1,20}) rounds (\d{1,20})", re.ASCII)

@@ -29,14 +29,14 @@ from edge.clock.real import RealClockLoop
 from edge.core.errors import CodecError
 from edge.core.vocabulary import Direction, Outcome, Reason, Stage
 from edge.device.compute import Kernel
-from edge.device.endings import (
+from edge.device.participation import (
     LAST_OF_REPORT,
     OUTCOME_OF_RECEIPT,
     RECEIPT_PATIENCE,
 )
 from edge.device.round_faults import RoundFaults
 from edge.learning.updates import ClientUpdate
-from edge.secagg.reasons import reason_of
+from edge.secagg.participant import reason_of
 from edge.wire.codec import CodecLimits, decode
 from edge.wire.messages import (
     KINDS,

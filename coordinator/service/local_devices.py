@@ -19,7 +19,7 @@ from coordinator.service.answer_store import AnswerStore
 from coordinator.service.identities import enrol, fetch_roster, sums_with_identities
 from coordinator.service.local_work import DeviceWork, LocalWorks
 from coordinator.service.refusals import refuse_on_devices
-from device_profiles.positions import Path as Place
+from device_profiles.errors import Path as Place
 from edge.core.errors import RecfleetError
 from edge.core.vocabulary import Reason
 from edge.device.participation import Participation

@@ -17,8 +17,8 @@ from edge.core.rng import hashed_bits_scalar, stream_key
 from edge.core.vocabulary import Reason
 from edge.crypto.entropy import SecretSource, SystemEntropy
 from edge.crypto.errors import NotFiniteError
-from edge.device.answered import UNLIMITED
 from edge.device.compute_model import CryptoCosts
+from edge.device.participation import UNLIMITED
 from edge.learning.updates import ClientUpdate
 from edge.network.shaping import LinkShape, ShapedLink
 from edge.privacy.protection import clipped_update

@@ -10,7 +10,7 @@ from coordinator.scenario.protection import secure_sections, stays_on_devices
 from coordinator.scenario.registered_sections import fitting_policies
 from coordinator.scenario.rounds_section import Buffered, PartialWorkPacing
 from coordinator.scenario.secure_section import Ckks, Masking
-from device_profiles.positions import DocumentError, Path
+from device_profiles.errors import DocumentError, Path
 
 
 def refuse_on_real_clock(loaded: LoadedScenario) -> None:

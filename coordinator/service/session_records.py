@@ -10,7 +10,7 @@ from coordinator.engine.backend import Clock
 from coordinator.service.sessions import Transfer
 from edge.core.log import EventLog, pack_record
 from edge.core.vocabulary import Direction, EventKind, Fate, Reason, Stage
-from edge.device.endings import event_of_discarded
+from edge.device.participation import event_of_discarded
 from edge.wire.codec import measure
 from edge.wire.messages import KINDS, AnyMessage
 from edge.wire.session import Received

@@ -33,7 +33,7 @@ from edge.core.rng import stream_key
 from edge.core.vocabulary import Direction, Fate, Outcome, Reason, Stage
 from edge.crypto.errors import NotFiniteError
 from edge.device.compute import ComputeQueue, Kernel
-from edge.device.endings import RECEIPT_PATIENCE
+from edge.device.participation import RECEIPT_PATIENCE
 from edge.device.simulated import SimulatedDevice, WorkingDevice
 from edge.learning.base import together
 from edge.learning.updates import ClientUpdate

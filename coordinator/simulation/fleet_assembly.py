@@ -19,15 +19,15 @@ from device_profiles.availability import (
 )
 from device_profiles.catalogue import Catalogue
 from device_profiles.catalogue import load as load_catalogue
-from device_profiles.link_traces import MahimahiTrace, file_keys, read_link_trace
-from device_profiles.positions import Path
+from device_profiles.errors import Path
 from device_profiles.profile import FleetGroup
+from device_profiles.shared_sections import MahimahiTrace, file_keys, read_link_trace
 from device_profiles.traces import RateTrace
 from edge.core.rng import hashed_bits, stream, stream_key
-from edge.device.answered import UNLIMITED
 from edge.device.availability.base import AvailabilityModel
 from edge.device.availability.build import build as build_availability
-from edge.device.availability.grouped import Grouped
+from edge.device.availability.combined import Grouped
+from edge.device.participation import UNLIMITED
 
 HOUR_S = 3600.0
 Floats = npt.NDArray[np.float64]

@@ -26,9 +26,8 @@ from coordinator.swarm.generator import Document, document_of, text_of
 from coordinator.swarm.storms import STORM, Stormy, fault_of
 from coordinator.swarm.trial import Trial, run_trial
 from coordinator.swarm.verdict import judge_text
-from edge.core.draws import Draws
 from edge.core.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry
-from edge.core.rng import stream
+from edge.core.rng import Draws, stream
 from edge.core.vocabulary import Reason
 from edge.device.round_faults import RoundFaults
 from edge.device.simulated import CohortPlan

@@ -15,7 +15,7 @@ from coordinator.scenario.faults_section import STAGES_OF_MODE
 from coordinator.scenario.sections import FORMAT
 from coordinator.swarm import methods, populations, protections, waiting
 from coordinator.swarm.storms import STORM, Stormy, fault
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.core.vocabulary import Stage, label
 from edge.learning.registry import METHODS
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from coordinator.scenario.model import random_settings
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.learning.registry import METHODS
 
 Settings = dict[str, Any]

@@ -9,7 +9,7 @@ import numpy as np
 
 from coordinator.scenario.data_section import SyntheticRatingsSection
 from device_profiles import catalogue
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.data.synthetic import generate_ratings
 
 Settings = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 
 Settings = dict[str, Any]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coordinator.scenario.faults_section import KINDS
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.core.vocabulary import label
 
 Fault = dict[str, Any]

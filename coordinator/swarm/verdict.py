@@ -12,7 +12,7 @@ from coordinator.scenario.registered_sections import method_name
 from coordinator.swarm.generator import Document, document, text_of
 from coordinator.swarm.invariants.registry import REPLAYS, Violation, violations_of
 from coordinator.swarm.trial import Trial, rows, run_trial
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.core.vocabulary import RoundOutcome, label
 
 Coverage = Counter[tuple[str, str, str]]

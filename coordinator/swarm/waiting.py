@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from coordinator.scenario.model import random_settings
 from coordinator.scenario.registered_sections import SECTIONS
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 
 Settings = dict[str, Any]
 

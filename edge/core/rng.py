@@ -1,4 +1,4 @@
-"""Named random streams.
+"""Named random streams, and random settings drawn from them.
 
 Two forms, both addressed by a seed and a path of names, so that no two features share randomness and
 switching one on never shifts another:
@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +29,15 @@ _GOLDEN = 0x9E37_79B9_7F4A_7C15
 _M1 = 0xBF58_476D_1CE4_E5B9
 _M2 = 0x94D0_49BB_1331_11EB
 _TO_UNIT = 2.0**-53
-
 _GOLDEN_U = np.uint64(_GOLDEN)
 _M1_U = np.uint64(_M1)
 _M2_U = np.uint64(_M2)
 _S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
-
 Counter = int | npt.NDArray[np.integer]
 """A counter: a non-negative int or an integer array; arrays broadcast against each other."""
 Key = int | npt.NDArray[np.uint64]
 """A key, or an array of keys made by :func:`hashed_bits`, one for each device."""
+T = TypeVar("T")
 
 
 def _digest(seed: int, names: tuple[str | int, ...], size: int) -> bytes:
@@ -159,3 +159,48 @@ def hashed_normal(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:
 def hashed_exponential(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:
     """Return float64 exponentials of mean 1, one per tuple of counters."""
     return np.asarray(-np.log(hashed_uniform(key, *counters)))
+
+
+class Draws:
+    """Draws from the stream ``names`` under ``seed``; see :func:`edge.core.rng.stream`."""
+
+    def __init__(self, seed: int, *names: str | int) -> None:
+        self._generator = stream(seed, "swarm", *names)
+
+    def chance(self, probability: float) -> bool:
+        """Return True with a probability."""
+        return bool(self._generator.random() < probability)
+
+    def whole(self, least: int, most: int) -> int:
+        """Return a whole number, both ends included."""
+        return int(self._generator.integers(least, most + 1))
+
+    def between(self, least: float, most: float) -> float:
+        """Return a number of three digits, uniform in its logarithm."""
+        return float(f"{least * (most / least) ** self._generator.random():.3g}")
+
+    def percent(self, least: float, most: float) -> str:
+        """Return a share between two as a percentage, as :meth:`between` draws it."""
+        return f"{self.between(least, most) * 100:.4g}%"
+
+    def seconds(self, least: float, most: float) -> str:
+        """Return a duration between two numbers of seconds, as :meth:`between` draws it."""
+        return f"{self.between(least, most):.4g} s"
+
+    def one(self, options: Sequence[T]) -> T:
+        """Return one of ``options``, all as likely."""
+        return options[self.whole(0, len(options) - 1)]
+
+    def weighted(self, options: Mapping[T, float]) -> T:
+        """Return one of ``options`` by their weights."""
+        point = self._generator.random() * sum(options.values())
+        for option, weight in options.items():
+            point -= weight
+            if point < 0:
+                return option
+        return option
+
+    def some(self, options: Sequence[T], count: int) -> list[T]:
+        """Return ``count`` different ones of ``options``, in their order."""
+        chosen = sorted(self._generator.permutation(len(options))[:count].tolist())
+        return [options[index] for index in chosen]

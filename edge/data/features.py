@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.errors import DataError
-from edge.data.hashing import hash_arrays
-from edge.data.store import Labels
+from edge.data.store import Labels, hash_arrays
 
 _LARGEST = 1e150
 _LEAST_RELATIVE_SPREAD = 1e-9

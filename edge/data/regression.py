@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from edge.core.errors import DataError
 from edge.core.rng import stream
-from edge.data.hashing import hash_arrays
+from edge.data.store import hash_arrays
 
 HETEROGENEITIES = ("iid", "feature-shift", "label-shift")
 """How clients may differ from one another."""

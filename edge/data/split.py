@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.rng import stream
-from edge.data.hashing import hash_arrays
-from edge.data.store import RatingStore, as_items
+from edge.data.store import RatingStore, as_items, hash_arrays
 
 PUBLISHED_NEGATIVES = 99
 """Of each user, beside the held-out item: the split published with Neural Collaborative Filtering."""

@@ -29,11 +29,11 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.rng import stream, stream_key
+from edge.data.features import ItemFeatures, standardise
 from edge.data.store import Items, RatingStore, empty_items, item_dtype
 
 MAX_ITEMS = 131_072
 """Largest catalogue that can be generated: the quantile tables keep two entries per item."""
-
 _CODES = 128
 _SECTORS = 4
 _TABLES = ("synthetic-ratings", "tables")
@@ -332,3 +332,33 @@ def _fill_quantiles(probabilities: npt.NDArray[np.float64], row: Items) -> None:
     lengths = np.diff(ends, prepend=0)
     row[:-1] = np.repeat(np.arange(probabilities.size), lengths)
     row[-1] = row[-2]
+
+
+def synthetic_features(spec: SyntheticRatings, *, seed: int, noise: float = 1.0) -> ItemFeatures:
+    """Return features of the items that ``generate_ratings(spec, seed=seed)`` rates.
+
+    ``sector-1`` … ``sector-4`` are flags: the sector of users that likes the item best. ``taste-1`` …
+    ``taste-r`` are the item's r factors, each with normal noise of ``noise`` times the factor's own standard
+    deviation. All items are known. The ratings are those of the seed, whether or not features are made.
+
+    Parameters
+    ----------
+    spec, seed : as given to :func:`edge.data.synthetic.generate_ratings`.
+    noise : from 0, the factors themselves, up.
+
+    Raises
+    ------
+    ValueError
+        when ``noise`` is negative or not finite.
+    """
+    if not (noise >= 0 and np.isfinite(noise)):
+        raise ValueError(f"noise must be finite and 0 or more, not {noise}")
+    factors, affinity = item_tastes(spec, seed)
+    draws = stream(seed, "synthetic-features").standard_normal(factors.shape)
+    noisy = factors + noise * factors.std(axis=1, keepdims=True) * draws
+    flags = np.argmax(affinity, axis=0) == np.arange(len(affinity))[:, None]
+    names = [f"sector-{number}" for number in range(1, len(affinity) + 1)]
+    names += [f"taste-{number}" for number in range(1, len(factors) + 1)]
+    known = np.ones(spec.items, dtype=np.bool_)
+    raw = np.concatenate([flags.astype(np.float64), noisy]).T
+    return ItemFeatures(tuple(names), standardise(raw, known), known, None, "synthetic")

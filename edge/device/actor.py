@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol
 
-from edge.clock.mailbox import DeadlineExceededError
+from edge.clock.virtual import DeadlineExceededError
 from edge.core.vocabulary import Reason
 from edge.crypto.errors import SecAggError
 from edge.device.participation import Participation, State
 from edge.learning.updates import ClientUpdate
-from edge.secagg.participant import Answer, Participant
-from edge.secagg.reasons import reason_of
+from edge.secagg.participant import Answer, Participant, reason_of
 from edge.wire.messages import AnyMessage, Invite, Model
 
 # On Python 3.11 a member of an enum is looked up through a hook, fifteen times as slowly as a global.

@@ -1,4 +1,4 @@
-"""The device's side of one round, as a state machine without I/O.
+"""The device's side of a round, as a state machine without I/O, and which rounds it has answered.
 
 Frames and local events go in, messages to send come out; there is no clock, socket or ``await`` here. The
 same machine serves the virtual and the real clock. What a frame means is decided here and nowhere else: one
@@ -10,28 +10,77 @@ from __future__ import annotations
 
 import enum
 import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from edge.core.errors import LocalProtocolError
-from edge.core.vocabulary import Reason
-from edge.secagg.reasons import reason_of
+from edge.core.vocabulary import EventKind, Outcome, Reason
+from edge.secagg.participant import reason_of
 from edge.wire.messages import (
+    KINDS,
     SECAGG_FROM_COORDINATOR,
     Abort,
     Accept,
     AcceptBare,
     Acknowledge,
+    AdvertiseKeys,
     AnyMessage,
     Arrays,
+    ConsistencySignature,
     Decline,
+    DecryptedSum,
     DecryptRequest,
+    EncryptedInput,
     Failure,
     Invite,
+    MaskedInput,
     Model,
     Report,
+    SealedShares,
+    UnmaskShares,
 )
 
 _OF_SECURE_SUM = frozenset((*SECAGG_FROM_COORDINATOR, DecryptRequest))
 _REASONS = {int(reason): reason for reason in Reason}
+_NONE = Reason.NONE
+_EVENT_OF_REASON = {
+    Reason.DUPLICATE: EventKind.DUPLICATE,
+    Reason.STALE: EventKind.STALE,
+    Reason.GARBAGE: EventKind.GARBAGE,
+}
+_REPORTS: frozenset[type[AnyMessage]] = frozenset(
+    {
+        Report,
+        AdvertiseKeys,
+        SealedShares,
+        MaskedInput,
+        ConsistencySignature,
+        UnmaskShares,
+        EncryptedInput,
+        DecryptedSum,
+    }
+)
+"""A report, and the messages of a secure sum that stand in its place."""
+RECEIPT_PATIENCE = 2.0
+"""A device that has begun its report waits for the receipt until this multiple of the round's time limit."""
+LAST_OF_REPORT = (Report, UnmaskShares, DecryptedSum)
+"""After one of these a device only waits for its receipt."""
+OUTCOME_OF_RECEIPT = {
+    Reason.NONE: Outcome.COMPLETED,
+    Reason.COHORT_FULL: Outcome.SURPLUS,
+    Reason.GARBAGE: Outcome.FAILED,
+    Reason.OUT_OF_RANGE: Outcome.FAILED,
+    Reason.QUORUM: Outcome.ABANDONED,
+    Reason.THRESHOLD: Outcome.ABANDONED,
+    Reason.PROTOCOL: Outcome.ABANDONED,
+}
+"""How a participation ended, by what the receipt says; everything else came too late."""
+Ids = npt.NDArray[np.int64]
+Counts = int | npt.NDArray[np.int32]
+UNLIMITED: Final = int(np.iinfo(np.int32).max)
+"""The number of rounds of a device that is allowed as many as there are."""
 
 
 class State(enum.Enum):
@@ -52,7 +101,6 @@ _SUMMING = State.SUMMING
 _AWAITING_RECEIPT = State.AWAITING_RECEIPT
 _IDLE = State.IDLE
 _OVER = State.OVER
-_NONE = Reason.NONE
 
 
 class Participation:
@@ -181,3 +229,60 @@ class Participation:
     def timed_out(self) -> None:
         """End the participation: its time is up. Nothing is sent; the coordinator has its own clock."""
         self.state = _OVER
+
+
+def event_of_discarded(message: AnyMessage, reason: Reason) -> EventKind:
+    """Return what the transfer of a frame is called that arrived and was thrown away."""
+    late = reason is Reason.DEADLINE or reason is Reason.COHORT_FULL
+    if late and message.__class__ in _REPORTS:
+        return EventKind.LATE
+    return _EVENT_OF_REASON.get(reason, KINDS[message.__class__].event)
+
+
+def objections(round_number: int, last_round: Counts, rounds: Counts, allowed: Counts) -> Ids:
+    """Return why devices do not answer a round, the number of a :class:`Reason` each, int64 [n]; 0: they do.
+
+    Parameters
+    ----------
+    round_number : the round; the first is 1.
+    last_round : the highest round that a device has answered, 0 for none.
+    rounds : how many it has answered.
+    allowed : how many it may answer in the run.
+    """
+    spent = np.where(rounds >= allowed, int(Reason.BUDGET_SPENT), int(Reason.NONE))
+    return np.where(last_round >= round_number, int(Reason.ALREADY_ANSWERED), spent)
+
+
+class AnsweredRounds:
+    """The rounds of a run that each device of a simulated fleet has answered, a row each.
+
+    Two sums over cohorts that differ by one device differ by that device's update, and the mean of many noisy
+    updates is the update. So a device answers a round once, then only higher ones, and no more rounds than it
+    is allowed. A round is answered when the invitation is accepted, whatever becomes of it afterwards: the
+    receipt may be lost, and the update seen all the same. The task that an invitation names makes no
+    difference.
+
+    Parameters
+    ----------
+    n : number of devices.
+    allowed : how many rounds each may answer.
+
+    Attributes
+    ----------
+    last_round : int32 [n], the highest round that each has answered, 0 for none.
+    rounds : int32 [n], how many it has answered.
+    """
+
+    def __init__(self, n: int, allowed: int = UNLIMITED) -> None:
+        self._allowed = allowed
+        self.last_round = np.zeros(n, dtype=np.int32)
+        self.rounds = np.zeros(n, dtype=np.int32)
+
+    def objections(self, ids: Ids, round_number: int) -> Ids:
+        """Return why the devices ``ids`` (int64 [n]) do not answer a round; see :func:`objections`."""
+        return objections(round_number, self.last_round[ids], self.rounds[ids], self._allowed)
+
+    def add(self, device: int, round_number: int) -> None:
+        """Count that a device answers a round."""
+        self.last_round[device] = round_number
+        self.rounds[device] += 1

@@ -17,12 +17,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
-from edge.clock.mailbox import DeadlineExceededError
+from edge.clock.virtual import DeadlineExceededError
 from edge.core.errors import CodecError
 from edge.core.vocabulary import Reason, Stage
 from edge.device.actor import take_part
-from edge.device.endings import RECEIPT_PATIENCE
-from edge.device.participation import Participation
+from edge.device.participation import RECEIPT_PATIENCE, Participation
 from edge.learning.updates import ClientUpdate
 from edge.secagg.participant import Answer, CryptoWork, Participant
 from edge.wire.codec import CodecLimits, decode, encode

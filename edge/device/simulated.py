@@ -16,20 +16,19 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edge.clock.mailbox import DeadlineExceededError, Mailbox
-from edge.clock.virtual import VirtualClockLoop, sleep
+from edge.clock.virtual import DeadlineExceededError, Mailbox, VirtualClockLoop, sleep
 from edge.core.log import pack_record
 from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Reason, Stage
 from edge.device.actor import take_part
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.compute_model import CryptoCosts
-from edge.device.endings import (
+from edge.device.participation import (
     LAST_OF_REPORT,
     OUTCOME_OF_RECEIPT,
     RECEIPT_PATIENCE,
+    Participation,
     event_of_discarded,
 )
-from edge.device.participation import Participation
 from edge.device.round_faults import Ending, RoundFaults
 from edge.learning.updates import Array, ClientUpdate
 from edge.network.cohort import CohortLinks
@@ -37,8 +36,7 @@ from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
 from edge.network.loss import TransferFailedError
 from edge.network.pace import Conditions
 from edge.network.tcp import INITIAL_WINDOW_BYTES, tcp_ip_bytes
-from edge.secagg.participant import Answer, Participant
-from edge.secagg.reasons import reason_of
+from edge.secagg.participant import Answer, Participant, reason_of
 from edge.wire.codec import measure
 from edge.wire.messages import (
     KINDS,

@@ -18,9 +18,8 @@ from edge.crypto.errors import (
     WrongStageError,
 )
 from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.frames import pack, unpack
-from edge.homomorphic.keys import SecretKey
-from edge.homomorphic.vectors import Encoded, Vector, decode_sum, encode_input, settle
+from edge.homomorphic.schemes import SecretKey
+from edge.homomorphic.vectors import Encoded, Vector, decode_sum, encode_input, pack, settle, unpack
 from edge.learning.updates import ClientUpdate
 from edge.secagg.checks import expect_round
 from edge.secagg.inputs import part_values

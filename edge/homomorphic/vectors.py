@@ -1,4 +1,4 @@
-"""A device's vectors to the one vector that is encrypted, and the decrypted sum back to vectors.
+"""A device's vectors to the one vector that is encrypted, and back; ciphertexts as a message's arrays.
 
 The parts lie one after the other in the order of the configuration, real ones in steps of clip / ``levels``.
 Behind them come the weight and a one, so that the sum says the total weight and over how many devices it was
@@ -7,12 +7,13 @@ made. Every element is a whole number in float64, exact far below 2**53.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import (
     MalformedMessageError,
     NotFiniteError,
@@ -22,12 +23,15 @@ from edge.crypto.errors import (
     WrongDtypeError,
     WrongLengthError,
 )
-from edge.homomorphic.config import ERROR_MAX, CkksConfig, ImpreciseSumError
+from edge.homomorphic.config import CIPHERTEXT_BYTES, ERROR_MAX, CkksConfig, ImpreciseSumError
+from edge.secagg.checks import OCTETS, expect_arrays, octets, read
 from edge.secagg.config import RealPart
 from edge.secagg.inputs import Sums
+from edge.wire.messages import Arrays
 
 Vector = npt.NDArray[np.float64]
 """What is encrypted and decrypted: whole numbers, float64[L]."""
+_LENGTHS = np.dtype("<i8")
 
 
 class Encoded(NamedTuple):
@@ -142,3 +146,40 @@ def decode_sum(config: CkksConfig, total: Vector, contributors: int) -> Sums:
             counts[part.name] = values.astype(np.int64)
         start += part.length
     return Sums(reals, counts, int(weight), contributors)
+
+
+def pack(ciphertexts: Sequence[bytes]) -> Arrays:
+    """Return ``ciphertexts`` uint8[c · ``CIPHERTEXT_BYTES``] and ``lengths`` int64[c] of ``c`` ciphertexts.
+
+    Raises ``LocalProtocolError`` for one that is longer than its room.
+    """
+    longest = max(map(len, ciphertexts))
+    if longest > CIPHERTEXT_BYTES:
+        raise LocalProtocolError(
+            f"a ciphertext of {longest} bytes does not fit into CIPHERTEXT_BYTES = {CIPHERTEXT_BYTES}; "
+            "this build of TenSEAL compresses less than those that were measured"
+        )
+    rooms = np.zeros((len(ciphertexts), CIPHERTEXT_BYTES), dtype=np.uint8)
+    for room, ciphertext in zip(rooms, ciphertexts, strict=True):
+        room[: len(ciphertext)] = octets(ciphertext)
+    return {
+        "ciphertexts": rooms.reshape(-1),
+        "lengths": np.array([len(ciphertext) for ciphertext in ciphertexts], dtype=_LENGTHS),
+    }
+
+
+def unpack(config: CkksConfig, arrays: Arrays) -> list[bytes]:
+    """Return the ciphertexts in a message.
+
+    Raises ``MalformedMessageError`` for other arrays, ``WrongDtypeError``, and ``WrongLengthError`` for
+    another number of ciphertexts or a length beyond its room.
+    """
+    expect_arrays(arrays, "ciphertexts", "lengths")
+    rooms = read(arrays, "ciphertexts", OCTETS, (config.ciphertexts * CIPHERTEXT_BYTES,))
+    lengths = read(arrays, "lengths", _LENGTHS, (config.ciphertexts,))
+    if lengths.min() < 1 or lengths.max() > CIPHERTEXT_BYTES:
+        raise WrongLengthError(
+            f"ciphertexts have 1 to {CIPHERTEXT_BYTES} bytes, not {lengths.min()} to {lengths.max()}"
+        )
+    rows = rooms.reshape(config.ciphertexts, CIPHERTEXT_BYTES)
+    return [room[:length].tobytes() for room, length in zip(rows, lengths.tolist(), strict=True)]

@@ -26,7 +26,7 @@ from edge.learning.least_squares import (
     segment_grams,
     shuffled_ranks,
 )
-from edge.learning.local_steps import GradientSteps, MiniBatches, Ridge, UserSteps
+from edge.learning.method_settings import GradientSteps, MiniBatches, Ridge, UserSteps
 
 F = TypeVar("F", np.float32, np.float64)
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from edge.learning.fedrecon_kernels import CLIENT_DRAW
 from edge.learning.least_squares import shuffled_ranks
-from edge.learning.local_steps import GradientSteps, MiniBatches
+from edge.learning.method_settings import GradientSteps, MiniBatches
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[Any]

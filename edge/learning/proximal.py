@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.least_squares import shuffled_ranks
-from edge.learning.local_steps import GradientSteps, MiniBatches, step_counts
+from edge.learning.method_settings import GradientSteps, MiniBatches, step_counts
 
 Ints = npt.NDArray[np.int64]
 

@@ -19,8 +19,15 @@ import numpy.typing as npt
 from edge.core.rng import hashed_bits, hashed_uniform
 from edge.core.vocabulary import Direction
 from edge.network.disturbances import Disturbances
-from edge.network.frame_draws import HANDSHAKE, JITTER, LOSS, frame_draws, frame_jitter
-from edge.network.loss import TransferFailedError, handshake_time
+from edge.network.loss import (
+    HANDSHAKE,
+    JITTER,
+    LOSS,
+    TransferFailedError,
+    frame_draws,
+    frame_jitter,
+    handshake_time,
+)
 from edge.network.tcp import (
     PURE_ACK_BYTES,
     SEGMENT_HEADER_BYTES,

@@ -20,8 +20,7 @@ from edge.clock.virtual import VirtualClockLoop
 from edge.core.vocabulary import Direction
 from edge.network.cohort import CohortLinks
 from edge.network.disturbances import LinkRates
-from edge.network.frame_draws import REPEATED
-from edge.network.loss import Congestion, TransferFailedError, lossy_transfer
+from edge.network.loss import REPEATED, Congestion, TransferFailedError, lossy_transfer
 from edge.network.pace import Conditions
 from edge.network.tcp import (
     HANDSHAKE_RECEIVED_BYTES,

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from edge.core.errors import RecfleetError
+from edge.core.rng import hashed_bits_scalar, uniform_source
 from edge.network.tcp import (
     INITIAL_WINDOW_BYTES,
     SEGMENT_PAYLOAD_BYTES,
@@ -40,7 +41,6 @@ from edge.network.tcp import (
 Congestion = Literal["cubic", "reno"]
 Draw = Callable[[], float]
 """Returns the next uniform in (0, 1) of the stream that belongs to the transfer."""
-
 SYN_TIMEOUT_S = 1.0
 """First time-out of a SYN (RFC 6298, section 2.1)."""
 CUBIC_BETA = 0.7
@@ -52,6 +52,12 @@ RENO_BETA = 0.5
 LEAST_WINDOW_SEGMENTS = 2.0
 MAX_BACKOFFS = 15
 """Doublings of a time-out after which a connection is given up (Linux: ``tcp_retries2``)."""
+JITTER = 0
+LOSS = 1 << 32
+HANDSHAKE = 2 << 32
+"""Where the counters of a frame's draws begin: its jitter, its losses, those of the handshake before."""
+REPEATED = 1 << 20
+"""Added to the number of a frame that is sent again; a device sends fewer frames than this in a round."""
 
 
 class TransferFailedError(RecfleetError):
@@ -337,3 +343,18 @@ def handshake_time(rtt_s: float, rate_bps: float, handshakes: int, loss: float, 
             sent += 1
         timeout_s = retransmission_timeout(rtt_s)
     return seconds
+
+
+def frame_draws(round_key: int, number: int, first: int) -> Callable[[], float]:
+    """Return the source of uniforms in (0, 1) of frame ``number`` in a device's round, from ``first`` on.
+
+    Frames are counted in both directions together, in the order of their sending. The key is ``hash(link key,
+    device, round, number)``, with the link key of the stream ``"link", "frames"``, so what is drawn for a
+    frame depends on nothing but its place in the device's round, on either clock.
+    """
+    return uniform_source(hashed_bits_scalar(round_key, number), first)
+
+
+def frame_jitter(round_key: int, number: int, mean_s: float) -> float:
+    """Return the jitter of frame ``number`` in a device's round: exponential, of ``mean_s`` seconds."""
+    return -mean_s * math.log(frame_draws(round_key, number, JITTER)())

@@ -7,7 +7,7 @@ What a device sends and receives takes as long as on the simulated link, by the 
   first;
 * the rate changes and the link is down as :class:`~edge.network.link.Conditions` say;
 * a message loses packets (:mod:`edge.network.loss`) and is late by its jitter, by the draws that frame
-  ``n`` of the round has in a simulation (:mod:`edge.network.frame_draws`). What belongs to no message
+  ``n`` of the round has in a simulation (:mod:`edge.network.loss`). What belongs to no message
   (acknowledgements, notes, signs of life) shares the lane, and nothing befalls it by chance.
 
 A message is followed whole from its first piece on; its pieces leave evenly over its time, and its last one
@@ -27,10 +27,14 @@ from dataclasses import dataclass
 
 from edge.core.rng import hashed_bits_scalar
 from edge.core.vocabulary import Direction
-from edge.network.frame_draws import HANDSHAKE, LOSS, REPEATED, frame_draws, frame_jitter
 from edge.network.loss import (
+    HANDSHAKE,
+    LOSS,
+    REPEATED,
     Congestion,
     TransferFailedError,
+    frame_draws,
+    frame_jitter,
     handshake_time,
     lossy_transfer,
     silence_limit,

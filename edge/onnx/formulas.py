@@ -57,7 +57,7 @@ def factorization_scores(
 def neumf_scores(
     shared: Weights, layers: Sequence[str], user_gmf: npt.NDArray[Any], user_mlp: npt.NDArray[Any]
 ) -> npt.NDArray[np.float64]:
-    """Return the logit of every user and item, float64 [n, n_items], as :mod:`edge.onnx.neumf_graph` does.
+    """Return the logit of every user and item, float64 [n, n_items], as :mod:`edge.onnx.score_graphs` does.
 
     Parameters
     ----------

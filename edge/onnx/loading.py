@@ -15,10 +15,9 @@ from typing import Final
 
 from edge.core.errors import ModelFileError
 from edge.onnx import model_format as known
-from edge.onnx.context_graph import CONTEXT
 from edge.onnx.graph_writer import IR_VERSION, OPSET
 from edge.onnx.metadata import ModelInfo, read_properties
-from edge.onnx.neumf_graph import NEUMF
+from edge.onnx.score_graphs import CONTEXT, NEUMF
 from edge.onnx.wire import VARINT, Allowed, Field, WireError, checked_fields, text, varint
 
 LARGEST_MODEL_BYTES: Final = 1 << 28

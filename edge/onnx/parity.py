@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.errors import ParityError
-from edge.onnx.top_items import NOTHING_LEFT
+from edge.onnx.recommenders import NOTHING_LEFT
 
 
 @dataclass(frozen=True, slots=True, eq=False)

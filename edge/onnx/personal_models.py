@@ -24,12 +24,10 @@ from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN
 from edge.learning.methods.local_context import LocalContext
 from edge.learning.neumf import network_of
 from edge.learning.updates import Array
-from edge.onnx.context_graph import ContextModels
 from edge.onnx.mask_graph import Features, MaskKind, Weights
-from edge.onnx.neumf_graph import NeuMFs
 from edge.onnx.own_masks import Masks
-from edge.onnx.recommender_graph import Factorizations, ItemModel, UserModels
 from edge.onnx.recommenders import Recommenders
+from edge.onnx.score_graphs import ContextModels, Factorizations, ItemModel, NeuMFs, UserModels
 
 _ORDERS: Final[dict[type, MaskKind]] = {
     LinearSettings: "one-order",

@@ -129,7 +129,7 @@ def mask_work(kind: str, n_items: int, features: int, inner: int) -> ScoreWork:
 
 
 def neumf_work(n_items: int, shape: NetworkShape) -> ScoreWork:
-    """Return the work of NeuMF; see :mod:`edge.onnx.neumf_graph`.
+    """Return the work of NeuMF; see :mod:`edge.onnx.score_graphs`.
 
     For each item 2 flops a weight of the perceptron, but for the user's half of the first layer, which is one
     row for all items; a bias and a relu a unit; and the two products of the outputs.

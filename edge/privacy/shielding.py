@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from edge.learning.base import WORK_KINDS, RatingBatch, Work, together
 from edge.learning.fedrecon_kernels import split, support_sizes
-from edge.learning.masks.work import FLOAT_BYTES
+from edge.learning.masks.base import FLOAT_BYTES
 from edge.learning.methods.fedmmf import FedMMF
 from edge.privacy.attacks import privacy_indicator, recovery_attack
 

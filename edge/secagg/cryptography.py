@@ -21,18 +21,56 @@ from edge.crypto.keys import (
     Identity,
     KeyPair,
     commit,
+    derive,
     verify,
 )
-from edge.crypto.prg import add_all_expanded, ring_order
+from edge.crypto.prg import SEED_BYTES, add_all_expanded, ring_order
 from edge.crypto.ring import RingVector
 from edge.crypto.shamir import SHARE_BYTES
 from edge.secagg.checks import DeviceIds
 from edge.secagg.config import SecAggConfig
 from edge.secagg.keylist import KeyRecord, Neighbourhood, RoundContext, nearest, read_key_list, ring_seed
-from edge.secagg.masks import pair_seed, self_seed
 from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES, SealedChannel, commit_shares, split_between
 from edge.secagg.states import Mode
 from edge.wire.messages import KeyList
+
+VECTOR = "input"
+"""The role of the one masked vector of a round."""
+
+
+def pair_seed(
+    mask_key: KeyPair, other_public: bytes, session: bytes, round_number: int, owner: int, other: int
+) -> bytes:
+    """Return s_uv, 16 bytes: the seed of the mask that ``owner`` of ``mask_key`` shares with ``other``.
+
+    It serves one vector of one round: session, round and the two devices are bound into it. Both of the pair
+    get the same. Raises ``LowOrderPointError``.
+    """
+    low, high = (owner, other) if owner < other else (other, owner)
+    return derive(
+        mask_key.agree(other_public),
+        label="pairwise-mask",
+        session=session,
+        round_number=round_number,
+        role=VECTOR,
+        low=low,
+        high=high,
+        length=SEED_BYTES,
+    )
+
+
+def self_seed(secret: bytes, session: bytes, round_number: int, device: int) -> bytes:
+    """Return the 16-byte seed of a device's self-mask from its 32-byte secret b_u."""
+    return derive(
+        secret,
+        label="self-mask",
+        session=session,
+        round_number=round_number,
+        role=VECTOR,
+        low=device,
+        high=device,
+        length=SEED_BYTES,
+    )
 
 
 class DeviceSecrets:

@@ -4,8 +4,26 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from edge.core.vocabulary import Reason
+from edge.crypto import errors
 from edge.learning.updates import ClientUpdate
 from edge.wire.messages import Abort, AnyMessage
+
+_REASON_OF = {
+    errors.DuplicateMessageError.NAME: Reason.DUPLICATE,
+    errors.RepeatedUnmaskError.NAME: Reason.DUPLICATE,
+    errors.StaleSessionError.NAME: Reason.STALE,
+    errors.StaleRoundError.NAME: Reason.STALE,
+    errors.UnknownDeviceError.NAME: Reason.NOT_INVITED,
+    errors.WrongSenderError.NAME: Reason.NOT_INVITED,
+    errors.WrongStageError.NAME: Reason.WRONG_STAGE,
+    errors.NotFiniteError.NAME: Reason.NOT_FINITE,
+    errors.TooFewContributorsError.NAME: Reason.QUORUM,
+    errors.TooFewNeighboursError.NAME: Reason.THRESHOLD,
+    errors.TooFewSurvivorsError.NAME: Reason.THRESHOLD,
+    errors.InfeasibleError.NAME: Reason.THRESHOLD,
+    errors.ThresholdError.NAME: Reason.THRESHOLD,
+}
 
 
 class CryptoWork(NamedTuple):
@@ -67,3 +85,8 @@ class Participant(Protocol):
 
     def give_up(self, reason: str) -> Abort:
         """End the device's part and return the message that says why."""
+
+
+def reason_of(name: str) -> Reason:
+    """Return the reason that is counted for an error's name; ``PROTOCOL`` for every other."""
+    return _REASON_OF.get(name, Reason.PROTOCOL)

@@ -7,9 +7,8 @@ import pytest
 
 from edge.core.errors import DataError
 from edge.data.features import FeatureTable, ItemFeatures, align, standardise
-from edge.data.sparse_svd import SparseMatrix, truncated_svd
-from edge.data.synthetic import SyntheticRatings, generate_ratings
-from edge.data.synthetic_features import synthetic_features
+from edge.data.readers.lastfm_features import SparseMatrix, truncated_svd
+from edge.data.synthetic import SyntheticRatings, generate_ratings, synthetic_features
 from edge.learning.masks.registry import create
 from edge.learning.masks.two_order import TwoOrderSettings
 from edge.learning.masks.zero_order import ZeroOrderSettings

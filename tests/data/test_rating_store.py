@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from edge.core.errors import DataError
 from edge.data.build import Columns, build_store, compact_ratings
-from edge.data.hashing import hash_arrays
-from edge.data.store import RatingStore
+from edge.data.store import RatingStore, hash_arrays
 from edge.data.synthetic import SyntheticRatings, generate_ratings
 
 

@@ -24,7 +24,7 @@ from device_profiles.traces import AvailabilityTrace
 from edge.core.vocabulary import Stage
 from edge.device.availability import NO_STAGE, AvailabilityModel, build
 from edge.device.availability.battery import BatteryAvailability
-from edge.device.availability.heavy_tail import HeavyTailAvailability
+from edge.device.availability.models import HeavyTailAvailability
 
 Floats = npt.NDArray[np.float64]
 

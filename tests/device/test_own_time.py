@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edge.clock import real as real_clock
-from edge.clock.mailbox import DeadlineExceededError
+from edge.clock.virtual import DeadlineExceededError
 from edge.core.vocabulary import Reason, Stage
 from edge.device.real import RealDevice
 from edge.secagg.participant import CryptoWork

@@ -7,7 +7,7 @@ import pytest
 
 from device_profiles import catalogue
 from device_profiles.availability import TraceAvailability
-from device_profiles.positions import CatalogueError
+from device_profiles.errors import CatalogueError
 from device_profiles.profile import CryptoProfile
 
 BOARD = """\

@@ -15,7 +15,7 @@ from device_profiles.documents import (
     parse_document,
     read_document,
 )
-from device_profiles.positions import DocumentError, format_path
+from device_profiles.errors import DocumentError, format_path
 
 
 def refusal(content: bytes | str) -> str:

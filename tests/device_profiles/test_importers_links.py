@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from device_profiles.errors import TraceError
-from device_profiles.importers.link_csv import read_link_csv
-from device_profiles.importers.mahimahi import PACKET_BITS, read_mahimahi
+from device_profiles.importers.link_files import PACKET_BITS, read_link_csv, read_mahimahi
 
 
 def write(folder: Path, text: str | bytes, name: str = "trace") -> Path:

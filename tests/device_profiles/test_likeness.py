@@ -10,8 +10,8 @@ import pytest
 
 from device_profiles import catalogue
 from device_profiles.availability import Diurnal, Exponential, TraceAvailability
-from device_profiles.likeness import MAX_CHAIN
-from device_profiles.positions import CatalogueError
+from device_profiles.catalogue_reading import MAX_CHAIN
+from device_profiles.errors import CatalogueError
 
 SHIPPED = catalogue.load()
 

@@ -17,11 +17,11 @@ from device_profiles.availability import (
     RegionalOutage,
 )
 from device_profiles.errors import ProfileError, UnknownProfileError
-from device_profiles.frozen import FrozenMap
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
     FleetMix,
+    FrozenMap,
     NetworkProfile,
     OutageProfile,
     RadioProfile,

@@ -9,7 +9,7 @@ import pytest
 from device_profiles import CATALOGUE_SECTIONS, catalogue
 from device_profiles.availability import Combined
 from device_profiles.availability_schema import AVAILABILITY_SECTIONS
-from device_profiles.importers.link_csv import read_link_csv
+from device_profiles.importers.link_files import read_link_csv
 
 GUIDE = Path(__file__).parents[2] / "docs" / "adding-a-profile.md"
 SECTIONS = ("sources:", *(f"{section}:" for section in CATALOGUE_SECTIONS))

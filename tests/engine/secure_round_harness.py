@@ -18,7 +18,7 @@ from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.secure.homomorphic.server import CkksServer
 from coordinator.secure.secagg.oracle import Oracle
 from coordinator.secure.secagg.server import SecAggServer
-from edge.clock.mailbox import DeadlineExceededError
+from edge.clock.virtual import DeadlineExceededError
 from edge.core.errors import RemoteProtocolError
 from edge.core.vocabulary import Reason, RoundOutcome
 from edge.crypto.entropy import SeededEntropy
@@ -26,8 +26,8 @@ from edge.crypto.keys import Identity
 from edge.device.actor import take_part
 from edge.device.participation import Participation
 from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.participant import CkksParticipant
+from edge.homomorphic.schemes import ModelledScheme
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.updates import ClientUpdate
 from edge.secagg.client import SecAggClient

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from edge.clock import virtual as clock
-from edge.clock.mailbox import DeadlineExceededError, Mailbox
-from edge.clock.virtual import VirtualClockLoop, sleep
+from edge.clock.virtual import DeadlineExceededError, Mailbox, VirtualClockLoop, sleep
 from edge.core.errors import DeadlockError, UnsupportedPythonError
 
 

@@ -29,7 +29,7 @@ from edge.core.vocabulary import Reason
 from edge.crypto.entropy import SeededEntropy, SystemEntropy
 from edge.crypto.keys import Identity
 from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.modelled_scheme import ModelledScheme
+from edge.homomorphic.schemes import ModelledScheme
 from edge.homomorphic.vectors import decode_sum as decode_encrypted
 from edge.homomorphic.vectors import encode_input as encode_encrypted
 from edge.learning.updates import Aggregate, ArraySpec, ClientUpdate

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.data.store import StoredRatings
-from edge.metrics.negatives import sample_negatives
-from edge.metrics.ranking import RankingSums, metric_name, ranks_among, top_k
+from edge.metrics.ranking import RankingSums, metric_name, ranks_among, sample_negatives, top_k
 
 
 def lists(*rows: list[int]) -> StoredRatings:

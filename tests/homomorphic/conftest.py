@@ -6,9 +6,7 @@ from types import ModuleType
 import pytest
 
 from edge.homomorphic import available
-from edge.homomorphic.keys import Scheme
-from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.homomorphic.tenseal_scheme import TensealScheme
+from edge.homomorphic.schemes import ModelledScheme, Scheme, TensealScheme
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from coordinator.engine.secure_sums import Step
 from coordinator.secure.homomorphic.server import CkksServer
 from edge.crypto.errors import SecAggError
 from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.keys import Scheme
 from edge.homomorphic.participant import CkksParticipant
+from edge.homomorphic.schemes import Scheme
 from edge.learning.updates import ClientUpdate
 from edge.secagg.config import CountPart, RealPart
 from edge.secagg.participant import CryptoWork

@@ -12,9 +12,7 @@ from homomorphic_harness import Fleet, long_config, refusal, small_config, with_
 
 from edge.crypto import errors
 from edge.homomorphic.config import CIPHERTEXT_BYTES, SLOTS, BadCiphertextError, ImpreciseSumError
-from edge.homomorphic.keys import Scheme
-from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.homomorphic.tenseal_scheme import TensealScheme
+from edge.homomorphic.schemes import ModelledScheme, Scheme, TensealScheme
 from edge.secagg.states import CoordinatorState
 from edge.wire.codec import decode, encode
 from edge.wire.messages import Abort, MaskedInput, Model

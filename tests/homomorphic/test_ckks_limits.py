@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from homomorphic_harness import Fleet, weight_of
 
-from edge.homomorphic.frames import pack, unpack
-from edge.homomorphic.keys import Scheme
-from edge.homomorphic.vectors import settle
+from edge.homomorphic.schemes import Scheme
+from edge.homomorphic.vectors import pack, settle, unpack
 
 
 def test_one_device_that_gives_the_key_away_opens_the_input_of_every_other(scheme: Scheme) -> None:

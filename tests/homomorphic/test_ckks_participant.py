@@ -9,9 +9,9 @@ from homomorphic_harness import CLIP, ROUND, RUN, small_config, update_of
 from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import NotFiniteError, SecAggError, WeightError, WrongStageError
 from edge.homomorphic.config import CIPHERTEXT_BYTES
-from edge.homomorphic.frames import unpack
-from edge.homomorphic.modelled_scheme import ModelledScheme
 from edge.homomorphic.participant import CkksParticipant
+from edge.homomorphic.schemes import ModelledScheme
+from edge.homomorphic.vectors import unpack
 from edge.learning.updates import ClientUpdate
 from edge.wire.codec import frame_size
 from edge.wire.messages import Abort, EncryptedInput

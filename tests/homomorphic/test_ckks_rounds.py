@@ -15,9 +15,7 @@ from edge.crypto.errors import (
     WrongStageError,
 )
 from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.keys import Scheme
-from edge.homomorphic.modelled_scheme import ModelledScheme
-from edge.homomorphic.tenseal_scheme import TensealScheme
+from edge.homomorphic.schemes import ModelledScheme, Scheme, TensealScheme
 from edge.secagg.participant import CryptoWork
 from edge.secagg.states import CoordinatorState, DeviceState
 

@@ -13,8 +13,8 @@ import pytest
 from edge.core.errors import LocalProtocolError, MissingExtraError
 from edge.homomorphic import available
 from edge.homomorphic.config import CIPHERTEXT_BYTES, SLOTS
-from edge.homomorphic.frames import pack
-from edge.homomorphic.tenseal_scheme import TensealPublicKey, TensealScheme
+from edge.homomorphic.schemes import TensealPublicKey, TensealScheme
+from edge.homomorphic.vectors import pack
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +32,7 @@ def test_rounds_with_the_stand_in_need_no_tenseal() -> None:
     program = (
         "import sys; sys.modules['tenseal'] = None; sys.path[:0] = ['tests/homomorphic', '.']\n"
         "from homomorphic_harness import Fleet\n"
-        "from edge.homomorphic.modelled_scheme import ModelledScheme\n"
+        "from edge.homomorphic.schemes import ModelledScheme\n"
         "from edge.homomorphic import available\n"
         "fleet = Fleet(ModelledScheme(), 3); fleet.contribute(); fleet.finish(); fleet.check_sum(range(3))\n"
         "assert not available()\n"

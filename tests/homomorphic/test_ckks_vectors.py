@@ -11,8 +11,7 @@ from homomorphic_harness import CLIP, long_config, small_config
 from edge.core.errors import LocalProtocolError
 from edge.crypto import errors
 from edge.homomorphic.config import LEVELS_MAX, SLOTS, SUM_MAX, CkksConfig, ImpreciseSumError
-from edge.homomorphic.keys import Scheme
-from edge.homomorphic.tenseal_scheme import TensealScheme
+from edge.homomorphic.schemes import Scheme, TensealScheme
 from edge.homomorphic.vectors import decode_sum, encode_input, settle
 from edge.secagg.config import CountPart, RealPart
 

@@ -16,9 +16,9 @@ from edge.core.errors import RemoteProtocolError
 from edge.learning import neumf
 from edge.learning.base import Ratings
 from edge.learning.fedrecon_kernels import place_keys
-from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK
 from edge.learning.methods.fedncf.settings import FedNCFSettings
+from edge.learning.updates import ITEMS, ROWS
 
 COUNTS = [7, 1, 30, 12, 0, 25, 3]
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -20,8 +20,14 @@ from learning_helpers import (
 from pydantic import ValidationError
 
 from edge.learning.base import Problem
-from edge.learning.methods.fedrec import UPDATES, FedRec, FedRecSettings
-from edge.learning.methods.virtual_ratings import user_means, virtual_counts, virtual_items
+from edge.learning.methods.fedrec import (
+    UPDATES,
+    FedRec,
+    FedRecSettings,
+    user_means,
+    virtual_counts,
+    virtual_items,
+)
 
 N_ITEMS, FACTORS, MEAN = 40, 3, 3.0
 COUNTS = [9, 1, 14, 0, 30, 40]

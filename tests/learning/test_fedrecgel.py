@@ -24,11 +24,11 @@ from rises import rises
 
 from edge.learning import neumf
 from edge.learning.base import Ratings
-from edge.learning.item_rows import ROWS
 from edge.learning.methods.fedncf.local import ItemRows
 from edge.learning.methods.fedrecgel import FedRecGELSettings
 from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS
 from edge.learning.sharpness import Radii
+from edge.learning.updates import ROWS
 
 COUNTS = [7, 1, 30, 12, 0, 25, 3]
 USER_STEPS = {"method": "gradient-steps", "steps": 3, "learning_rate": 0.7, "regularization": 3.0}

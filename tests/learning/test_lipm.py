@@ -13,7 +13,7 @@ from learning_helpers import add_all, assert_same_update, fedrecon, keys_for, lo
 
 from edge.core.errors import LocalProtocolError
 from edge.learning.base import Ratings
-from edge.learning.local_steps import Ridge
+from edge.learning.method_settings import Ridge
 from edge.learning.methods.lipm.algorithm import LIPM
 from edge.learning.methods.lipm.interest import INTEREST_NAMES
 from edge.learning.updates import Aggregate

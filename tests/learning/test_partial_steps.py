@@ -18,7 +18,7 @@ from learning_helpers import (
 )
 
 from edge.learning.base import Problem
-from edge.learning.local_steps import GradientSteps, MiniBatches, rows_seen, step_counts, work_share
+from edge.learning.method_settings import GradientSteps, MiniBatches, rows_seen, step_counts, work_share
 from edge.learning.methods.linear_regression import LinearRegression, LinearRegressionSettings
 from edge.learning.updates import UpdateBatch
 

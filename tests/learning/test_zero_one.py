@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge.learning.sampled_negatives import ImplicitBatch
-from edge.learning.zero_one import ZeroOne
+from edge.learning.sampled_negatives import ImplicitBatch, ZeroOne
 
 N_ITEMS = 12
 RULES = ZeroOne(each=2, n_items=N_ITEMS, kept_back=1)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from mask_samples import KINDS, Batch, all_models, keys_of, random_batch, random_features, ratings_of
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from edge.learning.masks.base import groups, padded_sizes
 from edge.learning.masks.high_order import HighOrderSettings
 from edge.learning.masks.one_order import OneOrderSettings
-from edge.learning.masks.padding import groups, padded_sizes
 from edge.learning.masks.registry import MaskSettings, create
 from edge.learning.masks.two_order import TwoOrderSettings
 

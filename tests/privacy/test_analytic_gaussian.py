@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.core.errors import LocalProtocolError
-from edge.privacy.analytic_gaussian import gaussian_epsilon, naive_multiplier
+from edge.privacy.accounting import gaussian_epsilon, naive_multiplier
 
 
 def delta_of(mu: float, epsilon: float) -> float:

@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.privacy.attacks import privacy_indicator, ranking_attack, recovery_attack
-from edge.privacy.audit_figures import AuditFigure, AuditMetric, joined
+from edge.privacy.attacks import (
+    AuditFigure,
+    AuditMetric,
+    joined,
+    privacy_indicator,
+    ranking_attack,
+    recovery_attack,
+)
 
 STARS = np.arange(1.0, 6.0)
 HALF_STARS = np.arange(1, 11) / 2

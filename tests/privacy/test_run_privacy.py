@@ -21,7 +21,7 @@ from coordinator.secure.sums.encrypted import EncryptedSums
 from coordinator.secure.sums.masked import MaskedSums
 from edge.crypto.entropy import SecretSource, SeededEntropy
 from edge.crypto.noise import Sampler
-from edge.homomorphic.modelled_scheme import ModelledScheme
+from edge.homomorphic.schemes import ModelledScheme
 from edge.learning.updates import Aggregate
 from edge.privacy import accounting
 from edge.privacy.accounting import (

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from coordinator.swarm.storms import Stormy, fault
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 
 PLAIN_STAGES = ("invite", "download", "report", "acknowledge")
 """Where frames can be struck in rounds whose updates are reported."""

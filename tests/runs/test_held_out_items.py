@@ -14,7 +14,7 @@ from run_helpers import rows_of, run_text
 
 from coordinator.run import assembling
 from coordinator.swarm.methods import Asked, method
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.data.split import Split
 from edge.data.store import RatingStore
 from edge.learning.registry import METHODS

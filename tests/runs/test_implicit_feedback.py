@@ -14,7 +14,7 @@ from coordinator.engine.workload import RatingWorkload
 from coordinator.run.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
-from edge.learning.item_rows import ITEMS
+from edge.learning.updates import ITEMS
 from edge.metrics.ranking import ranks_among
 
 NCF = "algorithm: fedncf, gmf_factors: 4, mlp_factors: 6, layers: [8, 4], learning_rate: 0.05"

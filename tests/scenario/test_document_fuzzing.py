@@ -11,7 +11,7 @@ import pytest
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from device_profiles.documents import parse_document
-from device_profiles.positions import DocumentError
+from device_profiles.errors import DocumentError
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 PIECES = [

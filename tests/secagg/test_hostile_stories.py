@@ -16,8 +16,8 @@ from edge.crypto.prg import add_all_expanded
 from edge.crypto.shamir import SHARE_BYTES, combine
 from edge.secagg.checks import octets
 from edge.secagg.client import SecAggClient
+from edge.secagg.cryptography import pair_seed, self_seed
 from edge.secagg.graph import GraphParameters
-from edge.secagg.masks import pair_seed, self_seed
 from edge.secagg.states import CoordinatorState, DeviceState, Mode
 from edge.wire.codec import decode
 from edge.wire.messages import (

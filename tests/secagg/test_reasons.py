@@ -8,7 +8,7 @@ import pytest
 
 from edge.core.vocabulary import Reason
 from edge.crypto.errors import SecAggError
-from edge.secagg.reasons import reason_of
+from edge.secagg.participant import reason_of
 
 REASONS = {
     Reason.DUPLICATE: {"duplicate-message", "repeated-unmask"},

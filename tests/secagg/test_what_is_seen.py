@@ -11,7 +11,7 @@ from secagg_victim import VICTIM
 
 from edge.crypto.prg import add_all_expanded
 from edge.crypto.shamir import combine
-from edge.secagg.masks import self_seed
+from edge.secagg.cryptography import self_seed
 from edge.secagg.states import CoordinatorState, Mode
 from edge.wire.codec import encode
 from edge.wire.messages import Arrays, MaskedInput, UnmaskShares

@@ -19,7 +19,7 @@ from coordinator.run.runner import RunOutcome
 from coordinator.service.conducting import RealTime
 from edge.core.vocabulary import Reason
 from edge.crypto.entropy import SecretSource
-from edge.device.answered import AnsweredRounds, objections
+from edge.device.participation import AnsweredRounds, objections
 
 ALL = np.arange(12)
 NO_EVALUATION = "evaluation: {every: 2}"

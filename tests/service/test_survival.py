@@ -24,7 +24,7 @@ from coordinator.results.run_directory import RunDirectory, RunDirectoryError
 from coordinator.results.tables.reader import open_run, read_manifest
 from coordinator.results.tables.schemas import SCHEMAS
 from coordinator.service.survival.journal import JOURNAL, MARK, Journal, JournalError, create_journal
-from edge.privacy.analytic_gaussian import gaussian_epsilon
+from edge.privacy.accounting import gaussian_epsilon
 
 SMALL_RUN = SMALL.replace("interval: 0.2 s", "interval: 0.05 s")
 STEPS = 1 + 1 + 3 * 4 + 1

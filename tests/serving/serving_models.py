@@ -11,7 +11,7 @@ from edge.onnx.mask_graph import MaskKind, Weights
 from edge.onnx.metadata import ModelInfo
 from edge.onnx.own_masks import Mask
 from edge.onnx.parity import RowParity, Tolerance, check_rows
-from edge.onnx.recommender_graph import Factorizations, ItemModel, UserModel
+from edge.onnx.score_graphs import Factorizations, ItemModel, UserModel
 
 KINDS: tuple[MaskKind, ...] = ("zero-order", "one-order", "two-order", "high-order")
 WIDTH, FACTORS, HIDDEN = 7, 3, 5

@@ -18,12 +18,11 @@ from coordinator.results.tables.schemas import OLDEST_VERSION
 from edge.core.errors import DataError, ModelFileError
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import Ratings
-from edge.learning.local_steps import Ridge
+from edge.learning.method_settings import Ridge
 from edge.onnx.loading import check_model
-from edge.onnx.ratings_file import History, read_history, read_titles
-from edge.onnx.recommender_graph import UserModel
 from edge.onnx.recommenders import recommender_model
-from edge.onnx.recommending import recommend
+from edge.onnx.recommending import History, read_history, read_titles, recommend
+from edge.onnx.score_graphs import UserModel
 from edge.onnx.session import OnnxSession
 from edge.onnx.stateless_graph import stateless_model
 

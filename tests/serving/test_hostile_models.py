@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from serving_models import info_for, item_model
 
 from edge.core.errors import ModelFileError
-from edge.learning.local_steps import Ridge
+from edge.learning.method_settings import Ridge
 from edge.onnx import loading
 from edge.onnx.loading import check_model, load_model, tensor_places
-from edge.onnx.ratings_file import History
-from edge.onnx.recommending import recommend
+from edge.onnx.recommending import History, recommend
 from edge.onnx.session import OnnxSession
 from edge.onnx.stateless_graph import stateless_model
 

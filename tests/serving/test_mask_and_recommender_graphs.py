@@ -24,8 +24,8 @@ from edge.onnx.formulas import mask_scores
 from edge.onnx.loading import check_model
 from edge.onnx.mask_graph import MaskKind, mask_model
 from edge.onnx.parity import Tolerance
-from edge.onnx.recommender_graph import ItemModel, UserModel
 from edge.onnx.recommenders import recommender_model
+from edge.onnx.score_graphs import ItemModel, UserModel
 from edge.onnx.session import OnnxSession
 
 N_ITEMS = 40

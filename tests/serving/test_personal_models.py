@@ -12,8 +12,8 @@ from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.onnx.personal_models import personal_models
-from edge.onnx.recommender_graph import Factorizations
 from edge.onnx.recommenders import blocks
+from edge.onnx.score_graphs import Factorizations
 
 N_ITEMS, WIDTH = 30, 5
 # The second user has rated nothing, the third everything.

@@ -12,12 +12,12 @@ from serving_models import info_for, item_model
 from edge.core.errors import ExportError
 from edge.data.table.reading import read_ratings
 from edge.learning.base import Problem, Ratings
-from edge.learning.local_steps import Ridge
+from edge.learning.method_settings import Ridge
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.onnx.compression import compress, top_overlap
 from edge.onnx.loading import check_model
-from edge.onnx.recommender_graph import ItemModel
+from edge.onnx.score_graphs import ItemModel
 from edge.onnx.session import OnnxSession
 from edge.onnx.stateless_graph import stateless_model
 

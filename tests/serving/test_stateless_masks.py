@@ -9,16 +9,15 @@ from serving_models import info_for, item_model, normal
 
 from edge.core.errors import ExportError
 from edge.learning.base import Problem, Ratings
-from edge.learning.local_steps import Ridge
 from edge.learning.masks.base import limited
 from edge.learning.masks.one_order import OneOrderSettings
 from edge.learning.masks.zero_order import ZeroOrderSettings
+from edge.learning.method_settings import Ridge
 from edge.learning.methods.fedmmf import FedMMF, FedMMFSettings
 from edge.onnx.compression import compress
 from edge.onnx.loading import check_model
 from edge.onnx.session import OnnxSession
-from edge.onnx.stateless_graph import stateless_model
-from edge.onnx.stateless_mask import MaskRule, OneOrderRule, ZeroOrderRule
+from edge.onnx.stateless_graph import MaskRule, OneOrderRule, ZeroOrderRule, stateless_model
 
 WIDTH = 7
 

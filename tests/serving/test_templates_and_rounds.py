@@ -21,8 +21,8 @@ from edge.core.errors import ExportError, ModelFileError
 from edge.onnx.formulas import mask_scores
 from edge.onnx.mask_graph import MaskKind, mask_model
 from edge.onnx.own_masks import Masks
-from edge.onnx.recommender_graph import Factorizations, UserModels
 from edge.onnx.recommenders import recommender_model
+from edge.onnx.score_graphs import Factorizations, UserModels
 from edge.onnx.session import OnnxSession, run_round
 from edge.onnx.templates import mask_template, recommender_template
 

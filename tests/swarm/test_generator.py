@@ -10,7 +10,7 @@ from coordinator.scenario.registered_sections import SECTIONS
 from coordinator.swarm.generator import QUIET, document, text_of
 from coordinator.swarm.invariants.recovery import ends_s, is_healthy
 from coordinator.swarm.storms import STORM
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 
 SCENARIOS = 300
 

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.swarm import methods, populations, protections
 from coordinator.swarm.generator import document
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.data.synthetic import SyntheticRatings, generate_ratings
 from edge.learning.registry import METHODS
 

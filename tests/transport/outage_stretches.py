@@ -6,7 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.rng import hashed_exponential, hashed_uniform
-from edge.network.outages import OUTAGES_PER_EPOCH, BoolArray, FloatArray, IntArray, check_outages, epoch_of
+from edge.network.conditions import (
+    OUTAGES_PER_EPOCH,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    check_outages,
+    epoch_of,
+)
 
 
 def stretch_at(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outage_stretches import stretch_at
 
-from edge.network.outages import OUTAGES_PER_EPOCH, check_outages, epoch_edges, epoch_of
+from edge.network.conditions import OUTAGES_PER_EPOCH, check_outages, epoch_edges, epoch_of
 
 KEY = 0x1234_5678_9ABC_DEF0
 FRACTION, MEAN_S = 0.083, 3.2

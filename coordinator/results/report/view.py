@@ -18,7 +18,7 @@ from coordinator.results.tables.reader import RunFormatError, RunTables
 from coordinator.results.tables.schemas import SCHEMAS
 from coordinator.results.verdicts import read_verdicts
 from device_profiles.documents import read_document
-from device_profiles.positions import DocumentError
+from device_profiles.errors import DocumentError
 
 
 @dataclass(frozen=True, slots=True)

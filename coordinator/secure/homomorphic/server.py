@@ -22,9 +22,8 @@ from edge.crypto.errors import (
     TooFewSurvivorsError,
 )
 from edge.homomorphic.config import CkksConfig
-from edge.homomorphic.frames import pack, unpack
-from edge.homomorphic.keys import PublicKey
-from edge.homomorphic.vectors import decode_sum, settle
+from edge.homomorphic.schemes import PublicKey
+from edge.homomorphic.vectors import decode_sum, pack, settle, unpack
 from edge.secagg.checks import expect_arrays, read
 from edge.secagg.inputs import Sums
 from edge.secagg.states import (

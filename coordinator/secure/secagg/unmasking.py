@@ -26,9 +26,9 @@ from edge.crypto.ring import RingVector
 from edge.crypto.shamir import SECRET_BYTES, SHARE_BYTES, combine_many, decode
 from edge.secagg.checks import OCTETS, DeviceIds, Octets, expect_arrays, octets, read, read_devices
 from edge.secagg.config import RealPart, SecAggConfig
+from edge.secagg.cryptography import pair_seed, self_seed
 from edge.secagg.inputs import read_tail
 from edge.secagg.keylist import expect_neighbours
-from edge.secagg.masks import pair_seed, self_seed
 from edge.secagg.sealing import COMMITMENT_BYTES, commit_share
 from edge.wire.messages import Arrays, UnmaskRequest, UnmaskShares
 

@@ -11,8 +11,8 @@ from coordinator.scenario.secure_section import StageDeadlines
 from coordinator.secure.homomorphic.server import CkksServer
 from edge.crypto.entropy import Entropy
 from edge.homomorphic.config import CIPHERTEXT_BYTES, CkksConfig
-from edge.homomorphic.keys import Scheme
 from edge.homomorphic.participant import CkksParticipant
+from edge.homomorphic.schemes import Scheme
 from edge.secagg.config import SecAggConfig
 from edge.secagg.participant import Participant
 from edge.wire.messages import Model

@@ -11,7 +11,7 @@ from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.faults.base import SENDING, FaultKind, Strike
 from device_profiles.fields import PositiveSeconds
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.device.round_faults import Crash, Handling
 
 

@@ -13,7 +13,7 @@ from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import STAGE_OF_LABEL, Fault
 from coordinator.simulation.faults.base import COMPUTING, SENDING, FaultKind, Strike
 from device_profiles.fields import Fraction, PositiveFloat, PositiveFraction, PositiveSeconds, StrictBool
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.core.vocabulary import Reason, Stage
 from edge.device.round_faults import ComputeSlowdown, Gathering, Poison
 

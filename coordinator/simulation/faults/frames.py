@@ -11,7 +11,7 @@ from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import EVERYWHERE, Fault
 from coordinator.simulation.faults.base import WITH_FRAMES, FaultKind, Strike
 from device_profiles.fields import PositiveFraction, PositiveSeconds
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.core.vocabulary import Reason, Stage, label
 from edge.device.round_faults import FrameEffect, FrameFault
 

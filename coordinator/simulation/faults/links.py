@@ -11,7 +11,7 @@ from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.faults_section import Fault
 from coordinator.simulation.faults.base import LinkFault, Strike
 from device_profiles.fields import BitsPerSecond, PositiveFraction, PositiveSeconds, Seconds
-from edge.core.draws import Draws
+from edge.core.rng import Draws
 from edge.core.vocabulary import Direction
 from edge.network.disturbances import LinkEffect
 

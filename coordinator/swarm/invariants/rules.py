@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.scenario.aggregation_section import KrumRule, MedianRule, TrimmedMeanRule
-from edge.learning.item_rows import ITEMS, ROWS
-from edge.learning.updates import Array
+from edge.learning.updates import ITEMS, ROWS, Array
 from edge.wire.messages import Report
 
 Floats = npt.NDArray[np.float64]

@@ -16,7 +16,6 @@ from coordinator.swarm.invariants.sums import Floats, differences, survivors_of,
 from coordinator.swarm.record import Applied
 from coordinator.swarm.trial import Trial
 from edge.core.plugins import ALGORITHMS, BUILT_IN
-from edge.learning.item_rows import ROWS
 from edge.learning.methods.fedavg_mf import USER_ROW, USER_TABLE, USERS, SharedFactorizationSettings
 from edge.learning.methods.fedmf import FedMFSettings
 from edge.learning.methods.fedncf.local import GMF, MLP
@@ -26,7 +25,7 @@ from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS
 from edge.learning.methods.lipm.algorithm import ATTENTION, LIPMSettings
 from edge.learning.methods.local_context import LocalContextSettings
 from edge.learning.server_optimizers import ConstantSchedule, SgdSettings
-from edge.learning.updates import Aggregate, Array
+from edge.learning.updates import ROWS, Aggregate, Array
 
 
 def one_move(trial: Trial) -> Iterator[str]:

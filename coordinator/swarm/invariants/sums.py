@@ -23,9 +23,8 @@ from coordinator.swarm.invariants.rules import coordinatewise, single, taken_by_
 from coordinator.swarm.record import Input
 from coordinator.swarm.trial import Trial, rows
 from edge.core.vocabulary import Outcome, Reason, RoundOutcome, label
-from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.methods.fedavg_mf import USER_ROW, USERS
-from edge.learning.updates import Aggregate, Array
+from edge.learning.updates import ITEMS, ROWS, Aggregate, Array
 from edge.secagg.config import RealPart
 from edge.secagg.inputs import EXAMPLES
 from edge.wire.messages import Report

@@ -7,7 +7,6 @@ from edge.device.availability.base import (
     Dropout,
 )
 from edge.device.availability.build import build
-from edge.device.availability.combined import All
-from edge.device.availability.grouped import Grouped
+from edge.device.availability.combined import All, Grouped
 
 __all__ = ["NO_STAGE", "SEARCH_HORIZON_S", "All", "AvailabilityModel", "Dropout", "Grouped", "build"]

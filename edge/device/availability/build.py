@@ -26,12 +26,15 @@ from edge.core.rng import stream_key
 from edge.device.availability.base import AvailabilityModel, Floats
 from edge.device.availability.battery import BatteryAvailability
 from edge.device.availability.combined import All
-from edge.device.availability.constant import AlwaysAvailable, BernoulliDropout
-from edge.device.availability.diurnal import DiurnalAvailability
-from edge.device.availability.heavy_tail import HeavyTailAvailability
-from edge.device.availability.outage import RegionalOutageAvailability
+from edge.device.availability.models import (
+    AlwaysAvailable,
+    BernoulliDropout,
+    DiurnalAvailability,
+    HeavyTailAvailability,
+    RegionalOutageAvailability,
+    TraceReplay,
+)
 from edge.device.availability.sessions import Lengths, SessionAvailability, SessionKeys, log_normal_mean
-from edge.device.availability.trace import TraceReplay
 
 
 def build(

@@ -17,17 +17,18 @@ from edge.core.rng import hashed_normal
 from edge.learning.base import RatingBatch, Work
 from edge.learning.masks import network
 from edge.learning.masks.base import (
+    FLOAT_BYTES,
     Evaluate,
     Features,
     MaskParameters,
     blank,
     catalogue_each,
+    fitting_work,
+    groups,
     limited,
     predict_each,
 )
 from edge.learning.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, OUTPUT_WEIGHTS
-from edge.learning.masks.padding import groups
-from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 from edge.learning.masks.zero_order import shrunk_means
 from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array

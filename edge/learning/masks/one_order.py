@@ -17,15 +17,16 @@ from edge.learning.base import RatingBatch, Work
 from edge.learning.fedrecon_kernels import blocks
 from edge.learning.least_squares import ridge, segment_grams
 from edge.learning.masks.base import (
+    FLOAT_BYTES,
     Evaluate,
     Features,
     MaskParameters,
     blank,
     catalogue_each,
+    fitting_work,
     limited,
     predict_each,
 )
-from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array
 

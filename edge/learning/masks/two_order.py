@@ -16,11 +16,15 @@ from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.core.rng import hashed_normal
 from edge.learning.base import RatingBatch, Work
 from edge.learning.masks.base import (
+    FLOAT_BYTES,
     Evaluate,
     Features,
     MaskParameters,
+    PaddedUsers,
     blank,
     catalogue_each,
+    fitting_work,
+    groups,
     limited,
     predict_each,
 )
@@ -32,8 +36,6 @@ from edge.learning.masks.factorization import (
     residuals,
     sweep,
 )
-from edge.learning.masks.padding import PaddedUsers, groups
-from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array
 

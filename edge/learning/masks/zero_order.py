@@ -14,8 +14,7 @@ from pydantic import Field
 
 from device_profiles.fields import PositiveFloat
 from edge.learning.base import RatingBatch, Work
-from edge.learning.masks.base import Features, MaskParameters
-from edge.learning.masks.work import FLOAT_BYTES, fitting_work
+from edge.learning.masks.base import FLOAT_BYTES, Features, MaskParameters, fitting_work
 from edge.learning.method_settings import MethodSettings
 
 MEAN = "mean"

@@ -23,7 +23,7 @@ from pydantic import Field, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, StrictBool
 from edge.learning import fedrecon_kernels as kernels
-from edge.learning.local_steps import GradientSteps
+from edge.learning.method_settings import GradientSteps
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.proximal import Pull

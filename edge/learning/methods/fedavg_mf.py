@@ -34,22 +34,21 @@ from edge.learning.base import (
     State,
     Work,
 )
-from edge.learning.item_rows import ITEMS, ROWS
 from edge.learning.joint_descent import Pair, PairShape, descend_jointly, errors, gradient
-from edge.learning.local_steps import (
+from edge.learning.method_settings import (
     GradientSteps,
     LocalDescent,
+    MethodSettings,
     Reconstruction,
     Ridge,
     rows_seen,
     step_counts,
     work_share,
 )
-from edge.learning.method_settings import MethodSettings
 from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN, FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
-from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
+from edge.learning.updates import ITEMS, ROWS, Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 
 USER_TABLE, USER_ROW, USERS = "user_table", "user_row", "users"
 Ints = npt.NDArray[np.int64]

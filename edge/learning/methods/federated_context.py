@@ -22,14 +22,11 @@ from pydantic import Field
 
 from device_profiles.fields import PositiveFloat, StrictBool
 from edge.learning.base import Problem, RatingBatch, Recommender, State, Work
-from edge.learning.local_steps import GradientSteps, step_counts, work_share
 from edge.learning.masks import network
-from edge.learning.masks.base import limited
+from edge.learning.masks.base import FLOAT_BYTES, fitting_work, groups, limited
 from edge.learning.masks.network import INTERCEPT, Parameters
-from edge.learning.masks.padding import groups
-from edge.learning.masks.work import FLOAT_BYTES, fitting_work
 from edge.learning.masks.zero_order import shrunk_means
-from edge.learning.method_settings import MethodSettings
+from edge.learning.method_settings import GradientSteps, MethodSettings, step_counts, work_share
 from edge.learning.methods import context_models
 from edge.learning.methods.context_models import FREE, LinearSettings, ModelSettings
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings

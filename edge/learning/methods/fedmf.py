@@ -25,12 +25,11 @@ from pydantic import Field
 
 from device_profiles.fields import PositiveFloat, StrictBool
 from edge.learning.base import OptimizerState, State
-from edge.learning.item_rows import ROWS
-from edge.learning.local_steps import GradientSteps, LocalDescent, MiniBatches, UserSteps
+from edge.learning.method_settings import GradientSteps, LocalDescent, MiniBatches, UserSteps
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.server_optimizers import ServerOptimizer, SgdSettings
-from edge.learning.updates import Aggregate
+from edge.learning.updates import ROWS, Aggregate
 
 
 class FactorizationSettings(ReconstructionSettings):

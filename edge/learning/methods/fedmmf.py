@@ -24,13 +24,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from edge.learning.base import Problem, RatingBatch, Ratings, State, Work, together
-from edge.learning.item_rows import laid_out
-from edge.learning.masks.base import MaskParameters
-from edge.learning.masks.memo import MaskMemo
+from edge.learning.masks.base import MaskMemo, MaskParameters
 from edge.learning.masks.registry import MaskSettings, create
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
-from edge.learning.updates import Array, ArraySpec, ClientUpdate, UpdateBatch
+from edge.learning.updates import Array, ArraySpec, ClientUpdate, UpdateBatch, laid_out
 
 FEATURES, MASK_MEAN = "item_features", "mask_mean"
 

@@ -27,8 +27,7 @@ from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import Problem, RatingBatch, Work
 from edge.learning.layers import device_sums
 from edge.learning.least_squares import segment_grams
-from edge.learning.local_steps import GradientSteps, UserSteps
-from edge.learning.method_settings import MethodSettings
+from edge.learning.method_settings import GradientSteps, MethodSettings, UserSteps
 from edge.learning.methods.fedncf.algorithm import FedNCF
 from edge.learning.methods.fedncf.settings import FedNCFSettings
 from edge.learning.methods.fedrecon.algorithm import FedRecon

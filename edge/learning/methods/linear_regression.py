@@ -27,15 +27,15 @@ from pydantic import Field, ValidationInfo, field_validator
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, StrictBool
 from edge.learning.base import WORK_KINDS, Algorithm, Problem, RegressionBatch, State, Work
 from edge.learning.least_squares import descend, descend_in_mini_batches, segment_grams, shuffled_ranks
-from edge.learning.local_steps import (
+from edge.learning.method_settings import (
     Gradient,
     GradientSteps,
+    MethodSettings,
     MiniBatches,
     rows_seen,
     step_counts,
     work_share,
 )
-from edge.learning.method_settings import MethodSettings
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
 from edge.learning.updates import Aggregate, Array, UpdateBatch
 

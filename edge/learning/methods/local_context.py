@@ -18,8 +18,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from edge.learning.base import Problem, RatingBatch, Recommender, State, Work
-from edge.learning.masks.base import MaskParameters
-from edge.learning.masks.memo import MaskMemo
+from edge.learning.masks.base import MaskMemo, MaskParameters
 from edge.learning.masks.registry import MaskSettings, create
 from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array, UpdateBatch

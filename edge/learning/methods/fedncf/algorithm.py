@@ -24,16 +24,13 @@ import numpy.typing as npt
 from edge.core.rng import hashed_bits, stream
 from edge.learning import fedrecon_kernels, layers, neumf
 from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
-from edge.learning.item_rows import ITEMS, ROWS
-from edge.learning.local_steps import step_counts, work_share
-from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK, ItemRows, LocalTraining, rows_of
-from edge.learning.methods.fedncf.settings import FedNCFSettings
-from edge.learning.methods.fedncf.upload import Uploads
-from edge.learning.methods.fedncf.work import fedncf_work
+from edge.learning.method_settings import step_counts, work_share
+from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK, ItemRows, LocalTraining, Uploads, rows_of
+from edge.learning.methods.fedncf.settings import FedNCFSettings, fedncf_work
 from edge.learning.neumf import NetworkShape
 from edge.learning.sampled_negatives import Examples, draw_examples, negative_counts
 from edge.learning.sharpness import Radii
-from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
+from edge.learning.updates import ITEMS, ROWS, Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 
 # What a draw under a client's key is for; 4 is the order of mini-batches.
 _NEGATIVES_DRAW = 3

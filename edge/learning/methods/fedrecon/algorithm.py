@@ -32,15 +32,23 @@ from edge.core.rng import stream
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator, RowAccumulator
 from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
-from edge.learning.item_rows import ITEMS, ROWS, DenseUpdateBatch
-from edge.learning.local_steps import (
+from edge.learning.method_settings import (
     step_counts,
     work_share,
 )
 from edge.learning.methods.fedrecon.settings import FedReconSettings, ReconstructionSettings
 from edge.learning.methods.fedrecon.work import fedrecon_work
 from edge.learning.proximal import Pull, proximal_item_steps, pull_of
-from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
+from edge.learning.updates import (
+    ITEMS,
+    ROWS,
+    Accumulator,
+    Aggregate,
+    Array,
+    ArraySpec,
+    DenseUpdateBatch,
+    UpdateBatch,
+)
 
 FACTORS, BIAS, MEAN = "item_factors", "item_bias", "rating_mean"
 

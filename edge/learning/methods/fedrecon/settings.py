@@ -7,8 +7,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, StrictBool
-from edge.learning.local_steps import GradientSteps, LocalDescent, Reconstruction, Ridge
-from edge.learning.method_settings import MethodSettings
+from edge.learning.method_settings import GradientSteps, LocalDescent, MethodSettings, Reconstruction, Ridge
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import WORK_KINDS, Work
-from edge.learning.local_steps import Ridge, UserSteps, rows_seen, step_counts
+from edge.learning.method_settings import Ridge, UserSteps, rows_seen, step_counts
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 
 _FLOAT_BYTES = 4

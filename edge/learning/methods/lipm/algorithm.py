@@ -35,8 +35,7 @@ from edge.core.rng import stream
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RatingBatch, State, Work, together
-from edge.learning.item_rows import ROWS
-from edge.learning.local_steps import GradientSteps
+from edge.learning.method_settings import GradientSteps
 from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN, FedRecon
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.methods.lipm.interest import (
@@ -50,7 +49,7 @@ from edge.learning.methods.lipm.interest import (
     interest,
     recent,
 )
-from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
+from edge.learning.updates import ROWS, Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 
 ATTENTION = "attention"
 _FLOAT_BYTES = 4

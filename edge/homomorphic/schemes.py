@@ -1,23 +1,64 @@
-"""CKKS by TenSEAL: the real thing.
-
-TenSEAL draws its keys and noise from the operating system and cannot be seeded, so the bytes of ciphertexts
-differ from run to run. Their number, their room in a frame and, once rounded, the sums do not.
-
-TenSEAL comes with the extra ``he`` and is imported when a scheme is made, not before.
-"""
+"""Schemes of homomorphic sums: what each side can do with its key, by TenSEAL's CKKS or by a stand-in."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from edge.core.errors import MissingExtraError
 from edge.homomorphic.config import DEGREE, MODULUS_BITS, SCALE, SLOTS, BadCiphertextError
-from edge.homomorphic.keys import PublicKey, RunningSum, SecretKey
 from edge.homomorphic.vectors import Vector
+
+_NUMBER = np.dtype("<f8")
+_BYTES = SLOTS * _NUMBER.itemsize
+
+
+class SecretKey(Protocol):
+    """What all devices of a run hold."""
+
+    def encrypt(self, vector: Vector) -> list[bytes]:
+        """Return the ciphertexts of ``vector``, float64[L]: ⌈L / ``SLOTS``⌉ of them."""
+
+    def decrypt(self, ciphertexts: Sequence[bytes]) -> Vector:
+        """Return what is in ``ciphertexts`` with noise on it, float64[len · ``SLOTS``].
+
+        Raises ``BadCiphertextError``.
+        """
+
+
+class RunningSum(Protocol):
+    """A sum of encrypted vectors: one vector's ciphertexts, however many were added."""
+
+    def add(self, ciphertexts: Sequence[bytes]) -> None:
+        """Add a vector's ciphertexts, as many each time.
+
+        Raises ``BadCiphertextError``; nothing is added then.
+        """
+
+    def ciphertexts(self) -> list[bytes]:
+        """Return the sum's ciphertexts; only once something was added."""
+
+
+class PublicKey(Protocol):
+    """What the coordinator holds: it can add, and open nothing."""
+
+    def running_sum(self) -> RunningSum:
+        """Return an empty sum."""
+
+
+class Scheme(Protocol):
+    """The keys of one run, made once, and handed out to either side."""
+
+    @property
+    def secret(self) -> SecretKey:
+        """The devices' key."""
+
+    @property
+    def public(self) -> PublicKey:
+        """The coordinator's."""
 
 
 def _tenseal() -> Any:
@@ -30,7 +71,10 @@ def _tenseal() -> Any:
 
 
 class TensealScheme:
-    """A fresh key pair.
+    """A fresh key pair of CKKS by TenSEAL, which comes with the extra ``he`` and is imported here.
+
+    Keys and noise come from the operating system and cannot be seeded, so the bytes of ciphertexts differ
+    from run to run. Their number, their room in a frame and, once rounded, the sums do not.
 
     Raises ``MissingExtraError`` without TenSEAL.
     """
@@ -121,3 +165,52 @@ def _load(tenseal: Any, context: Any, data: bytes) -> Any:
             f"a ciphertext of {vector.size()} numbers and shape {shape!s:.80}, not a fresh one of {SLOTS}"
         )
     return vector
+
+
+class ModelledScheme:
+    """Keys that are none: the messages of CKKS in their sizes, and no encryption at all.
+
+    What a device sends lies open in the first 8 · ``SLOTS`` bytes of each ciphertext. Frames, counts of work
+    and sums are those of :class:`TensealScheme`, bit by bit, because whole numbers are summed; a run needs no
+    TenSEAL and no time for cryptography. For simulation only, never a deployment.
+    """
+
+    def __init__(self) -> None:
+        self.secret: SecretKey = _ModelledSecretKey()
+        self.public: PublicKey = _ModelledPublicKey()
+
+
+class _ModelledSecretKey:
+    def encrypt(self, vector: Vector) -> list[bytes]:
+        padded = np.zeros(-(-len(vector) // SLOTS) * SLOTS, dtype=_NUMBER)
+        padded[: len(vector)] = vector
+        return [numbers.tobytes() for numbers in padded.reshape(-1, SLOTS)]
+
+    def decrypt(self, ciphertexts: Sequence[bytes]) -> Vector:
+        return _numbers_of(ciphertexts).reshape(-1)
+
+
+class _ModelledPublicKey:
+    def running_sum(self) -> RunningSum:
+        return _ModelledSum()
+
+
+class _ModelledSum:
+    def __init__(self) -> None:
+        self._totals: Vector | None = None
+
+    def add(self, ciphertexts: Sequence[bytes]) -> None:
+        arrived = _numbers_of(ciphertexts)
+        self._totals = arrived if self._totals is None else self._totals + arrived
+
+    def ciphertexts(self) -> list[bytes]:
+        assert self._totals is not None
+        return [numbers.tobytes() for numbers in self._totals]
+
+
+def _numbers_of(ciphertexts: Sequence[bytes]) -> Vector:
+    """Return the numbers in ``ciphertexts``, float64[len, SLOTS]; raises ``BadCiphertextError``."""
+    for data in ciphertexts:
+        if len(data) != _BYTES:
+            raise BadCiphertextError(f"{len(data)} bytes are not a modelled ciphertext of {_BYTES}")
+    return np.asarray([np.frombuffer(data, dtype=_NUMBER) for data in ciphertexts], dtype=np.float64)
