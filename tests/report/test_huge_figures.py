@@ -117,8 +117,7 @@ def test_huge_numbers_are_read(table: str, column: str, runs: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize(("half", "sign"), [(0, 1), (1, -1)])
 @pytest.mark.parametrize("table", TABLES)
 def test_huge_numbers_are_read_in_many_columns(
     table: str, half: int, sign: int, runs: Path, tmp_path: Path
