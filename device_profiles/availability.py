@@ -12,6 +12,7 @@ from typing import ClassVar
 from device_profiles.errors import ProfileError
 from device_profiles.profile import (
     NO_SOURCES,
+    SHARE_TOLERANCE,
     above_zero_to_one,
     below_one,
     check_name,
@@ -23,7 +24,6 @@ from device_profiles.profile import (
 from device_profiles.traces import AvailabilityTrace
 
 HOURS_A_DAY = 24.0
-SHARE_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class AlwaysSection(AvailabilitySection):
 
     def build(self, name: str, folder: Path, known: Known) -> kinds.Always:
         """Return the frozen profile."""
-        return kinds.Always(name, self.field_sources())
+        return kinds.Always(name, **self.attributes())
 
 
 class BernoulliSection(AvailabilitySection):
@@ -71,14 +71,7 @@ class BernoulliSection(AvailabilitySection):
 
     def build(self, name: str, folder: Path, known: Known) -> kinds.Bernoulli:
         """Return the frozen profile."""
-        return kinds.Bernoulli(
-            name,
-            self.drop_probability,
-            self.before_download,
-            self.during_compute,
-            self.during_upload,
-            self.field_sources(),
-        )
+        return kinds.Bernoulli(name, **self.attributes())
 
 
 class DiurnalSection(AvailabilitySection):
@@ -91,9 +84,7 @@ class DiurnalSection(AvailabilitySection):
 
     def build(self, name: str, folder: Path, known: Known) -> kinds.Diurnal:
         """Return the frozen profile."""
-        return kinds.Diurnal(
-            name, self.mean_available, self.peak_to_trough, self.peak_local_hour, self.field_sources()
-        )
+        return kinds.Diurnal(name, **self.attributes())
 
 
 class ExponentialLength(BaseModel):
@@ -162,18 +153,7 @@ class BatteryGatedSection(AvailabilitySection):
 
     def build(self, name: str, folder: Path, known: Known) -> kinds.BatteryGated:
         """Return the frozen profile."""
-        return kinds.BatteryGated(
-            name=name,
-            capacity_j=self.capacity,
-            min_charge=self.min_charge,
-            start_charge_low=self.start_charge_low,
-            start_charge_high=self.start_charge_high,
-            idle_power_w=self.idle_power,
-            charge_power_w=self.charge_power,
-            plug_in_local_hour=self.plug_in_local_hour,
-            plugged_hours=self.plugged / 3600,
-            sources=self.field_sources(),
-        )
+        return kinds.BatteryGated(name, **{**self.attributes(), "plugged_hours": self.plugged / 3600})
 
 
 class RegionalOutageSection(AvailabilitySection):
@@ -188,9 +168,7 @@ class RegionalOutageSection(AvailabilitySection):
 
     def build(self, name: str, folder: Path, known: Known) -> kinds.RegionalOutage:
         """Return the frozen profile."""
-        return kinds.RegionalOutage(
-            name, self.regions, self.mean_between, self.mean_outage, self.field_sources()
-        )
+        return kinds.RegionalOutage(name, **self.attributes())
 
 
 class HeavyTailSection(AvailabilitySection):
@@ -203,9 +181,7 @@ class HeavyTailSection(AvailabilitySection):
 
     def build(self, name: str, folder: Path, known: Known) -> kinds.HeavyTail:
         """Return the frozen profile."""
-        return kinds.HeavyTail(
-            name, self.mean_failure, self.top_share, self.top_participation, self.field_sources()
-        )
+        return kinds.HeavyTail(name, **self.attributes())
 
 
 class TraceSection(AvailabilitySection):

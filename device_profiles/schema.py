@@ -65,6 +65,12 @@ class ProfileSection(BaseModel):
         """Return the sources by attribute of the frozen type."""
         return {self.fields.get(key, key): source for key, source in self.sources.items()}
 
+    def attributes(self) -> dict[str, Any]:
+        """Return what is written, and its sources, by attribute of the frozen type."""
+        keys = (key for key in type(self).model_fields if key not in ("kind", "note", "sources"))
+        written = {self.fields.get(key, key): getattr(self, key) for key in keys}
+        return {**written, "sources": self.field_sources()}
+
 
 class ThermalSection(ProfileSection):
     """A thermal profile."""
@@ -77,7 +83,7 @@ class ThermalSection(ProfileSection):
 
     def build(self, name: str) -> ThermalProfile:
         """Return the frozen profile."""
-        return ThermalProfile(name, self.floor, self.onset, self.tau, self.field_sources())
+        return ThermalProfile(name, **self.attributes())
 
 
 class CryptoSection(ProfileSection):
@@ -113,20 +119,7 @@ class CryptoSection(ProfileSection):
 
     def build(self, name: str) -> CryptoProfile:
         """Return the frozen profile."""
-        return CryptoProfile(
-            name=name,
-            key_pair_s=self.key_pair,
-            key_exchange_s=self.key_exchange,
-            seal_s=self.seal,
-            sign_s=self.sign,
-            verify_s=self.verify,
-            expand_bytes_per_s=self.expand_rate,
-            quantise_elements_per_s=self.quantise_rate,
-            share_products_per_s=self.share_rate,
-            ckks_encrypt_s=self.ckks_encrypt,
-            ckks_decrypt_s=self.ckks_decrypt,
-            sources=self.field_sources(),
-        )
+        return CryptoProfile(name, **self.attributes())
 
 
 class RadioSection(ProfileSection):
@@ -156,19 +149,7 @@ class RadioSection(ProfileSection):
 
     def build(self, name: str) -> RadioProfile:
         """Return the frozen profile."""
-        return RadioProfile(
-            name=name,
-            promotion_s=self.promotion,
-            promotion_w=self.promotion_power,
-            tail_s=self.tail,
-            tail_w=self.tail_power,
-            tail2_s=self.second_tail,
-            tail2_w=self.second_tail_power,
-            base_w=self.base_power,
-            up_w_per_bps=self.up_energy,
-            down_w_per_bps=self.down_energy,
-            sources=self.field_sources(),
-        )
+        return RadioProfile(name, **self.attributes())
 
 
 class DeviceSection(ProfileSection):
@@ -200,21 +181,7 @@ class DeviceSection(ProfileSection):
 
     def build(self, name: str, thermal: ThermalProfile, crypto: CryptoProfile) -> DeviceProfile:
         """Return the frozen profile."""
-        return DeviceProfile(
-            name=name,
-            example=self.example,
-            flops_1_thread=self.flops_1_thread,
-            flops_all_threads=self.flops_all_threads,
-            memory_bytes_per_s=self.memory_rate,
-            ram_bytes=self.ram,
-            op_overhead_s=self.op_overhead,
-            active_power_w=self.active_power,
-            compute_sigma_log=self.compute_sigma,
-            battery_j=self.battery,
-            thermal=thermal,
-            crypto=crypto,
-            sources=self.field_sources(),
-        )
+        return DeviceProfile(name, **{**self.attributes(), "thermal": thermal, "crypto": crypto})
 
 
 class OutageSection(BaseModel):
@@ -288,25 +255,15 @@ class NetworkSection(ProfileSection):
         ------
         TraceError : a trace that cannot be used.
         """
-        trace, slow = trace_beside(self.link_trace, folder), self.slow_rate
-        return NetworkProfile(
-            name=name,
-            down_bps=self.down,
-            up_bps=self.up,
-            rtt_s=self.rtt,
-            jitter_s=self.jitter,
-            loss=self.loss,
-            rate_sigma_log=self.rate_sigma,
-            rate_rho_1s=self.rate_rho,
-            radio=radio,
-            outage=OutageProfile(self.outage.fraction, self.outage.mean) if self.outage else None,
-            connect_success=self.connect_success,
-            duty_cycle=self.duty_cycle,
-            slow_rate=SlowRateProfile(slow.sigma, slow.correlation_time) if slow else None,
-            device_sigma_log=self.device_sigma,
-            trace=trace,
-            sources=self.field_sources(),
-        )
+        outage, slow = self.outage, self.slow_rate
+        attributes = self.attributes()
+        attributes |= {
+            "radio": radio,
+            "outage": OutageProfile(outage.fraction, outage.mean) if outage else None,
+            "slow_rate": SlowRateProfile(slow.sigma, slow.correlation_time) if slow else None,
+            "trace": trace_beside(attributes.pop("link_trace"), folder),
+        }
+        return NetworkProfile(name, **attributes)
 
 
 class FleetSection(ProfileSection):
