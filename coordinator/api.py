@@ -11,6 +11,7 @@ import asyncio
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -45,7 +46,8 @@ from coordinator.results.tables.reader import open_run as open_tables
 from coordinator.results.verdicts import read_verdicts
 from coordinator.run.predicting import DEFAULT_TOP, Split
 from coordinator.run.predicting import predict as predictions_of
-from coordinator.run.runner import RunOutcome, run_scenario
+from coordinator.run.runner import run_scenario
+from coordinator.run.sinks import feeding
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import LoadedScenario, edited, load, load_mapping
@@ -403,6 +405,7 @@ def run(
     clock: Literal["virtual", "real"] = "virtual",
     on_round: OnRound | None = None,
     on_evaluation: OnEvaluation | None = None,
+    sinks: Sequence[str] = (),
     progress: bool = False,
 ) -> Run:
     """Run a scenario; return the run, whether its thresholds held or not.
@@ -418,6 +421,8 @@ def run(
     clock : ``real`` runs all devices in this process with sockets between them.
     on_round, on_evaluation : are called as the run goes on, in the thread of the run; what they raise ends it
         as ``failed`` and passes through.
+    sinks : what the run writes is given to these, too, each ``name=target``; one that fails is a
+        ``RuntimeWarning`` at the end of the run.
     progress : print a line per round, at most one a second, to standard error.
 
     A ``KeyboardInterrupt`` ends the run in order; its status is then ``interrupted``. Where an event loop
@@ -427,7 +432,9 @@ def run(
     ------
     ScenarioError, DataError, PluginError, RunDirectoryError : before anything is written.
     """
-    work, stop = _work(scenario, set, seed, plugins, out, overwrite, clock, on_round, on_evaluation, progress)
+    work, stop = _work(
+        scenario, set, seed, plugins, out, overwrite, clock, on_round, on_evaluation, sinks, progress
+    )
     if not _in_a_loop():
         return work()
     with ThreadPoolExecutor(1, "recfleet-run") as thread:
@@ -450,13 +457,16 @@ async def run_async(
     clock: Literal["virtual", "real"] = "virtual",
     on_round: OnRound | None = None,
     on_evaluation: OnEvaluation | None = None,
+    sinks: Sequence[str] = (),
     progress: bool = False,
 ) -> Run:
     """Run a scenario in a thread of its own, beside the tasks of the running event loop; see :func:`run`.
 
     Cancelling it ends the run in order, at its next round; its directory stays readable.
     """
-    work, stop = _work(scenario, set, seed, plugins, out, overwrite, clock, on_round, on_evaluation, progress)
+    work, stop = _work(
+        scenario, set, seed, plugins, out, overwrite, clock, on_round, on_evaluation, sinks, progress
+    )
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)
@@ -544,6 +554,7 @@ def _work(
     clock: Literal["virtual", "real"],
     on_round: OnRound | None,
     on_evaluation: OnEvaluation | None,
+    sinks: Sequence[str],
     progress: bool,
 ) -> tuple[Callable[[], Run], Callable[[], None]]:
     """Load and check everything; return what runs it, and what ends that at the next round."""
@@ -560,17 +571,18 @@ def _work(
         observer = Observers(PlainProgress(_print_error), callbacks)
 
     def work() -> Run:
-        if clock == "virtual":
-            return _opened(run_scenario(loaded, target=target, observer=observer))
-        from coordinator.service.local_run import run_here  # noqa: PLC0415 - aiohttp, which few runs need
+        with feeding(sinks, target) as given:
+            if clock == "virtual":
+                outcome = run_scenario(loaded, target=target, observer=observer, feeds=given.feeds)
+            else:
+                from coordinator.service.local_run import run_here  # noqa: PLC0415 - aiohttp, for few runs
 
-        return _opened(run_here(loaded, target=target, observer=observer))
+                outcome = run_here(loaded, target=target, observer=observer, feeds=given.feeds)
+        for trouble in given.end(outcome):
+            warnings.warn(trouble, RuntimeWarning, stacklevel=2)
+        return Run(outcome.directory)
 
     return work, callbacks.interrupt
-
-
-def _opened(outcome: RunOutcome) -> Run:
-    return Run(outcome.directory)
 
 
 def _scenario(
@@ -603,6 +615,7 @@ def _print_error(line: str) -> None:
 
 def _html(shown: RenderableType) -> str:
     """Return what a terminal would show as HTML, with its styles inline."""
-    console = Console(record=True, file=io.StringIO(), width=_WIDTH)
+    # Not what rich does in a notebook: it would display the table at once.
+    console = Console(record=True, file=io.StringIO(), width=_WIDTH, force_jupyter=False)
     console.print(shown)
     return console.export_html(inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>")

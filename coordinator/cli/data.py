@@ -15,10 +15,11 @@ import numpy as np
 from coordinator.scenario.data_section import FileRatings
 from coordinator.scenario.dump import yaml_lines
 from coordinator.scenario.load import load_text
+from coordinator.scenario.ratings import read_file
 from device_profiles.documents import Node
 from edge.data.store import RatingStore
 from edge.data.table.formats import TABLE
-from edge.data.table.reading import DUPLICATES_KEPT, RatingsFile, read_ratings
+from edge.data.table.reading import DUPLICATES_KEPT, RatingsFile
 
 _LABEL_WIDTH = 12
 _BAR_WIDTH = 40
@@ -50,7 +51,7 @@ def read_with(file: Path, settings: Sequence[str]) -> tuple[RatingsFile, dict[st
         raise click.UsageError(f"data.source {section.source!r} reads no file; leave it out")
     written = loaded.document.root["data"]
     assert isinstance(written, dict)
-    return read_ratings(loaded.resolve(("data", "path")), section.source, section.options()), written
+    return read_file(section, loaded.resolve(("data", "path"))), written
 
 
 def _lines(read: RatingsFile) -> Iterator[str]:

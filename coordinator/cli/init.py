@@ -1,4 +1,4 @@
-"""``init``: a scenario to begin with."""
+"""``init``: a scenario to begin with, or a plug-in."""
 
 from __future__ import annotations
 
@@ -11,18 +11,61 @@ import click
 from coordinator.cli.data import read_with
 from coordinator.cli.refusals import Refusal
 from coordinator.engine.run_files import write_atomically
+from coordinator.scenario import DEFAULT_FLEET
 from coordinator.scenario.load import load_text
 from coordinator.scenario.starter import starter_text
+from coordinator.scenario.starter_plugins import module_of, starter_files
 
 
-def init(*, data: Path | None, fleet: str, output: Path, settings: tuple[str, ...]) -> None:
-    """Write a scenario that suits the ratings."""
-    if settings and data is None:
-        raise click.UsageError("--set says how ratings are read; name them with --data")
+def init(
+    *,
+    data: Path | None,
+    fleet: str | None,
+    output: Path | None,
+    settings: tuple[str, ...],
+    **plugin: str | None,
+) -> None:
+    """Write a scenario that suits the ratings; or a plug-in, whose name ``plugin`` has by its kind."""
+    wanted = [(kind, name) for kind, name in plugin.items() if name is not None]
+    if wanted:
+        if len(wanted) > 1 or data is not None or fleet is not None or settings:
+            raise click.UsageError(f"--{wanted[0][0]} writes one plug-in; it goes with -o FILE.py alone")
+        _write_plugin(*wanted[0], output)
+        return
+    _write_scenario(data, fleet or DEFAULT_FLEET, output or Path("scenario.yaml"), settings)
+
+
+def _write_plugin(kind: str, name: str, output: Path | None) -> None:
+    python = Path(f"{module_of(name)}.py") if output is None else output
+    if python.suffix != ".py":
+        raise click.UsageError(
+            f"-o {output}: a plug-in is a Python file; write -o {python.with_suffix('.py')}"
+        )
+    written = [
+        (python.with_suffix(Path(file).suffix), text) for file, text in starter_files(kind, name).items()
+    ]
+    for file, _ in written:
+        _refuse_to_replace(file)
+    for file, text in written:
+        write_atomically(file, text.encode())
+    click.echo(f"wrote {', '.join(str(file) for file, _ in written)}")
+    plugin, scenario = (shlex.quote(_argument(python.with_suffix(ending))) for ending in (".py", ".yaml"))
+    click.echo(f"check it: recfleet check-plugin {plugin}")
+    given = f" --sink {name}=rounds.csv" if kind == "sink" else ""
+    click.echo(f"run it: recfleet run {scenario} --plugin {plugin}{given}")
+
+
+def _refuse_to_replace(output: Path) -> None:
     if os.path.lexists(output):
         raise Refusal(f"error: {output} is there; name another file with -o, or move it")
     if not output.parent.is_dir():
         raise Refusal(f"error: there is no folder '{output.parent}'; make it first")
+
+
+def _write_scenario(data: Path | None, fleet: str, output: Path, settings: tuple[str, ...]) -> None:
+    if settings and data is None:
+        raise click.UsageError("--set says how ratings are read; name them with --data")
+    _refuse_to_replace(output)
     if data is None:
         text = starter_text(fleet)
         load_text(text, str(output))

@@ -160,6 +160,15 @@ plugin_option = click.option(
 """``--plugin FILE_OR_MODULE``: what it holds is registered while the command runs."""
 
 
+sink_option = click.option(
+    "--sink",
+    multiple=True,
+    metavar="NAME[=TARGET]",
+    help="Give what the run writes to something else, too, such as 'jsonl=rows.jsonl'; may be repeated.",
+)
+"""``--sink NAME=TARGET``, passed on as the tuple ``sink``."""
+
+
 def _in_a_folder(context: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:
     """Refuse a file that could not be written before a long run, not after it."""
     if file is not None and not file.parent.is_dir():

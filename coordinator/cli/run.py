@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from coordinator.results.junit import write_junit
 from coordinator.results.run_directory import require_no_finished_run, run_name, write_json
 from coordinator.results.summary_tables import render, render_details
 from coordinator.run.runner import RunOutcome, outcome_record, run_scenario, suites_of_run
+from coordinator.run.sinks import feeding
 from coordinator.scenario.load import LoadedScenario
 
 _RUNS = Path("runs")
@@ -43,6 +44,7 @@ def run(
     details: bool,
     json_file: Path | None,
     junit_file: Path | None,
+    sink: tuple[str, ...],
 ) -> int:
     """Run a scenario on the chosen clock, and deliver its results; return the exit code."""
     if not watch and (watch_exit or watch_port is not None):
@@ -69,19 +71,26 @@ def run(
             live = stack.enter_context(watched(watch_port or 0))
         else:
             live = None
+        sinks = stack.enter_context(feeding(sink, target))
         with progress(quiet=quiet, plain=plain, time_is=time_is) as observer:
             if clock == "real":
                 from coordinator.service.local_run import run_here  # noqa: PLC0415
 
-                outcome = run_here(loaded, target=target, observer=observer, live=live)
+                outcome = run_here(loaded, target=target, observer=observer, live=live, feeds=sinks.feeds)
             elif live is not None:
                 from coordinator.service.local_run import run_watched  # noqa: PLC0415
 
-                outcome = run_watched(loaded, target=target, observer=observer, live=live)
+                outcome = run_watched(loaded, target=target, observer=observer, live=live, feeds=sinks.feeds)
             else:
-                outcome = run_scenario(loaded, target=target, observer=observer)
+                outcome = run_scenario(loaded, target=target, observer=observer, feeds=sinks.feeds)
         code = deliver(
-            loaded, outcome, quiet=quiet, details=details, json_file=json_file, junit_file=junit_file
+            loaded,
+            outcome,
+            quiet=quiet,
+            details=details,
+            json_file=json_file,
+            junit_file=junit_file,
+            troubles=sinks.end(outcome),
         )
         if watch and not watch_exit and outcome.status != "interrupted":
             stay()
@@ -101,8 +110,11 @@ def deliver(
     details: bool,
     json_file: Path | None,
     junit_file: Path | None,
+    troubles: Sequence[str],
 ) -> int:
-    """Write and print what has become of a run; return the exit code."""
+    """Write and print what has become of a run, and of its sinks; return the exit code."""
+    for trouble in troubles:
+        click.echo(f"{trouble}; the run is whole", err=True)
     if json_file is not None:
         write_json(json_file, outcome_record(loaded, outcome))
     if junit_file is not None:

@@ -18,6 +18,7 @@ from coordinator.engine.progress import Observers
 from coordinator.engine.run_files import REAL
 from coordinator.results.run_directory import private_files, require_no_finished_run
 from coordinator.run.runner import run_assembled
+from coordinator.run.sinks import feeding
 from coordinator.service.conducting import RealTime, assembled
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.routes import DASHBOARD, Dashboard
@@ -47,6 +48,7 @@ def serve(
     resume: bool,
     json_file: Path | None,
     junit_file: Path | None,
+    sink: tuple[str, ...],
     **admission: Any,
 ) -> int:
     """Run a scenario with real devices, and deliver its results; return the exit code."""
@@ -96,6 +98,7 @@ def serve(
             termination_interrupts(),
             contextlib.closing(conductor),
             progress(quiet=quiet, plain=True, time_is=REAL) as observer,
+            feeding(sink, target) as sinks,
         ):
             outcome = run_assembled(
                 loaded,
@@ -103,6 +106,14 @@ def serve(
                 target=target,
                 observer=Observers(observer, live),
                 conductor=conductor,
-                feed=live,
+                feeds=(live, *sinks.feeds),
             )
-    return deliver(loaded, outcome, quiet=quiet, details=details, json_file=json_file, junit_file=junit_file)
+    return deliver(
+        loaded,
+        outcome,
+        quiet=quiet,
+        details=details,
+        json_file=json_file,
+        junit_file=junit_file,
+        troubles=sinks.end(outcome),
+    )

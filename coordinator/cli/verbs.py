@@ -32,6 +32,7 @@ from coordinator.cli.options import (
     scenario_name,
     seed_option,
     setting_option,
+    sink_option,
     worker_count,
 )
 from coordinator.cli.refusals import refusals
@@ -188,6 +189,7 @@ def cli(settings: Settings, debug: bool) -> None:
 @click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
 @json_option
 @junit_option
+@sink_option
 @plugin_option
 @works_in("coordinator.cli.run:run")
 def run() -> None:
@@ -224,6 +226,7 @@ def scenarios() -> None:
 @cli.command
 @click.argument("file", type=_FILE_OR_FOLDER)
 @setting_option
+@plugin_option
 @works_in("coordinator.cli.data:data")
 def data() -> None:
     """Show what a file of ratings holds, and the YAML to read it.
@@ -243,19 +246,15 @@ def data() -> None:
 @click.option(
     "--fleet",
     type=KnownName("fleet", "device_profiles.catalogue:fleet_names"),
-    default=DEFAULT_FLEET,
-    show_default=True,
     metavar="MIX",
-    help="The fleet; 'recfleet profiles list fleets' shows them.",
+    help=f"The fleet, by default {DEFAULT_FLEET}; 'recfleet profiles list fleets' shows them.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("scenario.yaml"),
-    show_default=True,
     metavar="FILE",
-    help="Write there; a file that is there is never replaced.",
+    help="Write there, by default scenario.yaml; a file that is there is never replaced.",
 )
 @click.option(
     "--set",
@@ -264,12 +263,19 @@ def data() -> None:
     metavar="KEY=VALUE",
     help="How the ratings are read, as for 'recfleet data', such as data.columns.user=2; may be repeated.",
 )
+@click.option("--algorithm", metavar="NAME", help="Write a method of your own instead: NAME.py, NAME.yaml.")
+@click.option("--fault", metavar="NAME", help="Write a fault of your own.")
+@click.option("--selector", metavar="NAME", help="Write a selector of your own: who is invited.")
+@click.option("--reader", metavar="NAME", help="Write a reader of your own: ratings in any format.")
+@click.option("--sink", metavar="NAME", help="Write a sink of your own: where results go as they come.")
 @works_in("coordinator.cli.init:init")
 def init() -> None:
-    """Write a scenario to begin with, for your ratings or without.
+    """Write a scenario to begin with, for your ratings or without; or a plug-in.
 
     It runs as it is, and its comments say what to change. The ratings are read, so that the size of a round
     suits the number of users.
+
+    A plug-in is a Python file, which passes its checks, and a scenario that uses it. Change both.
     """
 
 
@@ -540,6 +546,7 @@ def _limit(name: str, text: str) -> Callable[[VerbWork], VerbWork]:
 @_limit("arrivals_per_s_per_address", "The same from one address.")
 @json_option
 @junit_option
+@sink_option
 @plugin_option
 @works_in("coordinator.cli.serve:serve")
 def serve() -> None:

@@ -74,7 +74,9 @@ class RunOutcome:
     unwritten: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver) -> RunOutcome:
+def run_scenario(
+    loaded: LoadedScenario, *, target: Path, observer: RunObserver, feeds: Sequence[RunFeed] = ()
+) -> RunOutcome:
     """Run a scenario on the virtual clock and write its run directory.
 
     Parameters
@@ -82,6 +84,7 @@ def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver)
     loaded : the scenario.
     target : the path that the finished run shall have.
     observer : receives what happens.
+    feeds : are given what is written.
 
     A scenario with a baseline runs that first, or takes the one that an earlier run has left. If it misses
     its own thresholds the run ends there, and its exit code is that of a missed threshold.
@@ -93,7 +96,7 @@ def run_scenario(loaded: LoadedScenario, *, target: Path, observer: RunObserver)
     ------
     DataError, ScenarioError, RunDirectoryError : before anything is written.
     """
-    return run_assembled(loaded, assemble(loaded), target=target, observer=observer)
+    return run_assembled(loaded, assemble(loaded), target=target, observer=observer, feeds=feeds)
 
 
 def run_assembled(
@@ -103,11 +106,11 @@ def run_assembled(
     target: Path,
     observer: RunObserver,
     conductor: Conductor | None = None,
-    feed: RunFeed | None = None,
+    feeds: Sequence[RunFeed] = (),
 ) -> RunOutcome:
     """Run a scenario whose data, method and fleet have been assembled; see :func:`run_scenario`.
 
-    ``conductor`` takes it through its rounds; without one it is simulated. ``feed`` is given what is written.
+    ``conductor`` takes it through its rounds; without one it is simulated.
     """
     conduct = VirtualTime() if conductor is None else conductor
     hidden = conduct.unseen(assembly)
@@ -118,11 +121,11 @@ def run_assembled(
     kept = {} if found is None else {BASELINE: found}
     manifest = _manifest(loaded, assembly, conduct)
     with _directory(conduct.survival, target, loaded.resolved, manifest, kept) as directory:
-        course = _train(loaded, assembly, conduct, directory, calm, seen, observer, feed)
+        course = _train(loaded, assembly, conduct, directory, calm, seen, observer, feeds)
         tables = open_run(directory.path)
         ending = _judge(loaded, course, tables, seen)
-        if feed is not None:
-            verdicts = course.of_baseline if course.training is None else ending.verdicts
+        verdicts = course.of_baseline if course.training is None else ending.verdicts
+        for feed in feeds:
             feed.on_verdicts(verdicts, course.reason, ending.text)
         path, unwritten = _conclude(loaded, assembly, directory, tables, course, ending, unseen, target.name)
         if conduct.survival is not None and ending.judged:
@@ -212,7 +215,7 @@ def _train(
     calm: LoadedScenario | None,
     seen: Sequence[Threshold],
     observer: RunObserver,
-    feed: RunFeed | None,
+    feeds: Sequence[RunFeed],
 ) -> _Course:
     """Run the baseline, which is ``calm``, and train; write tables and model."""
     course, scenario, survival = _Course(), loaded.scenario, conduct.survival
@@ -225,10 +228,9 @@ def _train(
                 course.baseline = TableMetricSource(open_run(directory.path / BASELINE))
                 course.began_s = time.perf_counter()
             watch = course.watch = ThresholdWatch(seen, course.baseline)
-            writer.watch = watch.take
-            if feed is not None:
+            for feed in feeds:
                 feed.on_begin(loaded, conduct.clock, course.baseline)
-                writer.watch = _both(watch.take, feed.on_batch)
+            writer.watch = _all_of(watch.take, *(feed.on_batch for feed in feeds))
             observer.on_start(loaded.name, scenario.round_count)
             kind = BufferedTraining if isinstance(scenario.rounds.pacing, Buffered) else Training
             recorder = TableRecorder(writer, assembly.fleet.names)
@@ -358,12 +360,10 @@ def _run_baseline(calm: LoadedScenario, target: Path, observer: RunObserver) -> 
     return outcome.verdicts
 
 
-def _both(
-    first: Callable[[str, Any], None], second: Callable[[str, Any], None]
-) -> Callable[[str, Any], None]:
+def _all_of(*takers: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
     def take(table: str, batch: Any) -> None:
-        first(table, batch)
-        second(table, batch)
+        for one in takers:
+            one(table, batch)
 
     return take
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field
 
 from coordinator.scenario.errors import FieldProblem
-from coordinator.scenario.model import Section
+from coordinator.scenario.model import Registered, Section
 from device_profiles.fields import (
     Fraction,
     NonNegativeFloat,
@@ -20,6 +21,7 @@ from device_profiles.fields import (
     StrictBool,
     Text,
 )
+from edge.core.plugins import READERS, PluginKind, View
 from edge.data import synthetic
 from edge.data.table.options import LONGEST_DELIMITER, TableOptions, is_text_encoding
 
@@ -153,7 +155,14 @@ else:
     ]
 
 
-class _RatingsSource(Section):
+class DataSource(Section):
+    """The section ``data``: each source has a field ``source`` that names it."""
+
+    if TYPE_CHECKING:
+        source: str
+
+
+class _RatingsSource(DataSource):
     """What every source of ratings has."""
 
     max_ratings_per_user: PositiveInt | None = Field(
@@ -306,7 +315,7 @@ class SyntheticRatingsSection(_RatingsSource):
         return -(-self.users // (self.users_per_client or 1))
 
 
-class SyntheticRegression(Section):
+class SyntheticRegression(DataSource):
     """Samples of a linear model plus noise, made up from the seed, for `linear-regression`."""
 
     source: Literal["synthetic-regression"]
@@ -325,7 +334,9 @@ class SyntheticRegression(Section):
         return self.clients
 
 
-class _File(_RatingsSource):
+class FileRatings(_RatingsSource):
+    """Ratings of a file or folder."""
+
     path: Text = Field(description="the file or folder, relative to the file that names it")
     on_bad_row: Literal["error", "skip"] = Field(
         default="error",
@@ -369,7 +380,7 @@ class TableColumns(Section):
     )
 
 
-class _TableSource(_File):
+class _TableSource(FileRatings):
     columns: TableColumns | None = Field(
         default=None, description="which column is what, where names and order do not say so"
     )
@@ -422,43 +433,43 @@ class _TableSource(_File):
         )
 
 
-class MovieLens100K(_File):
+class MovieLens100K(FileRatings):
     """MovieLens 100K: the folder, or its `u.data`."""
 
     source: Literal["movielens-100k"]
 
 
-class MovieLens1M(_File):
+class MovieLens1M(FileRatings):
     """MovieLens 1M: the folder, or its `ratings.dat`."""
 
     source: Literal["movielens-1m"]
 
 
-class MovieLensCsv(_File):
+class MovieLensCsv(FileRatings):
     """Newer MovieLens sets: the folder, or its `ratings.csv`."""
 
     source: Literal["movielens-csv"]
 
 
-class RecBole(_File):
+class RecBole(FileRatings):
     """A RecBole atomic file, `.inter`."""
 
     source: Literal["recbole"]
 
 
-class LastFm(_File):
+class LastFm(FileRatings):
     """HetRec LastFM: the folder, or its `user_artists.dat`; listening counts become ratings 1 to 5."""
 
     source: Literal["lastfm"]
 
 
-class ParquetRatings(_File):
+class ParquetRatings(FileRatings):
     """A Parquet file with a user, an item and a rating column."""
 
     source: Literal["parquet"]
 
 
-class PlainRatings(_File):
+class PlainRatings(FileRatings):
     """Rows of user, item, rating and perhaps a time, apart by spaces, tabs or commas; ids may be text."""
 
     source: Literal["plain"]
@@ -476,22 +487,48 @@ class AutoRatings(_TableSource):
     source: Literal["auto"]
 
 
-FileRatings = (
-    MovieLens100K
-    | MovieLens1M
-    | MovieLensCsv
-    | RecBole
-    | LastFm
-    | ParquetRatings
-    | PlainRatings
-    | TableRatings
-    | AutoRatings
-)
+class Reader(FileRatings):
+    """Ratings in a format of one's own: base of the readers that plug-ins bring.
 
+    A reader is the section ``data`` of its scenarios. It has a field ``source: Literal["its-name"]``, a field
+    for each setting of its own, a docstring that says in a sentence what it reads, and the two methods below.
+    """
+
+    def rows(self, path: Path) -> Iterable[Any]:
+        """Yield the rows of a file or folder, in as many parts as suit.
+
+        Each part is a ``pyarrow.Table`` or a mapping of columns of one length: ``user`` and ``item`` (text or
+        whole numbers), and if there are any ``rating`` (numbers; without it the feedback is implicit) and
+        ``time`` (seconds since 1970).
+
+        Raises
+        ------
+        DataError : what is in the file cannot be read; the message names the place.
+        """
+        raise NotImplementedError
+
+    def example(self, folder: Path) -> Path:
+        """Write a small file of the format; return its path. ``recfleet check-plugin`` reads it."""
+        raise NotImplementedError
+
+
+def _lacks(reader: type[DataSource]) -> Iterator[str]:
+    source = reader.model_fields.get("source")
+    if source is None or len(get_args(source.annotation)) != 1:
+        yield "has no field 'source: Literal[\"its-name\"]'"
+    for method in ("rows", "example") if issubclass(reader, Reader) else ():
+        if getattr(reader, method) is getattr(Reader, method):
+            yield f"has no method '{method}'"
+
+
+def _name_of(reader: type[DataSource]) -> str:
+    return str(get_args(reader.model_fields["source"].annotation)[0])
+
+
+KIND: Final = PluginKind("reader", DataSource, _name_of, _lacks)
+"""The extension point."""
 
 if TYPE_CHECKING:
     Data = SyntheticRatingsSection | SyntheticRegression | FileRatings
 else:
-    Data = Annotated[
-        SyntheticRatingsSection | SyntheticRegression | FileRatings, Field(discriminator="source")
-    ]
+    Data = Annotated[DataSource, Registered("source", View(READERS), kind=READERS)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from coordinator.scenario.data_section import (
     FileRatings,
     LastFmTags,
     MovieLensFeatures,
+    Reader,
     SyntheticFeatures,
     SyntheticRatingsSection,
     TableFeatures,
@@ -15,6 +18,7 @@ from coordinator.scenario.data_section import (
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import LoadedScenario
 from device_profiles.errors import DocumentError
+from edge.core.plugins import code_errors
 from edge.data.features import ItemFeatures
 from edge.data.filters import keep_core, keep_positives, sample_users
 from edge.data.readers.lastfm_features import read_tag_features
@@ -23,6 +27,7 @@ from edge.data.readers.table_features import read_table_features
 from edge.data.split import limit_per_user
 from edge.data.store import RatingStore
 from edge.data.synthetic import generate_ratings, synthetic_features
+from edge.data.table.files import Rows
 from edge.data.table.reading import RatingsFile, check_ratings, read_ratings
 
 
@@ -47,6 +52,29 @@ def _said(read: RatingsFile, kept: RatingStore) -> str:
     return f"{read.line()}; kept of them {there}"
 
 
+def read_file(data: FileRatings, path: Path) -> RatingsFile:
+    """Read the ratings at a path as a section says.
+
+    Raises
+    ------
+    DataError : they cannot be read.
+    PluginError : the code of a reader that is not built in failed.
+    """
+    return read_ratings(path, data.source, data.options(), _rows_of(data, path))
+
+
+def _rows_of(data: FileRatings, path: Path) -> Rows | None:
+    """Return what yields the rows of a reader that is not built in."""
+    if not isinstance(data, Reader):
+        return None
+
+    def rows() -> Iterator[Any]:
+        with code_errors(f"the reader {data.source!r}"):
+            yield from data.rows(path)
+
+    return rows
+
+
 def read_data(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
     """Return the ratings that a scenario asks for, and the file that they are from, if any.
 
@@ -59,7 +87,7 @@ def read_data(loaded: LoadedScenario) -> tuple[RatingStore, RatingsFile | None]:
     if isinstance(data, SyntheticRatingsSection):
         return _limited(generate_ratings(data.spec(), seed=loaded.scenario.seed), data, loaded), None
     assert isinstance(data, FileRatings)
-    read = read_ratings(loaded.resolve(("data", "path")), data.source, data.options())
+    read = read_file(data, loaded.resolve(("data", "path")))
     if read.implicit and data.positive is None and data.negatives is None:
         raise _implicit_error(loaded, read.path.name, read.left_out)
     return _limited(read.store, data, loaded), read
@@ -114,7 +142,7 @@ def check_data(loaded: LoadedScenario, data: FileRatings, *, full: bool) -> str 
         assert read is not None
         return _said(read, kept)
     path = loaded.resolve(("data", "path"))
-    chosen = check_ratings(path, data.source, data.options())
+    chosen = check_ratings(path, data.source, data.options(), _rows_of(data, path))
     if "rating" not in chosen.index and data.positive is None and data.negatives is None:
         raise _implicit_error(loaded, path.name, chosen.left_out)
     return None

@@ -33,7 +33,7 @@ from coordinator.scenario.sweep_section import SweepSection
 from coordinator.scenario.thresholds import Threshold, parse_thresholds, written_thresholds
 from device_profiles.fields import Form, NonNegativeInt, Text
 from device_profiles.quantities import UnitError, quoted
-from edge.core.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry, used
+from edge.core.plugins import ALGORITHMS, FAULTS, READERS, SELECTORS, Entry, used
 from edge.learning.registry import METHODS
 
 FORMAT: Final = 2
@@ -212,7 +212,7 @@ class Sections(Section):
         """The plug-ins that it uses, without what is built in."""
         faults = ((FAULTS, key) for fault in self.faults for key in fault.keys)
         method, selector = (ALGORITHMS, method_name(self.learning)), (SELECTORS, self.rounds.selection.name)
-        return used((method, selector, *faults))
+        return used((method, selector, (READERS, getattr(self.data, "source", "")), *faults))
 
     def secure_in(self, phase: str) -> SecureAggregation:
         """Return how updates are summed in a phase, by its name; ``""`` where there are no phases."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from coordinator.engine.assembly import Assembly
 from coordinator.engine.progress import Observers, RunObserver
 from coordinator.engine.run_files import DEVICES, PARTIAL_SUFFIX
 from coordinator.run.assembling import assemble
+from coordinator.run.conductor import RunFeed
 from coordinator.run.runner import RunOutcome, run_assembled
 from coordinator.run.virtual_time import VirtualTime
 from coordinator.scenario.load import LoadedScenario
@@ -22,7 +23,12 @@ from coordinator.service.local_devices import LocalDevices
 
 
 def run_here(
-    loaded: LoadedScenario, *, target: Path, observer: RunObserver, live: LiveState | None = None
+    loaded: LoadedScenario,
+    *,
+    target: Path,
+    observer: RunObserver,
+    live: LiveState | None = None,
+    feeds: Sequence[RunFeed] = (),
 ) -> RunOutcome:
     """Run a scenario with all of its devices in this process, over sockets on loopback.
 
@@ -34,8 +40,8 @@ def run_here(
     conductor = RealTime(wait_for=assembly.fleet.n, company=along(shaped=True, memory=memory))
     if live is not None:
         conductor.observer = LiveService(live)
-        observer = Observers(observer, live)
-    return run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor, feed=live)
+        observer, feeds = Observers(observer, live), (live, *feeds)
+    return run_assembled(loaded, assembly, target=target, observer=observer, conductor=conductor, feeds=feeds)
 
 
 def along(*, shaped: bool, memory: Path | None = None) -> Company:
@@ -63,7 +69,12 @@ def along(*, shaped: bool, memory: Path | None = None) -> Company:
 
 
 def run_watched(
-    loaded: LoadedScenario, *, target: Path, observer: RunObserver, live: LiveState
+    loaded: LoadedScenario,
+    *,
+    target: Path,
+    observer: RunObserver,
+    live: LiveState,
+    feeds: Sequence[RunFeed] = (),
 ) -> RunOutcome:
     """Run a scenario on the virtual clock; ``live`` receives what happens.
 
@@ -75,5 +86,5 @@ def run_watched(
         target=target,
         observer=Observers(observer, live),
         conductor=VirtualTime(LiveProbe(live)),
-        feed=live,
+        feeds=(live, *feeds),
     )

@@ -1,32 +1,41 @@
-"""The rules that every method, fault and selector keeps, built in or not, as checks of one plug-in."""
+"""The rules that every plug-in keeps, built in or not, as checks of one."""
 
 from __future__ import annotations
 
 import copy
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.assembly import Assembly
+from coordinator.engine.progress import RunObserver
 from coordinator.engine.selection.base import Knowledge, Selector, make_selector
 from coordinator.engine.selection.experience import Experience
+from coordinator.results.tables.reader import read_manifest
 from coordinator.results.tables.schemas import deterministic_fields
 from coordinator.run.assembling import assemble
+from coordinator.run.runner import run_scenario
+from coordinator.run.sinks import feeding
+from coordinator.scenario.data_section import Reader
 from coordinator.scenario.faults_section import KINDS as FAULT_KINDS
 from coordinator.scenario.faults_section import STAGES_OF_MODE, fault_section
 from coordinator.scenario.load import load_text
 from coordinator.scenario.model import random_settings
+from coordinator.scenario.ratings import read_file
 from coordinator.scenario.registered_sections import SECTIONS
 from coordinator.simulation.faults.base import FaultKind, Setting, Strike
 from coordinator.swarm.generator import Document, document_of, text_of
 from coordinator.swarm.storms import STORM, Stormy, fault_of
 from coordinator.swarm.trial import Trial, run_trial
 from coordinator.swarm.verdict import judge_text
-from edge.core.plugins import ALGORITHMS, FAULTS, SELECTORS, Entry
+from edge.core.errors import DataError
+from edge.core.plugins import ALGORITHMS, FAULTS, READERS, SELECTORS, SINKS, Entry, get
 from edge.core.rng import Draws, stream
 from edge.core.vocabulary import Reason
 from edge.device.round_faults import RoundFaults
@@ -41,6 +50,7 @@ _AIMED_AT: Final = (0, 1, 2, 3, 4)
 _STORM_S: Final = 60.0
 _ROUNDS: Final = 6
 _OTHER_BATCH: Final = 3
+_DAMAGES: Final = 40
 
 Ids = npt.NDArray[np.int64]
 
@@ -59,6 +69,8 @@ def conform(entry: Entry) -> Iterator[RuleFinding]:
         ALGORITHMS: _rules_of_algorithm,
         FAULTS: _rules_of_fault,
         SELECTORS: _rules_of_selector,
+        READERS: _rules_of_reader,
+        SINKS: _rules_of_sink,
     }
     rule = "random settings can be drawn, and run"
     try:
@@ -443,3 +455,71 @@ def _finite(assembly: Assembly, state: Any, clients: Ids) -> Iterator[str]:
         after, _ = algorithm.server_update(state, algorithm.initial_optimizer_state(state), aggregate, 0)
         if not all(np.isfinite(array).all() for array in after.values() if array.dtype.kind == "f"):
             yield "the model after a round is not finite"
+
+
+# -- readers ---------------------------------------------------------------------------------------------
+
+
+def _rules_of_reader(name: str) -> Iterator[tuple[str, Iterator[str]]]:
+    reader = get(READERS, name)
+    if not issubclass(reader, Reader):
+        yield "a format of recfleet's own, with tests of its own", iter(())
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        section = reader.model_validate({"source": name, "path": "example"})
+        example = section.example(Path(folder))
+        yield "its example is read, the same when repeated", _read_twice(section, example)
+        yield "a damaged file is refused, or read", _read_damaged(section, example)
+        data = {"source": name, "path": str(example)}
+        learning = {"algorithm": "fedrecon", "factors": 2}
+        made = _base() | {"data": data, "learning": learning, "rounds": {"cohort": 2, "deadline": "60 s"}}
+        yield "runs are sound, and the same when repeated", _broken(made)
+
+
+def _read_twice(section: Reader, example: Path) -> Iterator[str]:
+    first, again = (read_file(section, example).store for _ in range(2))
+    if first.content_hash() != again.content_hash():
+        yield f"{example.name} gives other ratings the second time"
+
+
+def _read_damaged(section: Reader, example: Path) -> Iterator[str]:
+    if not example.is_file():
+        return
+    content = example.read_bytes()
+    draws = stream(1, "conformance", "damage")
+    damaged = [b"", content[: len(content) // 2], content.replace(b" ", b"\xff", 3)]
+    for _ in range(_DAMAGES):
+        spoilt = bytearray(content)
+        for place in draws.integers(0, len(spoilt), 3):
+            spoilt[place] = draws.integers(0, 256)
+        damaged.append(bytes(spoilt))
+    for one in damaged:
+        example.write_bytes(one)
+        try:
+            read_file(section, example)
+        except DataError:
+            pass  # it says what is wrong
+        except Exception as error:
+            yield f"{type(error).__name__} in place of a DataError: {error}; the file was {one[:200]!r}"
+    example.write_bytes(content)
+
+
+# -- sinks -----------------------------------------------------------------------------------------------
+
+
+def _rules_of_sink(name: str) -> Iterator[tuple[str, Iterator[str]]]:
+    yield "a run is the same with it, and it takes all of it", _given_a_run(name)
+
+
+def _given_a_run(name: str) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = load_text(text_of(_base()), "conformance")
+        digests = []
+        for sinks in ((), (f"{name}={Path(folder) / 'sink'}",)):
+            target = Path(folder) / f"run-{len(sinks)}"
+            with feeding(sinks, target) as given:
+                outcome = run_scenario(loaded, target=target, observer=RunObserver(), feeds=given.feeds)
+            yield from given.end(outcome)
+            digests.append(read_manifest(outcome.directory)["digest"])
+        if digests[0] != digests[1]:
+            yield "the run is another one with it"

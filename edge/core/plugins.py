@@ -1,8 +1,9 @@
 """Registry of extension points: what is built in, installed, or named on the command line.
 
 Built-ins stand in one table by import path. Installed plug-ins come from the entry points
-``recfleet.algorithms``, ``recfleet.faults`` and ``recfleet.selectors``; others from files and modules that
-:func:`load` is given. Nothing is imported before it is asked for, but for what :func:`load` loads.
+``recfleet.algorithms``, ``.faults``, ``.selectors``, ``.readers`` and ``.sinks``; others from files and
+modules that :func:`load` is given. Nothing is imported before it is asked for, what :func:`load`
+loads aside.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from edge.core.errors import PluginError
+from edge.core.errors import PluginError, RecfleetError
 
 ALGORITHMS: Final = "algorithms"
 FAULTS: Final = "faults"
 SELECTORS: Final = "selectors"
+READERS: Final = "readers"
+SINKS: Final = "sinks"
 
 KINDS: Final = {
     ALGORITHMS: "edge.learning.registry:KIND",
     FAULTS: "coordinator.simulation.faults.base:KIND",
     SELECTORS: "coordinator.engine.selection.base:KIND",
+    READERS: "coordinator.scenario.data_section:KIND",
+    SINKS: "coordinator.run.sinks:KIND",
 }
 """Import path of the :class:`PluginKind` of each extension point."""
 
@@ -81,6 +86,22 @@ BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
         "oort": "coordinator.engine.selection.oort:Oort",
         "round-robin": "coordinator.engine.selection.round_robin:RoundRobin",
         "deadline-aware": "coordinator.engine.selection.deadline_aware:DeadlineAware",
+    },
+    READERS: {
+        "synthetic-ratings": "coordinator.scenario.data_section:SyntheticRatingsSection",
+        "synthetic-regression": "coordinator.scenario.data_section:SyntheticRegression",
+        "movielens-100k": "coordinator.scenario.data_section:MovieLens100K",
+        "movielens-1m": "coordinator.scenario.data_section:MovieLens1M",
+        "movielens-csv": "coordinator.scenario.data_section:MovieLensCsv",
+        "recbole": "coordinator.scenario.data_section:RecBole",
+        "lastfm": "coordinator.scenario.data_section:LastFm",
+        "parquet": "coordinator.scenario.data_section:ParquetRatings",
+        "plain": "coordinator.scenario.data_section:PlainRatings",
+        "table": "coordinator.scenario.data_section:TableRatings",
+        "auto": "coordinator.scenario.data_section:AutoRatings",
+    },
+    SINKS: {
+        "jsonl": "coordinator.run.sinks:JsonLines",
     },
 }
 """Import path of every built-in by kind and name, in the order of the reference.
@@ -431,7 +452,7 @@ def _module_of_file(path: Path, text: str) -> ModuleType:
         raise PluginError(f"{text}: there is no such Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with _import_errors(text):
+    with code_errors(text):
         try:
             spec.loader.exec_module(module)
         except BaseException:
@@ -446,15 +467,20 @@ def _module_name(path: Path) -> str:
 
 
 def _module_named(name: str) -> ModuleType:
-    with _import_errors(name):
+    with code_errors(name):
         return importlib.import_module(name)
 
 
 @contextlib.contextmanager
-def _import_errors(called: str) -> Iterator[None]:
-    """Turn an error in the code of a plug-in into a :class:`PluginError` that names its line."""
+def code_errors(called: str) -> Iterator[None]:
+    """Turn an error in the code of a plug-in into a :class:`PluginError` that names its line.
+
+    Those that recfleet raises on purpose pass. ``called`` is its file or, in words, what it is.
+    """
     try:
         yield
+    except RecfleetError:
+        raise
     except SyntaxError as error:
         raise PluginError(f"{error.filename or called}:{error.lineno or 1}: {error.msg}") from error
     except Exception as error:

@@ -52,7 +52,7 @@ EVERY = [(kind, name) for kind in plugins.KINDS for name in plugins.BUILT_IN[kin
 @pytest.mark.parametrize(("kind", "name"), EVERY, ids=lambda value: value)
 def test_a_built_in_keeps_the_rules(kind: str, name: str) -> None:
     findings = list(conform(plugins.entries(kind)[name]))
-    assert len(findings) >= 4
+    assert len(findings) >= (1 if kind in ("readers", "sinks") else 4)
     assert [finding for finding in findings if finding.problem is not None] == []
 
 

@@ -156,7 +156,7 @@ KEYS = [
     case("source missing", with_line(4), "s.yaml:3:1: data.source: missing; write one of: synthetic-ratings"),
     case("source unknown", with_line(4, "  source: synthetic-rating"),
          "s.yaml:4:11: data.source: 'synthetic-rating' is not one of: synthetic-ratings",
-         hint="did you mean 'synthetic-ratings'?"),
+         hint="did you mean 'synthetic-ratings'? or load it by --plugin FILE"),
     case("algorithm unknown", with_line(11, "  algorithm: fedrecom"),
          "s.yaml:11:14: learning.algorithm: 'fedrecom' is not one of: fedrecon",
          hint="did you mean 'fedrecon'? or load it by --plugin FILE"),

@@ -169,7 +169,7 @@ def test_those_who_watch_a_run_are_given_no_figure_of_one_device(tmp_path: Path)
     live = LiveState()
     conductor = RealTime(wait_for=len(COUNTS), company=along(shaped=False), observer=LiveService(live))
     run_assembled(
-        loaded, assembly, target=tmp_path / "real", observer=Silent(), conductor=conductor, feed=live
+        loaded, assembly, target=tmp_path / "real", observer=Silent(), conductor=conductor, feeds=(live,)
     )
     text, _ = exposition(live)
     assert b"recfleet_device_rounds_total" in text

@@ -13,8 +13,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,10 @@ class Batch(NamedTuple):
     columns: Mapping[str, Any]
     rows: int
     place: Callable[[int], str]
+
+
+Rows: TypeAlias = Callable[[], Iterable[Any]]
+"""Yields tables of Arrow or mappings of columns, for :class:`RowsFile`."""
 
 
 class TableFile(Protocol):
@@ -879,6 +884,54 @@ class ParquetFile:
 
     def _places(self, rows_before: int, first: int) -> Callable[[int], str]:
         return lambda row: f"{self.path}: row {rows_before + first + row + 1}"
+
+
+class RowsFile:
+    """Rows that the code of a reader yields, as parts of one table.
+
+    Parameters
+    ----------
+    path : of what they are read from.
+    parts : tables of Arrow, or mappings of columns.
+    """
+
+    def __init__(self, path: Path, parts: Iterable[Any]) -> None:
+        self.path = path
+        self.decimal = "."
+        self.skipped = self.rows_about = 0
+        self._parts = iter(parts)
+        self._first = next((part for part in map(self._table, self._parts) if part.num_rows), None)
+        if self._first is None:
+            raise DataError(f"{path}: no ratings in the table")
+        self.names: tuple[str, ...] | None = tuple(self._first.column_names)
+        sample = self._first.slice(0, SAMPLE_ROWS)
+        texts = [[str(plain_value(value)) for value in column] for column in sample.columns]
+        self.sample = [list(row) for row in zip(*texts, strict=True)]
+
+    def blocks(self, index: Mapping[str, int]) -> Generator[Iterable[Batch], None, None]:
+        """Yield the parts, the columns at ``index`` by role; see :class:`TableFile`."""
+        assert self._first is not None
+        before = 0
+        for table in chain((self._first,), map(self._table, self._parts)):
+            if tuple(table.column_names) != self.names:
+                there, here = ", ".join(self._first.column_names), ", ".join(table.column_names)
+                raise DataError(f"{self.path}: a part has columns {here}, the first had {there}")
+            columns = {role: table.column(at).combine_chunks() for role, at in index.items()}
+            yield (Batch(columns, table.num_rows, partial(self._place, before)),)
+            before += table.num_rows
+
+    def _table(self, part: Any) -> Any:
+        try:
+            table = part if isinstance(part, pa.Table) else pa.table(part)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise DataError(f"{self.path}: its reader gives no columns of one length: {error}") from error
+        missing = {"user", "item"} - {*table.column_names}
+        if missing:
+            raise DataError(f"{self.path}: its reader gives no column {min(missing)!r}")
+        return table
+
+    def _place(self, before: int, row: int) -> str:
+        return f"{self.path}: row {before + row + 1}"
 
 
 def _is_coded(metadata: Any, name: str) -> bool:

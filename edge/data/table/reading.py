@@ -20,7 +20,7 @@ from edge.core.errors import DataError
 from edge.data.build import Columns, build_store
 from edge.data.store import RatingStore
 from edge.data.table.columns import Chosen, choose
-from edge.data.table.files import Batch, DelimitedFile, TableFile, open_table, plain_value
+from edge.data.table.files import Batch, DelimitedFile, Rows, RowsFile, TableFile, open_table, plain_value
 from edge.data.table.formats import FORMATS, TABLE, Format, find
 from edge.data.table.options import TableOptions
 from edge.data.table.values import (
@@ -130,6 +130,7 @@ def read_ratings(
     path: str | Path,
     format: str = "auto",  # noqa: A002 - the field's own name
     options: TableOptions | None = None,
+    rows: Rows | None = None,
 ) -> RatingsFile:
     """Read a ratings file, or those of a folder.
 
@@ -138,20 +139,26 @@ def read_ratings(
     path : file or folder.
     format : one of :data:`~edge.data.table.formats.FORMATS`, or ``auto`` to look at names and first lines.
     options : how to read it; what is not given is found.
+    rows : yields the rows, for a format of somebody else, which ``format`` then is the name of.
 
     Raises
     ------
     DataError
         naming file, line or row, and what was expected.
     """
-    reader = _TableReader(Path(path), format, options or TableOptions())
+    reader = _TableReader(Path(path), format, options or TableOptions(), rows)
     reader.take_all()
     return reader.file(reader.columns())
 
 
-def check_ratings(path: str | Path, format: str, options: TableOptions) -> Chosen:  # noqa: A002
+def check_ratings(
+    path: str | Path,
+    format: str,  # noqa: A002
+    options: TableOptions,
+    rows: Rows | None = None,
+) -> Chosen:
     """Read the first rows of every file; return the columns. Errors as for :func:`read_ratings`."""
-    reader = _TableReader(Path(path), format, options)
+    reader = _TableReader(Path(path), format, options, rows)
     reader.take_all(first_rows=True)
     assert reader.chosen is not None
     return reader.chosen
@@ -185,6 +192,7 @@ class _TableReader:
     path: Path
     format: str
     options: TableOptions
+    rows: Rows | None = None
     users: Ids = field(default_factory=Ids)
     items: Ids = field(default_factory=Ids)
     ratings: Growing = field(default_factory=lambda: Growing(np.float32))
@@ -197,10 +205,14 @@ class _TableReader:
     without_time: str | None = None
     notes: list[str] = field(default_factory=list)
     batches: list[_Taken] = field(default_factory=list)
+    row: Format = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.rows is not None:
+            self.name, self.files, self.row = self.format, [self.path], FORMATS[TABLE]
+            return
         self.name, self.files = find(self.path, self.format, self.options)
-        self.row: Format = FORMATS[self.name]
+        self.row = FORMATS[self.name]
         own, given = self.row.options, self.options
         if self.name not in (TABLE, "parquet"):
             given = dataclasses.replace(
@@ -239,7 +251,7 @@ class _TableReader:
     def take_all(self, *, first_rows: bool = False) -> None:
         """Read the files, or the first rows of each."""
         for path in self.files:
-            file = open_table(path, self.options)
+            file = open_table(path, self.options) if self.rows is None else RowsFile(path, self.rows())
             self._choose(file)
             assert self.chosen is not None
             if path == self.files[0]:
