@@ -24,7 +24,7 @@ ROOMS = {
         {"core"},
         {"clock", "wire", "crypto", "data"},
         {"network", "metrics", "learning", "privacy", "secagg", "homomorphic"},
-        {"device", "onnx"},
+        {"device", "onnx", "fitting"},
     ),
     "coordinator": (
         {"scenario"},

@@ -1,4 +1,4 @@
-"""``profiles list`` and ``profiles show``: the catalogue, and where each of its numbers comes from."""
+"""``profiles list``, ``show`` and ``fit``: the catalogue, its sources, and profiles from telemetry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import click
 from rich.table import Table
 
 from coordinator.cli.consoles import console
+from coordinator.cli.refusals import Refusal
+from coordinator.engine.run_files import write_atomically
+from coordinator.results.fit_report import fit_markdown, fit_page, match_rows, parameter_tables
 from device_profiles import catalogue
+from edge.fitting.fitted import Fitted, fit_telemetry, written
+from edge.fitting.importers import read_telemetry
 
 
 def list_profiles(kind: str | None, extra: tuple[Path, ...]) -> None:
@@ -53,3 +58,63 @@ def show_profile(name: str, kind: str | None, extra: tuple[Path, ...]) -> None:
         output.print("sources:")
     for source, citation in sorted(citations.items()):
         output.print(f"  {source}: {citation}", soft_wrap=True)
+
+
+def fit_profiles(
+    *,
+    tables: tuple[Path, ...],
+    output: Path,
+    report: Path | None,
+    source: str | None,
+    device: str | None,
+    device_class: str | None,
+    network: str | None,
+    extra: tuple[Path, ...],
+) -> None:
+    """Fit profiles to telemetry, write them, and print what was found."""
+    given = {"device": device, "class": device_class, "network": network}
+    fitted = fit_telemetry(read_telemetry(tables, source, given), catalogue.load(extra))
+    _write(output, written(fitted))
+    # What was written is what a scenario reads.
+    catalogue.load((*extra, output))
+    if report is not None:
+        markdown = report.suffix.lower() in (".md", ".markdown")
+        _write(report, fit_markdown(fitted) if markdown else fit_page(fitted))
+    _print_fitted(fitted)
+    click.echo(
+        f"{output}: {_counted(fitted)}; in a scenario: fleet: {{mix: fitted, profiles: [{output.name}]}}"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise Refusal(f"error: {path}: cannot be written: {error.strerror}; give another FILE") from error
+
+
+def _counted(fitted: Fitted) -> str:
+    parts = [(len(fitted.networks), "networks"), (len(fitted.classes), "classes of devices")]
+    return ", ".join(f"{count} {name}" for count, name in parts)
+
+
+def _print_fitted(fitted: Fitted) -> None:
+    output = console()
+    for title, rows in parameter_tables(fitted):
+        table = Table(title=title, title_justify="left")
+        for heading in ("value", "found", "95% interval", "basis"):
+            table.add_column(heading, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        output.print(table)
+    for network in fitted.networks:
+        table = Table(
+            title=f"{network.label}: simulated at the fit, against what was measured", title_justify="left"
+        )
+        for heading in ("transfers", "n", "p50", "fitted", "p95", "fitted", "KS", "by chance"):
+            table.add_column(heading, overflow="fold", justify="left" if heading == "transfers" else "right")
+        for cells in match_rows(network):
+            table.add_row(*cells)
+        output.print(table)
+    for note in fitted.notes:
+        output.print(f"note: {note}", soft_wrap=True)

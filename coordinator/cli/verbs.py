@@ -410,6 +410,35 @@ def show_profile() -> None:
     """Print every value of the profile NAME, whether it is measured or assumed, and where it comes from."""
 
 
+@profiles.command("fit")
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE…", type=_FILE)
+@click.option("-o", "--output", type=_PATH, required=True, metavar="FILE", help="The profile file to write.")
+@click.option(
+    "--report",
+    type=_PATH,
+    metavar="FILE",
+    help="Write how well it fits: HTML with charts, or Markdown (.md).",
+)
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(["table", "firebase", "otel", "har", "curl"]),
+    help="What the files are; told by their contents if left out.",
+)
+@click.option("--device", metavar="NAME", help="The device of all rows.")
+@click.option("--class", "device_class", metavar="NAME", help="The class of device of all rows.")
+@click.option("--network", metavar="NAME", help="The network of all rows.")
+@_catalogue_option
+@works_in("coordinator.cli.profiles:fit_profiles")
+def fit_profiles() -> None:
+    """Fit profiles to the telemetry of real devices.
+
+    TABLE is a table of transfers, compute tasks and check-ins (Parquet or CSV), as 'recfleet telemetry'
+    writes it, or an export of Firebase Performance Monitoring, OpenTelemetry spans, a HAR file or timings of
+    curl. What the data cannot tell is taken from the nearest profile of the catalogue, and marked so.
+    """
+
+
 @cli.command
 @click.argument("scenario", type=scenario_file)
 @setting_option
@@ -795,6 +824,30 @@ def export() -> None:
     read where the scenario says; say where they are now with --set data.path=…
 
     Needs the extra: pip install 'recfleet[export]'.
+    """
+
+
+@cli.command
+@click.argument("run", metavar="RUN", type=_PATH)
+@click.option(
+    "-o",
+    "--output",
+    type=_PATH,
+    required=True,
+    metavar="FILE",
+    help="The table to write: Parquet, or CSV (.csv).",
+)
+@click.option(
+    "--work", is_flag=True, help="With the operations of each task; reads the data of the scenario again."
+)
+@setting_option
+@plugin_option
+@works_in("coordinator.cli.telemetry:telemetry")
+def telemetry() -> None:
+    """Write a run as the telemetry that a real fleet would have left.
+
+    A row is a transfer, a compute task or a check-in of a device: a table for 'recfleet profiles fit'. With
+    --set data.path=… the data is read from elsewhere.
     """
 
 

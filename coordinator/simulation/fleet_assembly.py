@@ -49,7 +49,7 @@ def build_fleet(loaded: LoadedScenario, n: int) -> Fleet:
     region_key = stream_key(scenario.seed, "fleet", "region")
     ids = np.arange(n, dtype=np.int64)
     regions = (hashed_bits(region_key, ids) % np.uint64(len(names))).astype(np.uint8)
-    utc_offset_s = _utc_offset_s(scenario.seed, section.time_zones, ids)
+    offset_s = utc_offset_s(scenario.seed, section.time_zones, ids)
 
     def availability(batteries_j: Callable[[], Floats]) -> AvailabilityModel:
         def model(profile: AvailabilityProfile) -> AvailabilityModel:
@@ -57,7 +57,7 @@ def build_fleet(loaded: LoadedScenario, n: int) -> Fleet:
             return build_availability(
                 profile,
                 scenario.seed,
-                utc_offset_s=utc_offset_s,
+                utc_offset_s=offset_s,
                 region=None if regions_of(profile) is None else regions,
                 battery_j=batteries_j() if gated else None,
             )
@@ -168,7 +168,7 @@ def _own_trace(loaded: LoadedScenario, written: str | MahimahiTrace | None, plac
     return read_link_trace(written, [loaded.resolve((*place, *keys)) for keys in file_keys(written)])
 
 
-def _utc_offset_s(seed: int, time_zones: int, ids: npt.NDArray[np.int64]) -> Any:
+def utc_offset_s(seed: int, time_zones: int, ids: npt.NDArray[np.int64]) -> Any:
     """Return local time minus UTC: whole hours, devices spread evenly over the time zones."""
     if time_zones == 1:
         return 0.0

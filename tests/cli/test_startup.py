@@ -37,7 +37,16 @@ def imported(*arguments: str, code: int) -> set[str]:
 
 @pytest.mark.parametrize(
     "words",
-    ["", *cli.commands, "enroll issue", "enroll list", "enroll revoke", "profiles list", "profiles show"],
+    [
+        "",
+        *cli.commands,
+        "enroll issue",
+        "enroll list",
+        "enroll revoke",
+        "profiles list",
+        "profiles show",
+        "profiles fit",
+    ],
 )
 def test_help_imports_few_modules(words: str) -> None:
     assert len(imported(*words.split(), "--help", code=0)) <= MOST_MODULES

@@ -118,7 +118,10 @@ def _ending(view: RunView) -> str | None:
     return " ".join(found) or None
 
 
-def _page(title: str, lead: str, endings: Sequence[str], facts: Any, sections: Sequence[SectionBlock]) -> str:
+def page_of(
+    title: str, lead: str, endings: Sequence[str], facts: Any, sections: Sequence[SectionBlock]
+) -> str:
+    """Return a page of sections as HTML, below what has to be known first and a list of facts."""
     template = _environment().get_template("page.html")
     return template.render(title=title, lead=lead, endings=endings, facts=facts, sections=sections)
 
@@ -128,7 +131,7 @@ def report_of_run(view: RunView) -> str:
     """Return the report of one run as HTML; sections with nothing to say are left out."""
     sections = [section for make in SECTIONS if (section := make(view)) is not None]
     lead = str(view.scenario.get("description") or "").strip()
-    return _page(view.title, lead, _banners(view), list(_facts(view)), sections)
+    return page_of(view.title, lead, _banners(view), list(_facts(view)), sections)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -144,7 +147,7 @@ def report_of_runs(views: Sequence[RunView], sweeps: Sequence[SweepTable] = ()) 
     counted = f"{len(views)} runs compared"
     title = _common(str(view.manifest.get("title") or "") for view in views)
     lead = _common(str(view.scenario.get("description") or "").strip() for view in views)
-    return _page(f"{title}: {counted}" if title else counted, lead, endings, facts, sections)
+    return page_of(f"{title}: {counted}" if title else counted, lead, endings, facts, sections)
 
 
 def _common(texts: Iterable[str]) -> str:

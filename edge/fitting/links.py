@@ -1,0 +1,665 @@
+"""Estimates of a network's parameters from transfers: rates, round trip, jitter, loss, outages, memory.
+
+A transfer of n bytes takes ``promotion + handshakes + w*(R + 960/C) + D(n, C, R) + jitter`` with the rate of
+the moment C, the round trip R, w = 0, 1/2 or 1 for what of a round trip its span holds besides, and D the
+time of its data with slow start (``edge.network.tcp``). Bytes over seconds is not C: by slow start and round
+trips it is 1.4 to 5 times too low. Here mean and spread of log C are those of the highest
+likelihood of the times, jitter and outages integrated over. Errors are those of a bootstrap over devices, for
+transfers of one device tell the same of it over and over.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.fitting.rates import LagSums, RateSpread, fit_memory, lag_sums
+from edge.network.tcp import (
+    INITIAL_WINDOW_BYTES,
+    PACKET_BYTES,
+    SEGMENT_PAYLOAD_BYTES,
+    SMALL_PACKET_BYTES,
+    data_time_array,
+)
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_CLOCK_BITS: Final = 8.0 * (PACKET_BYTES + SMALL_PACKET_BYTES)
+_SMALL_BITS: Final = 8.0 * 2 * SMALL_PACKET_BYTES
+_BITS_PER_BYTE: Final = 8.0 * PACKET_BYTES / SEGMENT_PAYLOAD_BYTES
+_MOST_WINDOWS: Final = 24
+_CELLS: Final = 48
+"""Cells of the log rate in the likelihood."""
+_MOST_ROWS: Final = 15_000
+_LONG_S: Final = 0.5
+_SILENCE_S: Final = 30.0
+_PROMPT_S: Final = 3.0
+"""Within which a first contact answers, but for an outage, to tell of outages."""
+FEWEST_TRANSFERS: Final = 30
+FEWEST_SMALL: Final = 20
+FEWEST_STALLS: Final = 5
+REPLICATES: Final = 100
+_Z95: Final = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Transfers of one network that arrived, sorted by device and time; arrays [n].
+
+    Attributes
+    ----------
+    device : from 0. start_s : one clock for a device. up : towards the coordinator.
+    size : bytes. seconds : of the span, the server's own time taken off.
+    trips : round trips in the span beside the data and the handshakes: 0, 0.5 or 1.
+    handshakes : 0 on a warm connection. cold : 1 the radio was idle, 0 it was not, -1 unknown.
+    rtt_s : measured round trip, NaN unknown. resent : packets sent again, -1 unknown.
+    """
+
+    device: Ints
+    start_s: Floats
+    up: Bools
+    size: Floats
+    seconds: Floats
+    trips: Floats
+    handshakes: Ints
+    cold: Ints
+    rtt_s: Floats
+    resent: Ints
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    def take(self, rows: npt.NDArray[np.generic]) -> Transfers:
+        """Return some of them."""
+        return Transfers(*(getattr(self, name)[rows] for name in self.__slots__))
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return int(self.device.max(initial=-1)) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its 95 % interval, and whether the data told it (or a profile of the catalogue)."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    measured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPrior:
+    """What is taken where the transfers do not tell, from a profile of the catalogue."""
+
+    down_bps: float
+    up_bps: float
+    rtt_s: float
+    jitter_s: float
+    loss: float
+    spread: RateSpread
+    outage_fraction: float
+    outage_mean_s: float
+    promotion_s: float
+    connect_success: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFit:
+    """What is known of a network.
+
+    Attributes
+    ----------
+    values : estimates by name: ``down_bps``, ``up_bps``, ``rtt_s``, ``jitter_s``, ``loss``, ``rate_sigma``,
+        ``rate_rho``, ``slow_sigma``, ``slow_time_s``, ``device_sigma``, ``outage_fraction``,
+        ``outage_mean_s``, ``promotion_s``, ``connect_success``.
+    transfers, devices : how many it is from.
+    stalled : share of transfers that no rate explains (slow servers, retries).
+    notes : what should be known.
+    """
+
+    values: dict[str, Estimate]
+    transfers: int
+    devices: int
+    stalled: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name].value
+
+    @property
+    def spread(self) -> RateSpread:
+        """Variances of the log rate."""
+        return RateSpread(
+            self["device_sigma"] ** 2, self["slow_sigma"] ** 2, self["rate_sigma"] ** 2,
+            self["rate_rho"], self["slow_time_s"],
+        )  # fmt: skip
+
+
+def normal_cdf(z: Floats) -> tuple[Floats, Floats]:
+    """Return distribution and density of the standard normal, float64 of the shape of ``z``.
+
+    The distribution to within 7.5e-8 (Abramowitz and Stegun 1964, 26.2.17).
+    """
+    density = 0.3989422804014327 * np.exp(-0.5 * z * z)
+    t = 1.0 / (1.0 + 0.2316419 * np.abs(z))
+    series = t * (
+        0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429)))
+    )  # fmt: skip
+    upper = density * series
+    return np.where(z >= 0.0, 1.0 - upper, upper), density
+
+
+def _density(times: Floats, spent: Floats, jitter_s: float, outage_s: float | None = None) -> Floats:
+    """Return the density of ``spent`` [n] for a time uniform in each cell of ``times``, float64 [n, cells].
+
+    On top come an exponential jitter, and an exponential outage where its mean is given.
+    """
+    rest = spent[:, None] - times
+    after = np.maximum(rest, 0.0)
+    jitter_s = max(jitter_s, 1e-6)
+    cumulated = -np.expm1(-after / jitter_s)
+    if outage_s is not None:
+        longer = -np.expm1(-after / outage_s)
+        cumulated = (outage_s * longer - jitter_s * cumulated) / (outage_s - jitter_s)
+    width = np.maximum(times[:, 1:] - times[:, :-1], 1e-12)
+    return np.asarray((cumulated[:, :-1] - cumulated[:, 1:]) / width)
+
+
+def _time_table(size: Floats, rate: Floats, rtt_s: float) -> Floats:
+    """Return :func:`~edge.network.tcp.data_time` for float64 [n] sizes at rates [n, m].
+
+    It is the largest of the times with 0, 1, 2 … windows of slow start.
+    """
+    best = size[:, None] * _BITS_PER_BYTE / rate
+    most = float(size.max(initial=0.0))
+    for stalls in range(1, _MOST_WINDOWS):
+        sent = INITIAL_WINDOW_BYTES * (2.0**stalls - 1.0)
+        if sent >= most:
+            break
+        rows = np.flatnonzero(size > sent)
+        slow = (
+            stalls * (rtt_s + _CLOCK_BITS / rate[rows])
+            + (size[rows, None] - sent) * _BITS_PER_BYTE / rate[rows]
+        )
+        best[rows] = np.maximum(best[rows], slow)
+    return best
+
+
+def _data_time(size: Floats, rate: Floats | float, rtt_s: float) -> Floats:
+    whole = np.broadcast_to(np.asarray(rate, dtype=np.float64), size.shape)
+    return data_time_array(size, np.array(whole), np.full(size.shape, rtt_s))
+
+
+def _fit_quiet(values: Floats) -> tuple[float, float, int]:
+    """Return threshold and mean of what is an exponential delay over a threshold, but for stalls.
+
+    Values beyond what the quiet part explains are left out; the threshold is the minimum less its bias.
+    """
+    values = np.sort(values)
+    scale = max((np.quantile(values, 0.75) - np.quantile(values, 0.25)) / math.log(3.0), 1e-6)
+    keep = values
+    for _ in range(12):
+        keep = values[values <= values[0] + 6.0 * scale]
+        kept = len(keep)
+        mean = float(keep.mean() - keep[0]) * kept / max(kept - 1, 1)
+        # An exponential cut at six times its mean has 1.5 % less than that.
+        scale = max(mean / 0.985, 1e-7)
+    return float(keep[0]) - scale / len(keep), scale, len(keep)
+
+
+@dataclass(slots=True)
+class _State:
+    """Estimates under way."""
+
+    down: float
+    up: float
+    rtt_s: float
+    jitter_s: float
+    spread: RateSpread
+    stalled: float
+    fraction: float
+    mean_s: float
+    promotion_s: float
+    known: dict[str, Estimate]
+    parts: frozenset[str] | None = None
+
+    def rate(self, up: Bools) -> Floats:
+        return np.where(up, math.exp(self.up), math.exp(self.down))
+
+
+def fit_link(
+    transfers: Transfers,
+    prior: LinkPrior,
+    *,
+    rounds: int = 3,
+    replicates: int = REPLICATES,
+    parts: frozenset[str] | None = None,
+) -> LinkFit:
+    """Return the estimates of a network.
+
+    Parameters
+    ----------
+    transfers : those that arrived.
+    prior : for what they do not tell.
+    rounds : how often round trip, rates and memory are fitted in turn.
+    replicates : of the bootstrap over devices.
+    parts : of the spread, of ``fast``, ``slow`` and ``device``; None: those that the transfers show.
+    """
+    notes: list[str] = []
+    whole = transfers
+    loss = _loss(whole, prior)
+    clean = whole.take(np.flatnonzero(whole.resent <= 0))
+    state = _begin(clean, prior)
+    fit: _RateFit | None = None
+    for _ in range(rounds):
+        _fit_round_trip(clean, state, prior)
+        _fit_outages(clean, state, prior)
+        fit = _RateFit.of(whole, state)
+        if fit is None:
+            break
+        fit.climb(state)
+        fit.remember(state, parts)
+    if fit is None:
+        notes.append("no transfers large enough to tell rates")
+        for name, value in (("down_bps", prior.down_bps), ("up_bps", prior.up_bps)):
+            state.known[name] = Estimate(value, measured=False)
+        _spread_from(state, prior.spread, frozenset())
+    else:
+        fit.errors(state, prior, replicates)
+    values = dict(state.known)
+    values["loss"] = loss
+    values.setdefault("connect_success", Estimate(prior.connect_success, measured=False))
+    return LinkFit(values, len(whole), whole.devices, state.stalled, tuple(notes))
+
+
+def _begin(rows: Transfers, prior: LinkPrior) -> _State:
+    large = rows.take(np.flatnonzero(rows.size > SEGMENT_PAYLOAD_BYTES))
+    rates = {}
+    for up, usual in ((False, prior.down_bps), (True, prior.up_bps)):
+        mine = large.up == up
+        seen = large.size[mine] * _BITS_PER_BYTE / np.maximum(large.seconds[mine], 1e-6)
+        rates[up] = math.log(float(np.quantile(seen, 0.75))) if mine.sum() > 2 else math.log(usual)
+    return _State(
+        down=rates[False], up=rates[True], rtt_s=prior.rtt_s, jitter_s=prior.jitter_s,
+        spread=replace(prior.spread, fast=0.25, slow=0.0, device=0.0), stalled=0.02,
+        fraction=0.0, mean_s=prior.outage_mean_s, promotion_s=prior.promotion_s, known={},
+    )  # fmt: skip
+
+
+def _loss(rows: Transfers, prior: LinkPrior) -> Estimate:
+    """Return the share of packets that are lost, of transfers whose retransmissions were counted."""
+    counted = rows.resent >= 0
+    packets = float(np.ceil(rows.size[counted] / SEGMENT_PAYLOAD_BYTES).sum())
+    if packets < 500:
+        return Estimate(prior.loss, measured=False)
+    lost = float(rows.resent[counted].sum())
+    value = (lost + 0.5) / (packets + lost + 0.5 / max(prior.loss, 1e-5))
+    by_device = np.bincount(rows.device[counted], rows.resent[counted], rows.devices)
+    of_device = np.bincount(
+        rows.device[counted], np.ceil(rows.size[counted] / SEGMENT_PAYLOAD_BYTES), rows.devices
+    )
+    error = math.sqrt(float(((by_device - value * of_device) ** 2).sum()) + 0.25) / packets
+    return Estimate(
+        value, max(value * math.exp(-_Z95 * error / value), 0.0), value * math.exp(_Z95 * error / value)
+    )
+
+
+def _fit_round_trip(rows: Transfers, state: _State, prior: LinkPrior) -> None:
+    """Set round trip and jitter, from measured round trips or from warm frames of one packet."""
+    known = np.isfinite(rows.rtt_s)
+    rate = state.rate(rows.up)
+    if known.sum() >= FEWEST_SMALL:
+        base, scale, kept = _fit_quiet(rows.rtt_s[known])
+        state.rtt_s = max(base, 1e-5)
+        state.known["rtt_s"] = _threshold(state.rtt_s, scale, kept, 1.0)
+    packet = (
+        (rows.size <= SEGMENT_PAYLOAD_BYTES) & (rows.handshakes == 0) & (rows.cold == 0) & (rows.trips > 0)
+    )
+    own_s = rows.size * _BITS_PER_BYTE / rate + rows.trips * _SMALL_BITS / rate
+    pick = packet
+    for most in (0.03, 0.1):
+        short = packet & (own_s < most * rows.trips * state.rtt_s)
+        if short.sum() >= 60:
+            pick = short
+            break
+    if pick.sum() < FEWEST_SMALL:
+        state.known.setdefault("rtt_s", Estimate(state.rtt_s, measured=False))
+        state.known["jitter_s"] = Estimate(state.jitter_s, measured=False)
+        return
+    trips = float(np.median(rows.trips[pick]))
+    pick &= rows.trips == trips
+    base, scale, kept = _fit_quiet((rows.seconds - own_s)[pick])
+    if known.sum() < FEWEST_SMALL:
+        state.rtt_s = max(base / trips, 1e-5)
+        state.known["rtt_s"] = _threshold(state.rtt_s, scale, kept, trips, float(own_s[pick].mean()))
+    state.jitter_s = scale
+    error = _Z95 / math.sqrt(kept)
+    state.known["jitter_s"] = Estimate(scale, scale * math.exp(-error), scale * math.exp(error))
+
+
+def _threshold(value: float, scale: float, kept: int, trips: float, unsure: float = 0.0) -> Estimate:
+    """Return the estimate of the least of values: the minimum lies above it by an exponential of scale/n.
+
+    ``unsure`` is what was taken off the values without being known better, seconds.
+    """
+    step, unsure = scale / kept / trips, unsure / trips
+    lowest = value + step
+    return Estimate(value, max(lowest - 3.689 * step - unsure, 1e-6), lowest - 0.0253 * step + unsure)
+
+
+def _fit_outages(rows: Transfers, state: _State, prior: LinkPrior) -> None:
+    """Set the outages, from first contacts, which do not wait for the transfer before them; and promotion."""
+    rate = state.rate(rows.up)
+    trips = (rows.handshakes + rows.trips) * (state.rtt_s + _SMALL_BITS / rate)
+    usual = trips + _data_time(rows.size, rate, state.rtt_s)
+    slow_rate = rate * math.exp(-4.0 * math.sqrt(state.spread.total))
+    slow = trips + _data_time(rows.size, slow_rate, state.rtt_s)
+    packet = (rows.cold == 1) & (rows.size <= SEGMENT_PAYLOAD_BYTES)
+    short = packet & (usual - trips < 0.1 * state.rtt_s)
+    packet = short if short.sum() >= FEWEST_SMALL else packet
+    if packet.sum() < FEWEST_SMALL:
+        packet = (rows.cold == 1) & (slow < 0.5)
+    first = (rows.cold == 1) & (slow < _PROMPT_S)
+    if packet.sum() < FEWEST_SMALL or first.sum() < FEWEST_SMALL:
+        state.known["promotion_s"] = Estimate(prior.promotion_s, measured=False)
+        state.known["outage_fraction"] = Estimate(prior.outage_fraction, measured=False)
+        state.known["outage_mean_s"] = Estimate(prior.outage_mean_s, measured=False)
+        state.fraction, state.mean_s = prior.outage_fraction, prior.outage_mean_s
+        return
+    over = (rows.seconds - usual)[packet]
+    kept = len(over)
+    # The median of those that meet no outage.
+    delay = float(np.quantile(over, 0.5 * (1.0 - state.fraction))) - state.jitter_s * math.log(2.0)
+    spread = 1.2533 * max(float(np.quantile(over, 0.75) - np.quantile(over, 0.25)) / 1.35, state.jitter_s)
+    error = _Z95 * spread / math.sqrt(kept) + 0.3 * float((usual - trips)[packet].mean())
+    known = state.known["rtt_s"]
+    if known.measured:
+        error += 0.5 * (known.high - known.low) * float((rows.handshakes + rows.trips)[packet].mean())
+    state.promotion_s = max(delay, 0.0)
+    state.known["promotion_s"] = Estimate(state.promotion_s, max(delay - error, 0.0), max(delay, 0.0) + error)
+    # Beyond a patience that no jitter, slow second or retransmission reaches, lengths are exponential anew.
+    patience = np.maximum(slow - usual, max(8.0 * state.jitter_s, 2.0 * (state.rtt_s + 0.2)))
+    wait = rows.seconds - usual - state.promotion_s - patience
+    # Whether there are any is told by single packets, which no slow rate holds up.
+    seen = wait[packet]
+    seen = seen[seen > 0.0]
+    state.fraction = 0.0
+    state.known["outage_fraction"] = Estimate(0.0, 0.0, 3.7 / kept)
+    state.known["outage_mean_s"] = Estimate(prior.outage_mean_s, measured=False)
+    # Timers of retransmissions are all of about one length.
+    if len(seen) < FEWEST_STALLS or len(seen) < 0.003 * kept or float(seen.std()) < 0.4 * float(seen.mean()):
+        return
+    stalls = wait[first & (wait > 0.0)]
+    n, mean_s = len(stalls), float(stalls.mean())
+    reached = float(np.exp(-np.minimum(patience[first] / mean_s, 30.0)).mean())
+    share = n / int(first.sum()) / reached
+    if share > 0.5:
+        return
+    state.fraction, state.mean_s = share, mean_s
+    of_mean = _Z95 / math.sqrt(n)
+    of_share = _Z95 * math.sqrt((1.0 + math.log(reached) ** 2) / n)
+    high = min(share * math.exp(of_share), 0.9)
+    state.known["outage_fraction"] = Estimate(share, share * math.exp(-of_share), high)
+    state.known["outage_mean_s"] = Estimate(mean_s, mean_s * math.exp(-of_mean), mean_s * math.exp(of_mean))
+
+
+def _spread_from(state: _State, spread: RateSpread, parts: frozenset[str]) -> None:
+    told = {
+        "rate_sigma": "fast",
+        "rate_rho": "fast",
+        "slow_sigma": "slow",
+        "slow_time_s": "slow",
+        "device_sigma": "device",
+    }
+    for name, part in told.items():
+        state.known[name] = Estimate(_named(spread)[name], measured=part in parts)
+
+
+def _named(spread: RateSpread) -> dict[str, float]:
+    return {
+        "rate_sigma": math.sqrt(spread.fast), "rate_rho": spread.rho, "slow_sigma": math.sqrt(spread.slow),
+        "slow_time_s": spread.time_s, "device_sigma": math.sqrt(spread.device),
+    }  # fmt: skip
+
+
+class _RateFit:
+    """The likelihood of mean rates and their spread, over the transfers that their rate decides.
+
+    The time of the data is a falling function of the log of the rate, tabulated for every transfer at
+    :data:`_CELLS` rates. The rate lies in a cell with a probability that follows from its mean and spread
+    over that time. Within a cell the time is taken as uniform; jitter on top, and an outage where there are
+    some, is exponential: so the density of what was measured is a sum of closed forms.
+    """
+
+    def __init__(self, rows: Transfers, state: _State) -> None:
+        self.rows = rows
+        self.up = rows.up
+        center = np.where(rows.up, state.up, state.down)
+        reach = min(5.0 * math.sqrt(state.spread.total) + 1.0, 7.0)
+        offsets = np.linspace(reach, -reach, _CELLS + 1)
+        self.log_rate = center[:, None] + offsets
+        rate = np.exp(center)
+        handled = (rows.handshakes + rows.trips) * (state.rtt_s + _SMALL_BITS / rate)
+        handled += np.where(rows.cold == 1, state.promotion_s, 0.0)
+        spent = rows.seconds - handled
+        flaky = state.fraction > 0.0
+        self.center = center
+        if flaky:
+            # On a link with outages whole transfers are stretched by the rate, slow start with them.
+            steady = _data_time(rows.size, rate, state.rtt_s)
+            self.slope = np.log(_data_time(rows.size, rate * 1.02, state.rtt_s) / steady) / -math.log(1.02)
+            self.times = steady[:, None] * np.exp(-offsets)
+        else:
+            self.slope = np.ones(len(rows))
+            self.times = _time_table(rows.size, np.exp(self.log_rate), state.rtt_s)
+        self.kernel = _density(self.times, spent, state.jitter_s)
+        if flaky:
+            middle = 0.5 * (self.times[:, 1:] + self.times[:, :-1])
+            starts_per_s = state.fraction / (1.0 - state.fraction) / state.mean_s
+            stays_up = np.exp(-starts_per_s * middle)
+            stays_up *= np.where(rows.cold == 1, 1.0 - state.fraction, 1.0)[:, None]
+            met = _density(self.times, spent, state.jitter_s, state.mean_s)
+            self.kernel = stays_up * self.kernel + (1.0 - stays_up) * met
+        # Stalls: what takes far longer than any rate of the spread would.
+        usual = _data_time(rows.size, rate, state.rtt_s) + state.jitter_s
+        with np.errstate(divide="ignore", invalid="ignore"):
+            far = (np.log(np.maximum(spent, 1e-9) / usual) - 1.0 - 3.0 * math.sqrt(state.spread.total)) / 1.5
+        self.stalls = np.exp(-0.5 * far**2) / (3.76 * np.maximum(spent, 1e-6))
+
+    @classmethod
+    def of(cls, rows: Transfers, state: _State) -> _RateFit | None:
+        """Return the likelihood over what can tell rates; None where that is too little.
+
+        Transfers without a loss are chosen by their size alone, never by how long they took.
+        """
+        rate = state.rate(rows.up)
+        step = 1.001
+        sensitivity = -np.log(
+            _data_time(rows.size, rate * step, state.rtt_s) / _data_time(rows.size, rate / step, state.rtt_s)
+        ) / (2.0 * math.log(step))
+        own_s = _data_time(rows.size, rate, state.rtt_s)
+        useful = (
+            (rows.size > SEGMENT_PAYLOAD_BYTES) & (rows.cold != -1) & (rows.resent <= 0)
+            & (own_s * sensitivity > 0.3 * state.jitter_s)
+        )  # fmt: skip
+        # What waits for a transfer that takes long starts when the link has just been fast. Left out by the
+        # size of those before, which says nothing of the rate.
+        ends = np.where(own_s > _LONG_S, rows.start_s + rows.seconds, -np.inf)
+        offset = rows.device * (2.0 * float(np.abs(rows.start_s).max(initial=0.0)) + 1e6)
+        latest = np.maximum.accumulate(np.concatenate([[-np.inf], (ends + offset)[:-1]]))
+        after_long = rows.start_s + offset - latest < _SILENCE_S
+        pick = np.flatnonzero(useful & ~after_long)
+        if len(pick) < 10 * FEWEST_TRANSFERS:
+            pick = np.flatnonzero(useful)
+        if len(pick) < FEWEST_TRANSFERS:
+            return None
+        if len(pick) > _MOST_ROWS:
+            pick = np.sort(np.random.default_rng(0).choice(pick, _MOST_ROWS, replace=False))
+        return cls(rows.take(pick), state)
+
+    def _edges(self, theta: Floats, spread: RateSpread) -> tuple[Floats, Floats]:
+        """Return standard normals and sd at the edges of all cells, float64 [n, cells + 1]."""
+        sd = spread.scaled(math.exp(2.0 * theta[2])).averaged_sd(self.times)
+        moved = self.slope * (np.where(self.up, theta[1], theta[0]) - self.center)
+        return (self.log_rate - self.center[:, None] - moved[:, None]) / sd + 0.5 * sd, sd
+
+    def likelihood(self, theta: Floats, spread: RateSpread, share: float) -> tuple[Floats, Floats, float]:
+        """Return the log likelihood of each transfer [n], its scores [n, 3], and the mean chance of a stall.
+
+        ``theta`` is log down, log up and log sigma, ``share`` that of stalls.
+        """
+        z, sd = self._edges(theta, spread)
+        wider = spread.scaled(math.exp(2.0 * (theta[2] + 0.01))).averaged_sd(self.times)
+        cumulated, density = normal_cdf(z)
+        # Times rise as rates fall along a row, and so does the probability of a longer time.
+        quiet = self._sum(cumulated)
+        by_mean = self._sum(-density / sd) * self.slope
+        by_sd = self._sum(density * ((0.5 * sd - z) / sd + 0.5) * (wider - sd) / 0.01)
+        whole = (1.0 - share) * quiet + share * self.stalls + 1e-300
+        scores = np.zeros((len(z), 3))
+        scores[:, 0] = np.where(self.up, 0.0, (1.0 - share) * by_mean / whole)
+        scores[:, 1] = np.where(self.up, (1.0 - share) * by_mean / whole, 0.0)
+        scores[:, 2] = (1.0 - share) * by_sd / whole
+        return np.log(whole), scores, float((share * self.stalls / whole).mean())
+
+    def _sum(self, at_edges: Floats) -> Floats:
+        return np.asarray(((at_edges[:, :-1] - at_edges[:, 1:]) * self.kernel).sum(axis=1))
+
+    def climb(self, state: _State, steps: int = 12) -> None:
+        """Move the state to the highest likelihood by BHHH steps (Berndt et al. 1974)."""
+        theta = np.array([state.down, state.up, 0.5 * math.log(state.spread.total)])
+        share = min(max(state.stalled, 1e-4), 0.4)
+        value, scores, stalled = self.likelihood(theta, state.spread, share)
+        for _ in range(steps):
+            # The share of stalls by expectation-maximisation, the rest given it.
+            share = min(max(stalled, 1e-5), 0.4)
+            value, scores, stalled = self.likelihood(theta, state.spread, share)
+            info = scores.T @ scores + 1e-3 * np.eye(len(theta))
+            move = np.linalg.solve(info, scores.sum(axis=0))
+            move *= min(1.0, 1.0 / float(np.abs(move).max() + 1e-12))
+            length, gain = 1.0, 0.0
+            while length > 0.01:
+                target = theta + length * move
+                target[2] = np.clip(target[2], math.log(0.02), math.log(2.2))
+                after, steeper, stalls = self.likelihood(target, state.spread, share)
+                gain = float(after.sum() - value.sum())
+                if gain > 0.0:
+                    theta, scores, stalled = target, steeper, stalls
+                    break
+                length *= 0.4
+            if gain < 0.02:
+                break
+        self.theta, self.scores = theta, scores
+        if not self.up.any():
+            theta[1] = state.up + theta[0] - state.down
+        elif self.up.all():
+            theta[0] = state.down + theta[1] - state.up
+        state.down, state.up = float(theta[0]), float(theta[1])
+        state.stalled = share
+        state.spread = state.spread.scaled(math.exp(2.0 * float(theta[2])))
+
+    def remember(self, state: _State, parts: frozenset[str] | None = None) -> None:
+        """Split the spread into what is fast, slow, and the device's own, by pairs of transfers."""
+        z, sd = self._edges(self.theta, state.spread)
+        cumulated, _ = normal_cdf(z)
+        weight = (cumulated[:, :-1] - cumulated[:, 1:]) * self.kernel * (1.0 - state.stalled)
+        quiet = weight.sum(axis=1)
+        sure = quiet / (quiet + state.stalled * self.stalls + 1e-300)
+        weight /= quiet[:, None] + 1e-300
+        residual = 0.5 * (z * sd)[:, 1:] + 0.5 * (z * sd)[:, :-1]
+        mean = (weight * residual).sum(axis=1)
+        around = (weight * residual**2).sum(axis=1) - mean**2
+        variance = (weight * 0.5 * (sd[:, 1:] ** 2 + sd[:, :-1] ** 2)).sum(axis=1)
+        reliability = np.clip(1.0 - around / np.maximum(variance, 1e-9), 0.0, 1.0)
+        expected_s = np.exp(0.5 * state.spread.total) * _data_time(
+            self.rows.size, state.rate(self.up), state.rtt_s
+        )
+        good = (sure > 0.5) & (reliability > 0.3)
+        brief = good & (expected_s < 1.5)
+        if brief.sum() >= 200:
+            good = brief
+        rows = np.flatnonzero(good)
+        bound = 3.0 * math.sqrt(state.spread.total)
+        self.sums: LagSums | None = None
+        if len(rows) < FEWEST_TRANSFERS:
+            state.parts = frozenset()
+            return
+        at_s = self.rows.start_s[rows] + 0.5 * self.rows.seconds[rows]
+        self.sums = lag_sums(
+            self.rows.device[rows],
+            at_s,
+            np.clip(mean[rows], -bound, bound),
+            reliability[rows],
+            self.rows.devices,
+        )
+        memory = fit_memory(self.sums, state.spread.total, state.spread, parts)
+        state.spread, state.parts = memory.spread, memory.parts
+
+    def errors(self, state: _State, prior: LinkPrior, replicates: int) -> None:
+        """Note all estimates with the intervals of a bootstrap over devices, each by one Newton step."""
+        devices = self.rows.devices
+        totals = np.stack(
+            [np.bincount(self.rows.device, column, devices) for column in self.scores.T], axis=1
+        )
+        info = np.linalg.pinv(self.scores.T @ self.scores + 1e-6 * np.eye(3))
+        parts = state.parts or frozenset()
+        rng = np.random.default_rng(20_17)
+        found: dict[str, list[float]] = {name: [] for name in ("down", "up", *_named(state.spread))}
+        for _ in range(replicates):
+            share = rng.multinomial(devices, np.full(devices, 1.0 / devices)).astype(np.float64)
+            theta = self.theta + np.clip(info @ (share @ totals), -1.0, 1.0)
+            total = math.exp(2.0 * float(np.clip(theta[2], math.log(0.02), math.log(2.5))))
+            spread = state.spread.scaled(total)
+            if self.sums is not None and parts:
+                spread = fit_memory(self.sums, total, spread, parts | {"fast"}, share).spread
+            found["down"].append(float(theta[0]))
+            found["up"].append(float(theta[1]))
+            for name, value in _named(spread).items():
+                found[name].append(value)
+        for name, value, has in (
+            ("down", state.down, not self.up.all()),
+            ("up", state.up, bool(self.up.any())),
+        ):
+            half = _Z95 * float(np.std(found[name]))
+            state.known[f"{name}_bps"] = Estimate(
+                math.exp(value), math.exp(value - half), math.exp(value + half), measured=has
+            )
+        named = _named(state.spread)
+        if "fast" not in parts:
+            # Without pairs the spread is known, its memory is not.
+            split = (
+                prior.spread.scaled(state.spread.total - state.spread.device)
+                if prior.spread.total
+                else state.spread
+            )
+            named["rate_rho"] = split.rho
+        for name, value in named.items():
+            told = {
+                "slow_sigma": "slow",
+                "slow_time_s": "slow",
+                "device_sigma": "device",
+                "rate_rho": "fast",
+            }.get(name)
+            if told is not None and told not in parts:
+                state.known[name] = Estimate(value, measured=False)
+                continue
+            if name == "rate_rho":
+                low, high = _percentiles(found[name], value)
+                state.known[name] = Estimate(value, low, high)
+                continue
+            logs = np.log(np.maximum(found[name], 1e-4))
+            half = _Z95 * float(np.std(logs))
+            state.known[name] = Estimate(value, value * math.exp(-half), value * math.exp(half))
+
+
+def _percentiles(values: list[float], value: float) -> tuple[float, float]:
+    half = _Z95 * float(np.std(values))
+    return max(value - half, 0.0), min(value + half, 1.0)
