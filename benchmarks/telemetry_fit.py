@@ -25,7 +25,7 @@ import numpy.typing as npt
 from coordinator.results.tables.reader import open_run
 from device_profiles.traces import RateTrace
 from edge.core.vocabulary import Direction
-from edge.fitting.links import Estimate, LinkFit, LinkPrior, Transfers, fit_link
+from edge.fitting.links import FittedValue, LinkFit, LinkPrior, Transfers, fit_link
 from edge.fitting.rates import RateSpread
 from edge.fitting.replay import ks_distance, replay
 from edge.network.conditions import LinkConditions
@@ -48,7 +48,7 @@ def network(
         "rate_rho": rho, "slow_sigma": slow[0], "slow_time_s": slow[1], "device_sigma": device,
         "outage_fraction": outage[0], "outage_mean_s": outage[1], "promotion_s": promotion,
     }  # fmt: skip
-    return LinkFit({name: Estimate(value) for name, value in values.items()}, 0, 0)
+    return LinkFit({name: FittedValue(value) for name, value in values.items()}, 0, 0)
 
 
 TRUTHS = {
@@ -104,7 +104,7 @@ def _fields(rows: Transfers) -> dict[str, Any]:
     return {name: getattr(rows, name) for name in Transfers.__slots__}
 
 
-def times_of(fit: LinkFit, size: int, up: bool, seed: int, n: int = 6000) -> Floats:
+def times_of(fit: LinkFit, size: int, up: bool, seed: int, n: int = 3000) -> Floats:
     """Return times of warm transfers of one size at moments and devices of their own."""
     draw = np.random.default_rng(seed)
     rows = Transfers(
@@ -142,10 +142,13 @@ def _one(arguments: tuple[str, int, int]) -> dict[str, Any]:
 
 
 def networks(workers: int) -> None:
-    repeats = {20_000: 2, 2_000: 4, 200: 6}
-    jobs = [(name, n, seed) for name in TRUTHS for n, most in repeats.items() for seed in range(1, most + 1)]
+    repeats = {20_000: 1, 2_000: 3, 200: 4}
+    jobs = [(name, n, seed) for n, most in repeats.items() for name in TRUTHS for seed in range(1, most + 1)]
     with ProcessPoolExecutor(workers) as pool:
-        done = list(pool.map(_one, jobs))
+        done = []
+        for result in pool.map(_one, jobs):
+            done.append(result)
+            print(result["name"], result["n"], result["errors"], file=sys.stderr, flush=True)
     print("| network | transfers | p50 | p95 | KS | down | up | sigma | rho | slow | time | device |")
     for name in TRUTHS:
         for n in repeats:

@@ -411,7 +411,7 @@ def show_profile() -> None:
 
 
 @profiles.command("fit")
-@click.argument("tables", nargs=-1, required=True, metavar="TABLE…", type=_FILE)
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE…", type=_PATH)
 @click.option("-o", "--output", type=_PATH, required=True, metavar="FILE", help="The profile file to write.")
 @click.option(
     "--report",

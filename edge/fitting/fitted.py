@@ -15,7 +15,7 @@ from device_profiles.catalogue import Catalogue
 from device_profiles.profile import DeviceProfile, NetworkProfile
 from device_profiles.quantities import BYTE_RATE, COMPUTE_RATE, DURATION, RATE, Quantity
 from edge.core.errors import DataError
-from edge.fitting.links import FEWEST_TRANSFERS, Estimate, LinkFit, LinkPrior, Transfers, fit_link
+from edge.fitting.links import FEWEST_TRANSFERS, FittedValue, LinkFit, LinkPrior, Transfers, fit_link
 from edge.fitting.rates import RateSpread
 from edge.fitting.replay import Match, matches
 from edge.fitting.tasks import AvailabilityFit, TaskFit, TaskPrior, fit_availability, fit_tasks
@@ -211,13 +211,13 @@ def _fit_network(
     return FittedNetwork(label, profile_name(label), like, fit, matches(transfers, fit))
 
 
-def _share(hits: float, tries: float) -> Estimate:
+def _share(hits: float, tries: float) -> FittedValue:
     """Return a share with its interval (Wilson 1927)."""
     z = 1.959964
     share = hits / tries
     middle = (share + z * z / (2 * tries)) / (1 + z * z / tries)
     half = z / (1 + z * z / tries) * math.sqrt(share * (1 - share) / tries + z * z / (4 * tries * tries))
-    return Estimate(share, middle - half, min(middle + half, 1.0))
+    return FittedValue(share, middle - half, min(middle + half, 1.0))
 
 
 def _nearest(rough: LinkFit, known: Mapping[str, NetworkProfile], name: str) -> str:
@@ -339,7 +339,7 @@ def shown(value: float, quantity: Quantity | None) -> str:
     return quantity.write(rounded(value)) if quantity is not None else f"{rounded(value):.6g}"
 
 
-def _interval(estimate: Estimate, quantity: Quantity | None) -> str:
+def _interval(estimate: FittedValue, quantity: Quantity | None) -> str:
     if not math.isfinite(estimate.low):
         return ""
     return f"95%: {shown(estimate.low, quantity)} to {shown(estimate.high, quantity)}"

@@ -86,7 +86,7 @@ class Transfers:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class FittedValue:
     """A value with its 95 % interval, and whether the data told it (or a profile of the catalogue)."""
 
     value: float
@@ -125,7 +125,7 @@ class LinkFit:
     notes : what should be known.
     """
 
-    values: dict[str, Estimate]
+    values: dict[str, FittedValue]
     transfers: int
     devices: int
     stalled: float = 0.0
@@ -216,7 +216,7 @@ def _fit_quiet(values: Floats) -> tuple[float, float, int]:
 
 
 @dataclass(slots=True)
-class _State:
+class _LinkState:
     """Estimates under way."""
 
     down: float
@@ -228,7 +228,7 @@ class _State:
     fraction: float
     mean_s: float
     promotion_s: float
-    known: dict[str, Estimate]
+    known: dict[str, FittedValue]
     parts: frozenset[str] | None = None
 
     def rate(self, up: Bools) -> Floats:
@@ -270,36 +270,36 @@ def fit_link(
     if fit is None:
         notes.append("no transfers large enough to tell rates")
         for name, value in (("down_bps", prior.down_bps), ("up_bps", prior.up_bps)):
-            state.known[name] = Estimate(value, measured=False)
+            state.known[name] = FittedValue(value, measured=False)
         _spread_from(state, prior.spread, frozenset())
     else:
         fit.errors(state, prior, replicates)
     values = dict(state.known)
     values["loss"] = loss
-    values.setdefault("connect_success", Estimate(prior.connect_success, measured=False))
+    values.setdefault("connect_success", FittedValue(prior.connect_success, measured=False))
     return LinkFit(values, len(whole), whole.devices, state.stalled, tuple(notes))
 
 
-def _begin(rows: Transfers, prior: LinkPrior) -> _State:
+def _begin(rows: Transfers, prior: LinkPrior) -> _LinkState:
     large = rows.take(np.flatnonzero(rows.size > SEGMENT_PAYLOAD_BYTES))
     rates = {}
     for up, usual in ((False, prior.down_bps), (True, prior.up_bps)):
         mine = large.up == up
         seen = large.size[mine] * _BITS_PER_BYTE / np.maximum(large.seconds[mine], 1e-6)
         rates[up] = math.log(float(np.quantile(seen, 0.75))) if mine.sum() > 2 else math.log(usual)
-    return _State(
+    return _LinkState(
         down=rates[False], up=rates[True], rtt_s=prior.rtt_s, jitter_s=prior.jitter_s,
         spread=replace(prior.spread, fast=0.25, slow=0.0, device=0.0), stalled=0.02,
         fraction=0.0, mean_s=prior.outage_mean_s, promotion_s=prior.promotion_s, known={},
     )  # fmt: skip
 
 
-def _loss(rows: Transfers, prior: LinkPrior) -> Estimate:
+def _loss(rows: Transfers, prior: LinkPrior) -> FittedValue:
     """Return the share of packets that are lost, of transfers whose retransmissions were counted."""
     counted = rows.resent >= 0
     packets = float(np.ceil(rows.size[counted] / SEGMENT_PAYLOAD_BYTES).sum())
     if packets < 500:
-        return Estimate(prior.loss, measured=False)
+        return FittedValue(prior.loss, measured=False)
     lost = float(rows.resent[counted].sum())
     value = (lost + 0.5) / (packets + lost + 0.5 / max(prior.loss, 1e-5))
     by_device = np.bincount(rows.device[counted], rows.resent[counted], rows.devices)
@@ -307,12 +307,12 @@ def _loss(rows: Transfers, prior: LinkPrior) -> Estimate:
         rows.device[counted], np.ceil(rows.size[counted] / SEGMENT_PAYLOAD_BYTES), rows.devices
     )
     error = math.sqrt(float(((by_device - value * of_device) ** 2).sum()) + 0.25) / packets
-    return Estimate(
+    return FittedValue(
         value, max(value * math.exp(-_Z95 * error / value), 0.0), value * math.exp(_Z95 * error / value)
     )
 
 
-def _fit_round_trip(rows: Transfers, state: _State, prior: LinkPrior) -> None:
+def _fit_round_trip(rows: Transfers, state: _LinkState, prior: LinkPrior) -> None:
     """Set round trip and jitter, from measured round trips or from warm frames of one packet."""
     known = np.isfinite(rows.rtt_s)
     rate = state.rate(rows.up)
@@ -331,8 +331,8 @@ def _fit_round_trip(rows: Transfers, state: _State, prior: LinkPrior) -> None:
             pick = short
             break
     if pick.sum() < FEWEST_SMALL:
-        state.known.setdefault("rtt_s", Estimate(state.rtt_s, measured=False))
-        state.known["jitter_s"] = Estimate(state.jitter_s, measured=False)
+        state.known.setdefault("rtt_s", FittedValue(state.rtt_s, measured=False))
+        state.known["jitter_s"] = FittedValue(state.jitter_s, measured=False)
         return
     trips = float(np.median(rows.trips[pick]))
     pick &= rows.trips == trips
@@ -342,20 +342,20 @@ def _fit_round_trip(rows: Transfers, state: _State, prior: LinkPrior) -> None:
         state.known["rtt_s"] = _threshold(state.rtt_s, scale, kept, trips, float(own_s[pick].mean()))
     state.jitter_s = scale
     error = _Z95 / math.sqrt(kept)
-    state.known["jitter_s"] = Estimate(scale, scale * math.exp(-error), scale * math.exp(error))
+    state.known["jitter_s"] = FittedValue(scale, scale * math.exp(-error), scale * math.exp(error))
 
 
-def _threshold(value: float, scale: float, kept: int, trips: float, unsure: float = 0.0) -> Estimate:
+def _threshold(value: float, scale: float, kept: int, trips: float, unsure: float = 0.0) -> FittedValue:
     """Return the estimate of the least of values: the minimum lies above it by an exponential of scale/n.
 
     ``unsure`` is what was taken off the values without being known better, seconds.
     """
     step, unsure = scale / kept / trips, unsure / trips
     lowest = value + step
-    return Estimate(value, max(lowest - 3.689 * step - unsure, 1e-6), lowest - 0.0253 * step + unsure)
+    return FittedValue(value, max(lowest - 3.689 * step - unsure, 1e-6), lowest - 0.0253 * step + unsure)
 
 
-def _fit_outages(rows: Transfers, state: _State, prior: LinkPrior) -> None:
+def _fit_outages(rows: Transfers, state: _LinkState, prior: LinkPrior) -> None:
     """Set the outages, from first contacts, which do not wait for the transfer before them; and promotion."""
     rate = state.rate(rows.up)
     trips = (rows.handshakes + rows.trips) * (state.rtt_s + _SMALL_BITS / rate)
@@ -369,9 +369,9 @@ def _fit_outages(rows: Transfers, state: _State, prior: LinkPrior) -> None:
         packet = (rows.cold == 1) & (slow < 0.5)
     first = (rows.cold == 1) & (slow < _PROMPT_S)
     if packet.sum() < FEWEST_SMALL or first.sum() < FEWEST_SMALL:
-        state.known["promotion_s"] = Estimate(prior.promotion_s, measured=False)
-        state.known["outage_fraction"] = Estimate(prior.outage_fraction, measured=False)
-        state.known["outage_mean_s"] = Estimate(prior.outage_mean_s, measured=False)
+        state.known["promotion_s"] = FittedValue(prior.promotion_s, measured=False)
+        state.known["outage_fraction"] = FittedValue(prior.outage_fraction, measured=False)
+        state.known["outage_mean_s"] = FittedValue(prior.outage_mean_s, measured=False)
         state.fraction, state.mean_s = prior.outage_fraction, prior.outage_mean_s
         return
     over = (rows.seconds - usual)[packet]
@@ -384,7 +384,9 @@ def _fit_outages(rows: Transfers, state: _State, prior: LinkPrior) -> None:
     if known.measured:
         error += 0.5 * (known.high - known.low) * float((rows.handshakes + rows.trips)[packet].mean())
     state.promotion_s = max(delay, 0.0)
-    state.known["promotion_s"] = Estimate(state.promotion_s, max(delay - error, 0.0), max(delay, 0.0) + error)
+    state.known["promotion_s"] = FittedValue(
+        state.promotion_s, max(delay - error, 0.0), max(delay, 0.0) + error
+    )
     # Beyond a patience that no jitter, slow second or retransmission reaches, lengths are exponential anew.
     patience = np.maximum(slow - usual, max(8.0 * state.jitter_s, 2.0 * (state.rtt_s + 0.2)))
     wait = rows.seconds - usual - state.promotion_s - patience
@@ -392,8 +394,8 @@ def _fit_outages(rows: Transfers, state: _State, prior: LinkPrior) -> None:
     seen = wait[packet]
     seen = seen[seen > 0.0]
     state.fraction = 0.0
-    state.known["outage_fraction"] = Estimate(0.0, 0.0, 3.7 / kept)
-    state.known["outage_mean_s"] = Estimate(prior.outage_mean_s, measured=False)
+    state.known["outage_fraction"] = FittedValue(0.0, 0.0, 3.7 / kept)
+    state.known["outage_mean_s"] = FittedValue(prior.outage_mean_s, measured=False)
     # Timers of retransmissions are all of about one length.
     if len(seen) < FEWEST_STALLS or len(seen) < 0.003 * kept or float(seen.std()) < 0.4 * float(seen.mean()):
         return
@@ -407,11 +409,13 @@ def _fit_outages(rows: Transfers, state: _State, prior: LinkPrior) -> None:
     of_mean = _Z95 / math.sqrt(n)
     of_share = _Z95 * math.sqrt((1.0 + math.log(reached) ** 2) / n)
     high = min(share * math.exp(of_share), 0.9)
-    state.known["outage_fraction"] = Estimate(share, share * math.exp(-of_share), high)
-    state.known["outage_mean_s"] = Estimate(mean_s, mean_s * math.exp(-of_mean), mean_s * math.exp(of_mean))
+    state.known["outage_fraction"] = FittedValue(share, share * math.exp(-of_share), high)
+    state.known["outage_mean_s"] = FittedValue(
+        mean_s, mean_s * math.exp(-of_mean), mean_s * math.exp(of_mean)
+    )
 
 
-def _spread_from(state: _State, spread: RateSpread, parts: frozenset[str]) -> None:
+def _spread_from(state: _LinkState, spread: RateSpread, parts: frozenset[str]) -> None:
     told = {
         "rate_sigma": "fast",
         "rate_rho": "fast",
@@ -420,7 +424,7 @@ def _spread_from(state: _State, spread: RateSpread, parts: frozenset[str]) -> No
         "device_sigma": "device",
     }
     for name, part in told.items():
-        state.known[name] = Estimate(_named(spread)[name], measured=part in parts)
+        state.known[name] = FittedValue(_named(spread)[name], measured=part in parts)
 
 
 def _named(spread: RateSpread) -> dict[str, float]:
@@ -439,7 +443,7 @@ class _RateFit:
     some, is exponential: so the density of what was measured is a sum of closed forms.
     """
 
-    def __init__(self, rows: Transfers, state: _State) -> None:
+    def __init__(self, rows: Transfers, state: _LinkState) -> None:
         self.rows = rows
         self.up = rows.up
         center = np.where(rows.up, state.up, state.down)
@@ -475,7 +479,7 @@ class _RateFit:
         self.stalls = np.exp(-0.5 * far**2) / (3.76 * np.maximum(spent, 1e-6))
 
     @classmethod
-    def of(cls, rows: Transfers, state: _State) -> _RateFit | None:
+    def of(cls, rows: Transfers, state: _LinkState) -> _RateFit | None:
         """Return the likelihood over what can tell rates; None where that is too little.
 
         Transfers without a loss are chosen by their size alone, never by how long they took.
@@ -533,7 +537,7 @@ class _RateFit:
     def _sum(self, at_edges: Floats) -> Floats:
         return np.asarray(((at_edges[:, :-1] - at_edges[:, 1:]) * self.kernel).sum(axis=1))
 
-    def climb(self, state: _State, steps: int = 12) -> None:
+    def climb(self, state: _LinkState, steps: int = 12) -> None:
         """Move the state to the highest likelihood by BHHH steps (Berndt et al. 1974)."""
         theta = np.array([state.down, state.up, 0.5 * math.log(state.spread.total)])
         share = min(max(state.stalled, 1e-4), 0.4)
@@ -566,7 +570,7 @@ class _RateFit:
         state.stalled = share
         state.spread = state.spread.scaled(math.exp(2.0 * float(theta[2])))
 
-    def remember(self, state: _State, parts: frozenset[str] | None = None) -> None:
+    def remember(self, state: _LinkState, parts: frozenset[str] | None = None) -> None:
         """Split the spread into what is fast, slow, and the device's own, by pairs of transfers."""
         z, sd = self._edges(self.theta, state.spread)
         cumulated, _ = normal_cdf(z)
@@ -603,7 +607,7 @@ class _RateFit:
         memory = fit_memory(self.sums, state.spread.total, state.spread, parts)
         state.spread, state.parts = memory.spread, memory.parts
 
-    def errors(self, state: _State, prior: LinkPrior, replicates: int) -> None:
+    def errors(self, state: _LinkState, prior: LinkPrior, replicates: int) -> None:
         """Note all estimates with the intervals of a bootstrap over devices, each by one Newton step."""
         devices = self.rows.devices
         totals = np.stack(
@@ -629,7 +633,7 @@ class _RateFit:
             ("up", state.up, bool(self.up.any())),
         ):
             half = _Z95 * float(np.std(found[name]))
-            state.known[f"{name}_bps"] = Estimate(
+            state.known[f"{name}_bps"] = FittedValue(
                 math.exp(value), math.exp(value - half), math.exp(value + half), measured=has
             )
         named = _named(state.spread)
@@ -649,15 +653,15 @@ class _RateFit:
                 "rate_rho": "fast",
             }.get(name)
             if told is not None and told not in parts:
-                state.known[name] = Estimate(value, measured=False)
+                state.known[name] = FittedValue(value, measured=False)
                 continue
             if name == "rate_rho":
                 low, high = _percentiles(found[name], value)
-                state.known[name] = Estimate(value, low, high)
+                state.known[name] = FittedValue(value, low, high)
                 continue
             logs = np.log(np.maximum(found[name], 1e-4))
             half = _Z95 * float(np.std(logs))
-            state.known[name] = Estimate(value, value * math.exp(-half), value * math.exp(half))
+            state.known[name] = FittedValue(value, value * math.exp(-half), value * math.exp(half))
 
 
 def _percentiles(values: list[float], value: float) -> tuple[float, float]:

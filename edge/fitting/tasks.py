@@ -9,7 +9,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge.fitting.links import REPLICATES, Estimate
+from edge.fitting.links import REPLICATES, FittedValue
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ class TaskFit:
     """
 
     kind: Literal["free", "scaled", "none"]
-    values: dict[str, Estimate]
+    values: dict[str, FittedValue]
     tasks: int
     devices: int
 
@@ -63,7 +63,7 @@ def fit_tasks(
     if n < FEWEST_TASKS or not known[0]:
         values = _values(usual, prior.sigma, None)
         return TaskFit(
-            "none", {name: Estimate(one.value, measured=False) for name, one in values.items()}, n, devices
+            "none", {name: FittedValue(one.value, measured=False) for name, one in values.items()}, n, devices
         )
     parts = np.where(known, work, 0.0)
     scaled = parts[:, known] / seconds[:, None]
@@ -88,14 +88,14 @@ def fit_tasks(
     return TaskFit(kind, _values(cost, sigma, np.std(np.array(drawn), axis=0)), n, devices)
 
 
-def _values(cost: Floats, sigma: float, error: Floats | None) -> dict[str, Estimate]:
+def _values(cost: Floats, sigma: float, error: Floats | None) -> dict[str, FittedValue]:
     values = (1.0 / max(cost[0], 1e-30), 1.0 / max(cost[1], 1e-30), float(cost[2]), sigma)
     found = {}
     for place, (name, value) in enumerate(
         zip(("flops_per_s", "memory_bytes_per_s", "op_overhead_s", "compute_sigma"), values, strict=True)
     ):
         half = math.nan if error is None else _Z95 * float(error[place])
-        found[name] = Estimate(value, value * math.exp(-half), value * math.exp(half))
+        found[name] = FittedValue(value, value * math.exp(-half), value * math.exp(half))
     return found
 
 
@@ -137,7 +137,7 @@ class AvailabilityFit:
     available, float64 [24], NaN where there were no check-ins.
     """
 
-    values: dict[str, Estimate]
+    values: dict[str, FittedValue]
     by_hour: Floats
     check_ins: int
     devices: int
@@ -191,10 +191,10 @@ def fit_availability(
     apart = (drawn[:, 2] - peak + 12.0) % 24.0 - 12.0
     of_peak = _Z95 * float(apart.std())
     values = {
-        "mean_available": Estimate(mean, max(mean - of_mean, 0.0), min(mean + of_mean, 1.0)),
-        "peak_to_trough": Estimate(
+        "mean_available": FittedValue(mean, max(mean - of_mean, 0.0), min(mean + of_mean, 1.0)),
+        "peak_to_trough": FittedValue(
             ratio, max(ratio * math.exp(-of_ratio), 1.0), ratio * math.exp(of_ratio), measured=daily
         ),
-        "peak_local_hour": Estimate(peak, peak - of_peak, peak + of_peak, measured=daily),
+        "peak_local_hour": FittedValue(peak, peak - of_peak, peak + of_peak, measured=daily),
     }
     return AvailabilityFit(values, by_hour, n, devices)

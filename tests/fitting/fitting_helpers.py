@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edge.fitting.links import Estimate, LinkFit, LinkPrior, Transfers
+from edge.fitting.links import FittedValue, LinkFit, LinkPrior, Transfers
 from edge.fitting.rates import RateSpread
 from edge.fitting.replay import replay
 
@@ -32,7 +32,7 @@ def network(**values: float) -> LinkFit:
         "outage_mean_s": 1.0,
         "promotion_s": 0.26,
     } | values
-    return LinkFit({name: Estimate(value) for name, value in whole.items()}, 0, 0)
+    return LinkFit({name: FittedValue(value) for name, value in whole.items()}, 0, 0)
 
 
 def transfers(truth: LinkFit, devices: int, seed: int = 1, **changes: Any) -> Transfers:

@@ -114,3 +114,10 @@ def test_a_file_that_is_no_table_is_refused(contents: bytes, tmp_path: Path) -> 
     with pytest.raises(DataError) as caught:
         read_telemetry([path], "table", {})
     assert str(path) in str(caught.value)
+
+
+def test_the_page_has_every_column_with_its_meaning() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text(encoding="utf-8")
+    for name, spec in COLUMNS.items():
+        needed = "all" if len(spec.needed) == 3 else ", ".join(spec.needed)
+        assert f"| `{name}` | {spec.type} | {needed} | {spec.unit} | {spec.meaning} |" in page
