@@ -10,6 +10,7 @@ another's, and what comes back for a user is bitwise the same whichever other us
 
 from __future__ import annotations
 
+import abc
 import hashlib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -102,28 +103,38 @@ def limited(features: Features, limit: float) -> Features:
     return np.clip(features, -limit, limit)
 
 
-def predict_each(
-    evaluate: Evaluate,
-    features: Features,
-    indptr: npt.NDArray[np.int64],
-    items: npt.NDArray[Any],
-) -> npt.NDArray[np.float32]:
-    """Evaluate users one by one on their own items, float32 [N]: no user touches another's arithmetic."""
-    predictions = np.empty(int(indptr[-1]), np.float32)
-    bounds: list[int] = indptr.tolist()
-    for user in range(len(bounds) - 1):
-        start, end = bounds[user], bounds[user + 1]
-        if start < end:
-            predictions[start:end] = evaluate(user, features.take(items[start:end], axis=0))
-    return predictions
+class EvaluatedMask(abc.ABC):
+    """A kind of mask that is evaluated user by user: no user touches another's arithmetic."""
 
+    settings: Any
 
-def catalogue_each(evaluate: Evaluate, features: Features, users: int) -> npt.NDArray[np.float32]:
-    """Evaluate users one by one on all items, float32 [users, items]."""
-    predictions = np.empty((users, len(features)), np.float32)
-    for user, row in enumerate(predictions):
-        row[:] = evaluate(user, features)
-    return predictions
+    @abc.abstractmethod
+    def evaluator(self, parameters: MaskParameters) -> Evaluate:
+        """Return the function that evaluates a user's mask on features, cut at the settings' limit."""
+
+    def predict(
+        self,
+        parameters: MaskParameters,
+        features: Features,
+        indptr: npt.NDArray[np.int64],
+        items: npt.NDArray[Any],
+    ) -> npt.NDArray[np.float32]:
+        """Evaluate each user's mask on its own items, float32 [N]; see :class:`MaskModel`."""
+        evaluate, cut = self.evaluator(parameters), limited(features, self.settings.feature_limit)
+        predictions = np.empty(int(indptr[-1]), np.float32)
+        for user, (start, end) in enumerate(pairwise(indptr.tolist())):
+            if start < end:
+                predictions[start:end] = evaluate(user, cut.take(items[start:end], axis=0))
+        return predictions
+
+    def catalogue(self, parameters: MaskParameters, features: Features) -> npt.NDArray[np.float32]:
+        """Evaluate each user's mask on every item, float32 [n, items]."""
+        evaluate, cut = self.evaluator(parameters), limited(features, self.settings.feature_limit)
+        users = len(next(iter(parameters.values())))
+        predictions = np.empty((users, len(cut)), np.float32)
+        for user, row in enumerate(predictions):
+            row[:] = evaluate(user, cut)
+        return predictions
 
 
 class PaddedUsers(NamedTuple):

@@ -6,7 +6,7 @@ trained on all of a user's ratings at once by Adam (Kingma & Ba 2015, algorithm 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,13 @@ from edge.learning.masks import network
 from edge.learning.masks.base import (
     FLOAT_BYTES,
     Evaluate,
+    EvaluatedMask,
     Features,
     MaskParameters,
     blank,
-    catalogue_each,
     fitting_work,
     groups,
     limited,
-    predict_each,
 )
 from edge.learning.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, OUTPUT_WEIGHTS
 from edge.learning.masks.zero_order import shrunk_means
@@ -55,7 +54,7 @@ class HighOrderSettings(MethodSettings):
     )
 
 
-class HighOrder:
+class HighOrder(EvaluatedMask):
     """f_u(i) = c + v·tanh(Wᵀx + b); the objective is that of :func:`edge.learning.masks.network.objective`.
 
     Parameters: ``hidden_weights`` [n, d, h], ``hidden_bias`` [n, h], ``output_weights`` [n, h],
@@ -109,22 +108,6 @@ class HighOrder:
                 parameters[INTERCEPT][group.users[rows]] += np.float32(mean)
         return parameters
 
-    def predict(
-        self,
-        parameters: MaskParameters,
-        features: Features,
-        indptr: npt.NDArray[np.int64],
-        items: npt.NDArray[Any],
-    ) -> npt.NDArray[np.float32]:
-        """Evaluate the network for each user's items, float32 [N]."""
-        features = limited(features, self.settings.feature_limit)
-        return predict_each(self._evaluate(parameters), features, indptr, items)
-
-    def catalogue(self, parameters: MaskParameters, features: Features) -> npt.NDArray[np.float32]:
-        """Evaluate the network for every item, float32 [n, items]."""
-        features = limited(features, self.settings.feature_limit)
-        return catalogue_each(self._evaluate(parameters), features, len(parameters[INTERCEPT]))
-
     def work(self, examples: npt.NDArray[np.int64], d: int) -> Work:
         """Return the work of ``epochs`` epochs, an upper bound: a user may stop before.
 
@@ -144,7 +127,8 @@ class HighOrder:
             memory_bytes=(rows * (d + 2.0 * h + 2.0) + 4.0 * numbers) * FLOAT_BYTES,
         )
 
-    def _evaluate(self, parameters: MaskParameters) -> Evaluate:
+    def evaluator(self, parameters: MaskParameters) -> Evaluate:
+        """Return the function that evaluates the network of a user."""
         hidden, bias, output, intercept = (
             parameters[name] for name in (HIDDEN_WEIGHTS, HIDDEN_BIAS, OUTPUT_WEIGHTS, INTERCEPT)
         )

@@ -6,7 +6,7 @@ weaker penalty of its own, on its distance from the global mean.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,12 @@ from edge.learning.least_squares import ridge, segment_grams
 from edge.learning.masks.base import (
     FLOAT_BYTES,
     Evaluate,
+    EvaluatedMask,
     Features,
     MaskParameters,
     blank,
-    catalogue_each,
     fitting_work,
     limited,
-    predict_each,
 )
 from edge.learning.method_settings import MethodSettings
 from edge.learning.updates import Array
@@ -46,7 +45,7 @@ class OneOrderSettings(MethodSettings):
     )
 
 
-class OneOrder:
+class OneOrder(EvaluatedMask):
     """f_u(i) = c + w·x_i with the least Σ (r − f)² + λ|w|² + λ_0 (c − μ)².
 
     Parameters: ``intercept`` [n], ``weights`` [n, d].
@@ -86,22 +85,6 @@ class OneOrder:
             parameters[INTERCEPT][first:end] += solution[:, d]
         return parameters
 
-    def predict(
-        self,
-        parameters: MaskParameters,
-        features: Features,
-        indptr: npt.NDArray[np.int64],
-        items: npt.NDArray[Any],
-    ) -> npt.NDArray[np.float32]:
-        """Evaluate c + w·x for each user's items, float32 [N]."""
-        features = limited(features, self.settings.feature_limit)
-        return predict_each(self._evaluate(parameters), features, indptr, items)
-
-    def catalogue(self, parameters: MaskParameters, features: Features) -> npt.NDArray[np.float32]:
-        """Evaluate c + w·x for every item, float32 [n, items]."""
-        features = limited(features, self.settings.feature_limit)
-        return catalogue_each(self._evaluate(parameters), features, len(parameters[INTERCEPT]))
-
     def work(self, examples: npt.NDArray[np.int64], d: int) -> Work:
         """Return the work of one Gram matrix (N·w² flops, w = d + 2) and one solve (⅔u³ + 2u², u = d + 1)."""
         rows = examples.astype(np.float64)
@@ -117,7 +100,8 @@ class OneOrder:
             memory_bytes=(rows * width + 2.0 * numbers + unknowns) * FLOAT_BYTES,
         )
 
-    def _evaluate(self, parameters: MaskParameters) -> Evaluate:
+    def evaluator(self, parameters: MaskParameters) -> Evaluate:
+        """Return the function that evaluates c + w·x of a user."""
         intercept, weights = parameters[INTERCEPT], parameters[WEIGHTS]
 
         def evaluate(user: int, x: Features) -> Array:

@@ -18,15 +18,14 @@ from edge.learning.base import RatingBatch, Work
 from edge.learning.masks.base import (
     FLOAT_BYTES,
     Evaluate,
+    EvaluatedMask,
     Features,
     MaskParameters,
     PaddedUsers,
     blank,
-    catalogue_each,
     fitting_work,
     groups,
     limited,
-    predict_each,
 )
 from edge.learning.masks.factorization import (
     FactorizationPenalties,
@@ -64,7 +63,7 @@ class TwoOrderSettings(MethodSettings):
     max_sweeps: PositiveInt = Field(default=6, description="stop after this many sweeps at the latest")
 
 
-class TwoOrder:
+class TwoOrder(EvaluatedMask):
     """f_u(i) = c + w·x + ½ Σ_f [(V_fᵀx)² − (V_f²)ᵀx²], with the penalties of the settings.
 
     Parameters: ``intercept`` [n], ``weights`` [n, d], ``factors`` [n, d, f].
@@ -136,22 +135,6 @@ class TwoOrder:
         offset, weights = np.zeros(users, targets.dtype), np.zeros((d, users), targets.dtype)
         return Fit(offset, weights, factors, residuals(problem, targets, offset, weights, factors))
 
-    def predict(
-        self,
-        parameters: MaskParameters,
-        features: Features,
-        indptr: npt.NDArray[np.int64],
-        items: npt.NDArray[Any],
-    ) -> npt.NDArray[np.float32]:
-        """Evaluate the machine for each user's items, float32 [N]."""
-        features = limited(features, self.settings.feature_limit)
-        return predict_each(self._evaluate(parameters), features, indptr, items)
-
-    def catalogue(self, parameters: MaskParameters, features: Features) -> npt.NDArray[np.float32]:
-        """Evaluate the machine for every item, float32 [n, items]."""
-        features = limited(features, self.settings.feature_limit)
-        return catalogue_each(self._evaluate(parameters), features, len(parameters[INTERCEPT]))
-
     def work(self, examples: npt.NDArray[np.int64], d: int) -> Work:
         """Return the work of ``max_sweeps`` sweeps, one fused operator a coordinate: an upper bound.
 
@@ -173,7 +156,8 @@ class TwoOrder:
             memory_bytes=(rows * (d + 3.0) + numbers) * FLOAT_BYTES,
         )
 
-    def _evaluate(self, parameters: MaskParameters) -> Evaluate:
+    def evaluator(self, parameters: MaskParameters) -> Evaluate:
+        """Return the function that evaluates the machine of a user."""
         intercept, weights, factors = (parameters[name] for name in (INTERCEPT, WEIGHTS, FACTORS))
         squares = np.einsum("ndf,ndf->nd", factors, factors)
 

@@ -257,7 +257,7 @@ class FedRecon(Recommender):
         counts = np.diff(query.indptr)
         predictions = np.empty(int(query.indptr[-1]), self.dtype)
         for first, end in kernels.blocks(support.indptr):
-            _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
+            fitted = self._personalised(table, support, first, end, client_keys, local)
             part = slice(int(query.indptr[first]), int(query.indptr[end]))
             predictions[part] = kernels.predict_rows(table, fitted, query.items[part], counts[first:end])
         return predictions
@@ -273,7 +273,7 @@ class FedRecon(Recommender):
         table = self._table(state)
         scores = np.empty((len(support.indptr) - 1, self.n_items), np.float32)
         for first, end in kernels.blocks(support.indptr):
-            _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
+            fitted = self._personalised(table, support, first, end, client_keys, local)
             scores[first:end] = kernels.score_catalogue(table, fitted)
         return scores
 
@@ -301,9 +301,21 @@ class FedRecon(Recommender):
         table, s = self._table(state), self.settings
         users = np.empty((len(support.indptr) - 1, s.factors + s.user_bias), self.dtype)
         for first, end in kernels.blocks(support.indptr):
-            _, fitted = self._reconstruct(table, support, first, end, client_keys, local)
+            fitted = self._personalised(table, support, first, end, client_keys, local)
             users[first:end] = kernels.unknowns_of(table, fitted)
         return users
+
+    def _personalised(
+        self,
+        table: kernels.ItemTable,
+        support: RatingBatch,
+        first: int,
+        end: int,
+        keys: npt.NDArray[np.uint64],
+        local: Array | None,
+    ) -> Array:
+        """Return what users are served with, [users, unknowns]: what is fitted to their ``support``."""
+        return self._reconstruct(table, support, first, end, keys, local)[1]
 
     def _reconstruct(
         self,

@@ -241,61 +241,7 @@ class LIPM(FedRecon):
         others = {name: aggregate.sums[name] / divisor for name in INTEREST_NAMES}
         return super().apply(state, optimizer_state, rows, round_number, others)
 
-    def predict(
-        self,
-        state: State,
-        support: RatingBatch,
-        query: RatingBatch,
-        client_keys: npt.NDArray[np.uint64],
-        local: Array | None = None,
-    ) -> Array:
-        """Personalise on ``support`` and predict the ``query`` ratings, [N of query]."""
-        if self.settings.fine_tuning is None:
-            return super().predict(state, support, query, client_keys, local)
-        table = self._table(state)
-        counts = np.diff(query.indptr)
-        predictions = np.empty(int(query.indptr[-1]), self.dtype)
-        for first, end in kernels.blocks(support.indptr):
-            fitted = self._tuned(table, support, first, end, client_keys, local)
-            part = slice(int(query.indptr[first]), int(query.indptr[end]))
-            predictions[part] = kernels.predict_rows(table, fitted, query.items[part], counts[first:end])
-        return predictions
-
-    def scores(
-        self,
-        state: State,
-        support: RatingBatch,
-        client_keys: npt.NDArray[np.uint64],
-        local: Array | None = None,
-    ) -> npt.NDArray[np.float32]:
-        """Personalise on ``support`` and score every item, float32 [n, items]."""
-        if self.settings.fine_tuning is None:
-            return super().scores(state, support, client_keys, local)
-        table = self._table(state)
-        scores = np.empty((len(support.indptr) - 1, self.n_items), np.float32)
-        for first, end in kernels.blocks(support.indptr):
-            fitted = self._tuned(table, support, first, end, client_keys, local)
-            scores[first:end] = kernels.score_catalogue(table, fitted)
-        return scores
-
-    def reconstruct(
-        self,
-        state: State,
-        support: RatingBatch,
-        client_keys: npt.NDArray[np.uint64],
-        local: Array | None = None,
-    ) -> npt.NDArray[Any]:
-        """Return users' factors, and bias, as :meth:`scores` has them: tuned, if that is asked for."""
-        if self.settings.fine_tuning is None:
-            return super().reconstruct(state, support, client_keys, local)
-        table, s = self._table(state), self.settings
-        users = np.empty((len(support.indptr) - 1, s.factors + s.user_bias), self.dtype)
-        for first, end in kernels.blocks(support.indptr):
-            fitted = self._tuned(table, support, first, end, client_keys, local)
-            users[first:end] = kernels.unknowns_of(table, fitted)
-        return users
-
-    def _tuned(
+    def _personalised(
         self,
         table: kernels.ItemTable,
         support: RatingBatch,
@@ -304,15 +250,12 @@ class LIPM(FedRecon):
         keys: npt.NDArray[np.uint64],
         local: Array | None,
     ) -> Array:
-        """Return users' factors fitted to items that have gone down the gradient of the users' own loss."""
-        how = self.settings.fine_tuning
-        assert how is not None, "asked for only with one"
-        k = self.settings.factors
-        design = kernels.gather(table, support, first, end)
+        """Return factors fitted to items that went down the gradient of the users' own loss, if asked for."""
+        how, k = self.settings.fine_tuning, self.settings.factors
+        design, fitted = self._reconstruct(table, support, first, end, keys, local)
+        if how is None:
+            return fitted
         indptr = support.indptr[first : end + 1] - support.indptr[first]
-        start = None if local is None else local[first:end]
-        reconstruction = self.settings.reconstruction
-        fitted = kernels.reconstruct(table, design, indptr, keys[first:end], reconstruction, start)
         moved = np.empty((len(design), self.width), self.dtype)
         kernels.item_steps(
             design,
@@ -328,7 +271,10 @@ class LIPM(FedRecon):
         if self.settings.item_bias:
             # A bias that rises takes as much from the target t = r − μ − b.
             design[:, k] -= moved[:, k]
-        return kernels.reconstruct(table, design, indptr, keys[first:end], reconstruction, start)
+        start = None if local is None else local[first:end]
+        return kernels.reconstruct(
+            table, design, indptr, keys[first:end], self.settings.reconstruction, start
+        )
 
 
 def _means(values: Array, clients: npt.NDArray[np.int64]) -> Array:
