@@ -44,10 +44,10 @@ from coordinator.results.sweep import CellResult, Result, csv_text, held_cells, 
 from coordinator.results.tables.reader import RunFormatError, RunTables
 from coordinator.results.tables.reader import open_run as open_tables
 from coordinator.results.verdicts import read_verdicts
+from coordinator.run.feeding import feeding
 from coordinator.run.predicting import DEFAULT_TOP, Split
 from coordinator.run.predicting import predict as predictions_of
 from coordinator.run.runner import run_scenario
-from coordinator.run.sinks import feeding
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import LoadedScenario, edited, load, load_mapping

@@ -21,8 +21,8 @@ from coordinator.results.figures import of_json
 from coordinator.results.junit import write_junit
 from coordinator.results.run_directory import require_no_finished_run, run_name, write_json
 from coordinator.results.summary_tables import render, render_details
+from coordinator.run.feeding import feeding
 from coordinator.run.runner import RunOutcome, outcome_record, run_scenario, suites_of_run
-from coordinator.run.sinks import feeding
 from coordinator.scenario.load import LoadedScenario
 
 _RUNS = Path("runs")

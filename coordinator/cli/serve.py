@@ -17,8 +17,8 @@ from coordinator.cli.upgrade import load_with_notes
 from coordinator.engine.progress import Observers
 from coordinator.engine.run_files import REAL
 from coordinator.results.run_directory import private_files, require_no_finished_run
+from coordinator.run.feeding import feeding
 from coordinator.run.runner import run_assembled
-from coordinator.run.sinks import feeding
 from coordinator.service.conducting import RealTime, assembled
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.dashboard.routes import DASHBOARD, Dashboard

@@ -20,8 +20,8 @@ from coordinator.engine.selection.experience import Experience
 from coordinator.results.tables.reader import read_manifest
 from coordinator.results.tables.schemas import deterministic_fields
 from coordinator.run.assembling import assemble
+from coordinator.run.feeding import feeding
 from coordinator.run.runner import run_scenario
-from coordinator.run.sinks import feeding
 from coordinator.scenario.data_section import Reader
 from coordinator.scenario.faults_section import KINDS as FAULT_KINDS
 from coordinator.scenario.faults_section import STAGES_OF_MODE, fault_section

@@ -38,7 +38,7 @@ KINDS: Final = {
     FAULTS: "coordinator.simulation.faults.base:KIND",
     SELECTORS: "coordinator.engine.selection.base:KIND",
     READERS: "coordinator.scenario.data_section:KIND",
-    SINKS: "coordinator.run.sinks:KIND",
+    SINKS: "coordinator.results.sinks:KIND",
 }
 """Import path of the :class:`PluginKind` of each extension point."""
 
@@ -101,7 +101,7 @@ BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
         "auto": "coordinator.scenario.data_section:AutoRatings",
     },
     SINKS: {
-        "jsonl": "coordinator.run.sinks:JsonLines",
+        "jsonl": "coordinator.results.sinks:JsonLines",
     },
 }
 """Import path of every built-in by kind and name, in the order of the reference.

@@ -38,7 +38,7 @@ class Grid(Reader):
         return folder / "x.txt"
 '''
 SINK = '''
-from coordinator.run.sinks import Sink
+from coordinator.results.sinks import Sink
 
 class Keeper(Sink):
     """Keeps what it is given."""
