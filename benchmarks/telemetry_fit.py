@@ -88,9 +88,7 @@ def measured(rows: Transfers, truth: LinkFit, seed: int) -> Transfers:
     """Return the transfers as the true network carries them, retransmissions counted."""
     draw = np.random.default_rng(seed + 1000)
     packets = -(-rows.size // 1448)
-    lost = draw.random(len(rows)) < 1.0 - (1.0 - truth["loss"]) ** packets
-    # How many more than one are lost matters to the estimate of the loss only.
-    resent = np.where(lost, np.maximum(draw.binomial(packets.astype(np.int64), truth["loss"]), 1), 0)
+    resent = draw.binomial(packets.astype(np.int64), truth["loss"])
     seconds = replay(Transfers(**{**_fields(rows), "resent": resent}), truth, seed)
     keep = np.flatnonzero(np.isfinite(seconds))
     start = rows.start_s.copy()
@@ -181,10 +179,11 @@ def networks(workers: int) -> None:
 
 
 def coverage(workers: int, repeats: int, n: int) -> None:
-    jobs = [(name, n, 100 + seed) for name in TRUTHS for seed in range(repeats)]
+    jobs = [(name, n, 100 + seed) for seed in range(repeats) for name in TRUTHS]
     held: dict[str, list[bool]] = {}
     with ProcessPoolExecutor(workers) as pool:
-        for found in pool.map(_fit_only, jobs):
+        for (name, _, _), found in zip(jobs, pool.map(_fit_only, jobs), strict=True):
+            print(name, {key: int(hit) for key, hit in found.items()}, file=sys.stderr, flush=True)
             for key, hit in found.items():
                 held.setdefault(key, []).append(hit)
     for key, hits in sorted(held.items()):
@@ -195,11 +194,15 @@ def _fit_only(arguments: tuple[str, int, int]) -> dict[str, bool]:
     name, n, seed = arguments
     truth = TRUTHS[name]
     fit = fit_link(measured(sessions(n, seed), truth, seed), WRONG)
-    return {
+    held = {
         key: bool(e.low <= truth[key] <= e.high)
         for key, e in fit.values.items()
-        if e.measured and key in truth.values and math.isfinite(e.low)
+        if e.measured and math.isfinite(e.low)
     }
+    if truth["slow_sigma"] > 0.0 and not fit.values["slow_sigma"].measured:
+        # The fast part stands for both where pairs do not tell them apart: neither is identified.
+        held.pop("rate_sigma"), held.pop("rate_rho", None)
+    return held
 
 
 SCENARIO = """\
@@ -213,7 +216,7 @@ rounds: {count: 80, cohort: 60, quorum: 1, deadline: 10 min, selection: random}
 """
 FLEET = """\
 {devices: {phone_mid_2020: 50%, phone_entry_a53: 50%}, networks: {people: 60%, wifi_home: 40%}, \
-availability: diurnal_charging, profiles: [{networks: {people: {like: 4g_uk, down: 20 Mbit/s, up: 6 Mbit/s, \
+availability: always_on, profiles: [{networks: {people: {like: 4g_uk, down: 20 Mbit/s, up: 6 Mbit/s, \
 device_sigma: 0.6, slow_rate: {sigma: 0.5, correlation_time: 45 s}, sources: assumption}}}]}"""
 
 
@@ -244,12 +247,13 @@ def scenario() -> None:
         for name in ("true", "fitted"):
             rounds = open_run(place / name).read("rounds", ("duration_s", "completed"))
             took = rounds["duration_s"].to_numpy()
-            latency = (
-                open_run(place / name)
-                .read("device_rounds", ("latency_s",))["latency_s"]
-                .drop_null()
-                .to_numpy()
-            )
+            rows = open_run(place / name).read("device_rounds", ("latency_s", "network")).to_pydict()
+            for link in dict.fromkeys(rows["network"]):
+                pairs = zip(rows["latency_s"], rows["network"], strict=True)
+                mine = [seconds for seconds, one in pairs if one == link and seconds is not None]
+                quantiles = ", ".join(f"p{q} {np.quantile(mine, q / 100):.2f} s" for q in (50, 95))
+                print(f"{name}, {link}: {len(mine) / len(rows['network']):.0%} of reports, {quantiles}")
+            latency = np.array([seconds for seconds in rows["latency_s"] if seconds is not None])
             print(
                 f"| {name} | {np.median(took):.2f} s | {np.quantile(took, 0.95):.2f} s |"
                 f" {np.median(latency):.2f} s |"
@@ -276,7 +280,7 @@ def over_trace(trace: RateTrace, n: int, seed: int) -> Transfers:
     mean = trace.bits_until(trace.period_s, "down") / trace.period_s
     rows: list[tuple[float, ...]] = []
     for device in range(devices):
-        now, fresh = draw.uniform(0, 20), True
+        now, fresh = draw.uniform(0, trace.period_s), True
         for _ in range(n // devices):
             fresh = draw.random() < 0.15
             now += draw.exponential(20.0) if fresh else draw.exponential(1.0)

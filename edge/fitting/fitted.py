@@ -27,6 +27,7 @@ Ints = npt.NDArray[np.int64]
 FEWEST_DEVICES: Final = 10
 _SILENCE_S: Final = 10.0
 _NEVER_TOLD: Final = "memory, power, battery, crypto, throttling"
+_OTHER_RADIO_S: Final = 0.15
 _NEAR: Final = 0.5
 """Difference of logs within which a class is like the profile of its name."""
 _UNKNOWN: Final = "unknown"
@@ -43,6 +44,8 @@ class FittedNetwork:
     like: str
     fit: LinkFit
     matches: tuple[Match, ...]
+    radio: str
+    """The radio of the nearest profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,9 @@ def _fit_network(
         fit.values["connect_success"] = _share(
             float(counted.sum()), float(failed[counted].sum() + counted.sum())
         )
-    return FittedNetwork(label, profile_name(label), like, fit, matches(transfers, fit))
+    return FittedNetwork(
+        label, profile_name(label), like, fit, matches(transfers, fit), known[like].radio.name
+    )
 
 
 def _share(hits: float, tries: float) -> FittedValue:
@@ -227,7 +232,11 @@ def _nearest(rough: LinkFit, known: Mapping[str, NetworkProfile], name: str) -> 
 
     def apart(profile: NetworkProfile) -> float:
         prior = link_prior(profile)
-        return sum(math.log(rough[key] / getattr(prior, key)) ** 2 for key in told)
+        far = sum(math.log(rough[key] / getattr(prior, key)) ** 2 for key in told)
+        if rough.values["promotion_s"].measured:
+            # The delay of an idle radio tells kinds of radio apart that are as fast as each other.
+            far += ((rough["promotion_s"] - prior.promotion_s) / _OTHER_RADIO_S) ** 2
+        return far
 
     return min((one for one in known if known[one].trace is None), key=lambda one: apart(known[one]))
 
@@ -320,6 +329,7 @@ _NETWORK_KEYS: Final[Mapping[str, tuple[str, Quantity | None]]] = {
     "device_sigma": ("device_sigma", None),
     "outage": ("outage_fraction", None),
     "connect_success": ("connect_success", None),
+    "promotion": ("promotion_s", DURATION),
 }
 _DEVICE_KEYS: Final[Mapping[str, tuple[str, Quantity | None]]] = {
     "flops_1_thread": ("flops_per_s", COMPUTE_RATE),
@@ -353,6 +363,11 @@ def written(fitted: Fitted) -> str:
         "sources:",
         f"  telemetry: {_text(f'{_file(fitted)}, fitted by recfleet')}",
     ]
+    radios = [network for network in fitted.networks if network.fit.values["promotion_s"].measured]
+    if radios:
+        lines += ["", "radios:"]
+        for network in radios:
+            lines += _radio_lines(network)
     if fitted.networks:
         lines += ["", "networks:"]
         for network in fitted.networks:
@@ -439,11 +454,26 @@ def device_rows(one: FittedClass) -> Iterator[tuple[str, str, str, bool]]:
         yield key, shown(estimate.value, quantity), _interval(estimate, quantity), estimate.measured
 
 
+def _radio_lines(network: FittedNetwork) -> list[str]:
+    promotion = network.fit.values["promotion_s"]
+    source = f"telemetry (first contacts; {_interval(promotion, DURATION)})"
+    return [
+        f"  {network.name}_radio:",
+        f"    like: {network.radio}",
+        f"    promotion: {shown(promotion.value, DURATION)}",
+        f"    sources: {{promotion: {_text(source)}}}",
+    ]
+
+
 def _network_lines(network: FittedNetwork) -> list[str]:
     fit = network.fit
     lines = [f"  {network.name}:", f"    like: {network.like}"]
+    if fit.values["promotion_s"].measured:
+        lines.append(f"    radio: {network.name}_radio")
     sources, prior = [], []
     for key, value, interval, measured in network_rows(network):
+        if key == "promotion" and measured:
+            continue
         if not measured:
             prior.append(key)
             continue

@@ -38,6 +38,8 @@ _CELLS: Final = 48
 """Cells of the log rate in the likelihood."""
 _MOST_ROWS: Final = 15_000
 _LONG_S: Final = 0.5
+_MOST_STALLED: Final = 0.02
+"""Share of stalls that is left out of the spread of rates; what is more belongs to it."""
 _SILENCE_S: Final = 30.0
 _PROMPT_S: Final = 3.0
 """Within which a first contact answers, but for an outage, to tell of outages."""
@@ -46,6 +48,8 @@ FEWEST_SMALL: Final = 20
 FEWEST_STALLS: Final = 5
 REPLICATES: Final = 100
 _Z95: Final = 1.959964
+_KNOWN_TOO_WELL: Final = 1.2
+"""On errors of rates and spreads: a step of the bootstrap takes round trip, jitter and memory as known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +281,8 @@ def fit_link(
     values = dict(state.known)
     values["loss"] = loss
     values.setdefault("connect_success", FittedValue(prior.connect_success, measured=False))
-    return LinkFit(values, len(whole), whole.devices, state.stalled, tuple(notes))
+    stalled = 0.0 if fit is None else fit.seen_stalled
+    return LinkFit(values, len(whole), whole.devices, stalled, tuple(notes))
 
 
 def _begin(rows: Transfers, prior: LinkPrior) -> _LinkState:
@@ -390,17 +395,19 @@ def _fit_outages(rows: Transfers, state: _LinkState, prior: LinkPrior) -> None:
     # Beyond a patience that no jitter, slow second or retransmission reaches, lengths are exponential anew.
     patience = np.maximum(slow - usual, max(8.0 * state.jitter_s, 2.0 * (state.rtt_s + 0.2)))
     wait = rows.seconds - usual - state.promotion_s - patience
-    # Whether there are any is told by single packets, which no slow rate holds up.
-    seen = wait[packet]
-    seen = seen[seen > 0.0]
+    seen = wait[first & (wait > 0.0)]
     state.fraction = 0.0
-    state.known["outage_fraction"] = FittedValue(0.0, 0.0, 3.7 / kept)
+    most = (len(seen) + 2.0 * math.sqrt(len(seen)) + 3.7) / int(first.sum())
+    state.known["outage_fraction"] = FittedValue(0.0, 0.0, min(most, 0.9))
     state.known["outage_mean_s"] = FittedValue(prior.outage_mean_s, measured=False)
     # Timers of retransmissions are all of about one length.
-    if len(seen) < FEWEST_STALLS or len(seen) < 0.003 * kept or float(seen.std()) < 0.4 * float(seen.mean()):
+    if (
+        len(seen) < FEWEST_STALLS
+        or len(seen) < 0.003 * int(first.sum())
+        or float(seen.std()) < 0.4 * float(seen.mean())
+    ):
         return
-    stalls = wait[first & (wait > 0.0)]
-    n, mean_s = len(stalls), float(stalls.mean())
+    n, mean_s = len(seen), float(seen.mean())
     reached = float(np.exp(-np.minimum(patience[first] / mean_s, 30.0)).mean())
     share = n / int(first.sum()) / reached
     if share > 0.5:
@@ -540,11 +547,11 @@ class _RateFit:
     def climb(self, state: _LinkState, steps: int = 12) -> None:
         """Move the state to the highest likelihood by BHHH steps (Berndt et al. 1974)."""
         theta = np.array([state.down, state.up, 0.5 * math.log(state.spread.total)])
-        share = min(max(state.stalled, 1e-4), 0.4)
+        share = min(max(state.stalled, 1e-4), _MOST_STALLED)
         value, scores, stalled = self.likelihood(theta, state.spread, share)
         for _ in range(steps):
             # The share of stalls by expectation-maximisation, the rest given it.
-            share = min(max(stalled, 1e-5), 0.4)
+            share = min(max(stalled, 1e-5), _MOST_STALLED)
             value, scores, stalled = self.likelihood(theta, state.spread, share)
             info = scores.T @ scores + 1e-3 * np.eye(len(theta))
             move = np.linalg.solve(info, scores.sum(axis=0))
@@ -568,6 +575,7 @@ class _RateFit:
             theta[0] = state.down + theta[1] - state.up
         state.down, state.up = float(theta[0]), float(theta[1])
         state.stalled = share
+        self.seen_stalled = stalled
         state.spread = state.spread.scaled(math.exp(2.0 * float(theta[2])))
 
     def remember(self, state: _LinkState, parts: frozenset[str] | None = None) -> None:
@@ -632,7 +640,7 @@ class _RateFit:
             ("down", state.down, not self.up.all()),
             ("up", state.up, bool(self.up.any())),
         ):
-            half = _Z95 * float(np.std(found[name]))
+            half = _KNOWN_TOO_WELL * _Z95 * float(np.std(found[name]))
             state.known[f"{name}_bps"] = FittedValue(
                 math.exp(value), math.exp(value - half), math.exp(value + half), measured=has
             )
@@ -660,10 +668,10 @@ class _RateFit:
                 state.known[name] = FittedValue(value, low, high)
                 continue
             logs = np.log(np.maximum(found[name], 1e-4))
-            half = _Z95 * float(np.std(logs))
+            half = _KNOWN_TOO_WELL * _Z95 * float(np.std(logs))
             state.known[name] = FittedValue(value, value * math.exp(-half), value * math.exp(half))
 
 
 def _percentiles(values: list[float], value: float) -> tuple[float, float]:
-    half = _Z95 * float(np.std(values))
+    half = _KNOWN_TOO_WELL * _Z95 * float(np.std(values))
     return max(value - half, 0.0), min(value + half, 1.0)
