@@ -41,7 +41,7 @@ _LONG_S: Final = 0.5
 _MOST_STALLED: Final = 0.02
 """Share of stalls that is left out of the spread of rates; what is more belongs to it."""
 _SILENCE_S: Final = 30.0
-_PROMPT_S: Final = 3.0
+_PROMPT_S: Final = 12.0
 """Within which a first contact answers, but for an outage, to tell of outages."""
 FEWEST_TRANSFERS: Final = 30
 FEWEST_SMALL: Final = 20
