@@ -213,8 +213,8 @@ def fit_memory(
     best: tuple[float, RateSpread, frozenset[str]] | None = None
     for chosen in choices:
         cost, spread = _fit_parts(lag, value, weight, total, chosen, fallback, near=bool(near))
-        # A part costs what three more parameters do by chance in a hundred; the slow one has two.
-        cost += 9.0 * len(chosen) + (4.0 if "slow" in chosen else 0.0)
+        # What chance takes off the squares by two more parameters, in one of a hundred.
+        cost += 9.2 * len(chosen - {"fast"})
         if best is None or cost < best[0]:
             best = cost, spread, chosen
     if best is None:
