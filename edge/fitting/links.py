@@ -38,6 +38,8 @@ _CELLS: Final = 48
 """Cells of the log rate in the likelihood."""
 _MOST_ROWS: Final = 15_000
 _LONG_S: Final = 0.5
+_WIDEST_RHO: Final = 0.8
+"""Length of an interval of a correlation that says nothing of it."""
 _MOST_STALLED: Final = 0.02
 """Share of stalls that is left out of the spread of rates; what is more belongs to it."""
 _SILENCE_S: Final = 30.0
@@ -307,14 +309,15 @@ def _loss(rows: Transfers, prior: LinkPrior) -> FittedValue:
         return FittedValue(prior.loss, measured=False)
     lost = float(rows.resent[counted].sum())
     value = (lost + 0.5) / (packets + lost + 0.5 / max(prior.loss, 1e-5))
+    if not lost:
+        return FittedValue(value, 0.0, -math.log(0.025) / packets)
     by_device = np.bincount(rows.device[counted], rows.resent[counted], rows.devices)
     of_device = np.bincount(
         rows.device[counted], np.ceil(rows.size[counted] / SEGMENT_PAYLOAD_BYTES), rows.devices
     )
     error = math.sqrt(float(((by_device - value * of_device) ** 2).sum()) + 0.25) / packets
-    return FittedValue(
-        value, max(value * math.exp(-_Z95 * error / value), 0.0), value * math.exp(_Z95 * error / value)
-    )
+    ratio = math.exp(min(_Z95 * error / value, 700.0))
+    return FittedValue(value, value / ratio, min(value * ratio, 1.0))
 
 
 def _fit_round_trip(rows: Transfers, state: _LinkState, prior: LinkPrior) -> None:
@@ -605,6 +608,11 @@ class _RateFit:
             state.parts = frozenset()
             return
         at_s = self.rows.start_s[rows] + 0.5 * self.rows.seconds[rows]
+        # What transfers of one size have in common is of the model of their time, not of the rate.
+        kind = 2 * np.log2(self.rows.size[rows]).astype(np.int64) + self.up[rows]
+        common = np.bincount(kind, reliability[rows] * mean[rows])
+        common = common / np.maximum(np.bincount(kind, reliability[rows] ** 2), 1e-9)
+        mean[rows] -= reliability[rows] * common[kind]
         self.sums = lag_sums(
             self.rows.device[rows],
             at_s,
@@ -665,7 +673,8 @@ class _RateFit:
                 continue
             if name == "rate_rho":
                 low, high = _percentiles(found[name], value)
-                state.known[name] = FittedValue(value, low, high)
+                told_little = high - low > _WIDEST_RHO
+                state.known[name] = FittedValue(value, low, high, measured=not told_little)
                 continue
             logs = np.log(np.maximum(found[name], 1e-4))
             half = _KNOWN_TOO_WELL * _Z95 * float(np.std(logs))

@@ -119,7 +119,9 @@ def read_table(path: Path) -> Any:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: is neither a Parquet file nor CSV with a header: {error}") from None
+        # It may quote what is in the file, which may be anything.
+        why = "".join(one if one.isprintable() else " " for one in str(error)[:200])
+        raise DataError(f"{path}: is neither a Parquet file nor CSV with a header: {why}") from None
 
 
 def telemetry_of(name: str, table: Any) -> Telemetry:
