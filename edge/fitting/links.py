@@ -610,9 +610,9 @@ class _RateFit:
         at_s = self.rows.start_s[rows] + 0.5 * self.rows.seconds[rows]
         # What transfers of one size have in common is of the model of their time, not of the rate.
         kind = 2 * np.log2(self.rows.size[rows]).astype(np.int64) + self.up[rows]
-        common = np.bincount(kind, reliability[rows] * mean[rows])
-        common = common / np.maximum(np.bincount(kind, reliability[rows] ** 2), 1e-9)
-        mean[rows] -= reliability[rows] * common[kind]
+        summed = np.bincount(kind, reliability[rows] * mean[rows])
+        shared = summed / np.maximum(np.bincount(kind, reliability[rows] ** 2), 1e-9)
+        mean[rows] -= reliability[rows] * shared[kind]
         self.sums = lag_sums(
             self.rows.device[rows],
             at_s,

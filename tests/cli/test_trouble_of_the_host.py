@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from conftest import SCENARIO
+from cli_helpers import SCENARIO
 
 from coordinator.cli import main
 from coordinator.cli.blas import BLAS_THREAD_VARIABLES
