@@ -24,7 +24,7 @@ PROVIDED_BY = {
     "prometheus_client": "prometheus-client",
 }
 """The distribution to depend on, where it is not called like what is imported."""
-OPTIONAL = ("dp", "export", "service")
+OPTIONAL = ("dp", "export", "service", "torch")
 """Extras whose packages are imported by the product, inside the functions that need them."""
 
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

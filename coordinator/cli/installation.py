@@ -52,6 +52,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "export": "model files in ONNX, and models that devices run themselves",
     "he": "sums under homomorphic encryption (secure_aggregation: {mode: ckks})",
     "service": "figures of a service for Prometheus",
+    "torch": "methods whose models are modules of PyTorch",
 }
 """What each extra gives to those who run scenarios."""
 

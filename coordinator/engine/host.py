@@ -40,6 +40,8 @@ _CORE_FUNCTIONS: Final = (
 )
 _PACKAGES_OF_FIGURES: Final = ("dp-accounting", "onnx", "scipy", "tenseal")
 """Of what is installed by extras: epsilon, the size of a model's file, homomorphic sums."""
+_TORCH_METHODS: Final = "edge.learning.torch_recommender"
+"""Imported by plug-ins whose methods are modules of PyTorch, and by nothing else."""
 
 _STATUS = Path("/proc/self/status")
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -163,6 +165,8 @@ def numerics() -> dict[str, str]:
         "libc": f"{libc} {version}".strip() or "unknown",
     }
     versions = {name: _version(name) for name in _PACKAGES_OF_FIGURES}
+    if _TORCH_METHODS in sys.modules:  # torch takes seconds to import, and few runs use it
+        found |= sys.modules[_TORCH_METHODS].numerics()
     return found | {name: version for name, version in versions.items() if version is not None}
 
 

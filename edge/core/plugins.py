@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from edge.core.errors import PluginError, RecfleetError
+from edge.core.errors import MissingExtraError, PluginError, RecfleetError
 
 ALGORITHMS: Final = "algorithms"
 FAULTS: Final = "faults"
@@ -111,6 +111,8 @@ These paths and those of :data:`KINDS` are the only references to higher layers.
 
 ADVICE: Final = "load it by --plugin FILE"
 """Hint beside a name that is in no scenario file's reach."""
+_EXTRA_MODULES: Final = frozenset({"torch"})
+"""Packages that plug-ins import and an extra of the same name brings."""
 _OURS: Final = "recfleet"
 
 
@@ -481,17 +483,28 @@ def code_errors(called: str) -> Iterator[None]:
         yield
     except RecfleetError:
         raise
+    except ModuleNotFoundError as error:
+        if error.name in _EXTRA_MODULES:
+            raise MissingExtraError(
+                f"{called} needs the package {error.name}; pip install 'recfleet[{error.name}]'"
+            ) from error
+        raise _placed(error, called) from error
     except SyntaxError as error:
         raise PluginError(f"{error.filename or called}:{error.lineno or 1}: {error.msg}") from error
     except Exception as error:
-        frames = [
-            one
-            for one in traceback.extract_tb(error.__traceback__)
-            if not one.filename.startswith("<frozen") and one.filename not in (__file__, importlib.__file__)
-        ]
-        own = [one for one in frames if one.filename == os.path.abspath(called)] or frames
-        where = called if not own else f"{own[-1].filename}:{own[-1].lineno}"
-        raise PluginError(f"{where}: {type(error).__name__}: {error}") from error
+        raise _placed(error, called) from error
+
+
+def _placed(error: Exception, called: str) -> PluginError:
+    """Return an error that names the line of the plug-in, or of what it called, that raised another."""
+    frames = [
+        one
+        for one in traceback.extract_tb(error.__traceback__)
+        if not one.filename.startswith("<frozen") and one.filename not in (__file__, importlib.__file__)
+    ]
+    own = [one for one in frames if one.filename == os.path.abspath(called)] or frames
+    where = called if not own else f"{own[-1].filename}:{own[-1].lineno}"
+    return PluginError(f"{where}: {type(error).__name__}: {error}")
 
 
 def _file_of(module: ModuleType) -> str:

@@ -386,9 +386,11 @@ class Recommender(Algorithm[RatingBatch]):
     ----------
     samples_negatives : whether it draws items that a user has not rated, and must be told what not to draw:
         its batches are :class:`~edge.learning.sampled_negatives.ImplicitBatch`.
+    export_advice : what an error says of model files where no graph of its models is known.
     """
 
     samples_negatives: ClassVar[bool] = False
+    export_advice: ClassVar[str] = ""
     local_width: int = 0
     """Numbers that a device keeps of each of its users between rounds; 0: devices are stateless."""
 

@@ -76,7 +76,8 @@ def personal_models(
         return ContextModels(masks, len(algorithm.features))
     reconstruct = getattr(algorithm, "reconstruct", None)  # a factorisation has it
     if reconstruct is None:
-        raise ExportError(f"there is no graph of the models of {type(algorithm).__name__}")
+        advice = getattr(algorithm, "export_advice", "")
+        raise ExportError(f"there is no graph of the models of {type(algorithm).__name__}{advice}")
     users: npt.NDArray[Any] = reconstruct(state, batch, keys, local)
     if isinstance(algorithm, FedNCF):
         network = network_of(algorithm.shape, state[NETWORK][None])
