@@ -165,7 +165,8 @@ def numerics() -> dict[str, str]:
         "libc": f"{libc} {version}".strip() or "unknown",
     }
     versions = {name: _version(name) for name in _PACKAGES_OF_FIGURES}
-    if _TORCH_METHODS in sys.modules:  # torch takes seconds to import, and few runs use it
+    # torch takes seconds to import, and few runs use it: whoever does has imported both.
+    if _TORCH_METHODS in sys.modules and sys.modules.get("torch") is not None:
         found |= sys.modules[_TORCH_METHODS].numerics()
     return found | {name: version for name, version in versions.items() if version is not None}
 

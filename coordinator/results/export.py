@@ -36,7 +36,7 @@ from edge.onnx.personal_models import item_model
 from edge.onnx.score_graphs import ItemModel
 from edge.onnx.stateless_graph import MaskRule, stateless_model
 
-_KEPT: Final = ("user_factors", "user_embeddings")
+_KEPT: Final = ("user_factors", "user_embeddings", "personal_parameters")
 """Settings that say whether devices keep rows of their own."""
 
 

@@ -1,12 +1,13 @@
 """Recommenders written as PyTorch modules: a factory, a loss, and the names of what stays on the devices.
 
 The module is the model of one device. All devices of a batch are computed together by ``torch.func.vmap`` in
-chunks of :data:`CHUNK`. A result has the same bits whichever devices share the batch, because nothing that a
-device is computed with depends on them: every chunk has the same size, filled up with empty devices, and the
-rows of a device are filled up to a length that follows from its own number of examples, a multiple of 16, so
-that the rows of every device begin and end at whole vector registers. Eight devices are half of the widest
-register: a reduction across the devices of a chunk treats all of them alike. MKL's products, whose bits depend
-on where in memory a matrix lies, are made to forget that (:data:`_MKL_MODE`).
+chunks of :data:`CHUNK`. A result has the same bits whichever devices share the batch:
+
+* Every chunk has the same size, filled up with empty devices. Eight devices are half of the widest vector
+  register, so that a reduction across the devices of a chunk treats all of them alike.
+* The rows of a device are filled up to a length that follows from its own number of examples, a multiple of
+  16: they begin and end at whole registers.
+* MKL's products depend by default on where in memory a matrix lies; :data:`_MKL_MODE` ends that.
 
 The package torch is imported when a method is made; it comes with the extra ``torch``.
 """
@@ -77,7 +78,7 @@ _COUNTED_ROWS: Final = (64, 128)
 _NEGATIVES_DRAW, _ORDER_DRAW = 3, 4
 _MKL_VARIABLE: Final = "MKL_CBWR"
 _MKL_MODE: Final = "AUTO,STRICT"
-"""The same bits for matrices at any address (oneMKL developer guide, "Conditional Numerical Reproducibility").
+"""The same bits for matrices at any address; see "Conditional Numerical Reproducibility" in MKL's manual.
 
 Read by MKL at its first use in the process, not when torch is imported.
 """
