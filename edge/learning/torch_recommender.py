@@ -329,6 +329,11 @@ class TorchRecommender(Recommender):
         torch = torch_package()
         parameters, parts = dict(module.named_parameters()), dict(module.named_modules())
         n_items, where = self.problem.n_items, self.name()
+        needed = PersonalTorchSettings if self.personal else TorchSettings
+        if not isinstance(self.settings, needed):
+            raise ValueError(f"{where}: derive {type(self.settings).__name__} from {needed.__name__}")
+        if self.samples_negatives and not hasattr(self.settings, "negatives"):
+            raise ValueError(f"{where}: {type(self.settings).__name__} needs a field 'negatives'")
         for name in (*self.personal, *self.item_rows):
             if name not in parameters:
                 raise ValueError(

@@ -40,7 +40,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from edge.learning.torch_recommender import PersonalTorchSettings, TorchRecommender
+from edge.learning.torch_recommender import PersonalTorchSettings, TorchRecommender, TorchSettings
 
 
 class FactorsSettings(PersonalTorchSettings):
@@ -336,6 +336,8 @@ class TestMethods:
                 'item_rows = ("offset",)',
                 "not the weight of a plain nn.Embedd",
             ),
+            ("Settings(PersonalTorch", "Settings(Torch", "derive FactorsSettings from PersonalTorchSettings"),
+            ('personal = ("user",)', "samples_negatives = True", "FactorsSettings needs a field 'negatives'"),
             ("torch.zeros(1)", "torch.zeros(())", "have a dimension or more"),
             ("torch.zeros(1)", "torch.zeros(1, dtype=torch.float64)", "parameters are float32"),
             ("self.offset =", "self.gone = nn.Dropout(0.5)\n        self.offset =", "'gone' is a Dropout"),
