@@ -473,6 +473,7 @@ async def run_async(
     except asyncio.CancelledError:
         stop()
         await asyncio.wait([running])
+        running.exception()  # what it ended with, if anything, gives way to the cancellation
         raise
 
 
@@ -498,7 +499,8 @@ def sweep(
 
     Raises
     ------
-    ScenarioError : the scenario has no section ``sweep``, or errors in a cell.
+    ScenarioError : with every error of the scenario and of its cells.
+    ValueError : it has no section ``sweep``.
     RunDirectoryError : the directory cannot be written.
     """
     made = _scenario(scenario, set, None, plugins)
