@@ -235,9 +235,9 @@ def _load(extra: Sequence[Path | Parsed]) -> Catalogue:
 
 
 def _laid_over(path: Path) -> Parsed | tuple[Path, str]:
-    """Return a file parsed, or as it is where something is wrong with it: whoever reads it then says what.
+    """Parse a file of profiles; return its path and name where that fails, for `read_catalogue` to report.
 
-    A run asks for its files more than once; they are parsed again only if their contents have changed.
+    A run reads its files more than once; they are parsed again only if their contents have changed.
     """
     try:
         with path.open("rb") as file:

@@ -13,8 +13,7 @@ from coordinator.cli.refusals import Refusal
 from coordinator.engine.run_files import write_atomically
 from coordinator.scenario import DEFAULT_FLEET
 from coordinator.scenario.load import load_text
-from coordinator.scenario.starter import starter_text
-from coordinator.scenario.starter_plugins import module_of, starter_files
+from coordinator.scenario.starter import module_of, starter_files, starter_text
 
 
 def init(

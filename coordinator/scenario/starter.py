@@ -1,16 +1,32 @@
-"""The text of a scenario to begin with: commented, and of a size that suits its data."""
+"""Files to begin with: a commented scenario that suits its data, and plug-ins with a scenario each."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
+from string import Template
 from types import MappingProxyType
 from typing import Final
 
 from coordinator.scenario.dump import yaml_lines
 from device_profiles import catalogue
 from device_profiles.documents import Node
+from edge.core import plugins
+from edge.core.errors import PluginError
 
-__all__ = ["starter_text"]
+__all__ = ["PLUGIN_KINDS", "module_of", "starter_files", "starter_text"]
+
+PLUGIN_KINDS: Final = {
+    "algorithm": plugins.ALGORITHMS,
+    "fault": plugins.FAULTS,
+    "selector": plugins.SELECTORS,
+    "reader": plugins.READERS,
+    "sink": plugins.SINKS,
+}
+"""The kinds of plug-ins by what one is called."""
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 
 _USERS: Final = 200
 _LARGEST_COHORT: Final = 50
@@ -119,3 +135,36 @@ def starter_text(
         users_scored=f"\n  users: {_SCORED_USERS}" if users > _SCORED_USERS else "",
         ranking="\n  ranking: {k: [10]}" if implicit else "",
     )
+
+
+def module_of(name: str) -> str:
+    """Return the name of a module for a plug-in."""
+    return name.replace("-", "_")
+
+
+def starter_files(kind: str, name: str) -> dict[str, str]:
+    """Return the contents of the files of a plug-in, by their names, the Python file first.
+
+    Parameters
+    ----------
+    kind : one of :data:`PLUGIN_KINDS`.
+    name : of the plug-in: words of small letters and digits, joined by hyphens or underscores.
+
+    Raises
+    ------
+    PluginError : a name that cannot be one, or is taken.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise PluginError(f"{name!r} is no name; write small letters, digits and hyphens, such as my-{kind}")
+    if kind == "fault" and "-" in name:
+        raise PluginError(f"{name!r} is no key of a fault; write {module_of(name)!r}")
+    if name in plugins.names(PLUGIN_KINDS[kind]):
+        raise PluginError(f"{name!r} is the name of another {kind}; write one that is free")
+    module = module_of(name)
+    values = {"name": name, "module": module, "Name": "".join(part.title() for part in module.split("_"))}
+    found = {}
+    for ending in ("py", "yaml", "txt"):
+        template = _TEMPLATES / f"{kind}.{ending}.txt"
+        if template.is_file():
+            found[f"{module}.{ending}"] = Template(template.read_text(encoding="utf-8")).substitute(values)
+    return found

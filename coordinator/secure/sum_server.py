@@ -117,7 +117,7 @@ class SumServer(abc.ABC):
         return Step(self._advance())
 
     def _admit(self, sender: int, message: Any) -> None:
-        """Refuse what strayed, came twice or came out of turn; whoever sent it is not given up for that."""
+        """Raise for a message of another round, stage or sender, or a repeated one; its sender stays in."""
         kind = type(message)
         if kind is not Abort and kind not in self.stages:
             raise WrongStageError(f"{kind.__name__} is not for the coordinator of {self.sum_name}")

@@ -139,7 +139,7 @@ def profile_name(label: str) -> str:
 
 
 def _transfers(telemetry: Telemetry, rows: Ints) -> Transfers:
-    """Return the transfers that arrived, with what can be told of each."""
+    """Return the completed transfers: sizes, times, round trips and flags, by device and in order of time."""
     columns = telemetry.columns
     rows = rows[
         (columns["ok"][rows] != 0.0) & np.isfinite(columns["seconds"][rows]) & (columns["bytes"][rows] > 0.0)
@@ -425,7 +425,7 @@ def _whole(shares: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], flo
 
 
 def network_rows(network: FittedNetwork) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield key, value as written, interval, and whether the data told it, of all keys of a network."""
+    """Yield key, value as text, interval, and whether it is estimated from data, of a network's keys."""
     fit = network.fit
     for key, (name, quantity) in _NETWORK_KEYS.items():
         estimate = fit.values[name]
@@ -448,7 +448,7 @@ def network_rows(network: FittedNetwork) -> Iterator[tuple[str, str, str, bool]]
 
 
 def device_rows(one: FittedClass) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield key, value as written, interval, and whether the data told it, of the rates of a class."""
+    """Yield key, value as text, interval, and whether it is estimated from data, of the rates of a class."""
     for key, (name, quantity) in _DEVICE_KEYS.items():
         estimate = one.fit.values[name]
         yield key, shown(estimate.value, quantity), _interval(estimate, quantity), estimate.measured

@@ -102,9 +102,14 @@ def support_sizes(counts: npt.NDArray[np.int64], support_fraction: float) -> npt
     return np.where(counts >= 2, np.clip(wanted, 1, counts - 1), counts)
 
 
-def place_keys(keys: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return a key for each of several users that share a client's key, told apart by their place in it."""
-    return hashed_bits(_PLACE_SALT, keys, places)
+def user_keys(client_keys: npt.NDArray[np.uint64], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return a key, uint64 [users], for every user of clients that hold several.
+
+    It is a hash of the client's key and of the user's place in it; ``clients`` int64 [n + 1] cuts the users.
+    """
+    per_client = np.diff(clients)
+    places = np.arange(int(clients[-1])) - np.repeat(clients[:-1], per_client)
+    return hashed_bits(_PLACE_SALT, np.repeat(client_keys, per_client), places)
 
 
 def _part(batch: RatingBatch, chosen: npt.NDArray[np.bool_]) -> Ratings:

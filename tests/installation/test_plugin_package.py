@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from installed import ROOT, Installation, install, pip
 
-from coordinator.scenario.starter_plugins import starter_files
+from coordinator.scenario.starter import starter_files
 
 PACKAGE = ROOT / "tests" / "plugin_package"
 SCENARIO = """\

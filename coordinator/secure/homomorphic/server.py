@@ -4,7 +4,7 @@ An encrypted input is added to the one running sum when it arrives, and forgotte
 one contributor is asked to decrypt the sum; if it is lost, refuses, is too late or sends rubbish, the next
 one is. Whoever drops out before contributing is missing in the sum and costs nothing else.
 
-The round ends without a sum only when too few contribute or nobody is left to ask.
+The sum is given up only when too few devices contribute, or no contributor is left for the decryption.
 """
 
 from __future__ import annotations

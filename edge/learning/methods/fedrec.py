@@ -27,10 +27,11 @@ from pydantic import Field
 
 from device_profiles.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from edge.core.rng import hashed_bits
+from edge.learning import fedrecon_kernels
 from edge.learning.base import OptimizerState, Problem, RatingBatch, Ratings, Recommender, State, Work
 from edge.learning.method_settings import UserSteps
 from edge.learning.methods.fedmf import FactorizationSettings
-from edge.learning.methods.fedrecon.algorithm import FedRecon, user_keys
+from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.server_optimizers import AdamSettings, ServerOptimizer
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 
@@ -190,7 +191,7 @@ class FedRec(Recommender):
         users = len(batch.indptr) - 1
         if local is None:
             local = np.zeros((users, self.local_width), self.residual.dtype)
-        keys = client_keys if clients is None else user_keys(client_keys, clients)
+        keys = client_keys if clients is None else fedrecon_kernels.user_keys(client_keys, clients)
         draws = self._draws(keys, local)
         filled = self.filled(state, batch, keys if draws is None else draws.astype(np.uint64), local)
         update = self.residual.client_update(

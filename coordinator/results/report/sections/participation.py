@@ -1,4 +1,4 @@
-"""Who takes part, how it ended for them, and for whom the model works."""
+"""Section of a report on participation: outcomes, fairness, and accuracy by class of device."""
 
 from __future__ import annotations
 

@@ -125,10 +125,7 @@ class FedNCF(Recommender):
         users = len(batch.indptr) - 1
         per_client = np.ones(users, np.int64) if clients is None else np.diff(clients)
         owners = np.repeat(np.arange(len(per_client)), per_client)
-        keys = client_keys
-        if clients is not None:
-            places = np.arange(users) - np.repeat(clients[:-1], per_client)
-            keys = fedrecon_kernels.place_keys(np.repeat(client_keys, per_client), places)
+        keys = client_keys if clients is None else fedrecon_kernels.user_keys(client_keys, clients)
         positives = np.diff(batch.indptr)
         examples = self._examples(batch, keys)
         counts = np.diff(examples.indptr)

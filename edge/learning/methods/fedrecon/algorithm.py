@@ -140,7 +140,7 @@ class FedRecon(Recommender):
         users = len(batch.indptr) - 1
         per_client = np.ones(users, np.int64) if clients is None else np.diff(clients)
         owners = np.repeat(np.arange(len(per_client)), per_client)
-        keys = client_keys if clients is None else user_keys(client_keys, clients)
+        keys = client_keys if clients is None else kernels.user_keys(client_keys, clients)
         support: RatingBatch = batch
         query: RatingBatch = batch
         if s.split == "support-query":
@@ -369,10 +369,3 @@ class FedRecon(Recommender):
             return examples
         support = kernels.support_sizes(examples, self.settings.support_fraction)
         return np.where(examples >= 2, examples - support, examples)
-
-
-def user_keys(client_keys: npt.NDArray[np.uint64], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return a key for every user of clients that hold several: a hash of the client's key and the place."""
-    per_client = np.diff(clients)
-    place = np.arange(int(clients[-1])) - np.repeat(clients[:-1], per_client)
-    return kernels.place_keys(np.repeat(client_keys, per_client), place)
