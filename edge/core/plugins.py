@@ -351,7 +351,7 @@ def load(given: str | os.PathLike[str]) -> tuple[Entry, ...]:
         if _state.loaded[source] == contents:
             return ()
         _forget(source)
-    module = _module_of_file(Path(source), text) if is_file else _module_named(text)
+    module = _module_of_file(Path(source), text, contents) if is_file else _module_named(text)
     version = getattr(module, "__version__", None)
     found: list[tuple[Entry, Any]] = []
     for kind_name in KINDS:
@@ -447,16 +447,17 @@ def _checked(kind: PluginKind, value: Any, where: str) -> str:
     return kind.name_of(value)
 
 
-def _module_of_file(path: Path, text: str) -> ModuleType:
+def _module_of_file(path: Path, text: str, contents: bytes) -> ModuleType:
     name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not path.is_file():
+    if spec is None or not path.is_file():
         raise PluginError(f"{text}: there is no such Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     with code_errors(text):
         try:
-            spec.loader.exec_module(module)
+            # Not by the loader: it takes bytecode of before for a file of equal length and time.
+            exec(compile(contents, path, "exec", dont_inherit=True), vars(module))
         except BaseException:
             del sys.modules[name]
             raise

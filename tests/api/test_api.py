@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -287,11 +289,14 @@ class Means(Recommender):
 """
 
 
-def test_a_plugin_file_that_has_changed_is_loaded_anew(folder: Path) -> None:
+def test_a_plugin_file_that_has_changed_is_loaded_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = folder / "means.py"
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     with plugins.scope():
         for plus in ("1", "2"):
+            # As long as before, and within the same second: what bytecode would be taken for.
             file.write_text(METHOD.replace("PLUS", plus))
+            os.utime(file, (1e9, 1e9))
             run = recfleet.run({**SMALL, "learning": {"algorithm": "means"}}, plugins=[file])
             assert run.model["mean"].tolist() == [float(plus)]
             assert run.manifest["plugins"][0]["name"] == "means"
