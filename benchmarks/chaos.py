@@ -35,6 +35,7 @@ from chaos_wire import Ledger
 from service_process import ENVIRONMENT, metrics, recfleet, serving
 
 from coordinator.results.tables.reader import RunTables, open_run
+from edge.core.vocabulary import FIRST_EVALUATION
 
 HERE = Path(__file__).parent
 PROCESSES, DEVICES_EACH, BAD = 10, 6, 8
@@ -127,6 +128,12 @@ class Found:
     told: int = 0
     lost: list[str] = field(default_factory=list)
     intruders: list[str] = field(default_factory=list)
+
+
+def evaluations_as_rounds(run: RunTables) -> list[dict]:
+    """Return the rows of devices that measured the model, by the numbers under which they were asked."""
+    rows = run.read("device_evaluations").to_pylist()
+    return [{**row, "round": FIRST_EVALUATION + row["round"]} for row in rows]
 
 
 def judge(
@@ -318,7 +325,7 @@ def main() -> int:
         run: RunTables = open_run(folder / "run")
         found = judge(
             run.read("rounds").to_pylist(),
-            run.read("device_rounds").to_pylist(),
+            [*run.read("device_rounds").to_pylist(), *evaluations_as_rounds(run)],
             read_journals(folder),
             wanted.rounds,
         )

@@ -45,6 +45,7 @@ import numpy.typing as npt
 from coordinator.engine.active_round import Channel
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.aggregation.held import aggregating
+from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.progress import RunObserver
 from coordinator.engine.training import Training
@@ -55,6 +56,7 @@ from coordinator.run.runner import run_assembled, run_scenario
 from coordinator.scenario.load import LoadedScenario, load
 from coordinator.service.conducting import RealTime
 from coordinator.service.local_devices import LocalDevices
+from coordinator.simulation.backend import SimulatedCohort
 from edge.core.vocabulary import Reason
 from edge.learning.accumulators import VALUE_MAX
 from edge.learning.updates import Aggregate, ClientUpdate
@@ -378,12 +380,17 @@ class Hostility:
         return reason
 
     def looked_at(
-        self, refuses: Callable[..., bool], training: Training, aggregate: Aggregate, number: int
+        self,
+        refuses: Callable[..., bool],
+        training: Training,
+        aggregate: Aggregate,
+        number: int,
+        ranges: ReportRanges,
     ) -> bool:
         """Measure a sum that may be applied."""
         taken = [one for one in self._taken if self._mode.buffered or one.round_number == number]
         self._taken = []
-        refused = refuses(training, aggregate, number)
+        refused = refuses(training, aggregate, number, ranges)
         if not refused:
             away = self._away(training, aggregate, taken)
             self._row.worst = max(self._row.worst, away)
@@ -423,8 +430,8 @@ class Hostility:
 def _summed(training: Training, updates: list[ClientUpdate]) -> Aggregate:
     """Return what the product makes of some updates alone."""
     accumulator = aggregating(training._workload.algorithm.accumulator(training.state), training._scenario)
-    for update in updates:
-        accumulator.add(update)
+    for client, update in enumerate(updates):
+        accumulator.add(update, client)
     return accumulator.result()
 
 
@@ -435,6 +442,8 @@ def run(case: Case, seed: int, row: Row, folder: Path) -> None:
     hostility = Hostility(case, np.random.default_rng(seed), row)
     judge, refuses = Coordinator.frame_received, Training._refuses
     with (
+        # The frames of a wave do not come one by one.
+        mock.patch.object(SimulatedCohort, "foreseeable", False),
         mock.patch.object(Coordinator, "frame_received", lambda *args: hostility.received(judge, *args)),
         mock.patch.object(Training, "_refuses", lambda *args: hostility.looked_at(refuses, *args)),
         # It takes longer than the rounds, and no device sends anything to it.

@@ -51,7 +51,7 @@ from coordinator.engine.workload import RatingWorkload
 from coordinator.run.assembling import assemble
 from coordinator.run.runner import run_scenario
 from coordinator.scenario.load import load
-from edge.metrics.ranking import RankingSums
+from edge.metrics.ranking import RankingSums, rank_fully
 
 MOST_ROUNDS, EVERY = 60, 10
 METRICS = ("ndcg@10", "recall@10", "precision@10")
@@ -303,7 +303,8 @@ def references(data: Path, seeds: Sequence[int]) -> None:
             ("iALS k=32", ImplicitLeastSquares(32, 10, 30).scores),
         ):
             sums = RankingSums((10,))
-            sums.add_full(score(train, catalogue)[users], test.gather(users), train.gather(users))
+            scores = score(train, catalogue)[users]
+            sums.add(rank_fully(scores, test.gather(users), train.gather(users), places=10))
             values = {metric: float(of_groups[0]) for metric, of_groups in sums.results().items()}
             found.setdefault(name, []).append(values)
     for name, results in found.items():

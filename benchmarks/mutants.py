@@ -76,7 +76,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "edge/wire/codec.py": ("engine/test_codec.py",),
     "edge/learning/accumulators.py": (
         *("learning/test_accumulators.py", "learning/test_fedrecon.py", "aggregation/test_held_updates.py"),
+        "learning/test_sum_groups.py",
     ),
+    "edge/learning/tables.py": ("learning/test_rows_of_tables.py", "runs/test_sums_in_runs.py"),
     "edge/learning/server_optimizers.py": ("learning/test_server_optimizers.py", "runs/test_schedules.py"),
     "edge/learning/methods/linear_regression.py": (
         "learning/test_linear_regression.py",

@@ -160,7 +160,7 @@ class Training:
         for client, update in zip(clients.tolist(), updates, strict=True):
             if self.workload.keep is not None and update.local is not None:
                 self.workload.keep(client, update.local)
-            accumulator.add(update)
+            accumulator.add(update, client)
         aggregate = accumulator.result()
         self.loss = aggregate.loss
         self.state, self.optimizer_state = self.algorithm.server_update(

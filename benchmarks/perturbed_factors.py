@@ -25,22 +25,39 @@ Conditions 1, 2 and 4 are checked, and 5 by the gradient at the solution. **3 ca
 what published uses get wrong: user factors that were fitted to the same ratings break the theorem, as do
 alternating sweeps. And what is hidden is a rating's value, neither that it was given nor anything else of a
 user, whose n ratings together have n·ε.
+
+:class:`DPMF` is a method of scenarios by it (``--plugin benchmarks/perturbed_factors.py``). Its p_u are made
+of which items somebody has rated and what is public of these, never of a value: condition 3 holds by
+construction. A device sends, once, the summands of Σ p_u p_uᵀ and Σ t_uj p_u; the coordinator, which is
+trusted with their sums, has begun with −η_j in the place of 0 and solves for the minimiser. Devices download
+no factors: what is released is the model that the run leaves, and each figure of an evaluation before.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
+from device_profiles.fields import Number, PositiveFloat, PositiveInt
 from edge.core.errors import LocalProtocolError
+from edge.core.rng import stream_bytes
 from edge.crypto.noise import gaussian
 from edge.crypto.prg import SEED_BYTES
+from edge.learning import fedrecon_kernels as kernels
+from edge.learning import layers
+from edge.learning.base import OptimizerState, Problem, RatingBatch, State
 from edge.learning.least_squares import segment_grams
+from edge.learning.method_settings import MethodSettings
+from edge.learning.row_uploads import RowRecommender, RowUploads
+from edge.learning.updates import ITEMS, ROWS, Aggregate, Array, UpdateBatch
 
+FACTORS, HESSIAN, MOMENT, FEATURES = "item_factors", "hessian", "moment", "item_features"
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 _NORM_SLACK = 1e-12
 _GRADIENT_SLACK = 1e-9
 """Of the gradient at the solution, beside what it is made of: what solving in float64 leaves."""
@@ -85,7 +102,14 @@ def perturbed_item_factors(
     segment_grams(design, indptr.tolist(), whole)
     hessian = np.ascontiguousarray(whole[:, :k, :k])
     hessian[:, np.arange(k), np.arange(k)] += regularization
-    right = whole[:, :k, k] - objective_noise(items, k, (highest - lowest) / epsilon, seed)
+    return minimiser(hessian, whole[:, :k, k] - objective_noise(items, k, (highest - lowest) / epsilon, seed))
+
+
+def minimiser(hessian: Floats, right: Floats) -> Floats:
+    """Return the factors of every item, [items, k], from ``hessian`` [items, k, k] and ``right`` [items, k].
+
+    Raises ``LocalProtocolError`` where the gradient there is not 0: condition 5.
+    """
     found: Floats = np.linalg.solve(hessian, right[:, :, None])[:, :, 0]
     gradient = np.einsum("ikl,il->ik", hessian, found) - right
     largest = float(np.abs(gradient).max(initial=0.0))
@@ -124,3 +148,192 @@ def _check(
         raise LocalProtocolError(f"condition 4: λ is positive and finite, not {regularization}")
     if not epsilon > 0:
         raise LocalProtocolError(f"epsilon is above 0, not {epsilon}")
+
+
+class DPMFSettings(MethodSettings):
+    """Settings of item factors by objective perturbation."""
+
+    algorithm: Literal["dp-mf"]
+    epsilon: PositiveFloat = Field(default=10.0, description="ε of the value of one rating, δ = 0")
+    lowest: Number = Field(default=1.0, description="lowest rating that can be given: public")
+    highest: Number = Field(default=5.0, description="highest rating that can be given: public")
+    factors: PositiveInt = Field(default=5, description="length k of p_u, its constant included")
+    regularization: PositiveFloat = Field(default=10.0, description="λ of the item factors")
+    bias_regularization: PositiveFloat = Field(
+        default=5.0, description="λ of a user's bias, which its device fits and keeps to itself"
+    )
+    upload: Literal["sparse", "dense"] = Field(
+        default="sparse", description="upload the rated items' rows and their numbers, or the whole table"
+    )
+
+
+class DPMF(RowRecommender):
+    """Item factors released once, by objective perturbation; see the module and :class:`DPMFSettings`.
+
+    State, float64: ``hessian`` [items, k(k + 1)/2], the upper triangle of Σ p pᵀ by rows; ``moment`` [items,
+    k], Σ t p − η; ``item_factors`` [items, k]. Downloaded once: ``item_features`` [items, d]; in a round:
+    nothing.
+    Upload: ``item_rows`` [n, k(k + 3)/2], the summands of both, and when sparse ``items`` [n]. A device keeps
+    whether it has sent them, [1], and sends zeros from then on.
+
+    p_u = (1, x_u)/√(1 + |x_u|²), with x_u the mean, over the items that u has rated, of the first k − 1
+    principal components of the features. A rating is predicted as middle + p_u·q_i + b_u.
+    """
+
+    Settings = DPMFSettings
+    needs_features = True
+    local_width = 1
+    settings: DPMFSettings
+
+    def __init__(self, settings: DPMFSettings, problem: Problem, dtype: type[Any] = np.float32) -> None:
+        if problem.features is None:
+            raise ValueError("dp-mf needs item features; this problem has none")
+        if settings.lowest >= settings.highest:
+            raise ValueError(f"highest is above lowest ({settings.lowest:g}), not {settings.highest:g}")
+        super().__init__(settings, problem)
+        self.dtype = np.dtype(dtype)
+        self.features: npt.NDArray[np.float32] = problem.features
+        self.middle = (settings.lowest + settings.highest) / 2
+        self._triangle = np.triu_indices(settings.factors)
+        self._components = _components(problem.features, settings.factors - 1)
+        self.layout = RowUploads(
+            problem.n_items,
+            len(self._triangle[0]) + settings.factors,
+            self.dtype,
+            dense=settings.upload == "dense",
+        )
+
+    @classmethod
+    def uniform(cls, settings: Any) -> bool:
+        """Return True: a summand counts once, whatever else its user has rated."""
+        return True
+
+    def initial_state(self, seed: int) -> State:
+        """Return no summands, −η in the place of 0, and the minimiser of that: noise alone."""
+        s, items = self.settings, self.problem.n_items
+        secret = stream_bytes(seed, "learning", "objective_noise")[:SEED_BYTES]
+        noise = objective_noise(items, s.factors, (s.highest - s.lowest) / s.epsilon, secret)
+        return self._solved(np.zeros((items, len(self._triangle[0]))), -noise)
+
+    def initial_optimizer_state(self, state: State) -> OptimizerState:
+        """Return nothing: there is no optimiser."""
+        return {}
+
+    def broadcast(self, state: State) -> dict[str, Array]:
+        """Return nothing: what a device sends depends on no model, and factors are released once."""
+        return {}
+
+    def fixed(self) -> dict[str, Array]:
+        """Return what a device downloads once: the features of the items."""
+        return {FEATURES: self.features}
+
+    def users(self, batch: RatingBatch) -> Floats:
+        """Return p_u of the users of a batch, float64 [n, k]; no rating is looked at."""
+        rows = self._components[np.asarray(batch.items, np.int64)]
+        counts = np.maximum(np.diff(batch.indptr), 1)
+        means = layers.row_sums(rows, batch.indptr.tolist()) / counts[:, None]
+        made = np.concatenate([np.ones((len(means), 1)), means], axis=1)
+        return np.asarray(made / np.sqrt(np.einsum("uk,uk->u", made, made))[:, None])
+
+    def client_update(
+        self,
+        state: State,
+        batch: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        clients: Ints | None = None,
+        steps: Ints | None = None,
+        local: Array | None = None,
+    ) -> UpdateBatch:
+        """Compute what each device sends once; see :meth:`edge.learning.base.Recommender.client_update`.
+
+        The loss is 0: a device has no model to compare its ratings with, and a loss would give them away.
+
+        Raises
+        ------
+        ValueError : ``steps`` is given; there are no steps.
+        """
+        if steps is not None:
+            raise ValueError("dp-mf has no local steps; leave steps out")
+        counts = np.diff(batch.indptr)
+        held = kernels.ClientUsers.of(client_keys, clients)
+        own = self.users(batch)
+        left, right = self._triangle
+        ratings = np.clip(batch.ratings.astype(np.float64), self.settings.lowest, self.settings.highest)
+        of_user = np.concatenate([own[:, left] * own[:, right], own], axis=1)
+        if local is not None:
+            of_user *= local == 0
+        rows = of_user.repeat(counts, axis=0)
+        rows[:, len(left) :] *= (ratings - self.middle)[:, None]
+        items, offsets = batch.items.astype(self.layout.item_dtype, copy=False), batch.indptr
+        sent, kept = rows.astype(self.dtype), np.ones((len(counts), 1), self.dtype)
+        if clients is not None:
+            owners = np.repeat(held.owners, counts)
+            items, sent, offsets = kernels.merge_users(items, sent, owners, len(held.per_client))
+            counts = np.bincount(held.owners, counts, minlength=len(held.per_client)).astype(np.int64)
+        return self.layout.batch(
+            {
+                "stacked": {},
+                "ragged": {ITEMS: items, ROWS: sent},
+                "offsets": offsets,
+                "weights": np.asarray(counts > 0, np.float64),
+                "examples": counts,
+                "losses": np.zeros(len(counts)),
+                "local": kept,
+                "local_offsets": np.arange(len(kept) + 1) if clients is None else clients,
+            }
+        )
+
+    def server_update(
+        self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
+    ) -> tuple[State, OptimizerState]:
+        """Add the sums up and solve for the minimiser."""
+        rows = aggregate.rows(ROWS)
+        total = np.asarray(aggregate.sums[ROWS] if rows is None else rows.whole(), np.float64)
+        width = len(self._triangle[0])
+        return self._solved(
+            state[HESSIAN] + total[:, :width], state[MOMENT] + total[:, width:]
+        ), optimizer_state
+
+    def predict(
+        self,
+        state: State,
+        support: RatingBatch,
+        query: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> Array:
+        """Predict the ``query`` ratings from p_u of ``support`` and a bias fitted to it, [N of query]."""
+        own, counts = self.users(support), np.diff(support.indptr)
+        rest = support.ratings - self._shared(state, own, support)
+        bias = layers.device_sums(rest, counts) / (counts + self.settings.bias_regularization)
+        predictions = self._shared(state, own, query) + bias.repeat(np.diff(query.indptr))
+        return np.asarray(predictions, self.dtype)
+
+    def _shared(self, state: State, own: Floats, batch: RatingBatch) -> Floats:
+        """Return middle + p_u·q_i of the entries of a batch, float64 [N]."""
+        rows = layers.embedding(state[FACTORS], batch.items)
+        return np.asarray(self.middle + layers.row_products(rows, own.repeat(np.diff(batch.indptr), axis=0)))
+
+    def _solved(self, hessian: Floats, moment: Floats) -> State:
+        k = self.settings.factors
+        whole = np.zeros((len(hessian), k, k))
+        left, right = self._triangle
+        whole[:, left, right] = hessian
+        whole[:, right, left] = hessian
+        whole[:, np.arange(k), np.arange(k)] += self.settings.regularization
+        return {HESSIAN: hessian, MOMENT: moment, FACTORS: minimiser(whole, moment)}
+
+
+def _components(features: npt.NDArray[np.float32], width: int) -> Floats:
+    """Return the first principal components of items, float64 [items, width], of variance 1; 0 beyond d.
+
+    The sign of each is such that its largest entry is positive: every device has the same.
+    """
+    centred = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
+    left, values, _ = np.linalg.svd(centred, full_matrices=False)
+    known = min(width, int(np.count_nonzero(values > 1e-9 * max(float(values.max(initial=0.0)), 1.0))))
+    left = left[:, :known]
+    largest = left[np.abs(left).argmax(axis=0), np.arange(known)]
+    found = np.zeros((len(features), width))
+    found[:, :known] = left * (np.sign(largest) * math.sqrt(len(features)))
+    return found

@@ -154,6 +154,10 @@ WORSE: Mapping[str, Mapping[str, Settings]] = {
         "in the clear": IN_THE_CLEAR,
         "most vanish": MOST_VANISH,
     },
+    "fedmmf_tradeoff": {
+        "most vanish": MOST_VANISH,
+        "masks that are means": ("learning.mask.regularization=1000",),
+    },
     "fedmmf_two_order": {
         "most vanish": (*MOST_VANISH, "rounds.quorum=50%"),
         "twice the factors": ("learning.factors=40",),
@@ -175,6 +179,11 @@ WORSE: Mapping[str, Mapping[str, Settings]] = {
     "implicit_feedback": {
         "most vanish": MOST_VANISH,
         "twice the factors": ("learning.base.gmf_factors=16", "learning.base.mlp_factors=16"),
+    },
+    "implicit_secure": {
+        "most vanish": MOST_VANISH,
+        "a narrow clip": ("secure_aggregation.clip=0.1",),
+        "twice the factors": ("learning.factors=16",),
     },
     "iot_gateways": {
         "slow links": slow_links("25%"),
@@ -252,6 +261,12 @@ WORSE: Mapping[str, Mapping[str, Settings]] = {
         "four times the attackers": ("faults[0].on.fraction=40%",),
         "most vanish": MOST_VANISH,
     },
+    "targeted_poisoning": {
+        "the mean": ("aggregation={rule: mean, attackers: null}",),
+        "a short attack": ("faults[0].hard_users.norm_limit=0.1",),
+        "four times the attackers": ("faults[0].on.fraction=20%",),
+        "most vanish": MOST_VANISH,
+    },
     "secagg_active": {
         "in the clear": (
             "secure_aggregation=null",
@@ -292,6 +307,10 @@ WORSE: Mapping[str, Mapping[str, Settings]] = {
         ),
         "a quarter more factors": ("learning.factors=20",),
         "no ckks": ("phases[2]={name: ckks, rounds: 4}",),
+    },
+    "sharpness_radii": {
+        "most vanish": MOST_VANISH,
+        "twice the factors": ("learning.base.gmf_factors=16", "learning.base.mlp_factors=16"),
     },
     "shop_app": {
         "as rounds": ("rounds.pacing=null",),

@@ -1,4 +1,4 @@
-"""Rankings that need no federation, to set beside the federated ones: popularity, item-KNN, iALS.
+"""Rankings that need no federation, to set beside the federated ones: popularity, item-KNN, iALS, EASE.
 
 All of them take the training positives as a :class:`~edge.data.store.RatingStore` whose values are not looked
 at, and score each user's candidates, int64 [n_users, c], as float [n_users, c].
@@ -96,3 +96,19 @@ class ImplicitLeastSquares:
                 systems[index - first] = everywhere + self.confidence * (rows.T @ rows)
                 targets[index - first, :, 0] = (1.0 + self.confidence) * rows.sum(axis=0)
             own[first:last] = np.linalg.solve(systems, targets)[:, :, 0]
+
+
+@dataclass(frozen=True)
+class Ease:
+    """EASE (Steck 2019, equation 8): ridge regression of each item on all others, with a zero diagonal."""
+
+    regularization: float = 300.0
+
+    def scores(self, train: RatingStore, candidates: Candidates) -> Scores:
+        """Return the candidates' scores."""
+        taken = np.zeros((train.n_users, train.n_items))
+        taken[train.owners(), train.items.astype(np.int64)] = 1.0
+        inverse = np.linalg.inv(taken.T @ taken + self.regularization * np.eye(train.n_items))
+        weights = inverse / -np.diagonal(inverse)
+        np.fill_diagonal(weights, 0.0)
+        return np.take_along_axis(taken @ weights, candidates, axis=1)

@@ -214,7 +214,7 @@ def learn(assembly: Assembly, table: Table, seed: int, looks: int) -> Result:
             if workload.keep is not None and update.local is not None:
                 workload.keep(client, update.local)
             arrays = update.arrays if own is None else own.named(client, update.arrays)
-            accumulator.add(update._replace(arrays=arrays))
+            accumulator.add(update._replace(arrays=arrays), client)
         state, optimizer_state = algorithm.server_update(
             state, optimizer_state, accumulator.result(), number - 1
         )

@@ -35,7 +35,7 @@ def rises(
     shared, own = np.empty(users), np.empty(users)
     if isinstance(algorithm, FedNCF):
         training = algorithm.training
-        for start in training.starts(state, algorithm._examples(batch, client_keys), local):
+        for start in training.starts(state, algorithm._examples(batch, client_keys), client_keys, local):
             those, rows = slice(start.first, start.end), start.rows
             point = training.personalised(start)
             shared[those], own[those] = _network_rises(training.plain(rows), point, rows.counts, radii)

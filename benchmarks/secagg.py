@@ -10,6 +10,9 @@ thousand   n = 1,000, L = 100,000, k = 48, t = 27, with 0, 5 and 10 % lost: CPU 
 memory     the peak that the protocol adds to its inputs, in vectors of L elements
 upload     bytes a device sends against n, as its frames have them, and the expansion over plain float32
 
+Rounds run as simulations run them: what both ends of a pair compute is computed once. `apart` is a round in
+which each device computes its own, as on the real clock; so does the floor.
+
 Times are process CPU, medians of several rounds. Frames are measured and not encoded: both machines get the
 messages themselves. The sum of every timed round is compared with the sum of the inputs in the clear.
 `python benchmarks/peers/measure.py flwr-secagg` runs the round of `hundred` with Flower's SecAgg+.
@@ -32,6 +35,7 @@ from edge.crypto.keys import KeyPair
 from edge.crypto.prg import SEED_BYTES, add_all_expanded
 from edge.secagg.client import SecAggClient
 from edge.secagg.config import RealPart, SecAggConfig
+from edge.secagg.cryptography import REAL
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import COORDINATOR_FINAL, CoordinatorState
 from edge.wire.codec import measure
@@ -65,19 +69,34 @@ def configuration(n: int, length: int, parameters: GraphParameters | None = None
 
 
 def play(
-    config: SecAggConfig, n: int, lost: int, values: np.ndarray, *, watch: Oracle | None = None
+    config: SecAggConfig,
+    n: int,
+    lost: int,
+    values: np.ndarray,
+    *,
+    watch: Oracle | None = None,
+    apart: bool = False,
 ) -> Round:
     """Run one round over ``n`` devices, the last ``lost`` of which go away after sharing."""
     taken = Round()
+    crypto = REAL if apart else REAL.of_simulated_round()
     clock = time.process_time
     devices = range(n)
     clients = {
         device: SecAggClient(
-            config, device=device, run_id="run", round_number=1, model_hash=MODEL_HASH, entropy=ENTROPY
+            config,
+            device=device,
+            run_id="run",
+            round_number=1,
+            model_hash=MODEL_HASH,
+            entropy=ENTROPY,
+            crypto=crypto,
         )
         for device in devices
     }
-    server = SecAggServer(config, run_id="run", round_number=1, model_hash=MODEL_HASH, devices=devices)
+    server = SecAggServer(
+        config, run_id="run", round_number=1, model_hash=MODEL_HASH, devices=devices, crypto=crypto
+    )
     inbox: list[tuple[int, FromCoordinator]] = []
 
     def device_does(device: int, act: Callable[[], object]) -> None:
@@ -157,23 +176,26 @@ def speed(n: int, length: int, parameters: GraphParameters, losses: list[int], r
     values = np.random.default_rng(1).normal(0, 0.1, length).astype(np.float32)
     k, t = parameters
     print(f"n = {n}, L = {length:,}, k = {k}, t = {t}: CPU seconds, medians of {repeats}")
-    print("  lost    whole    floor   ratio  devices  a device  coordinator")
+    print("  lost    whole    floor   ratio  devices  a device  coordinator    apart   ratio")
     for lost in losses:
         # Contributors' vectors are kept for the comparison: it has a round of its own.
         play(config, n, lost, values, watch=Oracle(config))
-        rounds, floors = [], []
+        rounds, apart, floors = [], [], []
         for _ in range(repeats):
             before = unit_costs(config, k + 1)
             rounds.append(play(config, n, lost, values))
+            apart.append(play(config, n, lost, values, apart=True))
             after = unit_costs(config, k + 1)
             floors += [floor_s(n, lost, k, before), floor_s(n, lost, k, after)]
         whole_s = statistics.median(r.total_s for r in rounds)
         device_s = statistics.median(r.device_s for r in rounds)
         coordinator_s = statistics.median(r.coordinator_s for r in rounds)
+        apart_s = statistics.median(r.total_s for r in apart)
         least_s = statistics.median(floors)
         print(
             f"{lost:>6} {whole_s:>8.3f} {least_s:>8.3f} {whole_s / least_s:>7.2f} {device_s:>8.3f}"
-            f" {device_s / n * 1e3:>6.2f} ms {coordinator_s:>10.3f} s",
+            f" {device_s / n * 1e3:>6.2f} ms {coordinator_s:>10.3f} s"
+            f" {apart_s:>7.3f} {apart_s / least_s:>7.2f}",
             flush=True,
         )
 

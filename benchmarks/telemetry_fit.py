@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from device_profiles.traces import RateTrace
 from edge.core.vocabulary import Direction
 from edge.fitting.links import FittedValue, LinkFit, LinkPrior, Transfers, fit_link
 from edge.fitting.rates import RateSpread
-from edge.fitting.replay import ks_distance, replay
+from edge.fitting.replay import fit_corrected, ks_distance, replay, simulated
 from edge.network.conditions import LinkConditions
 from edge.network.playback import TracePlayback
 
@@ -89,17 +90,7 @@ def measured(rows: Transfers, truth: LinkFit, seed: int) -> Transfers:
     draw = np.random.default_rng(seed + 1000)
     packets = -(-rows.size // 1448)
     resent = draw.binomial(packets.astype(np.int64), truth["loss"])
-    seconds = replay(Transfers(**{**_fields(rows), "resent": resent}), truth, seed)
-    keep = np.flatnonzero(np.isfinite(seconds))
-    start = rows.start_s.copy()
-    for row in range(1, len(rows)):
-        if rows.device[row] == rows.device[row - 1] and np.isfinite(seconds[row - 1]):
-            start[row] = max(start[row], start[row - 1] + seconds[row - 1])
-    return Transfers(**{**_fields(rows), "resent": resent, "seconds": seconds, "start_s": start}).take(keep)
-
-
-def _fields(rows: Transfers) -> dict[str, Any]:
-    return {name: getattr(rows, name) for name in Transfers.__slots__}
+    return simulated(replace(rows, resent=resent), truth, seed)
 
 
 def times_of(fit: LinkFit, size: int, up: bool, seed: int, n: int = 3000) -> Floats:
@@ -117,7 +108,7 @@ def times_of(fit: LinkFit, size: int, up: bool, seed: int, n: int = 3000) -> Flo
 def one(name: str, n: int, seed: int) -> dict[str, Any]:
     """Return what one fit finds of a network, against the truth."""
     truth = TRUTHS[name]
-    fit = fit_link(measured(sessions(n, seed), truth, seed), WRONG)
+    fit = fit_corrected(measured(sessions(n, seed), truth, seed), WRONG)
     errors: dict[str, list[float]] = {"p50": [], "p95": [], "ks": []}
     for size in SIZES:
         for up in (False, True):
@@ -193,15 +184,17 @@ def coverage(workers: int, repeats: int, n: int) -> None:
 def _fit_only(arguments: tuple[str, int, int]) -> dict[str, bool]:
     name, n, seed = arguments
     truth = TRUTHS[name]
-    fit = fit_link(measured(sessions(n, seed), truth, seed), WRONG)
-    held = {
-        key: bool(e.low <= truth[key] <= e.high)
-        for key, e in fit.values.items()
-        if e.measured and math.isfinite(e.low)
+    fit = fit_corrected(measured(sessions(n, seed), truth, seed), WRONG)
+    told = {key: e for key, e in fit.values.items() if e.measured and math.isfinite(e.low)}
+    # Parts that pairs do not tell apart are in the fast one: its sd is that of all, its memory none's.
+    hidden = [key for key in ("slow_sigma", "device_sigma") if truth[key] > 0.0 and key not in told]
+    true = {key: truth[key] for key in truth.values} | {
+        "rate_sigma": math.sqrt(sum(truth[key] ** 2 for key in ("rate_sigma", *hidden))),
+        "connect_success": 1.0,
     }
-    if truth["slow_sigma"] > 0.0 and not fit.values["slow_sigma"].measured:
-        # The fast part stands for both where pairs do not tell them apart: neither is identified.
-        held.pop("rate_sigma"), held.pop("rate_rho", None)
+    held = {key: bool(e.low <= true[key] <= e.high) for key, e in told.items()}
+    if hidden:
+        held.pop("rate_rho", None)
     return held
 
 
@@ -313,7 +306,7 @@ def traces(paths: list[Path]) -> None:
         log = log - log.mean()
         real = [float((log[:-lag] * log[lag:]).mean() / log.var()) for lag in (1, 5, 10, 30)]
         rows = over_trace(trace, 6000, 1)
-        fit = fit_link(rows, WRONG, replicates=20)
+        fit = fit_corrected(rows, WRONG)
         alone = fit_link(rows, WRONG, replicates=1, parts=frozenset({"fast"}))
         cells = [path.stem, f"{len(rate)}", f"{log.std():.2f}/{math.sqrt(fit.spread.total):.2f}"]
         for value, lag in zip(real, (1.0, 5.0, 10.0, 30.0), strict=True):

@@ -98,9 +98,9 @@ def learn(split: Split, written: FedRecSettings, seed: int) -> Found:
         assert updates.local is not None
         local[users] = updates.local
         accumulator = algorithm.accumulator(state)
-        for user, update in zip(users, updates, strict=True):
+        for user, update in zip(users.tolist(), updates, strict=True):
             times[user, update.arrays["items"]] += 1
-            accumulator.add(update)
+            accumulator.add(update, user)
         state, optimizer_state = algorithm.server_update(state, optimizer_state, accumulator.result(), number)
     users = split.seen_users
     support, query, keys = train.gather(users), split.test.gather(users), hashed_bits(key, users)

@@ -303,6 +303,16 @@ class Run:
         return self.table("evaluations")
 
     @cached_property
+    def evaluation_rounds(self) -> Any:
+        """A row per evaluation on devices."""
+        return self.table("evaluation_rounds")
+
+    @cached_property
+    def device_evaluations(self) -> Any:
+        """A row per device and evaluation: outcome, times, bytes, energy."""
+        return self.table("device_evaluations")
+
+    @cached_property
     def inferences(self) -> Any:
         """A row per model that a device ran."""
         return self.table("inferences")
@@ -536,7 +546,7 @@ class _Callbacks(InterruptibleProgress):
         self._on_evaluation = on_evaluation
 
     def on_round(self, row: Mapping[str, Any]) -> None:
-        if self._on_round is not None and self._on_round(row) is False:
+        if self._on_round is not None and self._on_round(dict(row)) is False:
             self.interrupt()
         super().on_round(row)
 

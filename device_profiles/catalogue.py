@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -23,33 +22,22 @@ from device_profiles.catalogue_reading import (
     read_catalogue,
     source_keys,
 )
-from device_profiles.documents import MAX_FILE_BYTES, Document, parse_document, read_document
+from device_profiles.documents import MAX_FILE_BYTES, Document, parse_document
 from device_profiles.errors import UnknownProfileError
 from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
     FleetMix,
-    FrozenMap,
     NetworkProfile,
     RadioProfile,
     ThermalProfile,
 )
+from device_profiles.schema import FrozenMap
+from device_profiles.shipped_files import shipped_documents
 
 __all__ = ["Catalogue", "ProfileRow", "fleet_names", "load"]
 
 P = TypeVar("P")
-
-_SHIPPED: Final = (
-    "sources.yaml",
-    "thermal.yaml",
-    "crypto.yaml",
-    "radios.yaml",
-    "devices.yaml",
-    "networks.yaml",
-    "availability.yaml",
-    "fleets.yaml",
-)
-
 
 ASSUMED: Final = frozenset({"assumption", "unverified"})
 """Keys of the sources that no measurement stands behind."""
@@ -254,7 +242,6 @@ def _document(content: bytes, name: str) -> Document:
 
 @lru_cache(maxsize=1)
 def _shipped_files() -> tuple[Parsed, ...]:
-    """Return the shipped files, parsed once a process: that is most of the time that a catalogue takes."""
-    with as_file(files("device_profiles") / "catalogue") as folder:
-        named = ((folder / name, f"device_profiles/catalogue/{name}") for name in _SHIPPED)
-        return tuple(Parsed(read_document(path, name=name), lambda _: folder) for path, name in named)
+    """Return the shipped files, read once a process."""
+    documents, folder = shipped_documents()
+    return tuple(Parsed(document, lambda _: folder) for document in documents)

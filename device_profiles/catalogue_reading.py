@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,32 +13,35 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from device_profiles import CATALOGUE_SECTIONS
-from device_profiles.availability import AvailabilityProfile
-from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection, CombinedSection
+from device_profiles.availability import (
+    AVAILABILITY_SECTIONS,
+    AvailabilityProfile,
+    AvailabilitySection,
+    CombinedSection,
+)
 from device_profiles.documents import Document, read_document
 from device_profiles.errors import CatalogueError, DocumentError, Path, ProfileError, TraceError
+from device_profiles.importers.link_files import trace_beside
 from device_profiles.profile import (
     CryptoProfile,
+    CryptoSection,
     DeviceProfile,
+    DeviceSection,
     FleetGroup,
     FleetMix,
+    FleetSection,
+    FleetShare,
     NetworkProfile,
+    NetworkSection,
     RadioProfile,
+    RadioSection,
     ThermalProfile,
+    ThermalSection,
+    beside_groups,
+    problem_of,
 )
 from device_profiles.quantities import UnitError
-from device_profiles.schema import (
-    CryptoSection,
-    DeviceSection,
-    FleetSection,
-    NetworkSection,
-    ProfileSection,
-    RadioSection,
-    ThermalSection,
-    needs_source,
-    spread_sources,
-)
-from device_profiles.shared_sections import FleetShare, beside_groups, problem_of, trace_beside
+from device_profiles.schema import ProfileSection, needs_source, spread_sources
 
 MAX_CHAIN: Final = 8
 """Profiles in a chain of ``like``, the one that begins it included."""
@@ -301,11 +305,9 @@ class _CatalogueReader:
     def build(self) -> Profiles:
         """Build every profile that can be built."""
         made = self.profiles
-        self._each("thermal", made.thermal, lambda name, w: self._plain(name, w, ThermalSection))
-        self._each("crypto", made.crypto, lambda name, w: self._plain(name, w, CryptoSection))
-        self._each("radios", made.radios, lambda name, w: self._plain(name, w, RadioSection))
-        self._each("devices", made.devices, self._device)
-        self._each("networks", made.networks, self._network)
+        for section in ("thermal", "crypto", "radios", "devices", "networks"):
+            model = _SECTION_MODELS[section]
+            self._each(section, getattr(made, section), functools.partial(self._plain, model))
         self._each("availability", made.availability, self._availability)
         self._each("fleets", made.fleets, self._fleet)
         return made
@@ -372,31 +374,19 @@ class _CatalogueReader:
         message = f"the profile is like itself: {' -> '.join(names)}; remove one 'like'"
         self._problem(circle[first].document, (*circle[first].path, "like"), message)
 
-    def _plain(self, name: str, written: Written, model: Any) -> Any:
-        section: Any = self._validated(written, model)
-        return None if section is None else section.build(name)
-
-    def _device(self, name: str, written: Written) -> DeviceProfile | None:
-        section = self._validated(written, DeviceSection)
+    def _plain(self, model: type[ProfileSection], name: str, written: Written) -> Any:
+        """Return a profile that is built of its keys and of the profiles that these name."""
+        section = self._validated(written, model)
         if section is None:
             return None
-        named = [("thermal", section.thermal), ("crypto", section.crypto)]
-        good = [self._known(written, (key,), profile, key) for key, profile in named]
-        if not all(good):
-            return None
-        thermal = self.profiles.thermal.get(section.thermal)
-        crypto = self.profiles.crypto.get(section.crypto)
-        return None if thermal is None or crypto is None else section.build(name, thermal, crypto)
-
-    def _network(self, name: str, written: Written) -> NetworkProfile | None:
-        section = self._validated(written, NetworkSection)
-        if section is None or not self._known(written, ("radio",), section.radio, "radios"):
-            return None
-        radio = self.profiles.radios.get(section.radio)
-        if radio is None:
+        named = [(key, getattr(section, key), of) for key, of in model.named().items()]
+        good = [self._known(written, (key,), profile, of) for key, profile, of in named]
+        known = {key: getattr(self.profiles, of).get(profile) for key, profile, of in named}
+        # One that could not be built has a problem of its own.
+        if not all(good) or None in known.values():
             return None
         try:
-            return section.build(name, radio, written.folder)
+            return section.build(name, written.folder, known)
         except TraceError as error:
             self._problem(written.document, (*written.path, "link_trace"), str(error))
             return None
@@ -419,7 +409,8 @@ class _CatalogueReader:
             if not all(good):
                 return None
         try:
-            return section.build(name, written.folder, self.profiles.availability)
+            built: AvailabilityProfile = section.build(name, written.folder, self.profiles.availability)
+            return built
         except TraceError as error:
             self._problem(written.document, (*written.path, "file"), str(error))
             return None
@@ -458,7 +449,7 @@ class _CatalogueReader:
             good.append(wrong is None)
             for index, group in enumerate(section.groups):
                 good.append(self._group(written, ("groups", index), group, built))
-        return section.build(name, tuple(built)) if all(good) else None
+        return section.mix(name, tuple(built)) if all(good) else None
 
     def _group(self, written: Written, at: Path, group: FleetShare, built: list[FleetGroup]) -> bool:
         """Add a group of a fleet to those that are built; False where something is wrong with it."""

@@ -49,7 +49,8 @@ MAX_LINE_CHARACTERS: Final = 16_384
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 50_000
 Node: TypeAlias = "dict[str, Node] | list[Node] | str | None"
-_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# What YAML 1.2 (production 1) leaves out. The set of what it allows would take 9 ms to compile.
+_UNPRINTABLE: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _LONG_LINE: Final = re.compile(f"[^\\r\\n]{{{MAX_LINE_CHARACTERS + 1}}}")
 _NULLS: Final = ("", "null", "~")
 

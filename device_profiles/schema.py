@@ -1,57 +1,210 @@
-"""How profiles are written in YAML: one pydantic model per section, each of which builds its frozen type.
+"""How profiles are written in YAML: a pydantic model of each frozen type, made from its fields.
 
-A model only knows its own keys; ``device_profiles.catalogue`` resolves names between profiles and turns what
-goes wrong into errors with a place in the file.
+A field of a profile says in its annotation, beside its type, how its key is written (:class:`Key`); its type
+says what may be written, and which values code may give (:class:`~device_profiles.fields.Form`).
+``device_profiles.catalogue`` resolves names between profiles and turns what goes wrong into errors with a
+place in the file.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar
-
-from pydantic import BaseModel, ConfigDict, Field
-
-from device_profiles.fields import (
-    BitsPerSecond,
-    Bytes,
-    BytesPerSecond,
-    FlopsPerSecond,
-    Fraction,
-    Joules,
-    JoulesPerBit,
-    NonNegativeFloat,
-    OperationsPerSecond,
-    PositiveFloat,
-    PositiveFraction,
-    PositiveSeconds,
-    Seconds,
-    Text,
-    Watts,
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
 )
-from device_profiles.profile import (
-    CryptoProfile,
-    DeviceProfile,
-    FleetGroup,
-    FleetMix,
-    NetworkProfile,
-    OutageProfile,
-    RadioProfile,
-    SlowRateProfile,
-    ThermalProfile,
-)
-from device_profiles.shared_sections import FleetShare, WrittenTrace, trace_beside
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from device_profiles.errors import ProfileError
+from device_profiles.fields import Bounds, Form, Text
+
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9_.-]*[a-z0-9])?")
+V = TypeVar("V")
+M = TypeVar("M", bound="WrittenPart")
+P = TypeVar("P", bound="ProfileSection")
 
 
-class ProfileSection(BaseModel):
+@dataclass(frozen=True, slots=True, eq=False)
+class Key:
+    """How a field of a profile is written: annotates it.
+
+    Attributes
+    ----------
+    description : of the value.
+    name : the key; None: the name of the field.
+    written : type of what is written, where it is another than that of the field.
+    read : value of the field from what is written, and the folder where names of files start.
+    default : what holds where the key is left out, for a field without a default; ``...``: it is required.
+    names : section of a catalogue file, where the key names a profile of it.
+    files : where names of files stand in what is written: the keys on the way there.
+    word : whether it holds no number and so needs no source, as names and files do not.
+    """
+
+    description: str
+    name: str | None = None
+    written: Any = None
+    read: Callable[[Any, Path], Any] | None = None
+    default: Any = ...
+    names: str | None = None
+    files: tuple[tuple[str, ...], ...] = ()
+    word: bool = False
+
+
+class WrittenField(NamedTuple):
+    """A field that has a key: its name, its key, its type, the bounds of its values, and its default."""
+
+    attribute: str
+    key: Key
+    type: Any
+    bounds: Bounds | None
+    default: Any
+
+    @property
+    def name(self) -> str:
+        """The key in YAML."""
+        return self.key.name or self.attribute
+
+
+@functools.cache
+def written_fields(profile: Any) -> tuple[WrittenField, ...]:
+    """Return the fields of a frozen type that have a key."""
+    found = []
+    hints = get_type_hints(profile, include_extras=True)
+    for one in fields(profile):
+        hint = hints[one.name]
+        key = next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Key)), None)
+        if key is not None:
+            default = key.default if one.default is MISSING else one.default
+            found.append(WrittenField(one.name, key, hint, _bounds(hint), default))
+    return tuple(found)
+
+
+def _bounds(hint: Any) -> Bounds | None:
+    """Return the bounds that annotate a type: the outermost ones."""
+    inner, *extras = get_args(hint) if get_origin(hint) is Annotated else (None,)
+    for extra in reversed(extras):
+        found = extra.bounds if isinstance(extra, Form) else extra
+        if isinstance(found, Bounds):
+            return found
+    within = (inner,) if extras else get_args(hint)
+    return next((found for one in within if (found := _bounds(one)) is not None), None)
+
+
+def check_number(owner: str, field: str, value: float, bounds: Bounds) -> None:
+    """Raise ProfileError unless a field is a finite number within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ProfileError(owner, field, f"must be a finite number, not {value!r}")
+    if not bounds.admits(value):
+        raise ProfileError(owner, field, f"{bounds.words}, not {value!r}")
+
+
+def check_numbers(owner: str, part: Any) -> None:
+    """Raise ProfileError unless every number of a frozen type with keys is within its bounds."""
+    for one in written_fields(part.__class__):
+        value = getattr(part, one.attribute)
+        if one.bounds is not None and value is not None:
+            check_number(owner, one.attribute, value, one.bounds)
+
+
+def check_profile(kind: str, profile: Any) -> str:
+    """Check the name and the numbers of a frozen profile, and freeze its sources; for ``__post_init__``.
+
+    Returns
+    -------
+    ``kind 'name'``, for use in messages.
+
+    Raises
+    ------
+    ProfileError : the name cannot be typed plainly, or a number is out of its bounds.
+    """
+    name = profile.name
+    owner = f"{kind} {name!r}"
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ProfileError(
+            owner, "name", "use small letters, digits, '_', '-' and '.', for example 'phone_mid_2020'"
+        )
+    check_numbers(owner, profile)
+    object.__setattr__(profile, "sources", FrozenMap(profile.sources))
+    return owner
+
+
+class FrozenMap(Mapping[str, V], Generic[V]):
+    """An immutable mapping from str to V that keeps the order it was given.
+
+    ``types.MappingProxyType`` would do, were it not that it can neither be pickled (profiles travel to worker
+    processes) nor hashed. Two maps are equal when they hold the same items, whatever the order.
+    """
+
+    __slots__ = ("_items",)
+    _items: dict[str, V]
+
+    def __init__(self, items: Mapping[str, V]) -> None:
+        object.__setattr__(self, "_items", dict(items))
+
+    def __getitem__(self, key: str) -> V:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return f"FrozenMap({self._items!r})"
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a FrozenMap cannot change; build a new one to set {name!r}")
+
+    def __reduce__(self) -> tuple[type[FrozenMap[V]], tuple[dict[str, V]]]:
+        return type(self), (dict(self._items),)
+
+
+NO_SOURCES: FrozenMap[str] = FrozenMap({})
+
+
+class WrittenPart(BaseModel):
+    """Keys that stand together, of which an object of the frozen type ``builds`` is made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    builds: ClassVar[type]
+
+    def values(self, folder: Path) -> dict[str, Any]:
+        """Return the values of the fields with keys; of a profile that is named, its name."""
+        found = {}
+        for one in written_fields(self.builds):
+            value = getattr(self, one.name)
+            if isinstance(value, WrittenPart):
+                value = value.builds(**value.values(folder))
+            found[one.attribute] = value if one.key.read is None else one.key.read(value, folder)
+        return found
+
+
+class ProfileSection(WrittenPart):
     """Common to every profile in YAML.
 
     ``words`` are the keys that hold no number and so need no source, ``files`` the paths of those
     that name files; ``fields`` names the attribute that a key becomes, where the two differ.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     words: ClassVar[frozenset[str]] = frozenset()
     files: ClassVar[tuple[tuple[str, ...], ...]] = ()
     fields: ClassVar[dict[str, str]] = {}
@@ -61,243 +214,64 @@ class ProfileSection(BaseModel):
     )
     note: Text | None = Field(default=None, description="Anything a reader should know about the numbers.")
 
+    @classmethod
+    def named(cls) -> dict[str, str]:
+        """Return the keys that name profiles, each with the section of a catalogue file that these are in."""
+        return {one.name: one.key.names for one in written_fields(cls.builds) if one.key.names is not None}
+
     def field_sources(self) -> dict[str, str]:
         """Return the sources by attribute of the frozen type."""
         return {self.fields.get(key, key): source for key, source in self.sources.items()}
 
-    def attributes(self) -> dict[str, Any]:
-        """Return what is written, and its sources, by attribute of the frozen type."""
-        keys = (key for key in type(self).model_fields if key not in ("kind", "note", "sources"))
-        written = {self.fields.get(key, key): getattr(self, key) for key in keys}
-        return {**written, "sources": self.field_sources()}
+    def build(self, name: str, folder: Path, known: Mapping[str, Any]) -> Any:
+        """Return the frozen profile.
 
-
-class ThermalSection(ProfileSection):
-    """A thermal profile."""
-
-    fields: ClassVar[dict[str, str]] = {"onset": "onset_s", "tau": "tau_s"}
-
-    floor: PositiveFraction = Field(description="Relative speed that remains under continuous load.")
-    onset: Seconds = Field(description="Time at full speed.")
-    tau: PositiveSeconds = Field(description="Time constant of the slowdown.")
-
-    def build(self, name: str) -> ThermalProfile:
-        """Return the frozen profile."""
-        return ThermalProfile(name, **self.attributes())
-
-
-class CryptoSection(ProfileSection):
-    """A crypto profile."""
-
-    fields: ClassVar[dict[str, str]] = {
-        "key_pair": "key_pair_s",
-        "key_exchange": "key_exchange_s",
-        "seal": "seal_s",
-        "sign": "sign_s",
-        "verify": "verify_s",
-        "expand_rate": "expand_bytes_per_s",
-        "quantise_rate": "quantise_elements_per_s",
-        "share_rate": "share_products_per_s",
-        "ckks_encrypt": "ckks_encrypt_s",
-        "ckks_decrypt": "ckks_decrypt_s",
-    }
-
-    key_pair: Seconds = Field(description="One X25519 key pair.")
-    key_exchange: Seconds = Field(description="One X25519 exchange and the HKDF of its secret.")
-    seal: Seconds = Field(description="AES-256-GCM of one message of shares, sealed or opened.")
-    sign: Seconds = Field(description="One Ed25519 signature.")
-    verify: Seconds = Field(description="One Ed25519 verification.")
-    expand_rate: BytesPerSecond = Field(
-        description="AES-128-CTR keystream of masks, made and added into a vector."
-    )
-    quantise_rate: OperationsPerSecond = Field(
-        description="Elements of a vector clipped, scaled and rounded stochastically."
-    )
-    share_rate: OperationsPerSecond = Field(description="Multiply-adds of Shamir's scheme over F_65537.")
-    ckks_encrypt: Seconds = Field(description="One CKKS ciphertext of degree 8192 made.")
-    ckks_decrypt: Seconds = Field(description="One CKKS ciphertext of degree 8192 opened.")
-
-    def build(self, name: str) -> CryptoProfile:
-        """Return the frozen profile."""
-        return CryptoProfile(name, **self.attributes())
-
-
-class RadioSection(ProfileSection):
-    """A radio profile."""
-
-    fields: ClassVar[dict[str, str]] = {
-        "promotion": "promotion_s",
-        "promotion_power": "promotion_w",
-        "tail": "tail_s",
-        "tail_power": "tail_w",
-        "second_tail": "tail2_s",
-        "second_tail_power": "tail2_w",
-        "base_power": "base_w",
-        "up_energy": "up_w_per_bps",
-        "down_energy": "down_w_per_bps",
-    }
-
-    promotion: Seconds = Field(description="Delay before the first packet of an idle radio.")
-    promotion_power: Watts = Field(description="Power during the promotion.")
-    tail: Seconds = Field(description="Time that the radio stays up after the last packet.")
-    tail_power: Watts = Field(description="Power during the tail.")
-    second_tail: Seconds = Field(default=0.0, description="A second, weaker tail after the first.")
-    second_tail_power: Watts = Field(default=0.0, description="Power during the second tail.")
-    base_power: Watts = Field(description="Power during a transfer, whatever its rate.")
-    up_energy: JoulesPerBit = Field(description="Energy per bit sent, on top.")
-    down_energy: JoulesPerBit = Field(description="Energy per bit received, on top.")
-
-    def build(self, name: str) -> RadioProfile:
-        """Return the frozen profile."""
-        return RadioProfile(name, **self.attributes())
-
-
-class DeviceSection(ProfileSection):
-    """A device profile."""
-
-    words: ClassVar[frozenset[str]] = frozenset({"example", "thermal", "crypto"})
-    fields: ClassVar[dict[str, str]] = {
-        "memory_rate": "memory_bytes_per_s",
-        "ram": "ram_bytes",
-        "op_overhead": "op_overhead_s",
-        "active_power": "active_power_w",
-        "compute_sigma": "compute_sigma_log",
-        "battery": "battery_j",
-    }
-
-    example: Text = Field(description="A product of this class.")
-    flops_1_thread: FlopsPerSecond = Field(description="Sustained float32 rate of one thread.")
-    flops_all_threads: FlopsPerSecond = Field(description="Sustained float32 rate of all threads.")
-    memory_rate: BytesPerSecond = Field(description="Copy rate of main memory on one core.")
-    ram: Bytes = Field(description="Main memory.")
-    op_overhead: Seconds = Field(description="Fixed time a framework spends on each operation.")
-    active_power: Watts = Field(description="Power of the whole device under full load.")
-    compute_sigma: NonNegativeFloat = Field(
-        description="Sd of the log of a task's time about its model: variation from run to run."
-    )
-    battery: Joules | None = Field(default=None, description="Energy of a full battery; none on mains power.")
-    thermal: Text = Field(description="Name of a thermal profile.")
-    crypto: Text = Field(description="Name of a crypto profile.")
-
-    def build(self, name: str, thermal: ThermalProfile, crypto: CryptoProfile) -> DeviceProfile:
-        """Return the frozen profile."""
-        return DeviceProfile(name, **{**self.attributes(), "thermal": thermal, "crypto": crypto})
-
-
-class OutageSection(BaseModel):
-    """On/off outages of a link."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    fraction: PositiveFraction = Field(description="Share of time without service.")
-    mean: PositiveSeconds = Field(description="Mean length of an outage.")
-
-
-class SlowRateSection(BaseModel):
-    """A slow process of the rate of a link, beside that of one second."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    sigma: PositiveFloat = Field(description="Sd of the log of the rate by it.")
-    correlation_time: PositiveSeconds = Field(
-        description="Lag at which its correlation with itself has fallen to 1/e."
-    )
-
-
-class NetworkSection(ProfileSection):
-    """A network profile."""
-
-    words: ClassVar[frozenset[str]] = frozenset({"radio", "link_trace"})
-    files: ClassVar[tuple[tuple[str, ...], ...]] = (
-        ("link_trace",),
-        ("link_trace", "down"),
-        ("link_trace", "up"),
-    )
-    fields: ClassVar[dict[str, str]] = {
-        "down": "down_bps",
-        "up": "up_bps",
-        "rtt": "rtt_s",
-        "jitter": "jitter_s",
-        "rate_sigma": "rate_sigma_log",
-        "rate_rho": "rate_rho_1s",
-        "device_sigma": "device_sigma_log",
-    }
-
-    down: BitsPerSecond = Field(description="Typical rate towards the device.")
-    up: BitsPerSecond = Field(description="Typical rate from the device.")
-    rtt: PositiveSeconds = Field(description="Round trip without queueing.")
-    jitter: Seconds = Field(description="Mean of the exponential delay that each message meets on top.")
-    loss: Fraction = Field(description="Probability that a segment is lost.")
-    rate_sigma: NonNegativeFloat = Field(description="Sd of the log of the rate over time.")
-    rate_rho: Fraction = Field(description="Correlation of the log rate with itself one second later.")
-    slow_rate: SlowRateSection | None = Field(
-        default=None, description="A slow process of the rate beside that of one second; left out, none."
-    )
-    device_sigma: NonNegativeFloat = Field(
-        default=0.0, description="Sd of the log of the factor on both rates that each device keeps for good."
-    )
-    radio: Text = Field(description="Name of a radio profile.")
-    outage: OutageSection | None = Field(default=None, description="On/off outages; left out, none.")
-    connect_success: PositiveFraction = Field(
-        default=1.0, description="Probability that an attempt to connect succeeds."
-    )
-    duty_cycle: PositiveFraction = Field(
-        default=1.0, description="Share of time that the device may transmit, by regulation."
-    )
-    link_trace: WrittenTrace | None = Field(
-        default=None, description="Recorded link that stands in for rates, round trip, loss and outages."
-    )
-
-    def build(self, name: str, radio: RadioProfile, folder: Path) -> NetworkProfile:
-        """Return the frozen profile; ``folder`` is where relative file names start.
+        Parameters
+        ----------
+        name : of the profile.
+        folder : where relative file names start.
+        known : the profiles that its keys name, by key; of availability, all profiles by name.
 
         Raises
         ------
-        TraceError : a trace that cannot be used.
+        ProfileError : numbers that cannot be.
+        TraceError : a file that cannot be used.
         """
-        outage, slow = self.outage, self.slow_rate
-        attributes = self.attributes()
-        attributes |= {
-            "radio": radio,
-            "outage": OutageProfile(outage.fraction, outage.mean) if outage else None,
-            "slow_rate": SlowRateProfile(slow.sigma, slow.correlation_time) if slow else None,
-            "trace": trace_beside(attributes.pop("link_trace"), folder),
-        }
-        return NetworkProfile(name, **attributes)
+        values = {**self.values(folder), **{key: known[key] for key in self.named()}}
+        return self.builds(name, **values, sources=self.field_sources())
 
 
-class FleetSection(ProfileSection):
-    """A fleet mix."""
+def part_of(builds: type, name: str, base: type[M], tag: str | None = None) -> type[M]:
+    """Return the model of the keys of a frozen type.
 
-    words: ClassVar[frozenset[str]] = frozenset({"availability"})
-
-    files: ClassVar[tuple[tuple[str, ...], ...]] = tuple(("groups", *keys) for keys in NetworkSection.files)
-
-    devices: dict[str, PositiveFraction] | None = Field(
-        default=None, description="Name of a device profile to its share."
-    )
-    networks: dict[str, PositiveFraction] | None = Field(
-        default=None, description="Name of a network profile to its share."
-    )
-    groups: tuple[FleetShare, ...] | None = Field(
-        default=None, description="Which devices are on which networks, in place of shares of each."
-    )
-    availability: Text = Field(description="Name of an availability profile.")
-
-    def build(self, name: str, groups: tuple[FleetGroup, ...]) -> FleetMix:
-        """Return the frozen profile; ``groups`` are its own, built."""
-        devices, networks = self.devices, self.networks
-        if devices is None or networks is None:
-            devices = _totals([(group.device, group.share) for group in groups])
-            networks = _totals([(group.network, group.share) for group in groups])
-        return FleetMix(name, devices, networks, self.availability, self.field_sources(), groups)
+    Parameters
+    ----------
+    builds : the frozen type.
+    name : of the model, and of the attribute of the module that holds it.
+    base : what it derives from.
+    tag : class attribute of the frozen type that is a key, too, with that value alone.
+    """
+    keys: dict[str, Any] = {} if tag is None else {tag: (Literal[getattr(builds, tag)], ...)}
+    for one in written_fields(builds):
+        written = one.type if one.key.written is None else one.key.written
+        inner = next((arg for arg in get_args(get_args(one.type)[0]) if is_dataclass(arg)), None)
+        if one.key.written is None and isinstance(inner, type):
+            written = part_of(inner, inner.__name__.replace("Profile", "Section"), WrittenPart) | None
+        keys[one.name] = (written, Field(default=one.default, description=one.key.description))
+    document = (builds.__doc__ or "").split("\n\n")[0]
+    made: type[M] = create_model(name, __base__=base, __module__=builds.__module__, __doc__=document, **keys)
+    made.builds = builds
+    return made
 
 
-def _totals(shares: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Return the sum of the shares of each name, in the order in which the names come first."""
-    names = dict.fromkeys(name for name, _ in shares)
-    # No more than 1, to which rounding may add a little.
-    return {name: min(1.0, math.fsum(share for one, share in shares if one == name)) for name in names}
+def section_of(builds: type, name: str, base: type[P], tag: str | None = None) -> type[P]:
+    """Return the model of a profile; arguments as of :func:`part_of`."""
+    made, written = part_of(builds, name, base, tag), written_fields(builds)
+    keys = [(one.name, one.key) for one in written]
+    made.words = base.words | {name for name, key in keys if key.word or key.names or key.files}
+    made.files = tuple((name, *inner) for name, key in keys for inner in key.files)
+    made.fields = {one.name: one.attribute for one in written if one.name != one.attribute}
+    return made
 
 
 def spread_sources(raw: dict[str, Any], words: frozenset[str]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import gc
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -26,10 +28,48 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def not_flushed(fd: Any) -> None:
+    """Take the place of ``os.fsync``: no test's machine loses power, and each wait for its disk is 10 ms."""
+    os.fstat(fd if isinstance(fd, int) else fd.fileno())
+
+
+os.fsync = not_flushed
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_to_collect() -> Iterator[None]:
+    """Let runs, which search for cycles when they begin, not search what other modules of tests have left."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no width of a terminal reach the tests, be it the caller's or that of whoever runs them."""
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have failures named when they happen: of a run that is cut off later they are all that is left."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(FailuresAtOnce(reporter))
+
+
+class FailuresAtOnce:
+    """Prints the name of each test that fails, and the first line of why."""
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Print a line if a test has failed."""
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = "" if crash is None else f": {crash.message.partition(chr(10))[0]}"
+            self._reporter.ensure_newline()
+            self._reporter.write_line(f"FAILED {report.nodeid} ({report.when}){why}")
 
 
 def pytest_collection_finish() -> None:

@@ -19,7 +19,6 @@ PACKAGES = ("edge", "coordinator", "device_profiles", "recfleet")
 PROVIDED_BY = {
     "ruamel": "ruamel.yaml",
     "pydantic_core": "pydantic",
-    "markupsafe": "jinja2",
     "dp_accounting": "dp-accounting",
     "prometheus_client": "prometheus-client",
 }

@@ -23,7 +23,9 @@ def offset(client: int) -> float:
     return 0.001 * (client % 7)
 
 
-def report(distribution: str, marks: list[float], started: float, check: float) -> None:
+def report(
+    distribution: str, marks: list[float], started: float, check: float, cpu_marks: list[float] | None = None
+) -> None:
     """Print one line of JSON.
 
     Parameters
@@ -32,11 +34,16 @@ def report(distribution: str, marks: list[float], started: float, check: float) 
     marks : monotonic seconds at the start of each round and at the end of the last, ``ROUNDS + 1`` of them.
     started : monotonic seconds at which the simulator was started.
     check : mean of the final array, which shows that the updates were applied.
+    cpu_marks : CPU seconds at the same moments, of a simulator that is one process.
     """
     if len(marks) != ROUNDS + 1:
         raise ValueError(f"{len(marks)} marks of {ROUNDS} rounds; expected {ROUNDS + 1}")
     durations = [end - start for start, end in itertools.pairwise(marks)]
     later = sorted(durations[1:])
+    cpu = {}
+    if cpu_marks is not None:
+        later_cpu = sorted(end - start for start, end in itertools.pairwise(cpu_marks[1:]))
+        cpu["cpu_ms_per_client_round"] = 1e3 * later_cpu[len(later_cpu) // 2] / COHORT
     print(
         json.dumps(
             {
@@ -49,6 +56,7 @@ def report(distribution: str, marks: list[float], started: float, check: float) 
                 "shape": [ITEMS, FACTORS],
                 "ms_per_client_round": 1e3 * later[len(later) // 2] / COHORT,
                 "ms_per_client_round_mean": 1e3 * sum(later) / len(later) / COHORT,
+                **cpu,
                 "first_round_s": durations[0],
                 "start_s": marks[0] - started,
                 "mean_of_result": check,

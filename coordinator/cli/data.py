@@ -129,3 +129,7 @@ def _yaml(written: dict[str, Node], read: RatingsFile) -> Iterator[str]:
         yield "# No rating column: for methods of ratings, write 'negatives: 4' in place of 'positive'."
         section.setdefault("positive", "1")
     yield from yaml_lines({"data": section})
+    store = read.store
+    mean = "" if read.implicit else f", rating_mean: {store.mean():.6g}"
+    yield "# For 'recfleet serve', which reads no ratings, if every user has some to train on:"
+    yield f"#   public: {{clients: {store.n_users}, items: {store.n_items}{mean}}}"

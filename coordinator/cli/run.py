@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,7 +20,6 @@ from coordinator.cli.verdicts import verdict_table
 from coordinator.engine.progress import PlainProgress, RunObserver, TerminalProgress
 from coordinator.engine.run_files import MANIFEST, REAL, REPORT, SIMULATED, SUMMARY
 from coordinator.results.figures import of_json
-from coordinator.results.junit import write_junit
 from coordinator.results.run_directory import require_no_finished_run, run_name, write_json
 from coordinator.results.summary_tables import render, render_details
 from coordinator.run.feeding import feeding
@@ -82,11 +83,15 @@ def run(
 
                 outcome = run_watched(loaded, target=target, observer=observer, live=live, feeds=sinks.feeds)
             else:
-                outcome = run_scenario(loaded, target=target, observer=observer, feeds=sinks.feeds)
+                said = None if quiet else partial(_report, details=details)
+                outcome = run_scenario(
+                    loaded, target=target, observer=observer, feeds=sinks.feeds, on_judged=said
+                )
         code = deliver(
             loaded,
             outcome,
             quiet=quiet,
+            said=clock != "real" and live is None,
             details=details,
             json_file=json_file,
             junit_file=junit_file,
@@ -111,18 +116,28 @@ def deliver(
     json_file: Path | None,
     junit_file: Path | None,
     troubles: Sequence[str],
+    said: bool = False,
 ) -> int:
-    """Write and print what has become of a run, and of its sinks; return the exit code."""
+    """Write and print what has become of a run, and of its sinks; return the exit code.
+
+    ``said``: its figures and verdicts have been printed.
+    """
     for trouble in troubles:
         click.echo(f"{trouble}; the run is whole", err=True)
     if json_file is not None:
         write_json(json_file, outcome_record(loaded, outcome))
     if junit_file is not None:
+        from coordinator.results.junit import write_junit  # noqa: PLC0415
+
         write_junit(junit_file, suites_of_run(loaded, outcome))
     if quiet:
         _report_briefly(outcome)
     else:
-        _report(outcome, details=details)
+        if not said:
+            summary = of_json(json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8")))
+            manifest = json.loads((outcome.directory / MANIFEST).read_text(encoding="utf-8"))
+            _report(outcome, summary, manifest["data"], details=details)
+        _report_files(outcome)
     return int(outcome.exit_code)
 
 
@@ -139,10 +154,10 @@ def progress(*, quiet: bool, plain: bool, time_is: str = SIMULATED) -> Iterator[
             yield progress
 
 
-def _report(outcome: RunOutcome, *, details: bool) -> None:
+def _report(
+    outcome: RunOutcome, summary: Mapping[str, Any], data: Mapping[str, Any], *, details: bool
+) -> None:
     output = console()
-    summary = of_json(json.loads((outcome.directory / SUMMARY).read_text(encoding="utf-8")))
-    data = json.loads((outcome.directory / MANIFEST).read_text(encoding="utf-8"))["data"]
     if "read" in data:
         output.print(f"data: {data['read']}", soft_wrap=True, markup=False, highlight=False)
     for warning in data.get("warnings", ()):
@@ -160,6 +175,10 @@ def _report(outcome: RunOutcome, *, details: bool) -> None:
         output.print(f"not judged, because only a simulation sees it: {threshold}", soft_wrap=True)
     for line in _endings(outcome):
         output.print(line, soft_wrap=True)
+
+
+def _report_files(outcome: RunOutcome) -> None:
+    output = console()
     for line in _unwritten(outcome):
         output.print(line, soft_wrap=True)
     if REPORT not in outcome.unwritten:

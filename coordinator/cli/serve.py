@@ -28,9 +28,16 @@ from coordinator.service.refusals import refuse_without_roster
 from coordinator.service.survival.survivor import Survivor
 
 _HOLDS_DATA: Final = (
-    "note: this process has read the data of all {} devices, to plan and to evaluate; docs/threat-model.md "
-    "is about a coordinator without it"
+    "note: this process has read the data of all {} devices, to plan and to evaluate (--with-data); "
+    "docs/threat-model.md is about a coordinator without it"
 )
+_HOLDS_NONE: Final = (
+    "note: this process reads no ratings; its {} devices bring theirs, and measure the model on them"
+)
+_SWITCHED: Final = (
+    "note: served as with evaluation.on: devices, for there are no ratings here; --with-data reads them"
+)
+_ON_DEVICES: Final = ("evaluation.on=devices", "evaluation.users=all")
 
 
 def serve(
@@ -45,6 +52,7 @@ def serve(
     wait_for: int | None,
     quiet: bool,
     details: bool,
+    with_data: bool,
     resume: bool,
     json_file: Path | None,
     junit_file: Path | None,
@@ -52,14 +60,18 @@ def serve(
     **admission: Any,
 ) -> int:
     """Run a scenario with real devices, and deliver its results; return the exit code."""
-    loaded = load_with_notes(scenario, settings if seed is None else (*settings, f"seed={seed}"))
+    settings = settings if seed is None else (*settings, f"seed={seed}")
+    loaded = load_with_notes(scenario, settings, data_here=with_data)
+    if not with_data and not loaded.scenario.evaluation.on_devices:
+        click.echo(_SWITCHED, err=True)
+        loaded = load_with_notes(scenario, (*settings, *_ON_DEVICES), data_here=False)
     target = target_of(loaded, out)
     if not overwrite and not resume:
         require_no_finished_run(target)
     live = LiveState(service=True)
     dashboard = Dashboard(live)
     with private_files(), open_gate(host, **admission) as opened:
-        assembly = assembled(loaded, wait_for)
+        assembly = assembled(loaded, wait_for, with_data=with_data)
         refuse_without_roster(loaded, assembly.fleet.n, opened.roster)
         if opened.roster is not None:
             enrol(assembly, opened.roster, None)
@@ -73,11 +85,13 @@ def serve(
             for line in opened.announcement(url):
                 click.echo(line, err=True)
             click.echo(f"dashboard: {url}{DASHBOARD}", err=True)
-            click.echo(_HOLDS_DATA.format(assembly.fleet.n), err=True)
-            # What is there by now stays: the service would stop while it is looked through for garbage. How
-            # often that is done stays as it is, for connections that end leave cycles.
+            note = _HOLDS_DATA if with_data else _HOLDS_NONE
+            click.echo(note.format(assembly.fleet.n), err=True)
+            # What is there by now stays: the service would stop while it is looked through for garbage. What
+            # comes is looked through more often than before, for connections that end leave cycles.
             gc.collect()
             gc.freeze()
+            gc.set_threshold(100_000, 20, 100)
 
         def tell(line: str) -> None:
             click.echo(line, err=True)

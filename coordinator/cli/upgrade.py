@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,20 +14,23 @@ from coordinator.engine.run_files import write_atomically
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.formats import FORMAT
 from coordinator.scenario.load import LoadedScenario, load
-from coordinator.scenario.upgrade import Upgrade
-from coordinator.scenario.upgrade import upgrade as upgraded
+
+if TYPE_CHECKING:
+    from coordinator.scenario.upgrade import Upgrade
 
 _NOTED = "recfleet.noted"
 """Key, in the context of a command, of the files that it has said something of."""
 
 
-def load_with_notes(path: Path, settings: Sequence[str] = (), *, references: bool = True) -> LoadedScenario:
+def load_with_notes(
+    path: Path, settings: Sequence[str] = (), *, references: bool = True, data_here: bool = True
+) -> LoadedScenario:
     """Load a scenario as :func:`coordinator.scenario.load.load`, with a note for each file in an old format.
 
     Notes go to standard error, one a file and command: the old defaults that shape the scenario, and how to
     write them out.
     """
-    loaded = load(path, settings, references=references)
+    loaded = load(path, settings, references=references, data_here=data_here)
     noted: set[str] = click.get_current_context().meta.setdefault(_NOTED, set())
     for file, defaults in loaded.old_defaults.items():
         if file in noted:
@@ -45,6 +49,9 @@ def upgrade(files: tuple[Path, ...], *, check: bool, output: Path | None) -> int
     if output is not None and (check or len(files) > 1):
         raise click.UsageError("--output takes one file, and --check writes none; leave one out")
     # All before any is written: what a file means may depend on the one that it extends.
+    # Not above: this module also loads the scenario of every run.
+    from coordinator.scenario.upgrade import upgrade as upgraded  # noqa: PLC0415
+
     found = [(path, upgraded(path)) for path in files]
     for path, made in found:
         if made.text is not None and output is None and not check:

@@ -546,6 +546,11 @@ def _limit(name: str, text: str) -> Callable[[VerbWork], VerbWork]:
 @click.option("--quiet", is_flag=True, help="Print only the URL, the run directory, and missed thresholds.")
 @click.option("--details", is_flag=True, help="Print the tables by device class, network and stage, too.")
 @click.option(
+    "--with-data",
+    is_flag=True,
+    help="Read or make the data of all devices here, and measure the model with it; else devices measure.",
+)
+@click.option(
     "--resume",
     is_flag=True,
     help="Go on with the run of this scenario that was stopped or killed; begin it if there is none.",
@@ -580,6 +585,8 @@ def _limit(name: str, text: str) -> Callable[[VerbWork], VerbWork]:
 @works_in("coordinator.cli.serve:serve")
 def serve() -> None:
     """Run a scenario with the devices that join over sockets.
+
+    It reads no ratings: devices bring theirs and measure the model (evaluation.on: devices).
 
     Devices join with 'recfleet device URL', from other hosts with a token (--enrolment) over TLS. The run
     begins once enough are there, and leaves the same files as a simulated one; every time in them is
@@ -793,9 +800,9 @@ def predict() -> None:
     """Write what the model of RUN predicts as a table, for the metrics of other libraries.
 
     A row is a user, an item, the score, its rank from 1, and the rating that was kept back, if one was. Users
-    and candidates are those of the run's evaluation: the items that the user has not trained on, or, where
-    the scenario ranks among sampled ones, those. The ratings are read where the scenario says; say where they
-    are now with --set data.path=…
+    and candidates are those of the run's evaluation: the items that the user has not trained on and, on
+    the test, that were not kept back for validation; or, where the scenario ranks among sampled ones, those.
+    The ratings are read where the scenario says; say where they are now with --set data.path=…
     """
 
 

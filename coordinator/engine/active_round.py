@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.rounds import RoundMachine
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import SecureAggregation
@@ -61,6 +62,16 @@ class OwnParts(Protocol):
         """Return the arrays of a report from ``device`` with what says whose they are."""
 
 
+class ForeseenDevices(Protocol):
+    """Devices of a round that are looked at only when something depends on them."""
+
+    def catch_up(self) -> None:
+        """Let everything happen that comes before this moment."""
+
+    def rearm(self) -> None:
+        """Look again at when the round may close: something else has changed it."""
+
+
 class Cohort(Protocol):
     """The devices chosen for a round."""
 
@@ -81,8 +92,12 @@ class ActiveRound:
     accumulator: Accumulator
     start_s: float
     closed: asyncio.Future[None]
+    ranges: ReportRanges | None = None
+    """What the numbers of its reports lie between; None: what they do in the run."""
     secure: SecureSum | None = None
     own: OwnParts | None = None
+    wave: ForeseenDevices | None = None
+    """Those of its devices that are computed as arrays; None: each acts by itself."""
     end_s: float = 0.0
     stage_end_s: dict[Stage, float] = field(default_factory=dict)
     """When each stage of a secure sum ended on the coordinator, in order."""
@@ -120,8 +135,14 @@ class ActiveRound:
 
     def update_of(self, report: Report) -> ClientUpdate:
         """Return the update that a report brings."""
-        arrays = report.arrays if self.own is None else self.own.named(report.device, report.arrays)
-        return ClientUpdate(arrays, report.weight, report.examples, report.loss)
+        update = ClientUpdate(report.arrays, report.weight, report.examples, report.loss)
+        return self.named(update, report.device)
+
+    def named(self, update: ClientUpdate, device: int) -> ClientUpdate:
+        """Return the update of ``device`` with what says whose the arrays are that are its own."""
+        if self.own is None:
+            return update
+        return update._replace(arrays=self.own.named(device, update.arrays))
 
     def stage_s(self) -> dict[Stage, float]:
         """Return how long each stage of a secure sum took, seconds; the first began with the round."""

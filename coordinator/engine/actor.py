@@ -18,7 +18,7 @@ from coordinator.engine.secure_rounds import STAGE_OF_STATE, SecureRoundMachine
 from edge.core.errors import RemoteProtocolError
 from edge.core.vocabulary import Reason
 from edge.learning.accumulators import OUT_OF_RANGE
-from edge.learning.updates import Accumulator
+from edge.learning.updates import Accumulator, UpdateBatch
 from edge.secagg.states import CoordinatorState
 from edge.wire.codec import measure
 from edge.wire.messages import (
@@ -70,12 +70,14 @@ class Coordinator:
         secure: SecureSum | None = None,
         fixed: Arrays | None = None,
         own: OwnParts | None = None,
+        ranges: ReportRanges | None = None,
     ) -> ActiveRound:
         """Invite ``cohort``, collect reports until the round is over, and return it.
 
         With ``secure`` the updates are summed by its protocol instead of being reported, or beside being
         reported if the plan is for a mixed round. ``fixed`` never
         changes and is sent only to devices that say they lack it; ``own`` is what each is sent for itself.
+        Numbers in reports lie in ``ranges``; None: in those of the run.
         The round goes on answering stragglers
         until :meth:`forget` is called for it.
         """
@@ -88,7 +90,7 @@ class Coordinator:
             aggregation = secure.start(message, cohort.devices, plan.target)
             machine = SecureRoundMachine(plan, cohort.devices, aggregation)
         active = self._opened(machine, message, accumulator, fixed)
-        active.secure, active.own = secure, own
+        active.secure, active.own, active.ranges = secure, own, ranges
         deadline = loop.call_later(plan.deadline_s, self._deadline_passed, active)
         cohort.invite(active, self._invitation(active))
         await active.closed
@@ -167,8 +169,12 @@ class Coordinator:
             if not machine.over:
                 self._stage_deadline_passed(active, machine, machine.first_stage)
             return
+        if active.wave is not None:
+            active.wave.catch_up()
         machine.deadline_passed()
         self._notice_end(active)
+        if active.wave is not None:
+            active.wave.rearm()
 
     def lost(self, round_number: int, device: int) -> None:
         """Give up ``device``, whose connection is gone."""
@@ -210,7 +216,7 @@ class Coordinator:
             active.send_model(channel, message)
         elif verdict is _AGGREGATE:
             assert isinstance(message, Report)
-            active.accumulator.add(active.update_of(message))
+            active.accumulator.add(active.update_of(message), message.device)
             active.answer(channel, _NONE)
             self._grant_grace(active, machine)
             self._notice_end(active)
@@ -228,13 +234,31 @@ class Coordinator:
         plan = active.machine.plan
         if report.round_number != plan.round_number or report.run_id != plan.run_id:
             return None
-        try:
-            self._ranges.check(report, active.accumulator)
-        except RemoteProtocolError as error:
-            reason = Reason.OUT_OF_RANGE if error.reason == OUT_OF_RANGE else Reason.GARBAGE
+        reason = self.objection(active, report)
+        if reason is not None:
             active.spoilers.setdefault(report.device, reason)
-            return reason
+        return reason
+
+    def objection(self, active: ActiveRound, report: Report) -> Reason | None:
+        """Return what is wrong with the numbers of a report; None: nothing is."""
+        try:
+            self._ranges_of(active).check(report, active.accumulator)
+        except RemoteProtocolError as error:
+            return Reason.OUT_OF_RANGE if error.reason == OUT_OF_RANGE else Reason.GARBAGE
         return None
+
+    def believes_all(self, active: ActiveRound, updates: UpdateBatch) -> bool:
+        """Return whether reports of ``updates`` are known to be in order; False: look at each of them."""
+        return self._ranges_of(active).check_many(updates, active.accumulator)
+
+    def _ranges_of(self, active: ActiveRound) -> ReportRanges:
+        return self._ranges if active.ranges is None else active.ranges
+
+    def counted(self, active: ActiveRound, machine: RoundMachine, *, reports: bool) -> None:
+        """Respond to what the machine of a round has counted, ``reports`` among it or not."""
+        if reports:
+            self._grant_grace(active, machine)
+        self._notice_end(active)
 
     def _grant_grace(self, active: ActiveRound, machine: RoundMachine) -> None:
         """Give the others only so much longer, once the quorum is met."""
@@ -279,7 +303,7 @@ class Coordinator:
             active.send_model(channel, message)
         elif verdict is _AGGREGATE:
             assert isinstance(message, Report)
-            active.accumulator.add(active.update_of(message))
+            active.accumulator.add(active.update_of(message), message.device)
             active.answer(channel, _NONE)
         elif verdict is _REFUSE:
             _refuse(active, channel, message, reason)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coordinator.engine.aggregation.ranges import ReportRanges
+from coordinator.engine.device_evaluation import DeviceEvaluation
 from coordinator.engine.evaluation import Evaluator
 from coordinator.engine.fleet import Fleet
-from coordinator.engine.inference import DeviceInference
 from coordinator.engine.privacy import RunPrivacy
 from coordinator.engine.secure_sums import SecureSums
-from coordinator.engine.shielding import Shield
 from coordinator.engine.workload import Workload
+from edge.learning.promotion import PromotedItem
+
+if TYPE_CHECKING:
+    from coordinator.engine.inference import DeviceInference
+    from coordinator.engine.shielding import Shield
 
 
 @dataclass(slots=True)
@@ -26,17 +30,33 @@ class Assembly:
     data_facts: dict[str, Any]
     secure_sums: Mapping[str, SecureSums | None] = field(default_factory=dict)
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
-    shields: Mapping[str, Shield] = field(default_factory=dict)
+    shields: Mapping[str, Shield | None] = field(default_factory=dict)
     """Tests for reporting in the clear beside a secure sum, by name of the phase; empty without shielding."""
     privacy: RunPrivacy | None = None
     catalogue: dict[str, Any] | None = None
     """What the items are called in the data, for ``items.json``; None for data without items."""
+    device_evaluation: DeviceEvaluation | None = None
+    """How devices measure the model; None where the simulator does, or there is nothing to score."""
     inference: DeviceInference | None = None
     """Runs devices' own models; None in a run without a section ``inference``."""
+    validation: Evaluator | None = None
+    """Measures on validation ratings as training goes on, where ``evaluator`` tests the best round alone.
+
+    None where that measures every time.
+    """
+    target: PromotedItem | None = None
+    """The item that faults promote; None where none does."""
+    notices: Sequence[str] = ()
+    """What limits what the run can show, a sentence each."""
     ranges: ReportRanges = field(init=False)
     """What the numbers of reports lie between."""
     wall_s: float = 0.0
     """How long this took on this host."""
+
+    def all_sums(self) -> list[SecureSums | None]:
+        """Return how updates, and what devices measure, are summed in each phase."""
+        evaluation = self.device_evaluation
+        return [*self.secure_sums.values(), *([] if evaluation is None else evaluation.secure_sums.values())]
 
     def counts_kept_back(self, phase: str) -> bool:
         """Return whether the coordinator is given no device's number of examples in rounds of a phase.

@@ -7,7 +7,7 @@ time; :class:`~coordinator.service.backend.SocketBackend` is one of sockets, on 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ from coordinator.engine.fleet import Fleet
 from coordinator.engine.rounds import RoundMachine
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
-from coordinator.engine.shielding import Shield
 from coordinator.engine.workload import TrainingKernel
 from edge.core.log import EventLog
 from edge.core.vocabulary import Reason
@@ -29,8 +28,12 @@ from edge.learning.updates import Aggregate, ClientUpdate
 from edge.network.link import Delivery
 from edge.wire.messages import AnyMessage
 
+if TYPE_CHECKING:
+    from coordinator.engine.shielding import Shield
+
 T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
+Codes = list[int] | npt.NDArray[np.int8]
 CrashHandler = Callable[[int, float], None]
 """Called with the number of a fault and for how many seconds the coordinator is down."""
 
@@ -88,14 +91,29 @@ class RunningCohort(Cohort, Protocol):
     examples: Ids
     counts_kept_back: bool
     """Whether nothing is written of how much data a device has, nor of what follows from that."""
-    work: Work
     work_share: npt.NDArray[np.float64] | None
     """Which part of its local steps each device takes; None: all take all."""
     log: EventLog
-    outcome: list[int]
-    stage: list[int]
-    reason: list[int]
-    loss: list[float]
+
+    @property
+    def work(self) -> Work:
+        """What the round costs each device."""
+
+    @property
+    def outcome(self) -> Codes:
+        """How each participation ended, an :class:`~edge.core.vocabulary.Outcome`."""
+
+    @property
+    def stage(self) -> Codes:
+        """The stage at which it ended, −1 where it was completed."""
+
+    @property
+    def reason(self) -> Codes:
+        """Why it ended so."""
+
+    @property
+    def loss(self) -> list[float] | npt.NDArray[np.float64]:
+        """Local training loss of each device that computed an update, else NaN."""
 
     def close(self) -> None:
         """Settle how the devices have ended: nothing of theirs is on its way any more."""
@@ -110,7 +128,7 @@ class Backend(Protocol):
     run_id: str
     fleet: Fleet
     coordinator: Coordinator
-    shields: Mapping[str, Shield]
+    shields: Mapping[str, Shield | None]
     """Tests for reporting in the clear beside a secure sum, by name of the phase; empty without shielding."""
     probe: Probe | None
     """Sees what happens, beside the run."""
@@ -144,6 +162,9 @@ class Backend(Protocol):
 
         In virtual time no time passes meanwhile.
         """
+
+    def catch_up(self) -> None:
+        """Let everything that devices do before this moment have happened."""
 
     def forget(self, kernel: Kernel[ClientUpdate]) -> None:
         """Release ``kernel`` after its last use."""

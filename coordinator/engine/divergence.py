@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.facts import MetricValue
-from coordinator.scenario.metric_names import higher_is_better
+from coordinator.scenario.metric_names import higher_is_better, is_accuracy
 
 TIMES_WORSE: Final = 10
 _FEWEST_HITS: Final = 10
@@ -48,7 +48,7 @@ def has_run_away(first: Iterable[MetricValue], now: Iterable[MetricValue]) -> bo
     before = {(one.metric, one.split, one.population): one.value for one in first if one.tag == "all"}
     for one in now:
         key = (one.metric, one.split, one.population)
-        if one.tag == "all" and key in before:
+        if one.tag == "all" and key in before and is_accuracy(one.metric):
             better = higher_is_better(one.metric)
             worst = worst_value(before[key], one.users, more_is_better=better)
             if diverged(np.array([one.value]), worst, more_is_better=better)[0]:

@@ -19,7 +19,10 @@ NO_FAILURE: Final = "none"
 """Stands for the name of an error where there was none."""
 
 RoundRow = Mapping[str, Any]
-"""A row of the table ``rounds``: plain values by column, None where null."""
+"""A row of the table ``rounds``: plain values by column, None where null.
+
+It may be computed as it is read, from the log of the round, which it holds: ``dict(row)`` is what to keep.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +210,14 @@ class Recorder(Protocol):
         ----------
         facts, cohort : of the round, and of its devices.
         columns : float64 [WIDTH, records], the log of the round.
+
+        The arrays may be kept: nothing changes them afterwards.
         """
+
+    def evaluation_round(
+        self, facts: RoundFacts, cohort: CohortFacts, columns: npt.NDArray[np.float64]
+    ) -> None:
+        """Record a round in which devices measured the model; parameters as of :meth:`round`."""
 
     def faults(self, round_number: int, phase: str, strikes: Sequence[FaultStrike]) -> None:
         """Record what faults did in a round; before the round itself."""

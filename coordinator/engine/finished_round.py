@@ -12,7 +12,7 @@ from coordinator.engine.backend import RunningCohort
 from coordinator.engine.facts import CohortFacts, RoundFacts
 from coordinator.engine.host import rss_bytes
 from coordinator.engine.secure_rounds import SecureRoundMachine
-from edge.core.vocabulary import Outcome, Reason, RoundOutcome, Stage
+from edge.core.vocabulary import FIRST_EVALUATION, Outcome, Reason, RoundOutcome, Stage
 from edge.learning.updates import Aggregate
 from edge.privacy.ledger import Epsilon
 
@@ -40,8 +40,20 @@ class FinishedRound:
     wall_s: float
     private: bool
 
+    @property
+    def of_evaluation(self) -> bool:
+        """Whether devices measured the model in it."""
+        return self.cohort.round_number >= FIRST_EVALUATION
+
     def facts(self, devices: CohortFacts) -> RoundFacts:
-        """Return the facts of the round; in ``devices``, outcomes are overridden where it was abandoned."""
+        """Return the facts of the round; in ``devices``, outcomes are overridden where it was abandoned.
+
+        An evaluation has the number of the round that it comes after, and no training loss.
+        """
+        number = self.cohort.round_number
+        if self.of_evaluation:
+            number -= FIRST_EVALUATION
+            devices.loss[:] = math.nan
         cohort, active, aggregate = self.cohort, self.active, self.aggregate
         outcome = active.machine.outcome
         assert outcome is not None, "a round that is over has an outcome"
@@ -54,7 +66,7 @@ class FinishedRound:
             # A secure sum can end early for a device and yet be made without it.
             devices.outcome[devices.outcome == Outcome.ABANDONED] = Outcome.FAILED
         return RoundFacts(
-            round_number=cohort.round_number,
+            round_number=number,
             phase=self.phase,
             start_s=active.start_s,
             end_s=active.end_s,

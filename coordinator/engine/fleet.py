@@ -202,6 +202,11 @@ class Fleet:
         self._seed = seed
         self._traces = makeup.traces
         self._trace_of = np.array([trace for _, trace in makeup.link], dtype=np.int64)
+        with np.errstate(divide="ignore"):
+            self._log_failure = np.log1p(-self.network_table.connect_success)
+        self._rates_differ = bool(self.network_table.device_sigma_log.any())
+        self._flaky = (self.network_table.outage_fraction > 0.0) | (self._trace_of >= 0)
+        self._tail_s = self.radio_specs.tail_s + self.radio_specs.tail2_s
         self._noise_key = stream_key(seed, "device", "compute")
         self._connect_key = stream_key(seed, "link", "connect")
         self._own_rate_key = stream_key(seed, "link", "device-rate")
@@ -211,10 +216,13 @@ class Fleet:
 
     def spend(self, ids: Ids, joules: Floats, now_s: float) -> None:
         """Take the energy of a round out of the batteries of ``ids`` (int64 [n])."""
-        # A device may be there twice where rounds overlap.
-        once, place = np.unique(ids, return_inverse=True)
-        self._spent_j[once] = self._drained_j(once, now_s) + np.bincount(place, joules)
-        self._spent_on[once] = int(now_s // DAY_S)
+        ordered = np.sort(ids)
+        if (ordered[1:] == ordered[:-1]).any():
+            # A device may be there twice where rounds overlap.
+            ids, place = np.unique(ids, return_inverse=True)
+            joules = np.asarray(np.bincount(place, joules), dtype=np.float64)
+        self._spent_j[ids] = self._drained_j(ids, now_s) + joules
+        self._spent_on[ids] = int(now_s // DAY_S)
 
     def strike(self, ids: Ids, allowed: int) -> Ids:
         """Count a strike for each of ``ids`` (int64 [n], each once); return who is suspended by it, int64.
@@ -269,7 +277,7 @@ class Fleet:
         code, radio_code = self.link_kind[ids], self.network[ids]
         table, radio = self.network_table, self.radio_specs
         share = table.duty_cycle[code]
-        if table.device_sigma_log.any():
+        if self._rates_differ:
             share = share * device_factors(self._own_rate_key, ids, table.device_sigma_log[code])
         return LinkSpecs(
             down_bps=table.down_bps[code] * share,
@@ -278,12 +286,14 @@ class Fleet:
             loss=table.loss[code],
             jitter_s=table.jitter_s[code],
             promotion_s=radio.promotion_s[radio_code],
-            tail_s=(radio.tail_s + radio.tail2_s)[radio_code],
-            flaky=(table.outage_fraction[code] > 0.0) | (self._trace_of[code] >= 0),
+            tail_s=self._tail_s[radio_code],
+            flaky=self._flaky[code],
         )
 
     def link_conditions(self, ids: Ids) -> Conditions:
         """Return what changes about the links of ``ids`` (int64 [n]) over time, by place in ``ids``."""
+        if not self._traces:
+            return self._conditions_of(0, ids)
         # The links that follow no trace are the last kind.
         trace = self._trace_of[self.link_kind[ids]]
         kinds, kind = np.unique(np.where(trace < 0, len(self._traces), trace), return_inverse=True)
@@ -336,21 +346,15 @@ class Fleet:
         in the clear all the same.
         """
         code = self.device_class[ids]
-        n = len(ids)
         seconds = self.compute_seconds(ids, work, round_number)
         empty = self._drained_j(ids, now_s) >= self.battery_j[code]
         too_large = ~fits(work.memory_bytes, self._ram_bytes[code])
         objections = self.answered.objections(ids, round_number)
-        obstacle = [Reason.NONE] * n
-        for slot in np.flatnonzero(objections).tolist():
-            obstacle[slot] = Reason(int(objections[slot]))
-        for slot in np.flatnonzero(empty).tolist():
-            obstacle[slot] = Reason.BATTERY
-        shortage = [Reason.NONE] * n
-        for slot in np.flatnonzero(examples == 0).tolist():
-            shortage[slot] = Reason.NO_DATA
-        for slot in np.flatnonzero(too_large).tolist():
-            shortage[slot] = Reason.MEMORY
+        obstacle = objections.astype(np.int8)
+        obstacle[empty] = Reason.BATTERY
+        shortage = np.zeros(len(ids), np.int8)
+        shortage[examples == 0] = Reason.NO_DATA
+        shortage[too_large] = Reason.MEMORY
         dropout = self.availability.dropout(ids, round_number)
         drop_stage = dropout.stage
         if cryptography:
@@ -370,19 +374,17 @@ class Fleet:
             & ((drop_stage < 0) | (drop_stage > Stage.COMPUTE)),
             obstacle=obstacle,
             shortage=shortage,
-            compute_s=seconds.tolist(),
-            drop_stage=drop_stage.tolist(),
-            drop_fraction=dropout.fraction.tolist(),
-            leaves_s=leaves_s.tolist(),
-            bare=self.bare[ids].tolist(),
+            compute_s=seconds,
+            drop_stage=drop_stage,
+            drop_fraction=dropout.fraction,
+            leaves_s=leaves_s,
+            bare=self.bare[ids],
             crypto=self.crypto_specs.take(code).rows() if cryptography else [],
             shielded=[] if shielded is None else shielded.tolist(),
         )
 
     def _failed_connects(self, ids: Ids, round_number: int) -> npt.NDArray[np.int64]:
         """Return how many attempts to connect fail before one succeeds (geometric), int64 [n]."""
-        success = self.network_table.connect_success[self.link_kind[ids]]
         uniform = hashed_uniform(self._connect_key, ids, round_number)
-        with np.errstate(divide="ignore"):
-            failures = np.log(uniform) / np.log1p(-success)
-        return np.where(success < 1.0, np.floor(failures), 0.0).astype(np.int64)
+        # Where every attempt succeeds the divisor is minus infinity.
+        return np.floor(np.log(uniform) / self._log_failure.take(self.link_kind[ids])).astype(np.int64)

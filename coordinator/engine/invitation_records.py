@@ -6,6 +6,7 @@ sent, and it is recorded at once, with those of all other devices.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,8 @@ class SentInvitations(NamedTuple):
     """The invitations of a cohort, of which n devices were to have one.
 
     ``recorded`` bool [n], those that need no following; ``arrives`` bool [n], those that reach their device,
-    at ``arrival_s`` float64 [n]; ``handshake_bytes`` of a new connection.
+    at ``arrival_s`` float64 [n]; ``handshake_bytes`` of a new connection; ``retransmitted_bytes`` int64 [n],
+    what lost packets take again.
     """
 
     invitation: Broadcast
@@ -37,8 +39,10 @@ class SentInvitations(NamedTuple):
     arrives: Bools
     arrival_s: Floats
     handshake_bytes: int
+    retransmitted_bytes: Ids
 
 
+@functools.lru_cache(maxsize=16)
 def pauses_s(retry: Retry) -> Floats:
     """Return when each attempt to connect begins, float64 [attempts], seconds after the first."""
     pauses = retry.first_backoff * retry.factor ** np.arange(retry.attempts - 1)
@@ -72,22 +76,36 @@ def invitation_rows(
     -------
     Rows of the log, float64 [records, :data:`~edge.core.log.WIDTH`].
     """
-    attempts = retry.attempts
-    reachable = plan.reachable
-    failures = np.minimum(plan.failed_connects, attempts)
-    slots = np.flatnonzero(sent.recorded)
-    tries = np.where(reachable, np.minimum(failures, attempts - 1), 0)
-    retried = np.repeat(np.arange(len(tries)), tries)
-    nth = np.arange(len(retried)) - np.repeat(np.cumsum(tries) - tries, tries)
+    failures = np.minimum(plan.failed_connects, retry.attempts)
     # A failed attempt is a SYN without an answer; where TCP itself gives up it has sent many.
-    gave_up = np.isinf(np.array(links.handshake_s))
-    silent = failures + np.where(gave_up & (failures < attempts), MAX_BACKOFFS + 1, 0)
-    refused = np.flatnonzero(reachable & (silent > 0))
-    rows = np.zeros((len(retried) + len(refused) + len(slots), WIDTH))
+    gave_up = np.isinf(np.array(links.handshake_s)) & (failures < retry.attempts)
+    invited = _invited_rows(ids, now_s, plan, links, sent)
+    if not failures.any() and not gave_up.any():
+        return invited
+    silent = failures + np.where(gave_up, MAX_BACKOFFS + 1, 0)
+    return np.concatenate((_failed_rows(ids, now_s, plan.reachable, failures, silent, retry), invited))
+
+
+def _new_rows(count: int, now_s: float) -> Floats:
+    rows = np.zeros((count, WIDTH))
     rows[:, Column.TIME_S] = rows[:, Column.START_S] = rows[:, Column.END_S] = now_s
     rows[:, Column.STAGE] = Stage.INVITE
+    return rows
 
-    retries, unanswered, invited = np.split(rows, [len(retried), len(retried) + len(refused)])
+
+def _failed_rows(
+    ids: Ids, now_s: float, reachable: Bools, failures: Ids, silent: Ids, retry: Retry
+) -> Floats:
+    """Return the records of retries, followed by those of connection attempts without an answer.
+
+    ``failures`` and ``silent`` are int64 [n]: attempts in vain, and packets sent in them.
+    """
+    tries = np.where(reachable, np.minimum(failures, retry.attempts - 1), 0)
+    retried = np.repeat(np.arange(len(tries)), tries)
+    nth = np.arange(len(retried)) - np.repeat(np.cumsum(tries) - tries, tries)
+    refused = np.flatnonzero(reachable & (silent > 0))
+    rows = _new_rows(len(retried) + len(refused), now_s)
+    retries, unanswered = rows[: len(retried)], rows[len(retried) :]
     begins_s = pauses_s(retry)
     retries[:, Column.SLOT] = retried
     retries[:, Column.DEVICE] = ids[retried]
@@ -103,9 +121,17 @@ def invitation_rows(
     unanswered[:, Column.TCP_IP_BYTES] = silent[refused] * SYN_BYTES
     unanswered[:, Column.FATE] = Fate.LOST
     unanswered[:, Column.REASON] = Reason.CONNECTION_LOST
+    return rows
 
+
+def _invited_rows(
+    ids: Ids, now_s: float, plan: CohortPlan, links: CohortLinks, sent: SentInvitations
+) -> Floats:
+    """Return the records of the invitations that need no following."""
+    reachable = plan.reachable
+    slots = sent.recorded.nonzero()[0]
+    invited = _new_rows(len(slots), now_s)
     ok = sent.arrives[slots]
-    frame = links.frames[0]
     handshake = np.where(links.connected, 0, sent.handshake_bytes)
     invited[:, Column.SLOT] = slots
     invited[:, Column.DEVICE] = ids[slots]
@@ -115,11 +141,12 @@ def invitation_rows(
     invited[:, Column.PAYLOAD_BYTES] = sent.invitation.payload_bytes
     framing_bytes = sent.invitation.frame_bytes - sent.invitation.payload_bytes
     invited[:, Column.FRAMING_BYTES] = np.where(ok, framing_bytes, 0)
+    invited[:, Column.RETRANSMITTED_BYTES] = sent.retransmitted_bytes[slots]
     # A device that is away is tried once, in vain.
     in_vain = np.where(reachable, 0, SYN_BYTES)[slots]
-    overhead = (np.array(frame.overhead_bytes) + handshake)[slots]
+    overhead = (links.prepared.overhead_bytes[0] + handshake)[slots]
     invited[:, Column.TCP_IP_BYTES] = np.where(ok, overhead, in_vain)
-    invited[:, Column.FATE] = np.where(ok, Fate.DELIVERED, Fate.LOST)
-    failed = np.where(reachable[slots], Reason.RETRIES_EXHAUSTED, Reason.UNAVAILABLE)
-    invited[:, Column.REASON] = np.where(ok, Reason.NONE, failed)
-    return rows
+    invited[:, Column.FATE] = np.where(ok, Fate.DELIVERED.value, Fate.LOST.value)
+    failed = np.where(reachable[slots], Reason.RETRIES_EXHAUSTED.value, Reason.UNAVAILABLE.value)
+    invited[:, Column.REASON] = np.where(ok, Reason.NONE.value, failed)
+    return invited

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from coordinator.engine.selection.experience import Experience
 from coordinator.engine.selection.pool import Accept
 from coordinator.engine.workload import Workload
 from coordinator.scenario.privacy_section import CentralGaussian
+from coordinator.scenario.registered_sections import default_selection
 from coordinator.scenario.rounds_section import PartialWorkPacing, Tiers
 from coordinator.scenario.schema import ScenarioSettings
+from edge.core.vocabulary import FIRST_EVALUATION
 from edge.crypto.entropy import SecretSource, SystemEntropy
 
 Ids = npt.NDArray[np.int64]
@@ -74,19 +77,28 @@ class Invitations:
             rounds.deadline,
         )
         self._selector = make_selector(rounds.selection, knowledge)
+        self._evaluations = scenario.evaluation_rounds
+        # Whoever a policy prefers would measure another model than the others have.
+        even = rounds.selection if rounds.selection.even else default_selection()
+        self._evaluators = make_selector(even, replace(knowledge, experience=None))
 
     def of_round(self, number: int, attempt: int, now_s: float) -> Ids | None:
         """Invite devices to a round, int64 [n]; None where there are fewer than it needs.
 
+        To an evaluation, which its number tells, any device is as likely to be invited as any other.
         ``attempt`` counts the looks for devices for this round, from 0.
         """
         found = self._drawn(number, attempt, now_s)
-        if found is not None:
+        if found is not None and number < FIRST_EVALUATION:
             self._selector.invited(found)
         return found
 
     def _drawn(self, number: int, attempt: int, now_s: float) -> Ids | None:
         rounds = self._rounds
+        if number >= FIRST_EVALUATION:
+            rounds = self._evaluations
+            ids = self._evaluators.draw(rounds.invited, number, attempt, now_s)
+            return ids if len(ids) >= rounds.quorum_reports else None
         if self._tiers is None:
             ids = self._selector.draw(rounds.invited, number, attempt, now_s)
             return ids if len(ids) >= rounds.quorum_reports else None

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from coordinator.engine.aggregation.audited import RatedItemsAudit
 from coordinator.engine.assembly import Assembly
+from coordinator.engine.best_round import BestRound
 from coordinator.engine.divergence import has_run_away
 from coordinator.engine.facts import Inferences, MetricValue, Recorder
 from coordinator.engine.progress import RunObserver
+from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.workload import RatingWorkload
+from coordinator.scenario.metric_names import BUCKET, buckets, of_users
 from coordinator.scenario.rounds_section import Audit
 from coordinator.scenario.schema import ScenarioSettings
 from edge.core.errors import DivergedModelError, ParityError
 from edge.learning.base import State
-from edge.learning.methods.fedmmf import FedMMF
 from edge.privacy.attacks import AuditFigure, joined, privacy_indicator, ranking_attack, recovery_attack
 
 _USERS_A_BATCH = 512
@@ -25,8 +28,12 @@ _USERS_A_BATCH = 512
 def audit_masks(workload: RatingWorkload, section: Audit) -> list[MetricValue]:
     """Return the figures of all audits of a workload whose method is FedMMF.
 
-    The attacks are on training ratings, the indicator on test ratings, where some are kept back.
+    The attacks are on training ratings, the indicator on test ratings, where some are kept back. With
+    ``buckets`` the figures of each attack are followed by how they are distributed over users.
     """
+    # Not above: runs of other methods, which are most, start without it.
+    from edge.learning.methods.fedmmf import FedMMF  # noqa: PLC0415
+
     fedmmf = workload.algorithm
     assert isinstance(fedmmf, FedMMF), "the scenario was checked"
     split = workload.split
@@ -45,16 +52,24 @@ def audit_masks(workload: RatingWorkload, section: Audit) -> list[MetricValue]:
         masked = fedmmf.masked(batch).ratings
         for within in section.recovery:
             keep(*recovery_attack(batch.indptr, batch.ratings, masked, scale=scale, within_stars=within))
-        keep(*ranking_attack(batch.indptr, batch.ratings, masked, h=section.ranking))
+        for h in section.ranking:
+            keep(*ranking_attack(batch.indptr, batch.ratings, masked, h=h))
         if test is not None:
             query = test.gather(part)
             known = fedmmf.mask_of(batch, query.indptr, query.items)
             keep(privacy_indicator(query.indptr, query.ratings, known, scale=scale))
     rows = []
     for name, parts in figures.items():
-        metric = joined(parts).metric()
+        whole = joined(parts)
+        metric = whole.metric()
         where = "test" if name == "audit.indicator" else "train"
         rows.append(MetricValue(metric.name, metric.value, metric.users, where))
+        if section.buckets is not None and where == "train":
+            shares = whole.distribution(section.buckets)
+            rows += [
+                MetricValue(of_users(name), share, metric.users, where, tag=BUCKET, group=group)
+                for share, group in zip(shares.tolist(), buckets(section.buckets), strict=True)
+            ]
     return rows
 
 
@@ -89,7 +104,13 @@ class Measurements:
     ) -> None:
         self._scenario = scenario
         self._workload = assembly.workload
-        self._evaluator = assembly.evaluator
+        self._evaluator = assembly.evaluator if assembly.validation is None else assembly.validation
+        self._test = None if assembly.validation is None else assembly.evaluator
+        self._best: BestRound | None = None
+        if scenario.evaluation.select is not None:
+            assert isinstance(assembly.workload, RatingWorkload), "the scenario was checked"
+            section = scenario.evaluation
+            self._best = BestRound(scenario.evaluation.select, section.patience, assembly.workload)
         self._inference = assembly.inference
         self._recorder = recorder
         self._observer = observer
@@ -112,42 +133,80 @@ class Measurements:
             except DivergedModelError as error:
                 return Measured(diverged=str(error))
             except ParityError as error:
+                if self._scenario.evaluation.on_devices:
+                    raise
                 # Factors of a model that has run away are ill-conditioned, and float32 is not what is wrong.
                 values = self.evaluate(state)
                 if not has_run_away(self._untrained, values):
                     raise
                 return Measured(values=values, diverged=str(error))
-        evaluated = number % self._scenario.evaluation.every == 0
+        evaluated = self.due(number) and not self._scenario.evaluation.on_devices
         return Measured(found, self.evaluate(state) if evaluated else None)
 
-    def write(self, number: int, now_s: float, measured: Measured) -> bool:
-        """Write what was measured after a round; return whether the scenario's target is reached."""
+    def due(self, number: int) -> bool:
+        """Return whether the model is evaluated after round ``number``."""
+        return number % self._scenario.evaluation.every == 0
+
+    @property
+    def selected(self) -> State | None:
+        """The best model on validation ratings; None where none is looked for, or none is evaluated."""
+        return None if self._best is None else self._best.state
+
+    def write(self, number: int, now_s: float, measured: Measured, state: State) -> StopReason | None:
+        """Write what was measured of ``state`` after a round; return why training ends, if it does."""
         if measured.inferences is not None:
             phase = self._scenario.phase_at(number - 1, now_s)
             self._recorder.inferences(number, phase, now_s, measured.inferences)
-        return measured.values is not None and self.write_values(number, now_s, measured.values)
+        return None if measured.values is None else self.write_values(number, now_s, measured.values, state)
 
-    def write_values(self, number: int, now_s: float, values: list[MetricValue]) -> bool:
-        """Write an evaluation after round ``number``; return whether the scenario's target is reached."""
+    def write_values(
+        self, number: int, now_s: float, values: list[MetricValue], state: State
+    ) -> StopReason | None:
+        """Write an evaluation of ``state`` after round ``number``; return why training ends, if it does.
+
+        That is the scenario's target, or no better value on validation ratings for too long.
+        """
         self.evaluated_at = number
         if number == 0:
             self._untrained = values
+        self._record(number, now_s, values)
+        too_long = self._best is not None and self._best.offer(number, now_s, values, state)
+        target = self._scenario.rounds.target
+        if target is not None and any(
+            _is_target(target.threshold.metric, value) and target.reached(value.value) for value in values
+        ):
+            return StopReason.TARGET
+        return StopReason.NO_BETTER if too_long else None
+
+    def write_selected(self) -> None:
+        """Test the model that did best on validation ratings, once, and write what it is worth.
+
+        Nothing where no such model is looked for, or nothing but validation ratings is scored.
+        """
+        best = self._best
+        if best is not None and best.round is not None and self._test is not None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = best.tested(self._test)
+            self._record(best.round, best.time_s, values)
+
+    def _record(self, number: int, now_s: float, values: list[MetricValue]) -> None:
         phase = self._scenario.phase_at(max(number - 1, 0), now_s)
         self._recorder.evaluation(number, phase, now_s, values)
         self._observer.on_evaluation(number, values)
-        target = self._scenario.rounds.target
-        return target is not None and any(
-            _is_target(target.threshold.metric, value) and target.reached(value.value) for value in values
-        )
 
     def write_audits(self, now_s: float) -> None:
         """Try the audits of masks, where there are any, and write what they made of them."""
-        if self._scenario.audit is None:
+        if self._scenario.audit is None or not self._workload.algorithm.has_masks:
             return
         assert isinstance(self._workload, RatingWorkload), "the scenario was checked"
         audits = audit_masks(self._workload, self._scenario.audit)
         phase = self._scenario.phase_at(0, 0.0)
         self._recorder.evaluation(0, phase, now_s, audits)
+
+    def write_rated_items(self, number: int, now_s: float, audit: RatedItemsAudit) -> None:
+        """Write what was read off updates and sums in the ``number`` rounds of training."""
+        phase = self._scenario.phase_at(max(number - 1, 0), now_s)
+        self._recorder.evaluation(number, phase, now_s, audit.values())
 
 
 def _is_target(metric: str, value: MetricValue) -> bool:

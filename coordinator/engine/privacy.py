@@ -85,7 +85,8 @@ class RunPrivacy:
     scenario : with a section ``privacy``.
     sums : how updates are summed in each phase, by its name; None: in the clear.
     activity : int64 [devices], how many ratings each device trains on.
-    elements : how many real numbers a dense update has.
+    elements : how many real numbers a dense update has, or what devices measure, if that is more.
+    evaluations : as ``sums``, of what devices measure; None where they measure nothing.
 
     Raises ``MissingExtraError`` if ε is asked for and cannot be computed.
     """
@@ -96,14 +97,19 @@ class RunPrivacy:
         sums: Mapping[str, SecureSums | None],
         activity: npt.NDArray[np.int64],
         elements: int,
+        evaluations: Mapping[str, SecureSums | None] | None = None,
     ) -> None:
         section = scenario.privacy
         assert section is not None
         self.section = section
-        self._sums = sums
+        self._sums = {(phase, False): summed for phase, summed in sums.items()}
+        self._sums |= {(phase, True): summed for phase, summed in (evaluations or {}).items()}
+        """How reports are summed, by phase and whether they are of an evaluation."""
         self._elements = elements
         self._devices = len(activity)
-        self._invited = min(scenario.rounds.invited, self._devices)
+        self._invited = {False: min(scenario.rounds.invited, self._devices)}
+        self._invited[True] = min(scenario.evaluation_rounds.invited, self._devices)
+        """Devices invited to a round, and to an evaluation."""
         self._central_key = stream_bytes(scenario.seed, "privacy", "central")
         self._local_key = stream_bytes(scenario.seed, "privacy", "local")
         self._budgets = PersonalBudgets(section, activity) if isinstance(section, PersonalGaussian) else None
@@ -135,9 +141,12 @@ class RunPrivacy:
             self._tier = np.zeros(self._devices, np.int64)
         self._ledger: Ledger | None = None
         if section.accounting:
-            by_phase = {phase: self._releases(sums) for phase, sums in self._sums.items()}
+            by_phase = {
+                (phase, evaluation): self._releases(sums, evaluation=evaluation)
+                for (phase, evaluation), sums in self._sums.items()
+            }
             kinds = list(dict.fromkeys(by_phase.values()))  # phases may release alike
-            self._kind = {phase: kinds.index(releases) for phase, releases in by_phase.items()}
+            self._kind = {where: kinds.index(releases) for where, releases in by_phase.items()}
             self._ledger = Ledger(self._tier, kinds, section.delta)
             self._ledger.epsilon()  # what cannot be computed is found before the first round
 
@@ -202,8 +211,8 @@ class RunPrivacy:
         """
         return frozenset(active.arrived) if self.on_devices else active.machine.opened
 
-    def spend(self, phase: str, devices: frozenset[int]) -> None:
-        """Count a release of a round of ``phase`` for each of ``devices``.
+    def spend(self, phase: str, devices: frozenset[int], *, evaluation: bool = False) -> None:
+        """Count a release of a round of ``phase``, or of an ``evaluation`` in it, for each of ``devices``.
 
         With ``amplification: sampling`` it counts for the whole fleet, for it is part of what is hidden who
         was drawn.
@@ -211,7 +220,7 @@ class RunPrivacy:
         if self._ledger is None or not devices:
             return
         ids = None if self._amplified else np.array(sorted(devices), np.int64)
-        self._ledger.count(self._kind[phase], ids)
+        self._ledger.count(self._kind[phase, evaluation], ids)
 
     def epsilon(self) -> Epsilon | None:
         """Return the ε of the device that has spent most; None if it is not asked for."""
@@ -220,6 +229,14 @@ class RunPrivacy:
     def memory(self) -> dict[str, npt.NDArray[Any]]:
         """Return what has been spent, as arrays by name; nothing where nobody counts."""
         return {} if self._ledger is None else {"spent": self._ledger.counts}
+
+    def memory_at_most(self, phase: str, devices: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+        """Return :meth:`memory` as if each of ``devices`` had spent an evaluation in ``phase``."""
+        if self._ledger is None:
+            return {}
+        counts = self._ledger.counts.copy()
+        counts[self._kind[phase, True], slice(None) if self._amplified else devices] += 1
+        return {"spent": counts}
 
     def recall(self, memory: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on with what :meth:`memory` returned."""
@@ -255,8 +272,11 @@ class RunPrivacy:
             for index, (tier, weight) in enumerate(zip(section.tiers, section.weights, strict=True))
         }
 
-    def _releases(self, sums: SecureSums | None) -> tuple[Release, ...]:
-        """Return what a release is to a device of each tier, where updates are summed by ``sums``."""
+    def _releases(self, sums: SecureSums | None, *, evaluation: bool = False) -> tuple[Release, ...]:
+        """Return what a release is to a device of each tier, where reports are summed by ``sums``.
+
+        ``evaluation`` says that they are of what devices measure.
+        """
         section = self.section
         if isinstance(section, PersonalGaussian):
             return tuple(self._gaussian(tier.noise_multiplier) for tier in section.tiers)
@@ -270,7 +290,7 @@ class RunPrivacy:
             return (self._gaussian(section.multiplier),)
         # What rounding adds to an update, it adds to what one user can do to the sum.
         rounding = 0.0 if sums is None else sums.rounding_norm
-        sampling = Sampling(self._devices, self._invited) if self._amplified else None
+        sampling = Sampling(self._devices, self._invited[evaluation]) if self._amplified else None
         return (self._gaussian(section.multiplier, rounding, sampling),)
 
     def _gaussian(

@@ -6,15 +6,16 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING, Final
 
 from coordinator.engine.facts import MetricValue, RoundRow
 from coordinator.engine.run_files import SIMULATED
 from device_profiles.units import format_duration
 from edge.core.vocabulary import RoundOutcome, label
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
 
 _SECONDS_BETWEEN_LINES: Final = 1.0
 _ABANDONED: Final = label(RoundOutcome.ABANDONED)
@@ -205,6 +206,15 @@ class TerminalProgress(RunObserver):
 
     def __init__(self, console: Console, time_is: str = SIMULATED) -> None:
         self._time_is = time_is
+        # Not above: a run whose progress is lines, or nothing, starts without it.
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

@@ -38,40 +38,43 @@ def device_energy(
     device that was gone) costs its device nothing.
     """
     slot = columns[Column.SLOT].astype(np.int64)
-    known = slot >= 0
+    if slot.size and slot.min() < 0:
+        columns, slot = columns[:, slot >= 0], slot[slot >= 0]
     span_s = columns[Column.END_S] - columns[Column.START_S]
 
     # Plain values: numpy takes a member of an enum for an array first, which costs more than to compare.
-    computed = known & (columns[Column.KIND] == EventKind.COMPUTED.value)
-    compute_s = np.asarray(np.bincount(slot[computed], span_s[computed], minlength=n), dtype=np.float64)
+    computing_s = np.where(columns[Column.KIND] == EventKind.COMPUTED.value, span_s, 0.0)
+    compute_s = np.asarray(np.bincount(slot, computing_s, minlength=n), dtype=np.float64)
 
-    travelled = np.flatnonzero(known & (columns[Column.DIRECTION] != Direction.NONE.value) & (span_s > 0.0))
+    travelled = ((columns[Column.DIRECTION] != Direction.NONE.value) & (span_s > 0.0)).nonzero()[0]
     # Numpy sorts whole numbers of 16 bits or less by radix, several times as fast as others.
     narrow = slot.take(travelled).astype(np.min_scalar_type(n))
     order = travelled.take(np.lexsort((columns[Column.START_S].take(travelled), narrow)))
     who = slot.take(order)
     start_s, end_s = columns[Column.START_S].take(order), columns[Column.END_S].take(order)
-    gap_before_s = np.full(len(order), np.inf)
-    gap_before_s[1:] = np.where(who[1:] == who[:-1], np.maximum(start_s[1:] - end_s[:-1], 0.0), np.inf)
-    gap_after_s = np.append(gap_before_s[1:], np.inf)
+    gap_before_s = np.empty(len(order) + 1)
+    gap_before_s[0] = gap_before_s[-1] = np.inf
+    gap_before_s[1:-1] = np.where(who[1:] == who[:-1], np.maximum(start_s[1:] - end_s[:-1], 0.0), np.inf)
+    gap_before_s, gap_after_s = gap_before_s[:-1], gap_before_s[1:]
 
-    each = radio.take(who)
-    woken = found_idle(gap_before_s, each)
-    tail = tail_after(gap_after_s, each)
+    lengths = RadioTail(radio.tail_s.take(who), radio.tail2_s.take(who))
+    woken = found_idle(gap_before_s, lengths)
+    tail = tail_after(gap_after_s, lengths)
     bits = 8.0 * columns[Column.PAYLOAD_BYTES : Column.RETRANSMITTED_BYTES + 1].sum(axis=0).take(order)
-    up = columns[Column.DIRECTION].take(order) == Direction.UP.value
+    up_bits = np.where(columns[Column.DIRECTION].take(order) == Direction.UP.value, bits, 0.0)
     # A transfer's span begins with the promotion of an idle radio, which is paid for by itself.
-    transfer_s = np.maximum(span_s.take(order) - np.where(woken, each.promotion_s, 0.0), 0.0)
+    promotion_s = np.where(woken, radio.promotion_s.take(who), 0.0)
+    transfer_s = np.maximum(span_s.take(order) - promotion_s, 0.0)
 
-    def per_device(values: Floats) -> Floats:
+    def per_device(values: Floats | npt.NDArray[np.bool_]) -> Floats:
         return np.asarray(np.bincount(who, values, minlength=n), dtype=np.float64)
 
     radio_j = radio_joules(
         radio,
         transfer_s=per_device(transfer_s),
-        up_bits=per_device(np.where(up, bits, 0.0)),
-        down_bits=per_device(np.where(up, 0.0, bits)),
-        promotions=per_device(woken.astype(np.float64)),
+        up_bits=per_device(up_bits),
+        down_bits=per_device(bits - up_bits),
+        promotions=per_device(woken),
         tail=RadioTail(per_device(tail.tail_s), per_device(tail.tail2_s)),
     )
     return compute_joules(active_power_w, compute_s), radio_j
@@ -91,12 +94,24 @@ class RoundRecords:
         self._observer = observer
 
     def write(
-        self, facts: RoundFacts, cohort: CohortFacts, columns: Floats, strikes: list[FaultStrike]
+        self,
+        facts: RoundFacts,
+        cohort: CohortFacts,
+        columns: Floats,
+        strikes: list[FaultStrike],
+        *,
+        of_evaluation: bool = False,
     ) -> None:
-        """Write one round, its devices and its log by column, and what was done to it on purpose."""
+        """Write one round, its devices and its log by column, and what was done to it on purpose.
+
+        ``of_evaluation`` says that devices measured the model in it.
+        """
         if strikes:
             self._recorder.faults(facts.round_number, facts.phase, strikes)
         self._fleet.spend(cohort.device, cohort.energy_compute_j + cohort.energy_radio_j, facts.end_s)
+        if of_evaluation:
+            self._recorder.evaluation_round(facts, cohort, columns)
+            return
         self._observer.on_round(self._recorder.round(facts, cohort, columns))
 
 

@@ -81,12 +81,13 @@ class RoundMachine:
     invited : device ids.
     """
 
-    __slots__ = ("_members", "_open", "accepted", "closed_by", "outcome", "plan", "reason", "reported")
+    __slots__ = ("_members", "accepted", "closed_by", "open", "outcome", "plan", "reason", "reported")
 
     def __init__(self, plan: RoundPlan, invited: list[int]) -> None:
         self.plan = plan
         self._members = dict.fromkeys(invited, _INVITED)
-        self._open = len(self._members)
+        self.open = len(self._members)
+        """Devices that may still report."""
         self.accepted = 0
         self.reported: list[int] = []
         """Devices whose reports count, in the order of their coming."""
@@ -148,7 +149,7 @@ class RoundMachine:
             return FrameVerdict.DISCARD, Reason.DUPLICATE
         if self.outcome is not None:
             self._members[message.device] = _GONE
-            return FrameVerdict.REFUSE, self._lateness()
+            return FrameVerdict.REFUSE, self.lateness
         self._members[message.device] = _ACCEPTED
         self.accepted += 1
         return FrameVerdict.SEND_MODEL, _NONE
@@ -160,11 +161,27 @@ class RoundMachine:
             return FrameVerdict.DISCARD, Reason.WRONG_STAGE
         self._members[message.device] = _REPORTED
         if self.outcome is not None:
-            return FrameVerdict.REFUSE, self._lateness()
+            return FrameVerdict.REFUSE, self.lateness
         self.reported.append(message.device)
-        self._open -= 1
+        self.open -= 1
         self._close_if_done()
         return FrameVerdict.AGGREGATE, _NONE
+
+    def count(self, accepted: int, left: int, reported: list[int]) -> None:
+        """Take what invited devices have said, each once and none before; the round is not over.
+
+        Parameters
+        ----------
+        accepted, left : how many have accepted, and how many will not report: they declined, failed, or
+        reported
+            what cannot be.
+        reported : devices whose reports count, in the order of their coming.
+        """
+        self.accepted += accepted
+        self.reported += reported
+        self.open -= left + len(reported)
+        if left or reported:
+            self._close_if_done()
 
     def lost(self, device: int) -> None:
         """Give up ``device``, whose connection is gone: it will not report."""
@@ -174,13 +191,13 @@ class RoundMachine:
     def _leave(self, device: int) -> None:
         self._members[device] = _GONE
         if self.outcome is None:
-            self._open -= 1
+            self.open -= 1
             self._close_if_done()
 
     def _close_if_done(self) -> None:
         if self.reports >= self.plan.target:
             self._close(Reason.COHORT_FULL)
-        elif self._open == 0:
+        elif self.open == 0:
             self._close(_NONE)
 
     def deadline_passed(self) -> None:
@@ -206,5 +223,7 @@ class RoundMachine:
             self.outcome = RoundOutcome.ABANDONED
             self.reason = Reason.QUORUM
 
-    def _lateness(self) -> Reason:
+    @property
+    def lateness(self) -> Reason:
+        """Why a report, or an acceptance, that comes after the end does not count."""
         return Reason.COHORT_FULL if self.closed_by is Reason.COHORT_FULL else Reason.DEADLINE

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from coordinator.engine.workload import Ids, RatingWorkload
 from edge.core.rng import hashed_bits, stream_key
 from edge.learning.base import Work
-from edge.learning.methods.fedmmf import FedMMF
 from edge.learning.updates import ClientUpdate
 from edge.privacy.shielding import MaskTest
 
@@ -33,6 +32,9 @@ class Shield:
     """
 
     def __init__(self, workload: RatingWorkload, test: MaskTest, seed: int) -> None:
+        # Not above: every run knows of shields, and few have any.
+        from edge.learning.methods.fedmmf import FedMMF  # noqa: PLC0415
+
         assert isinstance(workload.algorithm, FedMMF), "the scenario was checked"
         self._workload = workload
         self._fedmmf = workload.algorithm

@@ -39,6 +39,9 @@ class SnapshotStore(Protocol):
     def written(self, number: int, memory: Memory) -> None:
         """Keep the rows of a round whose devices are all done."""
 
+    def measuring(self, memory: Memory) -> None:
+        """Keep what is spent at most while devices measure the model, or has been once they have."""
+
     def looked_back(self, number: int, stop: str | None) -> None:
         """Keep what was measured after a round (0: before the first), and why training ends, if it does."""
 

@@ -11,6 +11,7 @@ class StopReason(enum.StrEnum):
 
     LAST_ROUND = "last round"
     TARGET = "target reached"
+    NO_BETTER = "no better on validation for as many evaluations as 'evaluation.patience' says"
     CONVERGED = "converged"
     TIME_LIMIT = "time limit"
     NOBODY_AVAILABLE = "nobody available"

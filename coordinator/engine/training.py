@@ -9,13 +9,16 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.active_round import ActiveRound
+from coordinator.engine.aggregation.audited import AuditedUpdates, RatedItemsAudit
 from coordinator.engine.aggregation.held import aggregating
+from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.backend import Backend, Clock, RunningCohort
 from coordinator.engine.crashes import CHECKPOINT, Checkpoint, Crashes
@@ -29,13 +32,16 @@ from coordinator.engine.round_records import RoundRecords, facts_of, strikes_of,
 from coordinator.engine.rounds import RoundPlan
 from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import aggregate_of, joined
-from coordinator.engine.snapshots import CoordinatorMemory, Recalled, SnapshotStore
+from coordinator.engine.snapshots import CoordinatorMemory, Recalled, SnapshotStore, as_part
 from coordinator.engine.stop_reason import StopReason, StopRule
+from coordinator.engine.workload import RatingWorkload, Workload
+from coordinator.scenario.rounds_section import Rounds
 from coordinator.scenario.schema import ScenarioSettings
 from edge.core.log import EventLog
-from edge.core.vocabulary import Reason, RoundOutcome, label
+from edge.core.vocabulary import FIRST_EVALUATION, Reason, RoundOutcome, label
 from edge.crypto.entropy import SecretSource
-from edge.learning.updates import Aggregate
+from edge.learning.base import State
+from edge.learning.updates import Accumulator, Aggregate, ArraySpec
 
 Ids = npt.NDArray[np.int64]
 _LOGGER = logging.getLogger(__name__)
@@ -73,8 +79,15 @@ class Training:
         if self._fixed:
             assembly.fleet.bare[:] = True
         self._specs = assembly.workload.algorithm.summed_spec()
+        self._evaluation = assembly.device_evaluation
+        """How devices measure the model; None where they do not."""
         self._recorder = recorder
         self._observer = observer
+        self._audit: RatedItemsAudit | None = None
+        """Reads rated items off what is seen of updates; None where that is not asked for."""
+        if scenario.audit is not None and scenario.audit.rated_items:
+            assert isinstance(assembly.workload, RatingWorkload), "the scenario was checked"
+            self._audit = RatedItemsAudit(assembly.workload, drawn=scenario.draws_items)
         self._measurements = Measurements(scenario, assembly, recorder, observer)
         self._records = RoundRecords(assembly.fleet, recorder, observer)
         algorithm = assembly.workload.algorithm
@@ -107,6 +120,12 @@ class Training:
         self._stopping = False
         self._snapshots: SnapshotStore | None = None
         """Keeps what must outlive this process; None: nothing need."""
+
+    @property
+    def model(self) -> State:
+        """What the run leaves: the best model on validation ratings if it was looked for, else the last."""
+        selected = self._measurements.selected
+        return self.state if selected is None else selected
 
     def recall(self, recalled: Recalled) -> None:
         """Go on where an earlier process has come to; before :meth:`run`."""
@@ -153,11 +172,14 @@ class Training:
             and not unwanted
             and self._measurements.evaluated_at != self._rounds_run
         ):
-            now_s = backend.loop.now_s
-            self._measurements.write_values(self._rounds_run, now_s, await backend.aside(self._evaluate))
+            await self._evaluate(self._rounds_run)
             self._keep_look(self._rounds_run, stop)
+        if not unwanted:
+            self._measurements.write_selected()
         while self._open and stop is not StopReason.STOPPED:
             await self._pause(None)
+        if self._audit is not None:
+            self._measurements.write_rated_items(self._rounds_run, backend.loop.now_s, self._audit)
         for number, strikes in self._crashes.untold():
             # After the last round: there was no other to tell of them.
             phase = self._scenario.phase_at(number - 1, backend.loop.now_s)
@@ -194,7 +216,7 @@ class Training:
                 return await self._look_back_aside(self._rounds_run, None)
             return None
         now_s = backend.loop.now_s
-        self._measurements.write_values(0, now_s, await backend.aside(self._evaluate))
+        await self._evaluate(0)
         self._measurements.write_audits(now_s)
         self._keep_look(0, None)
         return None
@@ -203,6 +225,10 @@ class Training:
         """As :meth:`_look_back`, where the backend has a place to measure in."""
         now_s = self._backend.loop.now_s
         measured = await self._backend.aside(lambda: self._measured(number, stop))
+        on_devices = self._evaluation is not None and self._measurements.due(number)
+        if on_devices and stop is not StopReason.DIVERGED and measured.diverged is None:
+            measured = replace(measured, values=await self._measured_on_devices(number))
+            now_s = self._backend.loop.now_s
         return self._look_back(number, stop, now_s, measured)
 
     def _measured(self, number: int, stop: StopReason | None) -> Measured:
@@ -211,16 +237,24 @@ class Training:
             return Measured()
         return self._measurements.after(self.state, number)
 
-    def _evaluate(self) -> list[MetricValue]:
-        return self._measurements.evaluate(self.state)
+    async def _evaluate(self, number: int) -> None:
+        """Measure the model after ``number`` rounds beside what is due, and write what it is worth."""
+        now_s = self._backend.loop.now_s
+        values: list[MetricValue] | None
+        if self._scenario.evaluation.on_devices:
+            values = await self._measured_on_devices(number)
+            now_s = self._backend.loop.now_s
+        else:
+            values = await self._backend.aside(lambda: self._measurements.evaluate(self.state))
+        if values is not None:
+            self._measurements.write_values(number, now_s, values, self.state)
 
     def _look_back(
         self, number: int, stop: StopReason | None, now_s: float, measured: Measured
     ) -> StopReason | None:
         """Write what was measured after a round; return why training ends, if it does."""
         self._rounds_run = number
-        if self._measurements.write(number, now_s, measured):
-            stop = StopReason.TARGET
+        stop = self._measurements.write(number, now_s, measured, self.state) or stop
         if measured.diverged is not None:
             stop, self.diverged_on = StopReason.DIVERGED, measured.diverged
         if stop is None and self._watch.missed(number, now_s) is not None:
@@ -278,6 +312,7 @@ class Training:
             await self._crashes.until_up(loop)
             if self._stopping:
                 return None
+            self._backend.catch_up()
             ids = self.invitations.of_round(number, attempt, loop.now_s)
             if ids is not None:
                 return ids
@@ -302,10 +337,24 @@ class Training:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
 
-    async def _round(self, backend: Backend, number: int, ids: Ids) -> StopReason | None:
-        wall_s = time.perf_counter()
-        rounds, algorithm = self._scenario.rounds, self._workload.algorithm
-        phase = self._scenario.phase_at(number - 1, backend.loop.now_s)
+    async def _exchange(
+        self,
+        number: int,
+        ids: Ids,
+        phase: str,
+        rounds: Rounds,
+        workload: Workload,
+        accumulator: Accumulator,
+        *,
+        ranges: ReportRanges | None = None,
+        mixed: bool = False,
+    ) -> tuple[RunningCohort, ActiveRound]:
+        """Invite devices to do what ``workload`` says, and return them and the round once it is over.
+
+        ``ranges`` are those of the numbers in reports, None: the run's; other parameters as those of
+        :class:`~coordinator.engine.rounds.RoundPlan` and :meth:`Coordinator.run_round`.
+        """
+        backend = self._backend
         plan = RoundPlan(
             backend.run_id,
             number,
@@ -313,27 +362,85 @@ class Training:
             quorum=rounds.quorum_reports,
             deadline_s=rounds.deadline,
             grace_s=rounds.grace_s,
-            mixed=phase in backend.shields,
+            mixed=mixed,
         )
-        kernel = self._workload.training(self.state, number)
-        cohort = backend.cohort(ids, number, phase, kernel, self._cohort_done)
+        cohort = backend.cohort(ids, number, phase, workload.training(self.state, number), self._cohort_done)
         self._open.add(number)
         self._cohorts[number] = cohort
-        if self._snapshots is not None:
+        if self._snapshots is not None and number < FIRST_EVALUATION:
             self._snapshots.began(cohort, phase, backend.loop.now_s, self._memory.arrays())
         active = await backend.coordinator.run_round(
             plan,
             cohort,
-            algorithm.broadcast(self.state),
-            aggregating(algorithm.accumulator(self.state), self._scenario),
+            workload.algorithm.broadcast(self.state),
+            accumulator,
             cohort.secure_sum,
             self._fixed,
-            self._workload.own_parts(self.state),
+            workload.own_parts(self.state),
+            ranges,
+        )
+        backend.catch_up()
+        return cohort, active
+
+    async def _measured_on_devices(self, number: int) -> list[MetricValue] | None:
+        """Let a cohort measure the model after ``number`` rounds; None where that came to no sum."""
+        evaluation = self._evaluation
+        if evaluation is None:
+            return None
+        wall_s, wire_number = time.perf_counter(), FIRST_EVALUATION + number
+        ids = await self._select(self._backend.loop, wire_number)
+        if ids is None:
+            return None
+        phase = self._scenario.phase_at(max(number - 1, 0), self._backend.loop.now_s)
+        if self._snapshots is not None:
+            memory = dict(self._memory.arrays())
+            if self._privacy is not None:
+                # Of an evaluation that the end of the process cuts short nobody knows who was heard.
+                memory |= as_part("privacy", self._privacy.memory_at_most(phase, ids))
+            self._snapshots.measuring(memory)
+        cohort, active = await self._exchange(
+            wire_number,
+            ids,
+            phase,
+            evaluation.rounds,
+            evaluation.workload,
+            evaluation.accumulator(self._scenario),
+            ranges=evaluation.ranges,
+        )
+        aggregate: Aggregate | None = None
+        if active.machine.outcome is RoundOutcome.COMPLETED:
+            specs = evaluation.workload.upload_spec(np.ones(1, np.int64))
+            aggregate = self._aggregate(active, wire_number, specs, evaluation.ranges)
+            if aggregate is None:
+                active.machine.undo(Reason.WRONG_SUM)
+        self._strike([active], wire_number, active.machine.reports, cohort.log)
+        wall_s = time.perf_counter() - wall_s
+        over = FinishedRound(cohort, active, aggregate, phase, None, frozenset(), wall_s, False)
+        if self._privacy is not None:
+            self._spend(self._privacy, over)
+        if self._snapshots is not None:
+            self._snapshots.measuring(self._memory.arrays())
+        self._pending.append(over)
+        self._write_finished()
+        return None if aggregate is None else evaluation.values(aggregate)
+
+    def _accumulator(self) -> Accumulator:
+        """Return what the updates of a round that are seen one by one go into, empty."""
+        accumulator = aggregating(self._workload.algorithm.accumulator(self.state), self._scenario)
+        return accumulator if self._audit is None else AuditedUpdates(accumulator, self._audit)
+
+    async def _round(self, backend: Backend, number: int, ids: Ids) -> StopReason | None:
+        wall_s = time.perf_counter()
+        phase = self._scenario.phase_at(number - 1, backend.loop.now_s)
+        accumulator = self._accumulator()
+        mixed = phase in backend.shields
+        cohort, active = await self._exchange(
+            number, ids, phase, self._scenario.rounds, self._workload, accumulator, mixed=mixed
         )
         aggregate: Aggregate | None = None
         stop: StopReason | None = None
         if active.machine.outcome is RoundOutcome.COMPLETED:
-            aggregate = self._aggregate(active, number)
+            aggregate = self._aggregate(active, number, self._specs, self._ranges)
             if aggregate is None:
                 active.machine.undo(Reason.WRONG_SUM)
             else:
@@ -364,22 +471,29 @@ class Training:
         if self._backend.probe is not None:
             self._backend.probe.applied(number, before, self.state)
         self._save()
-        if not all(np.isfinite(array).all() for array in self.state.values()):
+        if not algorithm.finite(before, self.state, aggregate):
             return StopReason.DIVERGED
         return StopReason.CONVERGED if algorithm.converged(aggregate) is not None else None
 
-    def _aggregate(self, active: ActiveRound, number: int) -> Aggregate | None:
-        """Return the sum of a completed round; None if it cannot be right."""
+    def _aggregate(
+        self, active: ActiveRound, number: int, specs: Sequence[ArraySpec], ranges: ReportRanges
+    ) -> Aggregate | None:
+        """Return the sum of a completed round; None if it cannot be right.
+
+        ``specs`` are the arrays of one client's report, ``ranges`` those of its numbers.
+        """
         machine = active.machine
         if isinstance(machine, SecureRoundMachine) and machine.summed:
-            aggregate = aggregate_of(machine.aggregation.sums(), self._specs)
+            aggregate = aggregate_of(machine.aggregation.sums(), specs)
+            if self._audit is not None and number < FIRST_EVALUATION:
+                self._audit.look(aggregate.sums, machine.summed)
             if machine.clear:
                 aggregate = joined(active.accumulator.result(), aggregate)
         else:
             aggregate = active.accumulator.result()
         if self._backend.probe is not None:
             self._backend.probe.summed(number, machine, aggregate)
-        if self._refuses(aggregate, number):
+        if self._refuses(aggregate, number, ranges):
             return None
         if self._privacy is None:
             return aggregate
@@ -388,15 +502,15 @@ class Training:
     def _spend(self, privacy: RunPrivacy, over: FinishedRound) -> None:
         """Count what devices have spent in a round since it was last looked at."""
         spent = privacy.spent_in(over.active)
-        privacy.spend(over.phase, spent - over.spent)
+        privacy.spend(over.phase, spent - over.spent, evaluation=over.of_evaluation)
         over.spent = spent
         over.epsilon = privacy.epsilon()
 
-    def _refuses(self, aggregate: Aggregate, number: int) -> bool:
+    def _refuses(self, aggregate: Aggregate, number: int, ranges: ReportRanges) -> bool:
         """Return whether a sum cannot be right, and say why in the log."""
-        objection = self._ranges.objection(aggregate)
+        objection = ranges.objection(aggregate)
         if objection is not None:
-            _LOGGER.warning("round %d is abandoned: %s", number, objection)
+            _LOGGER.warning("%s is abandoned: %s", _named(number), objection)
         return objection is not None
 
     def _strike(self, rounds: Sequence[ActiveRound], number: int, reports: int, log: EventLog) -> None:
@@ -422,6 +536,8 @@ class Training:
             out_of_range += sum(reason is Reason.OUT_OF_RANGE for reason in spoilers.values())
             found |= {device: spoilers[device] for device in spoilers.keys() - active.struck}
             active.struck |= spoilers.keys()
+        if not found:
+            return
         if out_of_range > reports:
             found = {device: reason for device, reason in found.items() if reason is not Reason.OUT_OF_RANGE}
         allowed = self._scenario.admission.strikes
@@ -429,8 +545,8 @@ class Training:
             now_s = self._backend.loop.now_s
             log.extend(suspension(device, found[device], now_s))
             _LOGGER.warning(
-                "round %d: device %d is suspended after %d strikes, the last for %s; admission.strikes is %d",
-                number,
+                "%s: device %d is suspended after %d strikes, the last for %s; admission.strikes is %d",
+                _named(number),
                 device,
                 self._fleet.strikes[device],
                 label(found[device]),
@@ -464,6 +580,16 @@ class Training:
         strikes = self._crashes.of_round(cohort.round_number)
         if cohort.faults is not None:
             strikes += strikes_of(self._scenario.faults, cohort.faults, cohort.ids)
-        self._records.write(over.facts(devices), devices, columns, strikes)
-        if self._snapshots is not None:
+        self._records.write(over.facts(devices), devices, columns, strikes, of_evaluation=over.of_evaluation)
+        if self._snapshots is None:
+            return
+        if over.of_evaluation:
+            self._snapshots.measuring(self._memory.arrays())
+        else:
             self._snapshots.written(cohort.round_number, self._memory.arrays())
+
+
+def _named(number: int) -> str:
+    """Return what messages call a round, by its number."""
+    after = number - FIRST_EVALUATION
+    return f"round {number}" if after < 0 else f"the evaluation after round {after}"

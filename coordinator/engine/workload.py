@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.engine.kept_rows import KeptRows
+from edge.core.errors import LocalProtocolError
 from edge.core.rng import hashed_bits, stream_key
-from edge.data.clients import Clients
+from edge.data.clients import Clients, one_user_per_client
 from edge.data.regression import RegressionStore
 from edge.data.split import Split
 from edge.data.store import RatingStore
 from edge.device.compute import Kernel
 from edge.learning.base import Algorithm, Problem, RatingBatch, Recommender, State, Work
 from edge.learning.sampled_negatives import ImplicitBatch, ZeroOne
-from edge.learning.updates import Array, ClientUpdate
+from edge.learning.updates import Array, ArraySpec, ClientUpdate
 
 Ids = npt.NDArray[np.int64]
 
@@ -26,27 +28,20 @@ Ids = npt.NDArray[np.int64]
 class DrawnItems(NamedTuple):
     """How a scenario has items drawn.
 
-    ``zeros`` for each rating, which then is a one; None: ratings are what they are. ``spare_held_out``: what
-    is kept back for validation and test is never drawn.
+    ``zeros`` for each rating, which then is a one; None: ratings are what they are. ``barred``: items that no
+    user draws beside its own ratings, a row of them a user; None: there are none.
     """
 
     zeros: int | None = None
-    spare_held_out: bool = True
+    barred: RatingStore | None = None
 
-    def spared(self, split: Split) -> RatingStore | None:
-        """Return what must not be drawn beside a user's own ratings; None where there is nothing."""
-        return split.held_out if self.spare_held_out else None
+    def most_barred(self) -> int:
+        """Return the most that is barred to any user."""
+        return 0 if self.barred is None else int(self.barred.counts.max(initial=0))
 
-    def most_spared(self, split: Split) -> int:
-        """Return the most that is spared of any user."""
-        spared = self.spared(split)
-        return 0 if spared is None else int(spared.counts.max(initial=0))
-
-    def zero_one(self, split: Split) -> ZeroOne | None:
-        """Return how ones and zeros are made of a split's ratings; None where they stay what they are."""
-        if self.zeros is None:
-            return None
-        return ZeroOne(self.zeros, split.train.n_items, self.most_spared(split))
+    def zero_one(self, n_items: int) -> ZeroOne | None:
+        """Return how ones and zeros are made of ratings; None where they stay what they are."""
+        return None if self.zeros is None else ZeroOne(self.zeros, n_items, self.most_barred())
 
 
 class Workload(Protocol):
@@ -71,6 +66,9 @@ class Workload(Protocol):
 
     def work(self, clients: Ids, steps: Ids | None = None) -> Work:
         """Return what a client update costs each client, or the first ``steps`` (int64 [n]) of it."""
+
+    def upload_spec(self, examples: Ids) -> Sequence[ArraySpec]:
+        """Return the arrays that clients with so many examples (int64 [n]) report."""
 
     def training(self, state: State, round_number: int) -> TrainingKernel:
         """Return the kernel that computes client updates of a round from the global ``state``."""
@@ -115,11 +113,7 @@ class _RatingKernel:
 
     def __call__(self, clients: Ids) -> Callable[[], Iterable[ClientUpdate]]:
         workload = self.workload
-        keys = hashed_bits(workload.key, clients, self.round_number)
-        if workload.grouped:
-            offsets, users = workload.clients.gather(clients)
-        else:
-            offsets, users = None, workload.clients.users[clients]
+        users, offsets, keys = workload.drawing(clients, self.round_number)
         batch = workload.training_batch(users, self.round_number)
         steps = None if self.limits is None else self.limits.take(clients)
         update = functools.partial(
@@ -163,7 +157,7 @@ class RatingWorkload:
     Attributes
     ----------
     only_ranks : whether what is predicted is no rating, and only orders items.
-    kept : float32 [users of the data, ``local_width``], what each user's device keeps between rounds, zeros
+    kept : rows of ``local_width`` numbers, what each user's device keeps between rounds, zeros
         before it has taken part; None where devices are stateless. A device knows its own rows alone: nothing
         of this is ever sent, or written to a run directory.
     """
@@ -185,19 +179,39 @@ class RatingWorkload:
         self.n_clients = clients.n_clients
         self.grouped = bool((clients.counts != 1).any())
         self.key = stream_key(seed, "learning", "client")
-        self._zero_one = drawn.zero_one(split)
+        self._zero_one = drawn.zero_one(split.train.n_items)
         self._zeros_key = stream_key(seed, "learning", "zeros")
-        self.only_ranks = self._zero_one is not None or algorithm.samples_negatives
-        self._spared = drawn.spared(split) if self.only_ranks else None
-        self.kept: npt.NDArray[np.float32] | None = None
+        self.only_ranks = self._zero_one is not None or algorithm.only_ranks(algorithm.settings)
+        self._barred = drawn.barred if self.only_ranks else None
+        self.kept: KeptRows | None = None
         self.keep: Callable[[int, Array], None] | None = None
         if algorithm.local_width:
-            self.kept = np.zeros((split.train.n_users, algorithm.local_width), np.float32)
+            self.kept = KeptRows(split.train.n_users, algorithm.local_width)
             self.keep = self._keep
 
     def training_batch(self, users: Ids, round_number: int) -> RatingBatch:
         """Return what the devices of ``users`` (int64 [n]) train on in a round."""
         return self.gather(self.split.train, users, hashed_bits(self._zeros_key, users, round_number))
+
+    def drawing(self, clients: Ids, round_number: int) -> tuple[Ids, Ids | None, npt.NDArray[np.uint64]]:
+        """Return the users of ``clients`` (int64 [n]), and by what their devices draw in a round.
+
+        That is int64 [n + 1] offsets into the users, None where a client is one user, and uint64 [n] keys.
+        """
+        keys = hashed_bits(self.key, clients, round_number)
+        if not self.grouped:
+            return self.clients.users[clients], None, keys
+        offsets, users = self.clients.gather(clients)
+        return users, offsets, keys
+
+    def training_examples(self, clients: Ids, round_number: int) -> tuple[Ids, RatingBatch]:
+        """Return the users of ``clients`` and what their devices train on in a round, with what they draw.
+
+        With implicit feedback the ratings are ones and zeros, and zeros are sampled negatives.
+        """
+        users, offsets, keys = self.drawing(clients, round_number)
+        batch = self.training_batch(users, round_number)
+        return users, self.algorithm.training_examples(batch, keys, offsets)
 
     def gather(self, store: RatingStore, users: Ids, keys: npt.NDArray[np.uint64]) -> RatingBatch:
         """Return what methods are given of the ratings of ``users`` in ``store``.
@@ -207,25 +221,27 @@ class RatingWorkload:
         """
         batch = store.gather(users, timed=self.timed)
         positives: RatingBatch = batch
-        if self._spared is not None:
-            spared = self._spared.gather(users)
+        if self._barred is not None:
+            barred = self._barred.gather(users)
             positives = ImplicitBatch(
-                batch.indptr, batch.items, batch.ratings, spared.indptr, spared.items, batch.timestamps
+                batch.indptr, batch.items, batch.ratings, barred.indptr, barred.items, batch.timestamps
             )
         return positives if self._zero_one is None else self._zero_one.batch(positives, keys)
 
     def kept_of(self, users: Ids) -> npt.NDArray[np.float32] | None:
         """Return a copy of what the devices of ``users`` (int64 [n]) keep; None where they keep nothing."""
-        return None if self.kept is None else self.kept[users]
+        return None if self.kept is None else self.kept.of(users)
 
     def rows_of(self, users: Ids, state: State) -> Array | None:
         """Return the rows that the devices of ``users`` (int64 [n]) begin with; None where they have none.
 
-        They are what the devices keep, or what they are sent of ``state`` for themselves.
+        They are what the devices keep, and what they are sent of ``state`` for themselves.
         """
-        if self.algorithm.user_rows:
-            return self.algorithm.rows_of(state, users)
-        return self.kept_of(users)
+        kept = self.kept_of(users)
+        if not self.algorithm.user_rows:
+            return kept
+        sent = self.algorithm.rows_of(state, users)
+        return sent if kept is None else np.concatenate([kept, sent], axis=1)
 
     def own_parts(self, state: State) -> OwnRows | None:
         """Return what ``state`` has of each client alone: its user's row; None where there are none."""
@@ -233,7 +249,7 @@ class RatingWorkload:
 
     def _keep(self, client: int, local: Array) -> None:
         assert self.kept is not None
-        self.kept[self.clients.users_of(client)] = local
+        self.kept.put(self.clients.users_of(client), local)
 
     def held(self, clients: Ids) -> Ids:
         """Return how many training ratings each client holds, int64 [n]."""
@@ -291,9 +307,69 @@ class RatingWorkload:
             memory_bytes=np.maximum.reduceat(each.memory_bytes, starts),
         )
 
+    def upload_spec(self, examples: Ids) -> Sequence[ArraySpec]:
+        """Return the arrays that clients with so many examples (int64 [n]) report: the method's."""
+        return self.algorithm.upload_spec(examples)
+
     def training(self, state: State, round_number: int) -> TrainingKernel:
         """Return the kernel that computes client updates of a round from the global ``state``."""
         return _RatingKernel(self, state, round_number)
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoteKernel:
+    def limited(self, clients: Ids, steps: Ids) -> TrainingKernel:
+        return self
+
+    def __call__(self, clients: Ids) -> Callable[[], Iterable[ClientUpdate]]:
+        raise LocalProtocolError("the data is on the devices; nobody else computes their updates")
+
+
+class RemoteWorkload:
+    """Clients whose data is on their devices, as a coordinator without it knows them.
+
+    Parameters
+    ----------
+    algorithm : the method.
+    n_clients : how many there are.
+    examples_max : how many examples a client has at most.
+    """
+
+    def __init__(self, algorithm: Recommender, n_clients: int, examples_max: int) -> None:
+        self.algorithm = algorithm
+        self.n_clients = n_clients
+        self.keep: Callable[[int, Array], None] | None = None
+        self._examples_max = examples_max
+
+    def held(self, clients: Ids) -> Ids:
+        """Return how many examples each client has at most, int64 [n]."""
+        return np.full(len(clients), self._examples_max, np.int64)
+
+    def examples(self, clients: Ids) -> Ids:
+        """Return the same."""
+        return self.held(clients)
+
+    def local_steps(self, clients: Ids) -> Ids | None:
+        """Return None: the number of steps follows from that of examples."""
+        return None
+
+    def work(self, clients: Ids, steps: Ids | None = None) -> Work:
+        """Return what an update costs a client at most."""
+        return self.algorithm.work(self.examples(clients), steps)
+
+    def upload_spec(self, examples: Ids) -> Sequence[ArraySpec]:
+        """Return the arrays that clients with so many examples (int64 [n]) report: the method's."""
+        return self.algorithm.upload_spec(examples)
+
+    def training(self, state: State, round_number: int) -> TrainingKernel:
+        """Return a kernel that cannot be computed here."""
+        return _RemoteKernel()
+
+    def own_parts(self, state: State) -> OwnRows | None:
+        """Return what ``state`` has of each client alone: the row of its number; None without such."""
+        if not self.algorithm.user_rows:
+            return None
+        return OwnRows(self.algorithm, one_user_per_client(np.arange(self.n_clients)), state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +416,10 @@ class RegressionWorkload:
         """Return what a client update costs each client, or the first ``steps`` (int64 [n]) of it."""
         return self.algorithm.work(self.examples(clients), steps)
 
+    def upload_spec(self, examples: Ids) -> Sequence[ArraySpec]:
+        """Return the arrays that clients with so many examples (int64 [n]) report: the method's."""
+        return self.algorithm.upload_spec(examples)
+
     def training(self, state: State, round_number: int) -> TrainingKernel:
         """Return the kernel that computes client updates of a round from the global ``state``."""
         return _RegressionKernel(self, state, round_number)
@@ -354,11 +434,11 @@ def rating_problem(
     drawn: DrawnItems = DrawnItems(),  # noqa: B008 - a tuple
 ) -> Problem:
     """Return the facts about ratings that a method is made with; ``features`` are the items'."""
-    train, zero_one = split.train, drawn.zero_one(split)
+    train, zero_one = split.train, drawn.zero_one(split.train.n_items)
     return Problem(
         n_items=train.n_items,
         rating_mean=train.mean() if zero_one is None else zero_one.mean(train.counts),
         features=features,
-        kept_back=drawn.most_spared(split),
+        kept_back=drawn.most_barred(),
         n_users=train.n_users,
     )

@@ -4,8 +4,9 @@ Runs of one scenario with the same settings are repeats: they form a group, what
 the same scenario, settings and seed (of two versions, say) fall into two groups, in the order given.
 
 Methods are compared at equal accuracy, too: simulated time, bytes, energy and ε until a common value. That is
-the least good of what the runs were at their best, so that all of them have reached it; whoever is better
-sooner takes less, and who was there at its first evaluation took nothing. Where all were, there is no race.
+the least good of what the runs came to (at their best on validation ratings, at their last on test ratings),
+so that all of them have reached it; whoever is better sooner takes less, and who was there at its first
+evaluation took nothing. Where all were, there is no race.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from coordinator.results.verdicts import read_verdicts
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.formats import FORMAT, written_format
 from coordinator.scenario.load import load
-from coordinator.scenario.metric_names import MetricKind, higher_is_better
+from coordinator.scenario.metric_names import MetricKind, higher_is_better, is_accuracy
 from device_profiles.documents import Node, parse_document, read_document
 from device_profiles.errors import DocumentError, format_path
 from edge.core.errors import RecfleetError
@@ -50,11 +51,12 @@ def costs_to_equal_accuracy(runs: Sequence[Sequence[Curve]]) -> tuple[list[dict[
     found: list[dict[str, Figure]] = [{} for _ in runs]
     without: list[str] = []
     by_run: list[Mapping[str, Curve]] = [
-        {curve.name: curve for curve in curves if curve.metric != TRAINING_LOSS} for curves in runs
+        {curve.name: curve for curve in curves if curve.metric != TRAINING_LOSS and is_accuracy(curve.metric)}
+        for curves in runs
     ]
     for name in by_run[0]:
         curves = [known[name] for known in by_run if name in known]
-        if len(curves) < len(runs):
+        if len(curves) < len(runs) or max(len(curve.value) for curve in curves) == 1:
             continue
         several = sum(curve.metric == curves[0].metric for curve in by_run[0].values()) > 1
         called = name if several else curves[0].metric
@@ -70,8 +72,8 @@ def costs_to_equal_accuracy(runs: Sequence[Sequence[Curve]]) -> tuple[list[dict[
 def _costs(name: str, curves: Sequence[Curve]) -> Iterator[dict[str, Figure]]:
     """Yield what each run had spent when it reached what all reached; nothing where there is no race."""
     higher = higher_is_better(curves[0].metric)
-    bests = [float(curve.value[curve.best]) for curve in curves]
-    goal = min(bests) if higher else max(bests)
+    came_to = [float(curve.value[curve.chosen]) for curve in curves]
+    goal = min(came_to) if higher else max(came_to)
     reached = [int(np.argmax(curve.value >= goal if higher else curve.value <= goal)) for curve in curves]
     if not any(reached):
         return
@@ -106,6 +108,7 @@ class ComparedRun:
     curves : what its model was worth as it went on.
     verdicts : records of the verdicts on its thresholds.
     status : ``finished``, or how it learnt nothing.
+    leaky : whether what is held out shaped its model: its sampler never draws that as a negative.
     """
 
     directory: Path
@@ -116,6 +119,7 @@ class ComparedRun:
     curves: Sequence[Curve]
     verdicts: tuple[dict[str, Any], ...]
     status: str
+    leaky: bool = False
 
 
 @dataclass
@@ -237,6 +241,7 @@ def read_run(directory: Path) -> ComparedRun:
         learning_curves(run),
         verdicts,
         str(manifest["status"]),
+        bool((manifest.get("negatives") or {}).get("leaky_protocol")),
     )
 
 
@@ -281,6 +286,13 @@ def compare_runs(directories: Sequence[Path]) -> Comparison:
         what = "one run" if len(paths) == 1 else f"{len(paths)} runs of one scenario with the same settings"
         raise ComparisonError(f"{given}: {what}; give runs that differ in something else than the seed")
     _note_differing(groups)
+    leaky = [group.letter for group in groups if any(run.leaky for run in group.runs.values())]
+    if leaky:
+        notes.append(
+            f"leaky protocol: held-out items are never drawn as negatives in {', '.join(leaky)}"
+            " (data.held_out_negatives: spared), which tells a model what will be asked; rankings of such"
+            " runs are no comparison with others"
+        )
     rows, left_out = [], []
     for name in dict.fromkeys(
         name for group in groups for run in group.runs.values() for name in run.figures

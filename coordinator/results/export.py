@@ -21,7 +21,6 @@ from coordinator.scenario.load import load
 from coordinator.scenario.registered_sections import method_name
 from coordinator.scenario.schema import ScenarioSettings
 from edge.core.errors import ExportError
-from edge.data.store import RatingStore
 from edge.learning.base import State
 from edge.learning.method_settings import Ridge
 from edge.learning.methods.fedavg_mf import SharedFactorizationSettings
@@ -40,24 +39,6 @@ _KEPT: Final = ("user_factors", "user_embeddings", "personal_parameters")
 """Settings that say whether devices keep rows of their own."""
 
 
-def catalogue_facts(store: RatingStore, titles: Sequence[str] | None) -> dict[str, Any]:
-    """Return the contents of ``items.json``.
-
-    ``titles`` is what people call each item, or null where the data does not say. ``labels`` has the id of
-    each item in the data, in the order of the model's rows, or null for generated data, whose ids are the
-    indices. ``rating_range`` is the lowest and the highest rating; null without any.
-    """
-    limits = None
-    if store.n_ratings:
-        codes = store.ratings
-        limits = [store.offset + store.scale * float(code) for code in (codes.min(), codes.max())]
-    return {
-        "labels": None if store.item_ids is None else store.item_ids.tolist(),
-        "rating_range": limits,
-        "titles": None if titles is None else list(titles),
-    }
-
-
 def model_info(
     name: str,
     scenario: ScenarioSettings,
@@ -71,7 +52,7 @@ def model_info(
     ----------
     name : what to call the scenario.
     scenario : of the run.
-    catalogue : from :func:`catalogue_facts`.
+    catalogue : the contents of ``items.json``.
     n_items : of the model.
     feature_names : of what masks read.
     """
@@ -107,7 +88,7 @@ class _OfRatings(_OfModel):
 
 
 class _Items(JsonShape):
-    """What is read of :func:`~coordinator.results.export.catalogue_facts`."""
+    """What is read of ``items.json``."""
 
     labels: list[int | str] | None
     rating_range: Annotated[list[float], Field(min_length=2, max_length=2)] | None
@@ -255,8 +236,9 @@ def trained_model(run: FinishedRun) -> TrainedModel:
             raise ExportError(
                 f"{where}: {method} learns a row of each user, and fits none to a history{device}"
             )
+    elif not isinstance(settings, ReconstructionSettings):
+        raise ExportError(f"{where}: {method} fits users by a loss of its own, not to ratings{device}")
     else:
-        assert isinstance(settings, ReconstructionSettings), "every other factorisation has these"
         key, fitted = "reconstruction", settings.reconstruction
         if getattr(settings, "fine_tuning", None) is not None:
             raise ExportError(

@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow.compute as pc
 
+from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
 from coordinator.results.intervals import Estimate
 from coordinator.results.tables.metric_source import TableMetricSource
 from coordinator.results.tables.reader import RunTables
-from coordinator.scenario.metric_names import MetricKind, find_metric
+from coordinator.scenario.metric_names import MetricKind, find_metric, higher_is_better
 from coordinator.scenario.threshold_evaluation import aggregate
 
 _EVERY_RUN: Final = (
@@ -90,7 +91,7 @@ def run_figures(run: RunTables, verdicts: Iterable[Mapping[str, Any]]) -> dict[s
     verdicts : records of its verdicts, from :func:`~coordinator.results.verdicts.read_verdicts`.
     """
     found: dict[str, Figure] = {}
-    for name, figure in (*_of_thresholds(verdicts), *_of_tables(run)):
+    for name, figure in (*_of_thresholds(verdicts), *_of_tables(run), *_of_counter(run)):
         if not math.isnan(figure.value):
             found.setdefault(name, figure)
     return found
@@ -105,17 +106,28 @@ def _of_thresholds(verdicts: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str,
             yield f"{record['key']} {aggregation}", Figure(WORDS.get(value, value), unit)
 
 
+def _of_counter(run: RunTables) -> Iterator[tuple[str, Figure]]:
+    """Yield what a counter of drawn negatives reaches, in a run whose protocol leaks."""
+    for name, value in ((run.manifest.get("negatives") or {}).get("counter") or {}).items():
+        if value is not None:
+            yield f"counter {name}", Figure(value, MetricKind.NUMBER.value)
+
+
 def _of_tables(run: RunTables) -> Iterator[tuple[str, Figure]]:
     source = TableMetricSource(run)
     evaluations = run.read("evaluations", ["metric", "tag"])
     everyone = evaluations.filter(pc.equal(evaluations["tag"], "all"))["metric"].to_pylist()
-    evaluated = [f"model.{name}" for name in dict.fromkeys(everyone) if not name.startswith("audit.")]
+    # Audits are named in full.
+    evaluated = [
+        name if name.startswith(AUDIT_PREFIX) else f"model.{name}" for name in dict.fromkeys(everyone)
+    ]
     for metric, aggregation in (*_EVERY_RUN, *((name, "last") for name in evaluated)):
         values = source.values(metric, {})
         known = find_metric(metric)
         if values.size:
             unit = known.kind.value if known is not None else MetricKind.NUMBER.value
             yield f"{metric} {aggregation}", Figure(aggregate(values, aggregation), unit)
+    yield from _of_selection(run, source)
     rounds = run.read("rounds", ["end_s", "energy_j", *_EPSILONS, *_TOTALS])
     if rounds.num_rows:
         for column in _TOTALS:
@@ -128,3 +140,15 @@ def _of_tables(run: RunTables) -> Iterator[tuple[str, Figure]]:
             spent = pc.max(rounds[column]).as_py()
             if spent is not None:
                 yield name, Figure(float(spent), MetricKind.NUMBER.value)
+
+
+def _of_selection(run: RunTables, source: TableMetricSource) -> Iterator[tuple[str, Figure]]:
+    """Yield the best value on validation ratings of the metric by which a run chose its round, if it did."""
+    select = run.manifest.get("select")
+    if select is None:
+        return
+    values = source.values(f"model.{select}", {"split": "validation"})
+    if values.size:
+        best = "max" if higher_is_better(select) else "min"
+        name = f"model.{select}{{split=validation}} {best}"
+        yield name, Figure(aggregate(values, best), MetricKind.NUMBER.value)

@@ -9,7 +9,7 @@ import numpy as np
 from coordinator.results.report.axes import Scale, duration_axis, number_axis, percent_axis
 from coordinator.results.report.blocks import Block, NoteBlock, Plot, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, distribution, line_plot
-from coordinator.results.report.page import page_of
+from coordinator.results.report.html import page
 from device_profiles.units import format_duration
 from edge.fitting.fitted import Fitted, FittedNetwork, device_rows, network_rows
 from edge.fitting.replay import Match
@@ -104,7 +104,7 @@ def fit_page(fitted: Fitted) -> str:
         notes = tuple(NoteBlock(note) for note in fitted.notes)
         sections.append(SectionBlock("notes", "Notes", notes))
     facts = [("table", fitted.telemetry.name), ("rows", f"{len(fitted.telemetry):,}")]
-    return page_of("Profiles fitted to telemetry", "", [], facts, sections)
+    return page("Profiles fitted to telemetry", "", [], facts, sections)
 
 
 def fit_markdown(fitted: Fitted) -> str:

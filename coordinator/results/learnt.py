@@ -31,7 +31,7 @@ from coordinator.engine.stop_reason import StopReason
 from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
 from coordinator.results.tables.metric_source import Tables
 from coordinator.scenario.dump import resolved
-from coordinator.scenario.metric_names import higher_is_better
+from coordinator.scenario.metric_names import higher_is_better, is_accuracy
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.threshold_evaluation import ThresholdResult
 from coordinator.scenario.thresholds import parse_expectation
@@ -186,7 +186,7 @@ def _series(run: Tables, completed: Any) -> list[_Series]:
     rows = run.read("evaluations", columns)
     found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows.filter(pc.equal(rows["tag"], "all")).to_pylist():
-        if not row["metric"].startswith(AUDIT_PREFIX):
+        if not row["metric"].startswith(AUDIT_PREFIX) and is_accuracy(row["metric"]):
             found.setdefault((row["metric"], row["split"], row["population"]), []).append(row)
     several = len({population for _, _, population in found}) > 1
     series = [

@@ -6,7 +6,7 @@ those of thresholds do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from coordinator.results.analysis.critical_path import (
 )
 from coordinator.results.analysis.learning_curves import (
     AUDIT_PREFIX,
+    TEST,
     TRAINING_LOSS,
     Curve,
     learning_curves,
@@ -35,6 +36,7 @@ from coordinator.results.run_directory import run_status
 from coordinator.results.tables.batches import suspensions
 from coordinator.results.tables.reader import RunTables
 from coordinator.results.tables.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, is_measured
+from coordinator.scenario.metric_names import BUCKET
 from edge.core.vocabulary import SUM_STAGES, Fate, Outcome, Reason, RoundOutcome, Stage, label
 
 PERCENTILES: Final = (50, 95, 99)
@@ -47,6 +49,7 @@ _BYTE_COLUMNS: Final = (
     *(f"{label(fate)}_bytes" for fate in Fate),
     "wasted_bytes",
 )
+_SPENT: Final = ("epsilon", "epsilon_replace_one")
 
 
 _MEASURED_INFERENCE: Final = tuple(field.name for field in SCHEMAS["inferences"] if is_measured(field))
@@ -137,10 +140,10 @@ def _clipped(values: npt.NDArray[np.float64]) -> dict[str, float] | None:
     return {"mean": float(known.mean()), "max": float(known.max())} if known.size else None
 
 
-def _epsilon(values: npt.NDArray[np.float64]) -> float | None:
-    """Return the last of float64 [n] that is not NaN, or None."""
-    known = values[~np.isnan(values)]
-    return float(known[-1]) if known.size else None
+def _epsilon(*series: npt.NDArray[np.float64]) -> float | None:
+    """Return the largest of what series of float64 [n] have come to, NaN left out; None without any."""
+    known = [values[~np.isnan(values)] for values in series]
+    return max((float(values[-1]) for values in known if values.size), default=None)
 
 
 def _round_stages(rounds: Rows) -> dict[str, Any]:
@@ -151,13 +154,10 @@ def _round_stages(rounds: Rows) -> dict[str, Any]:
 
 def _dropouts(run: RunTables) -> list[dict[str, Any]]:
     """Count how device rounds ended that were not completed, most frequent first."""
-    rows = run.read("device_rounds", ["outcome", "stage", "reason"])
-    rows = rows.filter(pc.not_equal(rows["outcome"], label(Outcome.COMPLETED)))
-    counted = rows.group_by(["outcome", "stage", "reason"]).aggregate([([], "count_all")])
-    found = [
-        {"outcome": row["outcome"], "stage": row["stage"], "reason": row["reason"], "count": row["count_all"]}
-        for row in counted.to_pylist()
-    ]
+    columns = ("outcome", "stage", "reason")
+    rows = read_rows(run, "device_rounds", columns)
+    rows = rows.where(~rows.equal("outcome", label(Outcome.COMPLETED)))
+    found = [{**labels, "count": count} for labels, count in rows.combinations(columns)]
     return sorted(found, key=lambda row: (-row["count"], row["outcome"], row["stage"] or "", row["reason"]))
 
 
@@ -173,8 +173,8 @@ def _notices(
     invitations: int,
     suspended: Sequence[Mapping[str, Any]],
 ) -> list[str]:
-    """Return what limits the figures: vain invitations, estimated work, suspended devices."""
-    notices = _in_vain(run, dropouts, invitations)
+    """Return what limits the figures: of the split, vain invitations, estimated work, suspended devices."""
+    notices = [*run.manifest.get("notices", ()), *_in_vain(run, dropouts, invitations)]
     if run.manifest.get("work") == "estimated":
         notices.append(
             "compute time, its energy and memory are estimated from the shapes of the method's arrays: the"
@@ -189,6 +189,19 @@ def _notices(
         count = "1 device was" if len(suspended) == 1 else f"{len(suspended):,} devices were"
         notices.append(f"{count} suspended after 'admission.strikes': {', '.join((*named, *more))}")
     return notices
+
+
+def _leak(negatives: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the notice that held-out items shape the model, where they do, with what that alone reaches."""
+    if negatives is None or not negatives["leaky_protocol"]:
+        return
+    counter = [f"{name} {value:.3f}" for name, value in (negatives.get("counter") or {}).items()]
+    known = f": {', '.join(counter)}" if counter else ""
+    yield (
+        "leaky protocol: held-out items are never drawn as negatives (data.held_out_negatives: spared), and"
+        " a model with a memory of its user's negatives finds them. A counter of the times that a device drew"
+        f" an item, without any model, reaches what stands here{known}"
+    )
 
 
 def _in_vain(run: RunTables, dropouts: Sequence[Mapping[str, Any]], invitations: int) -> list[str]:
@@ -209,11 +222,12 @@ def _in_vain(run: RunTables, dropouts: Sequence[Mapping[str, Any]], invitations:
 
 
 def _accuracy(run: RunTables, curves: Sequence[Curve]) -> list[dict[str, Any]]:
-    """Return first, last and best value of every metric, and when it had come how far towards its best.
+    """Return first and last value of every metric, and when it had come how far of its way.
 
-    The last is None where it was no number: the model had diverged.
+    The last is None where it was no number: the model had diverged. ``best`` and its round are None where
+    there is no such thing (:attr:`Curve.has_best`).
     """
-    rows = run.read("evaluations", ["metric", "split", "population", "tag", "value", "users"])
+    rows = run.read("evaluations", ["metric", "split", "population", "tag", "value", "users", "round"])
     rows = rows.filter(pc.equal(rows["tag"], "all")).to_pylist()
     last = {(row["metric"], row["split"], row["population"]): row for row in rows}
     return [
@@ -223,14 +237,29 @@ def _accuracy(run: RunTables, curves: Sequence[Curve]) -> list[dict[str, Any]]:
             "population": curve.population,
             "first": float(curve.value[0]),
             "last": last[curve.metric, curve.split, curve.population]["value"],
-            "best": float(curve.value[curve.best]),
-            "best_round": int(curve.round[curve.best]),
+            "last_round": last[curve.metric, curve.split, curve.population]["round"],
+            "best": float(curve.value[curve.chosen]) if curve.has_best else None,
+            "best_round": int(curve.round[curve.chosen]) if curve.has_best else None,
             "users": last[curve.metric, curve.split, curve.population]["users"],
             "reached": time_to_accuracy(curve),
         }
         for curve in curves
         if curve.metric != TRAINING_LOSS
     ]
+
+
+def _selected(run: RunTables) -> dict[str, Any] | None:
+    """Return the metric by which the round was chosen, and the round tested; None where none was chosen.
+
+    The round is None where there is no test: of a run that did not go to its end, or that scores validation
+    ratings alone.
+    """
+    metric = run.manifest.get("select")
+    if metric is None:
+        return None
+    rows = run.read("evaluations", ["round", "split"])
+    tested = rows.filter(pc.equal(rows["split"], TEST))["round"].to_pylist()
+    return {"metric": metric, "round": tested[-1] if tested else None}
 
 
 def _held_up(run: RunTables) -> dict[str, Any]:
@@ -277,10 +306,33 @@ def _held_up_by_round(path: CriticalPath) -> list[dict[str, Any]]:
     ]
 
 
-def _audits(run: RunTables) -> dict[str, float]:
-    """Return the figures of the audits by name."""
-    rows = run.read("evaluations").to_pylist()
-    return {row["metric"]: row["value"] for row in rows if row["metric"].startswith(AUDIT_PREFIX)}
+def _evaluations(evaluations: Rows) -> dict[str, Any]:
+    """Return who measured the model, and what it cost the devices; a simulator measures at no cost."""
+    if not len(evaluations):
+        return {"measured_by": "simulator"}
+    numbers = evaluations.numbers
+    completed = int(np.count_nonzero(evaluations.equal("outcome", label(RoundOutcome.COMPLETED))))
+    return {
+        "measured_by": "devices",
+        "evaluations": len(evaluations),
+        "completed": completed,
+        "device_rounds": int(numbers["invited"].sum()),
+        "seconds": float(numbers["duration_s"].sum()),
+        "bytes": {name.removesuffix("_bytes"): int(numbers[name].sum()) for name in _BYTE_COLUMNS},
+        "energy_j": _known(numbers["energy_j"].sum()),
+    }
+
+
+def _audits(run: RunTables) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Return the figures of the audits by name, and the shares of users by name and bucket."""
+    figures: dict[str, float] = {}
+    users: dict[str, dict[str, float]] = {}
+    for row in run.read("evaluations").to_pylist():
+        if row["tag"] == BUCKET:
+            users.setdefault(row["metric"], {})[row["group"]] = row["value"]
+        elif row["metric"].startswith(AUDIT_PREFIX):
+            figures[row["metric"]] = row["value"]
+    return figures, users
 
 
 def _inferences(run: RunTables) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -308,7 +360,10 @@ def _inferences(run: RunTables) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 @np.errstate(over="ignore", invalid="ignore")  # a sum of huge figures is infinite, and shown so
 def summarise(
-    run: RunTables, status: str | None = None, privacy: dict[str, Any] | None = None
+    run: RunTables,
+    status: str | None = None,
+    privacy: dict[str, Any] | None = None,
+    negatives: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the summary of a run; ``json_values`` gives what ``summary.json`` has.
 
@@ -317,6 +372,7 @@ def summarise(
     run : the tables of a run.
     status : how the run ended, for the process that is ending it; by default what the manifest says.
     privacy : what it has spent beside ε, likewise.
+    negatives : how it sampled negatives, likewise.
 
     Units are those of the names: seconds, bytes, joules. What was measured on this host is under
     ``measured``; the rest is equal for equal runs.
@@ -335,18 +391,25 @@ def summarise(
         [*GROUPINGS, "outcome", "way", "latency_s", "down_bytes", "up_bytes", "wasted_bytes",
          "energy_compute_j", "energy_radio_j", "compute_s", *_stage_columns()],
     )  # fmt: skip
+    evaluations = read_rows(
+        run,
+        "evaluation_rounds",
+        ["outcome", "duration_s", "invited", "energy_j", *_BYTE_COLUMNS, *_SPENT],
+    )
     of_rounds = rounds.numbers
     loss = of_rounds["loss"][~np.isnan(of_rounds["loss"])]
     count = len(devices)
     inference_by_class, measured_inference = _inferences(run)
+    audits, users_of_audits = _audits(run)
     wall_s = float(of_rounds["wall_s"].sum())
     curves = learning_curves(run)
     dropouts = _dropouts(run)
     suspended = _suspended(run)
+    negatives = run.manifest.get("negatives") if negatives is None else negatives
     return {
         "schema_version": SCHEMA_VERSION,
         "status": run_status(run.directory, run.manifest) if status is None else status,
-        "notices": _notices(run, dropouts, count, suspended),
+        "notices": [*_leak(negatives), *_notices(run, dropouts, count, suspended)],
         "clock": run.manifest.get("clock", "virtual"),
         "secure_aggregation": run.manifest.get("secure_aggregation", {}),
         "rounds": _rounds(rounds),
@@ -359,18 +422,22 @@ def summarise(
         "compute_s": _known(of_rounds["compute_s"].sum()),
         "wasted_compute_s": _known(of_rounds["wasted_compute_s"].sum()),
         "retries": int(of_rounds["retries"].sum()),
-        "epsilon": _epsilon(of_rounds["epsilon"]),
-        "epsilon_replace_one": _epsilon(of_rounds["epsilon_replace_one"]),
+        **{name: _epsilon(of_rounds[name], evaluations.numbers[name]) for name in _SPENT},
         "clipped": {
             "values": _clipped(of_rounds["clipped_fraction"]),
             "updates": _clipped(of_rounds["clipped_updates_fraction"]),
         },
         "privacy": run.manifest.get("privacy") if privacy is None else privacy,
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
+        "evaluation": _evaluations(evaluations),
         "accuracy": _accuracy(run, curves),
+        "selected": _selected(run),
         "unscored": run.manifest.get("unscored"),
+        "leaky_protocol": negatives is not None and negatives["leaky_protocol"],
+        "negatives": negatives,
         "accuracy_by_class": accuracy_by_class(run),
-        "audit": _audits(run),
+        "audit": audits,
+        "audit_users": users_of_audits,
         "inference_by_class": inference_by_class,
         "round_stages_s": _round_stages(rounds),
         "stages": _stages(devices),

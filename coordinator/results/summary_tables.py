@@ -13,6 +13,7 @@ from rich.text import Text
 
 from coordinator.engine.run_files import on_real_clock, time_name
 from coordinator.results.analysis.critical_path import DEADLINE
+from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
 from coordinator.results.summary import GROUPINGS, PERCENTILES
 from coordinator.results.tables.schemas import DIRECTIONS
 from coordinator.scenario.faults_section import STAGE_ORDER
@@ -192,7 +193,9 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
         "round duration",
         f"p50 {_percentile(rounds['duration_s'], 'p50')}, p95 {_percentile(rounds['duration_s'], 'p95')}",
     )
-    table.add_row(time_name([summary]), _duration(summary["simulated_s"]))
+    free = summary["evaluation"]["measured_by"] == "simulator" and summary["accuracy"]
+    beside = "; the model was measured by the simulator, at no cost" if free else ""
+    table.add_row(time_name([summary]), f"{_duration(summary['simulated_s'])}{beside}")
     outcomes = ", ".join(f"{name} {count}" for name, count in summary["outcomes"].items() if count)
     table.add_row("device rounds", f"{summary['device_rounds']}: {outcomes}" if outcomes else "none")
     ways = ", ".join(f"{way} {format_bytes(sizes[way])}" for way in DIRECTIONS)
@@ -216,15 +219,17 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
     if summary["loss"] is not None:
         table.add_row("training loss", f"{summary['loss']['first']:.5g} → {summary['loss']['last']:.5g}")
     for row in summary["accuracy"]:
-        last = "no number (diverged)" if row["last"] is None else f"{row['last']:.5g}"
         table.add_row(
-            f"{row['metric']} ({row['split']}, {row['population']} users)",
-            f"first {row['first']:.5g}, last {last}, best {row['best']:.5g} "
-            f"in round {row['best_round']}{_most_of_the_way(row)}",
+            f"{row['metric']} ({row['split']}, {row['population']} users)", accuracy_line(row, summary)
         )
     if summary["unscored"] is not None:
         table.add_row("evaluation", f"none: {summary['unscored']}")
-    for name, said in (*_inference_rows(summary), *_blame_rows(summary), *_fairness_rows(summary)):
+    for name, said in (
+        *_evaluation_rows(summary),
+        *_inference_rows(summary),
+        *_blame_rows(summary),
+        *_fairness_rows(summary),
+    ):
         table.add_row(name, said)
     speed = measured["device_rounds_per_s"]
     per_second = "" if speed is None else f" ({speed:,.0f} device rounds/s)"
@@ -232,13 +237,35 @@ def _overview_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def accuracy_line(row: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """Return what a summary says of one metric: its last value, or that of the round that was chosen."""
+    last = "no number (diverged)" if row["last"] is None else f"{row['last']:.5g}"
+    selected = summary.get("selected")
+    if selected is not None and row["split"] == "test":
+        return f"{last} after round {row['last_round']}, chosen by {selected['metric']} on validation"
+    said = f"first {row['first']:.5g}, last {last} after round {row['last_round']}"
+    if row["best"] is not None:
+        said += f", best {row['best']:.5g} in round {row['best_round']}"
+    return said + _most_of_the_way(row)
+
+
 def _most_of_the_way(accuracy: Mapping[str, Any]) -> str:
-    """Return when a metric had come nine tenths of its way from first to best."""
+    """Return when a metric had come nine tenths of its way."""
     for reached in accuracy["reached"]:
         if reached["fraction"] == 0.9:
             time_s, size = format_duration(reached["time_s"]), format_bytes(reached["bytes"])
             return f"; 90% in {time_s}, {size}"
     return ""
+
+
+def _evaluation_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    found = summary["evaluation"]
+    if found["measured_by"] != "devices":
+        return
+    sizes = ", ".join(f"{way} {format_bytes(found['bytes'][way])}" for way in DIRECTIONS)
+    cost = f"{_duration(found['seconds'])}, {sizes}, {_energy(found['energy_j'])}, beside the above"
+    ended = f"{found['completed']} of {found['evaluations']} evaluations"
+    yield "measured by", f"devices: {ended} of {found['device_rounds']} device rounds; {cost}"
 
 
 def _inference_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -284,11 +311,25 @@ def _fairness_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _audit_table(summary: Mapping[str, Any]) -> Table:
-    table = Table(title="audit of the masks", title_justify="left")
+    table = Table(title="audits", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
     for name, value in summary["audit"].items():
         table.add_row(name, "–" if value is None else f"{value:.4g}")
+    return table
+
+
+def _audit_users_table(summary: Mapping[str, Any]) -> Table:
+    """Return the share of users in each bucket of a figure of their own."""
+    found = summary["audit_users"]
+    buckets = list(dict.fromkeys(bucket for shares in found.values() for bucket in shares))
+    table = _table(
+        "shares of users", "figure of a user", [bucket.replace(" ", "\n", 1) for bucket in buckets]
+    )
+    for name, shares in found.items():
+        values = [shares.get(bucket) for bucket in buckets]
+        shown = ["–" if value is None else f"{value:.0%}" for value in values]
+        table.add_row(name.removeprefix(AUDIT_PREFIX), *shown)
     return table
 
 
@@ -345,6 +386,8 @@ def render_details(summary: Mapping[str, Any]) -> Group:
         parts.append(_class_stages_table(summary))
     if summary["audit"]:
         parts.append(_audit_table(summary))
+    if summary["audit_users"]:
+        parts.append(_audit_users_table(summary))
     if summary["inference_by_class"]:
         parts.extend((_inference_table(summary), _measured_inference(summary)))
     if summary["not_completed"]:

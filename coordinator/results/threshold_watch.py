@@ -158,6 +158,10 @@ class ThresholdWatch:
         self._watched = WatchedThresholds((one for one in thresholds if one.abort is not None), baseline)
         self.ended_by: ThresholdResult | None = None
 
+    def __bool__(self) -> bool:
+        """Return whether there is anything to watch."""
+        return bool(self._watched.each)
+
     def take(self, table: str, batch: Any) -> None:
         """Record a ``pyarrow.RecordBatch`` that has been written to a table of the run."""
         self._watched.take(table, batch)

@@ -54,10 +54,20 @@ def own_thresholds(scenario: ScenarioSettings) -> tuple[thresholds.Threshold, ..
 
 
 def baseline_of(loaded: LoadedScenario) -> LoadedScenario:
-    """Return the scenario without its faults, with the thresholds that it has to hold."""
+    """Return the scenario without its faults, with the thresholds that it has to hold.
+
+    The exposure of an item that a fault promotes is measured without the fault, too.
+    """
     scenario = loaded.scenario
+    evaluation = scenario.evaluation.model_copy(update={"exposure": scenario.exposure})
     calm = scenario.model_copy(
-        update={"faults": (), "baseline": None, "thresholds": own_thresholds(scenario), "expect": None}
+        update={
+            "faults": (),
+            "baseline": None,
+            "thresholds": own_thresholds(scenario),
+            "expect": None,
+            "evaluation": evaluation,
+        }
     )
     return replace(loaded, scenario=calm, name=f"{loaded.name} baseline")
 

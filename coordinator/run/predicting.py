@@ -101,7 +101,9 @@ def predict(
     """
     run = read_finished(directory)
     run.check_rows()
-    on = () if split is None else (f"evaluation.on={split}",)
+    # The model is there; no round is to be chosen any more.
+    as_asked = () if split is None else (f"evaluation.on={split}",)
+    on = ("evaluation.select=null", "evaluation.patience=null", *as_asked)
     _, assembly = assembled_again(run, (*overrides, *on))
     evaluator, workload = assembly.evaluator, assembly.workload
     assert isinstance(evaluator, RatingEvaluator)

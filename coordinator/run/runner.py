@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from coordinator.engine.progress import RunObserver
 from coordinator.engine.run_files import BASELINE, ENDED, ITEMS, REPORT, SUMMARY, VERDICTS, Status
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
-from coordinator.results.junit import Case, Suite, cases_of
 from coordinator.results.learnt import judge_learning
 from coordinator.results.report.page import write_report
 from coordinator.results.report.view import RunView
@@ -32,7 +31,9 @@ from coordinator.results.verdicts import json_values, verdict_records
 from coordinator.run.assembling import assemble
 from coordinator.run.baseline import BaselineMissedError, baseline_of, earlier_baseline
 from coordinator.run.conductor import Conductor, RunFeed, Survival, Verdicts
+from coordinator.run.leakage import sampler_facts
 from coordinator.run.virtual_time import VirtualTime
+from coordinator.scenario.dump import resolved
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.registered_sections import selection_facts
@@ -40,7 +41,9 @@ from coordinator.scenario.rounds_section import Buffered
 from coordinator.scenario.threshold_evaluation import evaluate, exit_code
 from coordinator.scenario.thresholds import Threshold
 from coordinator.secure.plan import modes
-from coordinator.simulation.buffered_training import BufferedTraining
+
+if TYPE_CHECKING:
+    from coordinator.results.junit import Suite
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,17 @@ class RunOutcome:
     unwritten: Mapping[str, str] = field(default_factory=dict)
 
 
+OnJudged: TypeAlias = Callable[[RunOutcome, Mapping[str, Any], Mapping[str, Any]], None]
+"""Is given a run's outcome, its summary and what is known of its data, before its report is written."""
+
+
 def run_scenario(
-    loaded: LoadedScenario, *, target: Path, observer: RunObserver, feeds: Sequence[RunFeed] = ()
+    loaded: LoadedScenario,
+    *,
+    target: Path,
+    observer: RunObserver,
+    feeds: Sequence[RunFeed] = (),
+    on_judged: OnJudged | None = None,
 ) -> RunOutcome:
     """Run a scenario on the virtual clock and write its run directory.
 
@@ -85,6 +97,7 @@ def run_scenario(
     target : the path that the finished run shall have.
     observer : receives what happens.
     feeds : are given what is written.
+    on_judged : is called once the verdict is known, before the slower part of what is written.
 
     A scenario with a baseline runs that first, or takes the one that an earlier run has left. If it misses
     its own thresholds the run ends there, and its exit code is that of a missed threshold.
@@ -96,7 +109,9 @@ def run_scenario(
     ------
     DataError, ScenarioError, RunDirectoryError : before anything is written.
     """
-    return run_assembled(loaded, assemble(loaded), target=target, observer=observer, feeds=feeds)
+    return run_assembled(
+        loaded, assemble(loaded), target=target, observer=observer, feeds=feeds, on_judged=on_judged
+    )
 
 
 def run_assembled(
@@ -107,6 +122,7 @@ def run_assembled(
     observer: RunObserver,
     conductor: Conductor | None = None,
     feeds: Sequence[RunFeed] = (),
+    on_judged: OnJudged | None = None,
 ) -> RunOutcome:
     """Run a scenario whose data, method and fleet have been assembled; see :func:`run_scenario`.
 
@@ -127,23 +143,40 @@ def run_assembled(
         verdicts = course.of_baseline if course.training is None else ending.verdicts
         for feed in feeds:
             feed.on_verdicts(verdicts, course.reason, ending.text)
-        path, unwritten = _conclude(loaded, assembly, directory, tables, course, ending, unseen, target.name)
+        interrupted = ending.status == "interrupted"
+        code = ExitCode.INTERRUPTED if interrupted else exit_code((*course.of_baseline, *ending.verdicts))
+        outcome = RunOutcome(
+            ending.status,
+            target,
+            ending.verdicts,
+            course.reason,
+            code,
+            ending.text,
+            course.of_baseline,
+            unseen,
+        )
+        private = None if assembly.privacy is None else assembly.privacy.facts()
+        negatives = sampler_facts(loaded.scenario, assembly, tables if ending.judged else None)
+        summary = summarise(tables, ending.status, private, negatives)
+        directory.write_json(SUMMARY, json_values(summary))
+        records = verdict_records(ending.verdicts)
+        if ending.judged:
+            directory.write_json(VERDICTS, {"thresholds": records})
+        try:
+            if on_judged is not None:
+                observer.on_end(ending.status)
+                on_judged(outcome, summary, assembly.data_facts)
+        finally:
+            # Whether or not there is anybody to read the verdict, the run is kept.
+            path, unwritten = _conclude(
+                loaded, assembly, directory, tables, course, outcome, ending.status, summary, records
+            )
         if conduct.survival is not None and ending.judged:
             conduct.survival.finished(path)
-    observer.on_end(ending.status)
-    interrupted = ending.status == "interrupted"
-    code = ExitCode.INTERRUPTED if interrupted else exit_code((*course.of_baseline, *ending.verdicts))
-    return RunOutcome(
-        ending.status,
-        path,
-        ending.verdicts,
-        course.reason,
-        code,
-        ending.text,
-        course.of_baseline,
-        unseen,
-        unwritten,
-    )
+    if on_judged is None:
+        # Who watches a run may end the process now: all is written.
+        observer.on_end(ending.status)
+    return replace(outcome, directory=path, unwritten=unwritten)
 
 
 @dataclass(slots=True)
@@ -200,7 +233,12 @@ def _manifest(loaded: LoadedScenario, assembly: Assembly, conduct: Conductor) ->
         "work": "estimated" if assembly.workload.algorithm.estimates_work() else "counted",
         "selection": selection_facts(scenario.rounds.selection),
         "unscored": assembly.evaluator.unscored,
+        "select": scenario.evaluation.select,
+        "notices": list(assembly.notices),
     }
+    negatives = sampler_facts(scenario, assembly)
+    if negatives is not None:
+        manifest["negatives"] = negatives
     if assembly.privacy is not None:
         assembly.privacy.draw_from(conduct.secrets)
         manifest["privacy"] = assembly.privacy.facts()
@@ -220,7 +258,11 @@ def _train(
     """Run the baseline, which is ``calm``, and train; write tables and model."""
     course, scenario, survival = _Course(), loaded.scenario, conduct.survival
     # Before the baseline, so that a run that is killed during it can be read, too.
-    with _writer(survival, directory.path, record_events=scenario.record.events == "all") as writer:
+    with (
+        _writer(survival, directory.path, record_events=scenario.record.events == "all") as writer,
+        # Whoever goes on with a run relies on the rows of every round that is over.
+        _recorder(writer, assembly, packed=survival is None) as recorder,
+    ):
         course.began_s = time.perf_counter()
         try:
             if calm is not None:
@@ -230,16 +272,22 @@ def _train(
             watch = course.watch = ThresholdWatch(seen, course.baseline)
             for feed in feeds:
                 feed.on_begin(loaded, conduct.clock, course.baseline)
-            writer.watch = _all_of(watch.take, *(feed.on_batch for feed in feeds))
+            takers = [*([watch.take] if watch else []), *(feed.on_batch for feed in feeds)]
+            if takers:
+                writer.watch = _all_of(*takers)
             observer.on_start(loaded.name, scenario.round_count)
-            kind = BufferedTraining if isinstance(scenario.rounds.pacing, Buffered) else Training
-            recorder = TableRecorder(writer, assembly.fleet.names)
+            kind = Training
+            if isinstance(scenario.rounds.pacing, Buffered):
+                from coordinator.simulation.buffered_training import BufferedTraining  # noqa: PLC0415
+
+                kind = BufferedTraining
             course.training = training = kind(
                 scenario, assembly, recorder, observer, watch, directory.path, conduct.secrets
             )
             if survival is not None:
                 survival.begin(training, assembly.fleet, writer)
             stop = course.stop = conduct(loaded, assembly, training)
+            recorder.flush()
             if stop is StopReason.STOPPED:
                 course.status = "interrupted"
             course.reason = None if stop is StopReason.LAST_ROUND else _why(stop, watch, training)
@@ -251,7 +299,7 @@ def _train(
             observer.on_end("failed")
             raise
         if course.training is not None:
-            directory.write_model(dict(course.training.state))
+            directory.write_model(dict(course.training.model))
         if assembly.catalogue is not None:
             directory.write_json(ITEMS, assembly.catalogue)
         if course.stop is not None and course.status != "interrupted":
@@ -277,20 +325,15 @@ def _conclude(
     directory: RunDirectory,
     tables: RunTables,
     course: _Course,
-    ending: _Ending,
-    unseen: Sequence[Threshold],
-    name: str,
+    outcome: RunOutcome,
+    status: Status,
+    summary: Mapping[str, Any],
+    records: Sequence[Mapping[str, Any]],
 ) -> tuple[Path, dict[str, str]]:
-    """Write what is made from the tables, and the manifest; return the run's place and what is unwritten."""
+    """Write trace, report and manifest; return the run's place and what is unwritten."""
     unwritten: dict[str, str] = {}
     with _allowed_to_fail(TRACE, unwritten):
         write_trace(tables, directory.path / TRACE, loaded.scenario.record.trace_devices)
-    private = None if assembly.privacy is None else assembly.privacy.facts()
-    summary = summarise(tables, ending.status, private)
-    directory.write_json(SUMMARY, json_values(summary))
-    records = verdict_records(ending.verdicts)
-    if ending.judged:
-        directory.write_json(VERDICTS, {"thresholds": records})
     measured = {
         "assemble_s": assembly.wall_s,
         "run_s": course.ended_s - course.began_s,
@@ -299,20 +342,24 @@ def _conclude(
     facts: dict[str, Any] = {
         "digest": course.digest,
         "stopped_by": course.reason,
-        "ending": ending.text,
-        "thresholds": [str(verdict) for verdict in ending.verdicts],
-        "unseen_thresholds": [str(threshold) for threshold in unseen],
+        "ending": outcome.ending,
+        "thresholds": [str(verdict) for verdict in outcome.verdicts],
+        "unseen_thresholds": [str(threshold) for threshold in outcome.unseen],
         "measured": measured,
         "suspended_devices": np.flatnonzero(assembly.fleet.suspended).tolist(),
     }
-    if private is not None:
-        facts["privacy"] = private
+    if assembly.privacy is not None:
+        facts["privacy"] = assembly.privacy.facts()
+    if summary["negatives"] is not None:
+        facts["negatives"] = summary["negatives"]
     with _allowed_to_fail(REPORT, unwritten):
-        write_report(RunView(tables, name, name, summary, {**tables.manifest, **facts}, records))
+        name, manifest = outcome.directory.name, {**tables.manifest, **facts}
+        known = resolved(loaded.scenario)
+        write_report(RunView(tables, name, name, summary, manifest, records, known))
     if unwritten:
         facts["unwritten"] = unwritten
     measured["write_s"] = time.perf_counter() - course.ended_s
-    return directory.finish(ending.status, **facts), unwritten
+    return directory.finish(status, **facts), unwritten
 
 
 @contextmanager
@@ -341,6 +388,11 @@ def _writer(survival: Survival | None, directory: Path, *, record_events: bool) 
     if survival is None:
         return RunWriter(directory, record_events=record_events)
     return survival.writer(directory, record_events=record_events)
+
+
+def _recorder(writer: RunWriter, assembly: Assembly, *, packed: bool) -> TableRecorder:
+    names = assembly.fleet.names
+    return TableRecorder(writer, names) if packed else TableRecorder(writer, names, rounds_at_once=1)
 
 
 def _run_baseline(calm: LoadedScenario, target: Path, observer: RunObserver) -> Verdicts:
@@ -406,6 +458,8 @@ def outcome_record(loaded: LoadedScenario, outcome: RunOutcome) -> dict[str, Any
 
 def suites_of_run(loaded: LoadedScenario, outcome: RunOutcome) -> list[Suite]:
     """Return the test suites of a run: its baseline's, where it has one, and its own."""
+    from coordinator.results.junit import Case, Suite, cases_of  # noqa: PLC0415
+
     name = loaded.name
     suites = []
     if outcome.baseline_verdicts:

@@ -6,20 +6,22 @@ import asyncio
 import contextlib
 import functools
 import gc
-import multiprocessing
 import threading
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+import numpy as np
 
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
+from coordinator.engine.workload import Workload
 from coordinator.run.conductor import Survival, new_run_id
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.registered_sections import method_name
+from coordinator.scenario.rounds_section import Compute
 from coordinator.simulation.backend import ProbedNetwork, Simulation, SimulationProbe
 from coordinator.simulation.faults.striking import FaultsOfRun
 from edge.clock import virtual as clock
@@ -35,6 +37,14 @@ _quiet: Final[list[tuple[tuple[int, int, int], bool]]] = []
 
 Those of the first are what the last one comes back to.
 """
+_ran: Final[list[None]] = []
+"""Not empty once a run has ended here, and left cycles for the collector."""
+
+
+_BATCH_BYTES: Final = 1_800_000
+"""What the updates of a batch take: more leave the cache before they are added up."""
+_LEAST: Final = 8
+"""Updates that are computed together in any case: so many share what a call of a kernel costs by itself."""
 
 
 @dataclass(slots=True)
@@ -84,7 +94,7 @@ def simulate(
     network: Callable[..., SimulatedNetwork] = SimulatedNetwork
     if probe is not None:
         network = functools.partial(ProbedNetwork, probe=probe)
-        for sums in assembly.secure_sums.values():
+        for sums in assembly.all_sums():
             if sums is not None:
                 sums.watch = probe.encoded
 
@@ -117,16 +127,17 @@ def simulate(
             ),
             fleet=assembly.fleet,
             workload=assembly.workload,
-            compute=ComputeQueue(executor, scenario.compute.batch),
+            compute=ComputeQueue(executor, batch_of(scenario.compute, assembly.workload)),
             coordinator=Coordinator(run_id, method_name(scenario.learning), assembly.ranges),
             retry=scenario.rounds.retry,
             keep_alive=scenario.connection.keep_alive,
-            faults=FaultsOfRun(scenario, assembly.fleet),
+            faults=FaultsOfRun(scenario, assembly.fleet, assembly.target),
             secure_sums=assembly.secure_sums,
             shields=assembly.shields,
             privacy=assembly.privacy,
             norm_bound=scenario.aggregation.norm_bound,
             partial_work=training.invitations.partial_work,
+            evaluation=assembly.device_evaluation,
             experience=training.invitations.experience,
             crashed=crash,
             probe=probe,
@@ -149,11 +160,26 @@ def simulate(
     return clock.run(main())
 
 
+def batch_of(compute: Compute, workload: Workload) -> int:
+    """Return how many updates are computed together; no result depends on it.
+
+    As many as ``compute.batch`` says, in the main process only so many as stay in the cache.
+    """
+    if compute.workers:
+        return compute.batch
+    examples = workload.examples(np.arange(min(workload.n_clients, 256)))
+    each = float(workload.algorithm.held_bytes(examples).mean())
+    return min(compute.batch, max(int(_BATCH_BYTES / max(each, 1.0)), _LEAST))
+
+
 @contextlib.contextmanager
 def _executor(workers: int) -> Iterator[Executor]:
     if workers == 0:
         yield InlineExecutor()
         return
+    import multiprocessing  # noqa: PLC0415
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415
+
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, plugins.load_all, (plugins.loaded(),)) as pool:
         yield PooledExecutor(pool, workers)
@@ -169,7 +195,8 @@ def quiet_collector() -> Iterator[None]:
     with _COLLECTOR:
         _quiet.append((gc.get_threshold(), gc.get_freeze_count() == 0))
         if len(_quiet) == 1:
-            gc.collect()
+            if _ran:
+                gc.collect()
             if gc.get_freeze_count() == 0:
                 gc.freeze()
             gc.set_threshold(500_000, 20, 100)
@@ -178,6 +205,7 @@ def quiet_collector() -> Iterator[None]:
     finally:
         with _COLLECTOR:
             thresholds, froze = _quiet.pop()
+            _ran[:] = [None]
             if not _quiet:
                 gc.set_threshold(*thresholds)
                 if froze:

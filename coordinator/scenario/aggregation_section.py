@@ -9,7 +9,7 @@ from pydantic import Field
 
 from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Section, clip_problems
-from device_profiles.fields import PositiveFloat, PositiveFraction, PositiveInt
+from device_profiles.fields import ByKey, PositiveFloat, PositiveFraction, PositiveInt
 from edge.learning import robust_rules
 
 
@@ -97,4 +97,4 @@ class KrumRule(_Aggregation):
 if TYPE_CHECKING:
     Aggregation = MeanRule | MedianRule | TrimmedMeanRule | KrumRule
 else:
-    Aggregation = Annotated[MeanRule | MedianRule | TrimmedMeanRule | KrumRule, Field(discriminator="rule")]
+    Aggregation = Annotated[MeanRule | MedianRule | TrimmedMeanRule | KrumRule, ByKey("rule")]

@@ -12,6 +12,7 @@ from pydantic import Field
 from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Registered, Section
 from device_profiles.fields import (
+    ByKey,
     Fraction,
     NonNegativeFloat,
     Number,
@@ -77,13 +78,11 @@ SOURCES: Final = {
 if TYPE_CHECKING:
     Features = MovieLensFeatures | LastFmTags | TableFeatures | SyntheticFeatures
 else:
-    Features = Annotated[
-        MovieLensFeatures | LastFmTags | TableFeatures | SyntheticFeatures, Field(discriminator="kind")
-    ]
+    Features = Annotated[MovieLensFeatures | LastFmTags | TableFeatures | SyntheticFeatures, ByKey("kind")]
 
 
 class RatioSplit(Section):
-    """A share of every user's ratings is kept back."""
+    """A share of every user's ratings, drawn at random, is kept back."""
 
     kind: Literal["ratio"]
     test: Fraction = Field(default=0.2, description="share of each user's ratings kept back for testing")
@@ -93,6 +92,47 @@ class RatioSplit(Section):
 
     def _problems(self) -> Iterator[FieldProblem]:
         return _something_left(self.test + self.validation, "validation" if self.validation else "test")
+
+
+class UserTemporalSplit(Section):
+    """The latest share of every user's own ratings is kept back; among equal times the seed decides.
+
+    Training ratings of one user may be later than test ratings of another.
+    """
+
+    kind: Literal["user-temporal"]
+    test: Fraction = Field(default=0.2, description="share of each user's ratings, the latest, for testing")
+    validation: Fraction = Field(
+        default=0.0,
+        description="share of each user's ratings, those before the test's, for choosing rounds and settings",
+    )
+
+    def _problems(self) -> Iterator[FieldProblem]:
+        return _something_left(self.test + self.validation, "validation" if self.validation else "test")
+
+
+class TemporalSplit(Section):
+    """Everything that anybody rated from a moment on is kept back, as a service meets the future.
+
+    Equal times stay together, in the later part. Users whose first rating comes after the training part have
+    no device and are not scored; the summary says how many they are.
+    """
+
+    kind: Literal["temporal"]
+    test: Fraction = Field(default=0.1, description="share of all ratings, the latest, for testing")
+    validation: Fraction = Field(
+        default=0.0,
+        description="share of all ratings, those before the test's, for choosing rounds and settings",
+    )
+
+    def _problems(self) -> Iterator[FieldProblem]:
+        return _something_left(self.test + self.validation, "validation" if self.validation else "test")
+
+
+TIMED_SPLITS: Final = ("user-temporal", "temporal")
+"""Kinds of splits that need ratings with times."""
+SHUFFLED_SPLITS: Final = ("ratio", "users")
+"""Kinds of splits that draw what is kept back, so that what trains may be later than what is scored."""
 
 
 class LeaveOneOutSplit(Section):
@@ -148,10 +188,25 @@ def _something_left(kept_back: float, key: str) -> Iterator[FieldProblem]:
 
 
 if TYPE_CHECKING:
-    Split = RatioSplit | LeaveOneOutSplit | PublishedSplit | UserSplit | NoSplit
+    Split = (
+        RatioSplit
+        | UserTemporalSplit
+        | TemporalSplit
+        | LeaveOneOutSplit
+        | PublishedSplit
+        | UserSplit
+        | NoSplit
+    )
 else:
     Split = Annotated[
-        RatioSplit | LeaveOneOutSplit | PublishedSplit | UserSplit | NoSplit, Field(discriminator="kind")
+        RatioSplit
+        | UserTemporalSplit
+        | TemporalSplit
+        | LeaveOneOutSplit
+        | PublishedSplit
+        | UserSplit
+        | NoSplit,
+        ByKey("kind"),
     ]
 
 
@@ -160,6 +215,16 @@ class DataSource(Section):
 
     if TYPE_CHECKING:
         source: str
+
+
+class PublicFacts(Section):
+    """What everybody may know of the ratings: a service, which reads none, has nothing else."""
+
+    clients: PositiveInt = Field(description="devices: clients with ratings to train on")
+    items: PositiveInt = Field(description="items of the catalogue; devices have the same, in the same order")
+    rating_mean: Number | None = Field(
+        default=None, description="mean training rating, for methods that begin with it; theirs by default"
+    )
 
 
 class _RatingsSource(DataSource):
@@ -178,11 +243,13 @@ class _RatingsSource(DataSource):
         description="implicit feedback for methods of ratings: what a device holds counts as 1, and it draws"
         " this many other items for each as 0, anew every round; ratings are what they are by default",
     )
-    held_out_negatives: Literal["spared", "drawn"] = Field(
+    held_out_negatives: Literal["drawn", "spared", "symmetric"] = Field(
         default="drawn",
-        description="whether what is kept back for testing may be drawn as a negative: `drawn`, like any"
-        " other item, as on real devices, which cannot know what their users will take to; `spared`, never,"
-        " as some published protocols have it, which tells a method what will be asked",
+        description="sampler of training negatives: what is kept back for testing is `drawn` like any other"
+        " item, as on real devices, which cannot know what their users will take to; `spared`, never drawn,"
+        " as some published protocols have it, which tells a method what will be asked and marks the result"
+        " as that of a leaky protocol; `symmetric`, a diagnostic: neither it nor the sampled items that it is"
+        " ranked among are ever drawn",
     )
     users_per_client: PositiveInt | None = Field(
         default=None, description="users a client holds (cross-silo); 1 by default (cross-device)"
@@ -200,12 +267,16 @@ class _RatingsSource(DataSource):
         description="Dirichlet concentration of `grouping: dirichlet`; smaller is less alike",
     )
     split: Split = Field(
-        default=RatioSplit(kind="ratio"),
+        default=RatioSplit.model_construct(kind="ratio"),
         description="what is kept back; by default 20% of each user's ratings for testing",
     )
 
     features: Features | None = Field(
         default=None, description="what is publicly known of the items, for methods that use it"
+    )
+    public: PublicFacts | None = Field(
+        default=None,
+        description="what `recfleet serve`, which reads no ratings, must know; `recfleet data` prints it",
     )
 
     @property
@@ -282,6 +353,9 @@ class SyntheticRatingsSection(_RatingsSource):
 
     def _problems(self) -> Iterator[FieldProblem]:
         yield from super()._problems()
+        if self.split.kind in TIMED_SPLITS and not self.timestamps:
+            message = f"{self.split.kind!r} goes by time, and these ratings have none"
+            yield FieldProblem(("split", "kind"), message, "write 'timestamps: true' in data")
         most = self.items / 2
         if self.ratings_per_user > most:
             message = f"at most half of the {self.items} items; write {most:g} or less, or more items"

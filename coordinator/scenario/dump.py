@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -14,6 +14,7 @@ from coordinator.scenario.model import Shape, field_order, field_shape, item_sha
 from coordinator.scenario.schema import ScenarioSettings
 from device_profiles.documents import Node
 from device_profiles.fields import Form
+from edge.learning.updates import SUM_GROUPS
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./%+=<>*@{}()-]*(?: [A-Za-z0-9_./%+=<>*@{}()-]+)*")
 _UNQUOTED: Final = re.compile(r"[A-Za-z0-9_./%+=<>*@() -]+")
@@ -21,8 +22,18 @@ _WORDS: Final = frozenset({"null", "yes", "no", "on", "off", "y", "n", "true", "
 _NOT_HASHED: Final = ("title", "description", "compute", "sweep")
 """What a scenario says that cannot change a result."""
 
-_UNSAID_BEFORE: Final = {"on_bad_row": "error", "duplicates": "last"}
-"""Settings of ``data`` by the value that stands for how it was before there were any."""
+_UNSAID_BEFORE: Final[Mapping[tuple[str, ...], Node]] = {
+    ("data", "on_bad_row"): "error",
+    ("data", "duplicates"): "last",
+    ("evaluation", "error_max"): "2",
+    ("evaluation", "by"): [],
+    ("evaluation", "ranking", "metrics"): ["hr", "ndcg", "recall", "precision"],
+}
+"""Settings by the value that stands for how it was before there were any."""
+
+
+_LOSSES_BEFORE: Final = {"fedncf": "cross-entropy"}
+"""Losses of methods as they were before there was a choice; squared error of all others."""
 
 
 class _Word(str):
@@ -58,29 +69,49 @@ def dump_resolved(scenario: ScenarioSettings) -> str:
 def scenario_hash(scenario: ScenarioSettings) -> str:
     """Return 64 hexadecimal digits that name what the scenario asks for.
 
-    Title, description and the sections ``compute``, ``sweep`` and ``connection.sockets`` cannot change a
-    result and do not count; version and hash of the plug-ins that it uses do.
+    Title, description and the sections ``compute`` (but for its groups of sums), ``sweep`` and
+    ``connection.sockets`` cannot change a result and do not count; version and hash of the plug-ins that it
+    uses do.
     """
     content: dict[str, Any] = {
         key: value for key, value in resolved(scenario).items() if key not in _NOT_HASHED
     }
     # As format 1 wrote it: a run keeps its name, and can be gone on with, when its file is upgraded.
     content["format"] = "1"
+    # As runs of before were named.
+    content = _said_before(content, ())
     data = content["data"]
-    if isinstance(data, dict):
-        # As runs of before were named.
-        data = {key: value for key, value in data.items() if _UNSAID_BEFORE.get(key) != value}
-        content["data"] = data
     if isinstance(data, dict) and "held_out_negatives" in data and not scenario.draws_items:
         content["data"] = {**data, "held_out_negatives": "spared"}
+    content["learning"] = _without_old_loss(content["learning"])
     connection = content.get("connection")
     if isinstance(connection, dict):
         content["connection"] = {key: value for key, value in connection.items() if key != "sockets"}
+    if scenario.compute.sum_groups != SUM_GROUPS:
+        content["compute"] = {"sum_groups": scenario.compute.sum_groups}
     plugins = [[one.kind, one.name, one.version, one.hash] for one in scenario.plugins]
     if plugins:
         content["plugins"] = plugins
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=32, person=b"recfleet-scen").hexdigest()
+
+
+def _said_before(section: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """Return a section without settings that stand for how it was before there were any."""
+    return {
+        key: _said_before(value, (*path, key)) if isinstance(value, dict) else value
+        for key, value in section.items()
+        if (*path, key) not in _UNSAID_BEFORE or _UNSAID_BEFORE[*path, key] != value
+    }
+
+
+def _without_old_loss(learning: Node) -> Node:
+    """Return a section ``learning`` without a loss that its methods had before there was a choice."""
+    if not isinstance(learning, dict):
+        return learning
+    old = _LOSSES_BEFORE.get(str(learning.get("algorithm")), "squared-error")
+    kept = {key: value for key, value in learning.items() if (key, value) != ("loss", old)}
+    return kept | {key: _without_old_loss(value) for key, value in kept.items() if key == "base"}
 
 
 def _written(value: Any, shape: Shape) -> Node:

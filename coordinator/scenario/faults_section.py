@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, create_model
+from pydantic import Field, create_model
 
 from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import MadeWhenAsked, Section, random_settings
@@ -16,6 +16,7 @@ from coordinator.scenario.secure_section import Masking, SecureAggregation
 from device_profiles.fields import (
     Form,
     NonNegativeInt,
+    OnDemand,
     PositiveFraction,
     PositiveSeconds,
     Seconds,
@@ -82,11 +83,12 @@ def _write_phases(names: tuple[str, ...]) -> str | list[str]:
 
 Phases = Annotated[
     tuple[str, ...],
-    BeforeValidator(_read_phases),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]}
+    Form(
+        "text, or list of text",
+        _write_phases,
+        _read_phases,
+        {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]},
     ),
-    Form("text, or list of text", _write_phases),
 ]
 
 # Words of Python that are keys of a scenario; read them by the properties below.
@@ -177,6 +179,8 @@ class FaultSettings(Section):
     """Whether it strikes the devices of a round together, and means nothing where there are no rounds."""
     of_updates: ClassVar[bool] = False
     """Whether it spoils updates."""
+    of_items: ClassVar[bool] = False
+    """Whether it aims at an item, :attr:`promoted_item`."""
     crashes: ClassVar[bool] = False
     """Whether it takes the coordinator down for some time."""
     lingers: ClassVar[bool] = False
@@ -197,6 +201,11 @@ class FaultSettings(Section):
     def exceeds_bound(self) -> bool:
         """Whether updates may be larger than the bound on their norms."""
         return False
+
+    @property
+    def promoted_item(self) -> str | None:
+        """The item that it aims at, as the data calls it; None of a kind that aims at none."""
+        return None
 
     @property
     def pinnable(self) -> frozenset[Stage]:
@@ -232,7 +241,7 @@ class Fault(_Lasting):
     at_stage: Text | None = Field(
         default=None, description="stage of the round: `download`, `compute`, `masked-input` …"
     )
-    on: Victims = Field(default=Victims(), description="which devices")
+    on: Annotated[Victims, OnDemand()] = Field(default=Victims.model_construct(), description="which devices")
     direction: Literal["up", "down", "both"] | None = Field(
         default=None, description="way that is struck, of faults of links and frames; by default both"
     )
@@ -313,7 +322,8 @@ def fault_section() -> type[Fault]:
 @cache
 def _with_kinds(number: int) -> type[Fault]:
     kinds: dict[str, Any] = {
-        name: (kind | None, Field(default=None, description=kind.summary)) for name, kind in KINDS.items()
+        name: (Annotated[kind, OnDemand()] | None, Field(default=None, description=kind.summary))
+        for name, kind in KINDS.items()
     }
     made = create_model("Fault", __base__=Fault, __module__=__name__, __doc__=Fault.__doc__, **kinds)
     # In the reference the keys that are common to all faults come first.

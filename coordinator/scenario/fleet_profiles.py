@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError
 from device_profiles import CATALOGUE_SECTIONS
 from device_profiles.catalogue_reading import models_of
-from device_profiles.fields import Form, Text, describe_value
+from device_profiles.fields import Form, Text, describe_value, whole_schema
 
 _EXAMPLE: Final = "write '[FILE]', or profiles such as 'devices: {our_phone: {like: ...}}'"
 _SOURCES: Final = {
@@ -69,7 +69,7 @@ class InlineProfiles(BaseModel):
 
 def _profile_schema(model: type[BaseModel], handler: GetJsonSchemaHandler) -> dict[str, Any]:
     """Return the schema of a profile that may be like another: no key is required or has a default."""
-    whole = handler.resolve_ref_schema(handler(model.__pydantic_core_schema__))
+    whole = handler.resolve_ref_schema(handler(whole_schema(model)))
     keys: dict[str, Any] = {"like": _LIKE}
     for key, body in whole["properties"].items():
         own = {word: value for word, value in body.items() if word != "default"}

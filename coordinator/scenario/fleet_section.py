@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.fleet_profiles import Profiles
 from coordinator.scenario.model import Section, text_or_section
-from device_profiles.availability_schema import AVAILABILITY_SECTIONS, AvailabilitySection
+from device_profiles.availability import AVAILABILITY_SECTIONS, AvailabilitySection
 from device_profiles.errors import Path
 from device_profiles.fields import (
     BitsPerSecond,
+    OnDemand,
     PositiveBytes,
     PositiveFraction,
     PositiveInt,
@@ -23,8 +24,8 @@ from device_profiles.fields import (
     StrictBool,
     Text,
 )
-from device_profiles.profile import not_whole
-from device_profiles.shared_sections import FleetShare, WrittenTrace, beside_groups, problem_of
+from device_profiles.importers.link_files import WrittenTrace
+from device_profiles.profile import FleetShare, beside_groups, not_whole, problem_of
 
 MAX_REGIONS = 255
 """A device's region is a byte."""
@@ -45,7 +46,7 @@ class ScenarioFleet(Section):
     networks: dict[str, PositiveFraction] | None = Field(
         default=None, description="share of each network profile, in place of the mix's"
     )
-    groups: tuple[FleetShare, ...] | None = Field(
+    groups: tuple[Annotated[FleetShare, OnDemand()], ...] | None = Field(
         default=None,
         description="which devices are on which networks, in place of shares of each that are drawn "
         "independently",
@@ -175,7 +176,9 @@ class Connection(Section):
         default=False, description="keep the connection of a device open between rounds"
     )
     congestion: Literal["cubic", "reno"] = Field(default="cubic", description="TCP congestion control")
-    sockets: Sockets = Field(default=Sockets(), description="sessions over real sockets")
+    sockets: Annotated[Sockets, OnDemand()] = Field(
+        default=Sockets.model_construct(), description="sessions over real sockets"
+    )
 
     @property
     def handshakes(self) -> int:

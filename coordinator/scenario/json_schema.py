@@ -13,6 +13,7 @@ from pydantic_core import core_schema
 from coordinator.scenario.dump import written_default
 from coordinator.scenario.fleet_profiles import InlineProfiles
 from coordinator.scenario.schema import ScenarioSettings
+from device_profiles.fields import is_on_demand
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _EXTENDS: Final = {
@@ -57,6 +58,10 @@ class _Written(GenerateJsonSchema):
         body = super().model_schema(schema)
         _write_defaults(body, schema["cls"])
         return body
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        # A section that is defined elsewhere has a title there.
+        return not is_on_demand(schema) and super().field_title_should_be_set(schema)
 
 
 def _write_defaults(body: dict[str, Any], section: type[BaseModel]) -> None:

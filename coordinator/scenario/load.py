@@ -113,7 +113,11 @@ class LoadedScenario:
 
 
 def load(
-    path: str | os.PathLike[str], overrides: Sequence[str] = (), *, references: bool = True
+    path: str | os.PathLike[str],
+    overrides: Sequence[str] = (),
+    *,
+    references: bool = True,
+    data_here: bool = True,
 ) -> LoadedScenario:
     """Load a scenario and check all of it.
 
@@ -122,6 +126,7 @@ def load(
     path : the file.
     overrides : settings from the command line, ``rounds.cohort=50``, applied in order.
     references : check that the profiles and files it names exist, too.
+    data_here : check that for files of ratings as well.
 
     Raises
     ------
@@ -136,7 +141,7 @@ def load(
     position = chain.document.position(("format",))
     if position.file == COMMAND_LINE:
         problems.append(DocumentError(position, ("format",), "a file has one format; write it in the file"))
-    return checked(chain, FilePath(path).stem, problems, references=references)
+    return checked(chain, FilePath(path).stem, problems, references=references, data_here=data_here)
 
 
 def load_mapping(
@@ -220,6 +225,7 @@ def checked(
     problems: list[DocumentError],
     *,
     references: bool,
+    data_here: bool = True,
     stand_ins: Mapping[Path, FilePath] | None = None,
 ) -> LoadedScenario:
     """Return the scenario that a chain of files holds.
@@ -228,7 +234,7 @@ def checked(
     ----------
     chain, name, stand_ins : as :class:`LoadedScenario` has them.
     problems : what has been found wrong so far.
-    references : as for :func:`load`.
+    references, data_here : as for :func:`load`.
 
     Raises
     ------
@@ -242,14 +248,14 @@ def checked(
         problems += _placed(problems_of(error, ScenarioSettings), document)
         raise ScenarioError(_in_order(problems, chain.files)) from None
     if references:
-        problems += _reference_problems(scenario, chain, stand_ins)
+        problems += _reference_problems(scenario, chain, stand_ins, data_here=data_here)
     if problems:
         raise ScenarioError(_in_order(problems, chain.files))
     return LoadedScenario(scenario, name, chain, stand_ins)
 
 
 def _reference_problems(
-    scenario: ScenarioSettings, chain: Chain, stand_ins: Mapping[Path, FilePath]
+    scenario: ScenarioSettings, chain: Chain, stand_ins: Mapping[Path, FilePath], *, data_here: bool
 ) -> list[DocumentError]:
     document, files = chain.document, chain.files
     found: list[FieldProblem] = []
@@ -259,6 +265,7 @@ def _reference_problems(
             scenario,
             lambda place: _resolve(document, files, place, stand_ins),
             lambda place: _part(document, files, place),
+            data_here=data_here,
         ):
             found.append(problem)
     except CatalogueError as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from device_profiles import units
 from device_profiles.quantities import DURATION, ENERGY, SIZE
+from edge.metrics.ranking import OF_LISTS
 
 
 class MetricKind(enum.Enum):
@@ -71,7 +73,14 @@ ROUND_TAGS: Final = ("phase",)
 GROUP_TAGS: Final = ("class", "network", "region")
 DEVICE_TAGS: Final = ("phase", *GROUP_TAGS, "way")
 INFERENCE_TAGS: Final = ("phase", "class", "network")
-MODEL_TAGS: Final = ("phase", *GROUP_TAGS, "users")
+LOSS_TAGS: Final = ("phase", *GROUP_TAGS, "users")
+HELD_OUT_GROUPS: Final = {"activity": ("light", "medium", "heavy"), "popularity": ("head", "middle", "tail")}
+"""Groups of users by their training ratings, and of scored items by theirs: values by tag."""
+MODEL_GROUP_TAGS: Final = (*GROUP_TAGS, *HELD_OUT_GROUPS)
+"""Tags of which a model's metric has one at a time."""
+MODEL_TAGS: Final = ("phase", *MODEL_GROUP_TAGS, "users", "split")
+SPLITS: Final = ("test", "validation")
+"""Values of the tag ``split``: which of the kept-back ratings are scored."""
 USER_GROUPS: Final = ("seen", "unseen")
 """Values of the tag ``users``: users whose devices may train, and users that never did."""
 
@@ -221,7 +230,7 @@ METRICS: Final = {
         Metric(
             "model.loss",
             MetricKind.NUMBER,
-            MODEL_TAGS,
+            LOSS_TAGS,
             "per round: mean training loss of the applied reports",
         ),
         Metric(
@@ -236,19 +245,60 @@ METRICS: Final = {
             MODEL_TAGS,
             "per evaluation: mean absolute error of predicted ratings",
         ),
+        Metric(
+            "model.accuracy",
+            MetricKind.NUMBER,
+            MODEL_TAGS,
+            "per evaluation: share of ratings that are predicted within half a star",
+        ),
     )
 }
 
+ERROR_METRICS: Final = ("model.rmse", "model.mae", "model.accuracy")
+"""Metrics of predicted ratings."""
 RANKING_METRICS: Final = {
     "hr": "hit rate: share of users with a held-out item among the first k",
     "ndcg": "normalised discounted cumulative gain of the first k",
     "recall": "share of held-out items among the first k",
     "precision": "share of the first k that were held out",
+    "mrr": "reciprocal rank of the first held-out item, 0 where it is not among the first k",
+    "map": "precision at each held-out item among the first k, summed, per held-out item",
+    "coverage": "share of all items that are among the first k of somebody",
+    "novelty": "bits of surprise of the first k, −log2 of the share of users that have rated an item",
 }
+"""Metrics of the first k, by what comes before the ``@``."""
+UNCUT_METRICS: Final = {
+    "auc": "chance that a held-out item is ranked before one of the others, ties by half",
+}
+"""Metrics of whole rankings."""
 _RANKING: Final = re.compile(
-    rf"model\.({'|'.join(RANKING_METRICS)})@([1-9][0-9]{{0,5}})(/[1-9][0-9]{{0,6}}neg)?"
+    rf"model\.(?:({'|'.join(RANKING_METRICS)})@([1-9][0-9]{{0,5}})|({'|'.join(UNCUT_METRICS)}))"
+    r"(?:/([1-9][0-9]{0,6})neg)?"
 )
 
+
+class RankingName(NamedTuple):
+    """What the name of a metric of rankings says; ``k`` is None without a cut-off."""
+
+    kind: str
+    k: int | None
+    negatives: int | None
+
+
+def ranking_name(name: str) -> RankingName | None:
+    """Return what a name such as ``model.ndcg@10/99neg`` says; None where it is none of a ranking."""
+    match = _RANKING.fullmatch(name)
+    if match is None:
+        return None
+    cut, k, uncut, negatives = match.groups()
+    return RankingName(
+        cut or uncut, None if k is None else int(k), None if negatives is None else int(negatives)
+    )
+
+
+EXPOSURE: Final = "er"
+"""The exposure ratio of a promoted item."""
+_EXPOSURE: Final = re.compile(rf"model\.{EXPOSURE}@[1-9][0-9]{{0,5}}")
 
 AUDIT_METRICS: Final = {
     "recovery": "share of training ratings that are recovered from masked ones within so many stars",
@@ -259,9 +309,31 @@ AUDIT_METRICS: Final = {
     "ranking_clear": "the same from the ratings themselves, whose ties leave it below 1",
     "indicator": "mean squared error of masks alone on test ratings scaled to 0…1",
 }
+RATED_METRICS: Final = {
+    "rated_precision": "share of the items read off what the coordinator saw that their device has rated",
+    "rated_recall": "share of the rated items of devices that were heard which are read off so",
+    "rated_chance": "precision of items drawn at random",
+    "rated_singletons": "share of the rated items in an update or a sum that one device alone has rated",
+}
+"""Figures of the audit of uploads."""
+_BOUND: Final = r"@[0-9]+(?:\.[0-9]+)?"
 _AUDIT: Final = re.compile(
-    r"audit\.(?:indicator|(recovery(?:_midrange|_chance)?|ranking(?:_chance|_clear)?)@[0-9]+(?:\.[0-9]+)?)"
+    rf"audit\.(?:(indicator)|(recovery(?:_midrange|_chance)?){_BOUND}|(ranking(?:_chance|_clear)?){_BOUND}%?)"
 )
+BUCKET: Final = "bucket"
+"""Tag of rows that say how the figures of users are distributed."""
+
+
+def of_users(name: str) -> str:
+    """Return what the distribution over users of an audit's figure is called."""
+    kind, _, bound = name.partition("@")
+    return f"{kind}_users@{bound}"
+
+
+def buckets(number: int) -> tuple[str, ...]:
+    """Return the names of equal parts of 0 … 100%."""
+    edges = [f"{100 * part / number:.4g}%" for part in range(number + 1)]
+    return tuple(f"{low} to {high}" for low, high in itertools.pairwise(edges))
 
 
 def find_metric(name: str) -> Metric | None:
@@ -269,29 +341,47 @@ def find_metric(name: str) -> Metric | None:
     known = METRICS.get(name)
     if known is not None:
         return known
+    read_off = RATED_METRICS.get(name.removeprefix("audit.")) if name.startswith("audit.") else None
+    if read_off is not None:
+        return Metric(name, MetricKind.NUMBER, ROUND_TAGS, f"once, of all rounds: {read_off}")
     audit = _AUDIT.fullmatch(name)
     if audit is not None:
-        description = AUDIT_METRICS[audit.group(1) or "indicator"]
+        description = AUDIT_METRICS[audit[audit.lastindex or 0]]
         return Metric(name, MetricKind.NUMBER, ROUND_TAGS, f"once, of masks: {description}")
-    ranking = _RANKING.fullmatch(name)
-    if ranking is None:
+    if _EXPOSURE.fullmatch(name) is not None:
+        description = "share of users without a promoted item in whose first k it is"
+        return Metric(name, MetricKind.NUMBER, MODEL_TAGS, f"per evaluation: {description}")
+    ranking = ranking_name(name)
+    if ranking is None or (ranking.kind in OF_LISTS and ranking.negatives is not None):
         return None
-    return Metric(name, MetricKind.NUMBER, MODEL_TAGS, f"per evaluation: {RANKING_METRICS[ranking.group(1)]}")
+    description = (RANKING_METRICS | UNCUT_METRICS)[ranking.kind]
+    return Metric(name, MetricKind.NUMBER, MODEL_TAGS, f"per evaluation: {description}")
+
+
+def ranking_examples() -> tuple[str, ...]:
+    """Return the name of every metric of rankings, with one cut-off standing for all."""
+    cut = (*RANKING_METRICS, EXPOSURE)
+    return (*(f"model.{name}@10" for name in cut), *(f"model.{name}" for name in UNCUT_METRICS))
 
 
 def metric_examples() -> tuple[str, ...]:
     """Return every metric name, with one cut-off standing for all of a ranking metric."""
     audits = (name if name == "indicator" else f"{name}@10" for name in AUDIT_METRICS)
-    return (
-        *METRICS,
-        *(f"model.{name}@10" for name in RANKING_METRICS),
-        *(f"audit.{name}" for name in audits),
-    )
+    return (*METRICS, *ranking_examples(), *(f"audit.{name}" for name in (*audits, *RATED_METRICS)))
 
 
-_HIGHER_IS_BETTER: Final = frozenset((*RANKING_METRICS, "accuracy"))
+_HIGHER_IS_BETTER: Final = frozenset((*RANKING_METRICS, *UNCUT_METRICS, "accuracy"))
+
+
+def _kind_of(metric: str) -> str:
+    return re.split("[@/]", metric, maxsplit=1)[0]
 
 
 def higher_is_better(metric: str) -> bool:
     """Return whether more of a metric is better: so it is of rankings and hits, not of errors and losses."""
-    return metric.split("@", maxsplit=1)[0] in _HIGHER_IS_BETTER
+    return _kind_of(metric) in _HIGHER_IS_BETTER
+
+
+def is_accuracy(metric: str) -> bool:
+    """Return whether a metric says how right a model is: what it recommends alone says nothing of that."""
+    return _kind_of(metric) not in (*OF_LISTS, EXPOSURE)

@@ -17,7 +17,6 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 from pydantic_core import (
     CoreSchema,
     ErrorDetails,
@@ -28,7 +27,7 @@ from pydantic_core import (
 )
 
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
-from device_profiles.fields import TEXT_TAG, Choice, Form
+from device_profiles.fields import TEXT_TAG, ByKey, Choice, Form, OnDemand, whole_schema
 from device_profiles.quantities import quoted
 from edge.core.plugins import ADVICE
 from edge.core.rng import Draws
@@ -41,7 +40,7 @@ _TRIES: Final = 20
 class Section(BaseModel):
     """A mapping of a scenario: immutable, and any key it does not know is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -82,7 +81,7 @@ class Registered(Choice):
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        every = {name: section.__pydantic_core_schema__ for name, section in self.sections.items()}
+        every = {name: whole_schema(section) for name, section in self.sections.items()}
         chosen = handler(core_schema.tagged_union_schema(every, discriminator=self.key))
         return chosen if self.text is None else {"anyOf": [{"enum": list(every)}, chosen]}
 
@@ -136,7 +135,7 @@ class MadeWhenAsked:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return handler(self.make().__pydantic_core_schema__)
+        return handler(whole_schema(self.make()))
 
 
 def text_or_section(text: Any, meaning: str, key: str, sections: Mapping[str, type[BaseModel]]) -> Any:
@@ -149,7 +148,7 @@ def text_or_section(text: Any, meaning: str, key: str, sections: Mapping[str, ty
     key : the key that decides which section a mapping is.
     sections : its values, each with the section it selects.
     """
-    members = [Annotated[section, Tag(value)] for value, section in sections.items()]
+    members = [Annotated[section, OnDemand(), Tag(value)] for value, section in sections.items()]
     marker = Choice(key, dict(sections), meaning)
     return Annotated[
         Union[(Annotated[text, Tag(TEXT_TAG)], *members)],
@@ -217,14 +216,8 @@ def _choice_of(members: list[Any], extras: tuple[object, ...]) -> Choice | None:
     for extra in extras:
         if isinstance(extra, Choice):
             return extra
-        if isinstance(extra, FieldInfo) and isinstance(extra.discriminator, str):
-            key = extra.discriminator
-            sections = {}
-            for section in (shape_of(member).section for member in members):
-                if section is not None:
-                    names = get_args(section.model_fields[key].annotation)
-                    sections.update({str(name): section for name in names})
-            return Choice(key, sections)
+        if isinstance(extra, ByKey):
+            return Choice(extra.key, extra.sections(members))
     return None
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Section, clip_problems
-from device_profiles.fields import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
+from device_profiles.fields import ByKey, Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 from edge.privacy import accounting
 from edge.privacy.accounting import naive_multiplier
 
@@ -193,5 +193,5 @@ if TYPE_CHECKING:
 else:
     Privacy = Annotated[
         CentralGaussian | LocalGaussian | DistributedDiscreteGaussian | PersonalGaussian,
-        Field(discriminator="mechanism"),
+        ByKey("mechanism"),
     ]

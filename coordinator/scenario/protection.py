@@ -11,8 +11,10 @@ from coordinator.scenario.privacy_section import (
     DistributedDiscreteGaussian,
     LocalGaussian,
     PersonalGaussian,
+    Privacy,
 )
 from coordinator.scenario.registered_sections import method_name
+from coordinator.scenario.rounds_section import Rounds
 from coordinator.scenario.sections import Sections
 from coordinator.scenario.secure_section import Ckks, Masking, SecureAggregation, Shielded
 from device_profiles.errors import Path
@@ -25,6 +27,7 @@ from edge.crypto.errors import (
 )
 from edge.crypto.noise_scale import share_sd
 from edge.homomorphic.config import CkksConfig
+from edge.learning.accumulators import VALUE_MAX
 from edge.learning.registry import METHODS
 from edge.secagg.config import HONEST_AT_LEAST, CountPart, RealPart, SecAggConfig
 
@@ -63,7 +66,7 @@ def secure_problems(scenario: Sections) -> Iterator[FieldProblem]:
     dense = METHODS[method_name(scenario.learning)].dense(scenario.learning)
     if not dense and any(section.mode != "off" and _shielded(section) is None for _, section in sections):
         if METHODS[method_name(scenario.learning)].user_rows:
-            message = "no sum hides a user's row, which one device alone changes, from the coordinator"
+            message = METHODS[method_name(scenario.learning)].unsummable
             yield FieldProblem(
                 ("learning", "algorithm"), message, "write 'fedmf' or 'fedrecon', or 'mode: off'"
             )
@@ -124,6 +127,27 @@ def _plan_problems(scenario: Sections, place: Path, section: Masking | Ckks) -> 
         yield FieldProblem((*place, key), message, "write less, or a larger cohort in rounds")
 
 
+def evaluation_problems(scenario: Sections) -> Iterator[FieldProblem]:
+    """Yield what keeps devices from measuring the model in sums as the scenario's are made."""
+    wanted = scenario.evaluation_rounds.cohort
+    for place, section in secure_sections(scenario):
+        if isinstance(section, Ckks):
+            message = (
+                "no sums of evaluations under ckks: what devices measure is not of the size of an update"
+            )
+            yield FieldProblem((*place, "mode"), message, "write 'mode: secagg-plus', or 'on: test'")
+        elif isinstance(section, Masking):
+            place_of_cohort = ("evaluation", "cohort")
+            try:
+                needed = evaluation_config(scenario, section, "sums", 1).contributors_needed(wanted)
+            except SecAggError as error:
+                yield FieldProblem(place_of_cohort, f"no sum over {wanted} devices can be made: {error}")
+                continue
+            if needed > wanted:
+                message = f"a sum needs {needed} contributors, and an evaluation has {wanted} devices at most"
+                yield FieldProblem(place_of_cohort, message, "write more")
+
+
 def privacy_problems(scenario: Sections) -> Iterator[FieldProblem]:
     """Yield what contradicts the privacy that the scenario asks for."""
     privacy = scenario.privacy
@@ -179,10 +203,14 @@ def sum_parts(scenario: Sections, section: Masking | Ckks, arrays: Iterable[tupl
     arrays : names and lengths of the arrays of an update.
     """
     privacy = scenario.privacy
-    if privacy is None:
-        return section.parts(arrays, section.clip, weight_max(scenario, section))
-    if isinstance(privacy, CentralGaussian):
-        return section.parts(arrays, privacy.clip_norm, weight_max(scenario, section))
+    clip = section.clip if privacy is None else _element_bound(privacy)
+    if privacy is None or isinstance(privacy, CentralGaussian):
+        return section.parts(arrays, clip, weight_max(scenario, section))
+    return tuple(RealPart(name, length, clip) for name, length in arrays)
+
+
+def _element_bound(privacy: Privacy) -> float:
+    """Return the largest absolute value of an element of an update that is protected on the device."""
     clip = privacy.clip_norm
     if isinstance(privacy, PersonalGaussian):
         pairs = zip(privacy.tiers, privacy.weights, strict=True)
@@ -191,7 +219,7 @@ def sum_parts(scenario: Sections, section: Masking | Ckks, arrays: Iterable[tupl
         )
     elif isinstance(privacy, LocalGaussian):
         clip *= 1.0 + ROOM_FOR_LOCAL_NOISE_SD * privacy.multiplier
-    return tuple(RealPart(name, length, clip) for name, length in arrays)
+    return clip
 
 
 def masking_config(scenario: Sections, section: Masking, arrays: Iterable[tuple[str, int]]) -> SecAggConfig:
@@ -200,14 +228,32 @@ def masking_config(scenario: Sections, section: Masking, arrays: Iterable[tuple[
     The arguments are those of :func:`sum_parts`. Raises what :class:`SecAggConfig` raises for a sum that
     could overflow or has no safe graph.
     """
-    plan: dict[str, Any] = {
-        "n_max": scenario.rounds.cohort,
-        "weight_max": weight_max(scenario, section),
-        "quorum": scenario.rounds.quorum_reports,
-    }
-    parts = sum_parts(scenario, section, arrays)
-    config = section.config(parts, **plan)
+    parts, largest = sum_parts(scenario, section, arrays), weight_max(scenario, section)
+    return _with_shares(scenario.privacy, section, parts, scenario.rounds, largest)
+
+
+def evaluation_config(scenario: Sections, section: Masking, name: str, width: int) -> SecAggConfig:
+    """Return what devices and coordinator agree on for the sums of an evaluation: one array, by name.
+
+    The ring has 64 bits whatever the section says: the array is short, and a mean of errors is wanted to many
+    digits. Raises what :class:`SecAggConfig` raises.
+    """
     privacy = scenario.privacy
+    parts = (RealPart(name, width, VALUE_MAX if privacy is None else _element_bound(privacy)),)
+    section = section.model_copy(update={"bits": 64, "shielded": None})
+    return _with_shares(privacy, section, parts, scenario.evaluation_rounds, 1)
+
+
+def _with_shares(
+    privacy: Privacy | None, section: Masking, parts: Parts, rounds: Rounds, largest_weight: int
+) -> SecAggConfig:
+    """Return what is agreed for cohorts of ``rounds``, with noise in shares where that is the mechanism."""
+    plan: dict[str, Any] = {
+        "n_max": rounds.cohort,
+        "weight_max": largest_weight,
+        "quorum": rounds.quorum_reports,
+    }
+    config = section.config(parts, **plan)
     if not isinstance(privacy, DistributedDiscreteGaussian):
         return config
     share = share_sd(privacy.multiplier * privacy.clip_norm, config.honest_contributors)

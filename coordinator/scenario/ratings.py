@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coordinator.scenario.data_section import (
     FileRatings,
@@ -21,14 +21,14 @@ from device_profiles.errors import DocumentError
 from edge.core.plugins import code_errors
 from edge.data.features import ItemFeatures
 from edge.data.filters import keep_core, keep_positives, sample_users
-from edge.data.readers.lastfm_features import read_tag_features
-from edge.data.readers.movielens_features import read_1m_features, read_100k_features
-from edge.data.readers.table_features import read_table_features
 from edge.data.split import limit_per_user
 from edge.data.store import RatingStore
 from edge.data.synthetic import generate_ratings, synthetic_features
-from edge.data.table.files import Rows
-from edge.data.table.reading import RatingsFile, check_ratings, read_ratings
+
+# Readers of files are imported where they are used, and pyarrow with them: made up ratings need neither.
+if TYPE_CHECKING:
+    from edge.data.table.files import Rows
+    from edge.data.table.reading import RatingsFile
 
 
 def file_facts(read: RatingsFile, kept: RatingStore) -> dict[str, Any]:
@@ -60,6 +60,8 @@ def read_file(data: FileRatings, path: Path) -> RatingsFile:
     DataError : they cannot be read.
     PluginError : the code of a reader that is not built in failed.
     """
+    from edge.data.table.reading import read_ratings  # noqa: PLC0415
+
     return read_ratings(path, data.source, data.options(), _rows_of(data, path))
 
 
@@ -141,6 +143,8 @@ def check_data(loaded: LoadedScenario, data: FileRatings, *, full: bool) -> str 
         kept, read = read_data(loaded)
         assert read is not None
         return _said(read, kept)
+    from edge.data.table.reading import check_ratings  # noqa: PLC0415
+
     path = loaded.resolve(("data", "path"))
     chosen = check_ratings(path, data.source, data.options(), _rows_of(data, path))
     if "rating" not in chosen.index and data.positive is None and data.negatives is None:
@@ -161,6 +165,8 @@ def item_features(loaded: LoadedScenario, store: RatingStore) -> ItemFeatures | 
     if section is None:
         return None
     if isinstance(section, TableFeatures):
+        from edge.data.readers.table_features import read_table_features  # noqa: PLC0415
+
         return read_table_features(
             loaded.resolve(("data", "features", "path")),
             store.item_ids,
@@ -174,6 +180,8 @@ def item_features(loaded: LoadedScenario, store: RatingStore) -> ItemFeatures | 
     path = loaded.resolve(("data", "path"))
     folder = path.parent if path.is_file() else path
     if isinstance(section, LastFmTags):
+        from edge.data.readers.lastfm_features import read_tag_features  # noqa: PLC0415
+
         return read_tag_features(
             folder / "user_taggedartists.dat",
             store.item_ids,
@@ -181,6 +189,8 @@ def item_features(loaded: LoadedScenario, store: RatingStore) -> ItemFeatures | 
             components=section.components,
             seed=seed,
         )
+    from edge.data.readers.movielens_features import read_1m_features, read_100k_features  # noqa: PLC0415
+
     assert isinstance(section, MovieLensFeatures)
     if data.source == "movielens-100k":
         return read_100k_features(folder / "u.item", store.item_ids)

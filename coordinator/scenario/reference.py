@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from coordinator.scenario.dump import written_default
 from coordinator.scenario.exit_codes import ExitCode
 from coordinator.scenario.extends import MAX_CHAIN
-from coordinator.scenario.metric_names import METRICS, MODEL_TAGS, RANKING_METRICS, USER_GROUPS
+from coordinator.scenario.metric_names import METRICS, SPLITS, USER_GROUPS, find_metric, ranking_examples
 from coordinator.scenario.model import Shape, field_order, field_shape, item_shape, words_of
 from coordinator.scenario.schema import ScenarioSettings
 from coordinator.scenario.sweep_section import MAX_RUNS
@@ -100,8 +100,8 @@ With `expect: diverged` or `expect: no-round-completed` it has to be broken, and
 
 The tags are `phase` (a name under `phases`), `class` (name of the device profile), `network` (name of the
 network profile), `region` (`region-0` and so on, with regional outages), `users`
-({_words(USER_GROUPS)}: whether a user's device may train) and `way` ({_words(labels(Way))}: how a
-device's update came).
+({_words(USER_GROUPS)}: whether a user's device may train), `split` ({_words(SPLITS)}: which of the kept-back
+ratings are scored; the test, where both are) and `way` ({_words(labels(Way))}: how a device's update came).
 """
 
 _BASELINE = """\
@@ -245,13 +245,17 @@ def _metrics() -> Iterator[str]:
     for metric in METRICS.values():
         tags = ", ".join(f"`{tag}`" for tag in metric.tags)
         rows.append(f"| `{metric.name}` | {metric.kind.value} | {tags} | {metric.description} |")
-    tags = ", ".join(f"`{tag}`" for tag in MODEL_TAGS)
-    for name, description in RANKING_METRICS.items():
-        rows.append(f"| `model.{name}@10` | number | {tags} | per evaluation: {description} |")
+    for name in ranking_examples():
+        found = find_metric(name)
+        assert found is not None, "an example is the name of a metric"
+        tags = ", ".join(f"`{tag}`" for tag in found.tags)
+        rows.append(f"| `{name}` | {found.kind.value} | {tags} | {found.description} |")
     yield "\n".join(rows) + "\n"
     yield (
-        "The cut-off after `@` is one of `evaluation.ranking.k`. Against sampled negatives the name says\n"
-        "how many: `model.ndcg@10/99neg`.\n"
+        "The cut-off after `@` is one of `evaluation.ranking.k`; what is not usual has to be named in\n"
+        "`evaluation.ranking.metrics`. Against sampled negatives the name says how many:\n"
+        "`model.ndcg@10/99neg`, `model.auc/99neg`. The tags `activity` (`light`, `medium`, `heavy`) and\n"
+        "`popularity` (`head`, `middle`, `tail`) need `evaluation.by`.\n"
     )
 
 

@@ -11,14 +11,20 @@ from coordinator.scenario.errors import FieldProblem, did_you_mean
 from coordinator.scenario.fleet_section import ScenarioFleet
 from coordinator.scenario.schema import ScenarioSettings
 from device_profiles import catalogue
-from device_profiles.availability import Always, AvailabilityProfile, regions_of
-from device_profiles.availability_schema import AvailabilitySection, CombinedSection, TraceSection
+from device_profiles.availability import (
+    Always,
+    AvailabilityProfile,
+    AvailabilitySection,
+    CombinedSection,
+    TraceSection,
+    regions_of,
+)
 from device_profiles.catalogue import Catalogue
 from device_profiles.catalogue_reading import Parsed
 from device_profiles.errors import Path, ProfileError, TraceError
-from device_profiles.profile import FleetGroup
+from device_profiles.importers.link_files import MahimahiTrace, file_keys, read_link_trace
+from device_profiles.profile import FleetGroup, FleetShare
 from device_profiles.quantities import quoted
-from device_profiles.shared_sections import FleetShare, MahimahiTrace, file_keys, read_link_trace
 
 # Here os.path, and not Path.is_file(): that raises for a name that no file can have, such as a very long one.
 
@@ -33,14 +39,16 @@ def profile_layers(fleet: ScenarioFleet, resolve: Resolve, part: Part) -> list[F
     return [resolve(place) if isinstance(one, str) else part(place) for place, one in fleet.layers]
 
 
-def check_references(scenario: ScenarioSettings, resolve: Resolve, part: Part) -> Iterator[FieldProblem]:
-    """Yield every name and file of a scenario that does not exist.
+def check_references(
+    scenario: ScenarioSettings, resolve: Resolve, part: Part, *, data_here: bool = True
+) -> Iterator[FieldProblem]:
+    """Yield every name and file of a scenario that does not exist; without ``data_here`` none of ratings.
 
     Raises
     ------
     CatalogueError : further profiles that cannot be used; it names the place in their file or the scenario.
     """
-    yield from _files(scenario, resolve)
+    yield from _files(scenario, resolve, data_here=data_here)
     extra = profile_layers(scenario.fleet, resolve, part)
     missing = [
         FieldProblem(place, f"there is no such file {quoted(layer)}")
@@ -61,8 +69,8 @@ def check_references(scenario: ScenarioSettings, resolve: Resolve, part: Part) -
     yield from _tags(scenario, known, regions)
 
 
-def _files(scenario: ScenarioSettings, resolve: Resolve) -> Iterator[FieldProblem]:
-    if getattr(scenario.data, "path", None) is not None:
+def _files(scenario: ScenarioSettings, resolve: Resolve, *, data_here: bool) -> Iterator[FieldProblem]:
+    if data_here and getattr(scenario.data, "path", None) is not None:
         path = resolve(("data", "path"))
         if not os.path.exists(path):
             message = f"there is no such file or folder {quoted(path)}"

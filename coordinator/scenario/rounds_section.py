@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
-from coordinator.scenario import MAX_WORKERS
-from coordinator.scenario.errors import FieldProblem, FieldProblemsError
+from coordinator.scenario import MAX_SUM_GROUPS, MAX_WORKERS
+from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
+from coordinator.scenario.metric_names import (
+    ERROR_METRICS,
+    find_metric,
+    is_accuracy,
+    ranking_examples,
+    ranking_name,
+)
 from coordinator.scenario.model import Section
 from coordinator.scenario.registered_sections import Selection, default_selection
 from coordinator.scenario.secure_section import SecureAggregation
 from coordinator.scenario.thresholds import Threshold, parse_expectation, parse_metric
 from device_profiles.fields import (
+    ByKey,
     Form,
     NonNegativeInt,
+    OnDemand,
     PositiveBytes,
     PositiveFloat,
     PositiveFraction,
@@ -31,7 +41,8 @@ from device_profiles.fields import (
 )
 from device_profiles.quantities import UnitError, quoted
 from device_profiles.units import parse_fraction, write_ratio
-from edge.onnx import graph_writer
+from edge.learning.updates import SUM_GROUPS
+from edge.metrics.ranking import OF_LISTS
 
 _WHOLE: Final = re.compile(r"\+?[0-9][0-9_]{0,14}")
 _PHASE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -96,7 +107,7 @@ class Buffered(Section):
     )
 
 
-Pacing = Annotated[Synchronous | PartialWorkPacing | Tiers | Buffered, Field(discriminator="mode")]
+Pacing = Annotated[Synchronous | PartialWorkPacing | Tiers | Buffered, ByKey("mode")]
 
 
 def _read_whole_or(word: str, value: object) -> int | str:
@@ -111,15 +122,8 @@ def _read_whole_or(word: str, value: object) -> int | str:
     raise UnitError(f"{quoted(value)} is neither '{word}' nor a positive whole number; write one of them")
 
 
-def _read_users(value: object) -> int | str:
-    return _read_whole_or("all", value)
-
-
-def _read_negatives(value: object) -> int | str:
-    return _read_whole_or("full", value)
-
-
-def _read_quorum(value: object) -> int | float:
+def _read_count_or_share(value: object, what: str, whole: str) -> int | float:
+    """Return a number of ``what``, 1 or more, as an int; a share of ``whole`` as a float, 1 at most."""
     if isinstance(value, float) and 0 < value <= 1:
         return value
     if isinstance(value, str) and value.strip().endswith("%"):
@@ -132,48 +136,51 @@ def _read_quorum(value: object) -> int | float:
     text = value.strip() if isinstance(value, str) else ""
     if _WHOLE.fullmatch(text) and int(text) > 0:
         return int(text)
-    raise UnitError(
-        f"{quoted(value)} is not a number of reports; write one such as '80', or '80%' of the cohort"
-    )
+    raise UnitError(f"{quoted(value)} is not a number of {what}; write one such as '80', or '80%' of {whole}")
 
 
-def _write_quorum(value: float) -> str:
+def _read_quorum(value: object) -> int | float:
+    return _read_count_or_share(value, "reports", "the cohort")
+
+
+def _read_favourites(value: object) -> int | float:
+    found = _read_count_or_share(value, "favourites", "a user's ratings")
+    if isinstance(found, float) and found >= 1:
+        raise UnitError(f"{quoted(value)}: if all are favourites there is nothing to find; write less")
+    return found
+
+
+def _write_count_or_share(value: float) -> str:
     return write_ratio(value) if isinstance(value, float) else str(value)
 
 
-def _whole_or_schema(word: str) -> WithJsonSchema:
+def _whole_or(word: str) -> Form:
+    """Return the form of a positive whole number, or ``word``."""
     whole = {"type": "string", "pattern": r"^\+?[0-9][0-9_]*$"}
-    return WithJsonSchema({"anyOf": [{"const": word}, {"type": "integer", "minimum": 1}, whole]})
+    schema = {"anyOf": [{"const": word}, {"type": "integer", "minimum": 1}, whole]}
+    return Form(f"`{word}` or a whole number", str, functools.partial(_read_whole_or, word), schema)
 
 
-UserSample = Annotated[
-    int | Literal["all"],
-    BeforeValidator(_read_users),
-    _whole_or_schema("all"),
-    Form("`all` or a whole number", str),
-]
-
-
-Negatives = Annotated[
-    int | Literal["full"],
-    BeforeValidator(_read_negatives),
-    _whole_or_schema("full"),
-    Form("`full` or a whole number", str),
-]
-
-
+_COUNT_OR_SHARE: Final = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "pattern": r"^\s*[0-9_.]+\s*%?\s*$"},
+    ]
+}
+UserSample = Annotated[int | Literal["all"], _whole_or("all")]
+Negatives = Annotated[int | Literal["full"], _whole_or("full")]
 Quorum = Annotated[
     int | float,
-    BeforeValidator(_read_quorum),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1},
-                {"type": "string", "pattern": r"^\s*[0-9_.]+\s*%?\s*$"},
-            ]
-        }
+    Form("whole number, or percentage of the cohort", _write_count_or_share, _read_quorum, _COUNT_OR_SHARE),
+]
+Favourites = Annotated[
+    int | float,
+    Form(
+        "whole number, or percentage of a user's ratings",
+        _write_count_or_share,
+        _read_favourites,
+        _COUNT_OR_SHARE,
     ),
-    Form("whole number, or percentage of the cohort", _write_quorum),
 ]
 
 
@@ -217,9 +224,12 @@ def _read_target(value: object) -> Target:
 
 TargetText = Annotated[
     Target,
-    BeforeValidator(_read_target),
-    WithJsonSchema({"type": "string", "pattern": _TARGET.pattern, "examples": ["model.rmse <= 0.92"]}),
-    Form("target, like `model.rmse <= 0.92`", str),
+    Form(
+        "target, like `model.rmse <= 0.92`",
+        str,
+        _read_target,
+        {"type": "string", "pattern": _TARGET.pattern, "examples": ["model.rmse <= 0.92"]},
+    ),
 ]
 
 
@@ -254,12 +264,14 @@ class Rounds(Section):
         default=60.0, description="simulated time from invitation to last report"
     )
     selection: Selection = Field(default_factory=default_selection, description="who is invited")
-    pacing: Pacing = Field(default=Synchronous(), description="how stragglers are dealt with")
+    pacing: Pacing = Field(default=Synchronous.model_construct(), description="how stragglers are dealt with")
     max_wait: Seconds = Field(
         default=86400.0, description="longest wait for devices when nobody is available; then the run stops"
     )
     interval: Seconds = Field(default=0.0, description="pause between the end of a round and the next")
-    retry: Retry = Field(default=Retry(), description="how a device repeats a failed transfer")
+    retry: Annotated[Retry, OnDemand()] = Field(
+        default=Retry.model_construct(), description="how a device repeats a failed transfer"
+    )
     simulated_time_limit: PositiveSeconds | None = Field(
         default=None, description="end the run at this simulated time; none by default"
     )
@@ -328,15 +340,41 @@ class Phase(Section):
             yield FieldProblem(("time",), "contradicts rounds; write one of the two", None, of_key=True)
 
 
+RankingMetric = Literal["hr", "ndcg", "recall", "precision", "mrr", "map", "coverage", "novelty", "auc"]
+
+
 class Ranking(Section):
-    """Ranking metrics: hit rate, NDCG, recall and precision."""
+    """Ranking metrics: hit rate, NDCG, recall and precision, and others that are asked for."""
 
     k: tuple[PositiveInt, ...] = Field(default=(10,), description="cut-offs", min_length=1)
     negatives: Negatives = Field(
         default="full",
-        description="rank all items, or (leave-one-out splits only) the held-out one among this many that the"
-        " user never rated",
+        description="rank all items but those a user trained on and, on the test, those kept back for"
+        " validation; or (leave-one-out splits only) the held-out one among this many that the user never"
+        " rated",
     )
+
+    metrics: tuple[RankingMetric, ...] = Field(
+        default=("hr", "ndcg", "recall", "precision"),
+        description="which are measured; `auc` takes longer than all others together, `coverage` and"
+        " `novelty` are of full rankings alone",
+        min_length=1,
+    )
+
+    def _problems(self) -> Iterator[FieldProblem]:
+        for index, metric in enumerate(self.metrics):
+            if metric in OF_LISTS and self.negatives != "full":
+                message = f"{metric!r} is of what is recommended, and sampled candidates are not"
+                yield FieldProblem(("metrics", index), message, "leave it out, or write 'negatives: full'")
+
+
+class ExposureSection(Section):
+    """The item whose exposure is measured: ER@k, the share of users without it in whose first k it is."""
+
+    item: Text = Field(
+        default="cold", description="as the data calls it, or `cold`, as for faults that promote an item"
+    )
+    k: tuple[PositiveInt, ...] = Field(default=(5, 10, 20), description="lengths of lists", min_length=1)
 
 
 class EvaluationSection(Section):
@@ -346,11 +384,110 @@ class EvaluationSection(Section):
     users: UserSample = Field(
         default="all", description="users evaluated, or the size of a seeded sample of them"
     )
-    on: Literal["test", "validation"] = Field(
-        default="test", description="which of the kept-back ratings are scored"
+    on: Literal["test", "validation", "devices"] = Field(
+        default="test",
+        description="which of the kept-back ratings are scored, by the simulator and at no cost; or devices: "
+        "a cohort of devices measures the model on its own test ratings, in rounds that cost time, bytes and "
+        "energy, and only sums are seen",
     )
-    ranking: Ranking | None = Field(default=None, description="measure rankings too; not by default")
+    cohort: PositiveInt | None = Field(
+        default=None,
+        description="with `on: devices`, reports wanted per evaluation; those of `rounds` by default",
+    )
+    error_max: PositiveFloat = Field(
+        default=2.0,
+        description="with `on: devices` and noise, the largest error that counts: a device's mean "
+        "squared and absolute errors are cut off there",
+    )
+    ranking: Annotated[Ranking, OnDemand()] | None = Field(
+        default=None, description="measure rankings too; not by default"
+    )
+    by: tuple[Literal["activity", "popularity"], ...] = Field(
+        default=(),
+        description="measure by groups, too: thirds of the users by their training ratings (`light`,"
+        " `medium`, `heavy`); items by theirs (`head`, `middle`, `tail`, each with a third of all training"
+        " ratings), the held-out ones of a group at a time",
+    )
+    exposure: Annotated[ExposureSection, OnDemand()] | None = Field(
+        default=None,
+        description="measure the exposure of an item; by default of the one that a fault promotes",
+    )
     final: StrictBool = Field(default=True, description="evaluate after the last round in any case")
+    select: Text | None = Field(
+        default=None,
+        description="choose the round by this metric of validation ratings, such as `ndcg@10` or `rmse`: they"
+        " alone are scored as training goes on; the model of the best round is what the run leaves, and is"
+        " scored on the test, once. By default the last round is what is reported",
+    )
+    patience: PositiveInt | None = Field(
+        default=None,
+        description="with `select`, end training after so many evaluations in a row without a better one;"
+        " never by default",
+    )
+
+    @property
+    def on_devices(self) -> bool:
+        """Whether devices measure the model, in rounds of their own."""
+        return self.on == "devices"
+
+    @property
+    def part(self) -> Literal["test", "validation"]:
+        """Which of the kept-back ratings are scored."""
+        return "validation" if self.on == "validation" else "test"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Which of the kept-back ratings are scored at all."""
+        return (self.part,) if self.select is None else tuple(dict.fromkeys(("validation", self.part)))
+
+    def _select_problems(self, select: str) -> Iterator[FieldProblem]:
+        """Yield why a round cannot be chosen by a metric."""
+        place = ("select",)
+        if self.on_devices:
+            message = "needs validation ratings, and devices measure on test ratings alone"
+            yield FieldProblem(place, message, "leave it out, or write 'on: test'", of_key=True)
+        metric = f"model.{select}"
+        if find_metric(metric) is None or select == "loss" or not is_accuracy(select):
+            known = [name.removeprefix("model.") for name in (*ERROR_METRICS, *ranking_examples())]
+            fitting = [name for name in known if is_accuracy(name)]
+            message = f"{quoted(select)} is no metric to choose a round by"
+            yield FieldProblem(place, message, did_you_mean(select, fitting, listed="known metrics"))
+            return
+        name, ranking = ranking_name(metric), self.ranking
+        if name is None:
+            return
+        negatives = None if ranking is None or ranking.negatives == "full" else int(ranking.negatives)
+        if ranking is None or name.kind not in ranking.metrics or name.k not in (None, *ranking.k):
+            message = f"{quoted(select)} is not measured"
+            yield FieldProblem(place, message, "write its cut-off and its name in evaluation.ranking")
+        elif name.negatives != negatives:
+            message = f"{quoted(select)} is not measured: 'ranking.negatives' is {ranking.negatives}"
+            hint = f"write '{select.partition('/')[0]}{'' if negatives is None else f'/{negatives}neg'}'"
+            yield FieldProblem(place, message, hint)
+
+    def _problems(self) -> Iterator[FieldProblem]:
+        if self.select is not None:
+            yield from self._select_problems(self.select)
+        elif self.patience is not None:
+            message = "is about the round that 'select' chooses, and nothing is selected; write 'select' too"
+            yield FieldProblem(("patience",), message, None, of_key=True)
+        if self.cohort is not None and not self.on_devices:
+            message = "says how many devices measure the model, and the simulator does; write 'on: devices'"
+            yield FieldProblem(("cohort",), message, None, of_key=True)
+        if self.by and self.on_devices:
+            message = "groups what the simulator sees of users and items; devices report sums alone"
+            yield FieldProblem(("by",), message, "leave it out, or write 'on: test'", of_key=True)
+        metrics = () if self.ranking is None or not self.on_devices else self.ranking.metrics
+        for index, metric in enumerate(metrics):
+            if metric in OF_LISTS:
+                message = f"{metric!r} is of what everybody is recommended, which devices do not report"
+                yield FieldProblem(("ranking", "metrics", index), message, "leave it out")
+        if self.exposure is not None and self.on_devices:
+            message = "is of everybody's lists, which devices do not report"
+            yield FieldProblem(("exposure",), message, "leave it out, or write 'on: test'", of_key=True)
+        if self.users != "all" and self.on_devices:
+            message = "is a sample for the simulator; devices are drawn by 'cohort'"
+            yield FieldProblem(("users",), message, None, of_key=True)
 
 
 class RecordSection(Section):
@@ -363,15 +500,27 @@ class RecordSection(Section):
 
 
 class Compute(Section):
-    """How this host computes; never changes a result."""
+    """How this host computes; only the groups of sums can be seen in a result, in its rounding."""
 
-    batch: PositiveInt = Field(default=256, description="client updates computed together")
+    batch: PositiveInt = Field(
+        default=256,
+        description="most client updates computed together; in the main process fewer are where so many "
+        "would not stay in the cache",
+    )
+    sum_groups: PositiveInt = Field(
+        default=SUM_GROUPS,
+        description="groups of devices, by number modulo groups, whose updates are added up apart; a dense "
+        "model is held once a group",
+    )
     workers: NonNegativeInt = Field(default=0, description="worker processes; 0 computes in the main process")
 
     def _problems(self) -> Iterator[FieldProblem]:
         if self.workers > MAX_WORKERS:
             message = f"{self.workers} processes are too many; write {MAX_WORKERS} or less"
             yield FieldProblem(("workers",), message)
+        if self.sum_groups > MAX_SUM_GROUPS:
+            message = f"{self.sum_groups} groups are too many; write {MAX_SUM_GROUPS} or less"
+            yield FieldProblem(("sum_groups",), message)
 
 
 class AdmissionSection(Section):
@@ -393,12 +542,24 @@ class Limits(Section):
 
 
 class Audit(Section):
-    """Attacks on the masks of FedMMF, by somebody who saw every masked rating."""
+    """Attacks on the masks of FedMMF, by somebody who saw every masked rating, and on what is uploaded."""
 
     recovery: tuple[PositiveFloat, ...] = Field(
         default=(0.5, 1.0), description="a rating counts as recovered within this many stars", min_length=1
     )
-    ranking: PositiveInt = Field(default=10, description="favourites that are looked for")
+    ranking: tuple[Favourites, ...] = Field(
+        default=(10,), description="favourites of a user that are looked for", min_length=1
+    )
+    buckets: PositiveInt | None = Field(
+        default=None,
+        description="equal parts of 0 … 100%: the share of users whose own figure of an attack is in each; by"
+        " default none, figures over all users alone",
+    )
+    rated_items: StrictBool = Field(
+        default=False,
+        description="read the rated items off every update or sum of updates that the coordinator sees; in a"
+        " service that was started again, those seen since",
+    )
 
 
 class InferenceSection(Section):
@@ -424,6 +585,8 @@ class InferenceSection(Section):
     )
 
     def _problems(self) -> Iterator[FieldProblem]:
+        from edge.onnx import graph_writer  # noqa: PLC0415
+
         if not graph_writer.available():
             message = "writing the graphs needs the package onnx"
             yield FieldProblem(

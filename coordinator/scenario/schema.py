@@ -12,13 +12,19 @@ from coordinator.scenario.aggregation_section import KrumRule
 from coordinator.scenario.data_section import SyntheticRatingsSection, SyntheticRegression
 from coordinator.scenario.errors import FieldProblem, did_you_mean
 from coordinator.scenario.faults_section import STAGE_OF_LABEL, STAGE_ORDER, Fault, stages_of
+from coordinator.scenario.metric_names import ERROR_METRICS, EXPOSURE, HELD_OUT_GROUPS, SPLITS
 from coordinator.scenario.privacy_section import CentralGaussian, LocalGaussian
-from coordinator.scenario.protection import privacy_problems, secure_problems, secure_sections
+from coordinator.scenario.protection import (
+    evaluation_problems,
+    privacy_problems,
+    secure_problems,
+    secure_sections,
+)
 from coordinator.scenario.registered_sections import fitting_policies, method_name
 from coordinator.scenario.rounds_section import Buffered, PartialWorkPacing, Tiers
 from coordinator.scenario.sections import Sections
 from coordinator.scenario.secure_section import Masking
-from coordinator.scenario.thresholds import BASELINE
+from coordinator.scenario.thresholds import BASELINE, Threshold
 from device_profiles.quantities import quoted
 from edge.core.vocabulary import Way, label, labels
 from edge.data.split import PUBLISHED_NEGATIVES
@@ -47,6 +53,7 @@ def problems(scenario: Sections) -> Iterator[FieldProblem]:
     yield from privacy_problems(scenario)
     yield from _aggregation_problems(scenario)
     yield from _fault_problems(scenario)
+    yield from _exposure_problems(scenario)
     yield from _pacing_problems(scenario)
     yield from _inference_problems(scenario)
 
@@ -102,14 +109,42 @@ def _learning_problems(scenario: Sections) -> Iterator[FieldProblem]:
 
 
 def _tag_problems(scenario: Sections) -> Iterator[FieldProblem]:
-    known = (("phase", [phase.name for phase in scenario.phases]), ("way", labels(Way)))
+    known = (
+        ("phase", [phase.name for phase in scenario.phases]),
+        ("way", labels(Way)),
+        ("split", SPLITS),
+        *HELD_OUT_GROUPS.items(),
+    )
+    parts = scenario.evaluation.parts
     for threshold in scenario.thresholds:
+        split = dict(threshold.tags).get("split")
+        if split in SPLITS and split not in parts:
+            message = f"no {split} ratings are scored; write 'split={parts[0]}'"
+            yield FieldProblem(("thresholds", threshold.written_key), message, None, of_key=True)
+        figure = threshold.limit.relative_to
+        if _tested_once(scenario, threshold) and figure not in (None, BASELINE):
+            message = f"the test is scored once, after the chosen round: it has no {figure!r} of its own"
+            advice = f"write '{threshold.metric}{{split=validation}}', or a figure in place of {figure!r}"
+            yield FieldProblem(("thresholds", *threshold.written_path), message, advice)
+        for tag in HELD_OUT_GROUPS:
+            if tag in dict(threshold.tags) and tag not in scenario.evaluation.by:
+                message = f"is only measured by {tag} on demand; write 'by: [{tag}]' in evaluation"
+                yield FieldProblem(("thresholds", threshold.written_key), message, None, of_key=True)
         for tag, names in known:
             value = dict(threshold.tags).get(tag)
             if value is not None and value not in names:
-                hint = did_you_mean(value, names, listed=f"{tag}s")
+                hint = did_you_mean(
+                    value, names, listed="known values" if tag in HELD_OUT_GROUPS else f"{tag}s"
+                )
                 key = threshold.written_key
                 yield FieldProblem(("thresholds", key), f"unknown {tag} {quoted(value)}", hint, of_key=True)
+
+
+def _tested_once(scenario: Sections, threshold: Threshold) -> bool:
+    """Return whether a threshold is about a metric of the test where only the chosen round is tested."""
+    once = scenario.evaluation.select is not None and scenario.evaluation.part == "test"
+    of_model = threshold.metric.startswith("model.") and threshold.metric != "model.loss"
+    return once and of_model and dict(threshold.tags).get("split") != "validation"
 
 
 def _baseline_problems(scenario: Sections) -> Iterator[FieldProblem]:
@@ -123,37 +158,88 @@ def _baseline_problems(scenario: Sections) -> Iterator[FieldProblem]:
 def _evaluation_problems(scenario: Sections) -> Iterator[FieldProblem]:
     """Yield what keeps a model from being measured as the scenario says."""
     evaluation, data = scenario.evaluation, scenario.data
-    if scenario.audit is not None and not METHODS[method_name(scenario.learning)].has_masks:
-        yield FieldProblem(("audit",), "audits are of the masks of fedmmf; leave it out", None, of_key=True)
+    masks = METHODS[method_name(scenario.learning)].has_masks
+    if scenario.audit is not None and not (masks or scenario.audit.rated_items):
+        message = "audits are of the masks of fedmmf; leave it out, or write 'rated_items: true'"
+        yield FieldProblem(("audit",), message, None, of_key=True)
+    if scenario.audit is not None and scenario.audit.rated_items and isinstance(data, SyntheticRegression):
+        message = "samples are of no items; leave it out"
+        yield FieldProblem(("audit", "rated_items"), message, None, of_key=True)
     if isinstance(data, SyntheticRegression):
+        if evaluation.on_devices:
+            message = "clients of a regression keep no samples back to measure on"
+            yield FieldProblem(("evaluation", "on"), message, "leave it out")
         if evaluation.ranking is not None:
             message = "samples cannot be ranked; leave it out"
             yield FieldProblem(("evaluation", "ranking"), message, None, of_key=True)
+        if evaluation.select is not None:
+            message = "needs ratings kept back for validation, and clients of a regression keep none"
+            yield FieldProblem(("evaluation", "select"), f"{message}; leave it out", None, of_key=True)
+        if evaluation.by:
+            message = "is about users and items, and samples have none; leave it out"
+            yield FieldProblem(("evaluation", "by"), message, None, of_key=True)
         return
-    if evaluation.on == "validation" and not getattr(data.split, "validation", False):
-        share = "true" if data.split.kind == "published-leave-one-out" else "10%"
+    if "validation" in evaluation.parts and not getattr(data.split, "validation", False):
+        share = "true" if data.split.kind.endswith("leave-one-out") else "10%"
         message = f"the split keeps nothing back for validation; write 'validation: {share}' in data.split"
-        yield FieldProblem(("evaluation", "on"), message)
+        yield FieldProblem(("evaluation", "on" if evaluation.on == "validation" else "select"), message)
+    if evaluation.on_devices:
+        yield from _on_devices_problems(scenario)
     yield from _implicit_problems(scenario)
     yield from _ranking_problems(scenario)
+
+
+def _on_devices_problems(scenario: Sections) -> Iterator[FieldProblem]:
+    """Yield what keeps devices from measuring the model."""
+    clients, invited = _clients(scenario), scenario.evaluation_rounds.invited
+    if isinstance(scenario.rounds.pacing, Buffered):
+        message = "devices measure the model between rounds, and buffered pacing has none"
+        yield FieldProblem(("evaluation", "on"), message, "write 'on: test', or another pacing")
+    if clients is not None and invited > clients and scenario.evaluation.cohort is not None:
+        message = f"{invited} devices would be invited, but the data has {clients} clients; write less"
+        yield FieldProblem(("evaluation", "cohort"), message)
+    yield from evaluation_problems(scenario)
 
 
 def _implicit_problems(scenario: Sections) -> Iterator[FieldProblem]:
     """Yield what does not go together where predictions are no ratings."""
     data = scenario.data
     assert not isinstance(data, SyntheticRegression)
-    only_ranks = METHODS[method_name(scenario.learning)].only_ranks(scenario.learning)
-    if scenario.evaluation.ranking is None and scenario.draws_items:
+    method = METHODS[method_name(scenario.learning)]
+    only_ranks = method.only_ranks(scenario.learning)
+    if scenario.evaluation.ranking is None and (only_ranks or scenario.draws_items):
         whose = "this method predicts" if only_ranks else "with data.negatives a method predicts"
         message = f"missing; {whose} no ratings, only which items somebody takes to"
         yield FieldProblem(("evaluation", "ranking"), f"{message}; write 'ranking: {{}}' in evaluation")
+    ranking = scenario.evaluation.ranking
+    whole = ranking is None or ranking.negatives == "full"
+    if data.held_out_negatives == "symmetric" and scenario.draws_items and whole:
+        message = (
+            "with all items ranked there is none left to draw; write 'negatives: 99' in evaluation.ranking,"
+            " or 'drawn'"
+        )
+        yield FieldProblem(("data", "held_out_negatives"), message)
+    if data.negatives is None and METHODS[method_name(scenario.learning)].learns_ones(scenario.learning):
+        message = (
+            "is a loss of ones and zeros; write 'negatives: 4' in data, so that devices draw zeros, or"
+            " 'loss: squared-error'"
+        )
+        yield FieldProblem(("learning", "loss"), message, None, of_key=True)
+    select = scenario.evaluation.select
+    if (only_ranks or scenario.draws_items) and select is not None and f"model.{select}" in ERROR_METRICS:
+        message = "no ratings are predicted, so that there are no errors; write a metric of rankings"
+        yield FieldProblem(("evaluation", "select"), message)
     if data.negatives is None:
         return
     if only_ranks:
-        message = "this method draws negatives by itself; write 'negatives' in learning instead"
+        message = (
+            "this method draws negatives by itself; write 'negatives' in learning instead"
+            if method.draws_items(scenario.learning)
+            else "this method learns from all that a user has not rated; leave it out"
+        )
         yield FieldProblem(("data", "negatives"), message, None, of_key=True)
     reason = "and with data.negatives there are only ones and zeros; leave it out"
-    if scenario.audit is not None:
+    if scenario.audit is not None and method.has_masks:
         yield FieldProblem(("audit",), f"audits compare masks with ratings, {reason}", None, of_key=True)
     for place, section in secure_sections(scenario):
         if isinstance(section, Masking) and section.shielded is not None:
@@ -191,6 +277,39 @@ def _fault_problems(scenario: Sections) -> Iterator[FieldProblem]:
         names.add(fault.name)
     if isinstance(scenario.data, SyntheticRatingsSection | SyntheticRegression):
         yield from unknown_victims(scenario, scenario.data.client_count)
+
+
+def _exposure_problems(scenario: Sections) -> Iterator[FieldProblem]:
+    """Yield what keeps an item from being promoted, or its exposure from being measured."""
+    name, asked = method_name(scenario.learning), scenario.evaluation.exposure
+    regression = isinstance(scenario.data, SyntheticRegression)
+    wanted = None if asked is None else asked.item
+    for index, fault in enumerate(scenario.faults):
+        item, path = fault.kinds[0].promoted_item if fault.keys else None, ("faults", index, fault.key)
+        if item is None:
+            continue
+        if not METHODS[name].has_item_rows(scenario.learning):
+            message = f"{name!r} has no scores that are the product of a user's vector and an item's row"
+            fitting = [one for one, method in METHODS.items() if method.row_arrays]
+            hint = f"write another fault, or one of {', '.join(fitting)} in learning"
+            yield FieldProblem(path, f"{message}, which this attack aims at", hint, of_key=True)
+        elif wanted is not None and item != wanted:
+            message = f"{quoted(item)} is a second item beside {quoted(wanted)}, and one is measured"
+            yield FieldProblem((*path, "item"), message, f"write 'item: {wanted}' everywhere")
+        wanted = wanted or item
+    if asked is not None and regression:
+        message = "is about items, and samples have none; leave it out"
+        yield FieldProblem(("evaluation", "exposure"), message, None, of_key=True)
+    exposure = scenario.exposure
+    for threshold in scenario.thresholds:
+        metric = threshold.metric
+        if metric.startswith(f"model.{EXPOSURE}@") and (
+            exposure is None or int(metric.partition("@")[2]) not in exposure.k
+        ):
+            message = "is only measured with that length in 'evaluation.exposure.k'"
+            if exposure is None:
+                message = "is only measured of an item; write 'exposure: {}' in evaluation"
+            yield FieldProblem(("thresholds", threshold.written_key), message, None, of_key=True)
 
 
 def _phase_problems(scenario: Sections, fault: Fault) -> Iterator[FieldProblem]:

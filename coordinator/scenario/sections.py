@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
 from coordinator.scenario.aggregation_section import Aggregation, MeanRule
 from coordinator.scenario.data_section import Data, SyntheticRegression
@@ -22,6 +22,7 @@ from coordinator.scenario.rounds_section import (
     Audit,
     Compute,
     EvaluationSection,
+    ExposureSection,
     InferenceSection,
     Limits,
     Phase,
@@ -31,7 +32,7 @@ from coordinator.scenario.rounds_section import (
 from coordinator.scenario.secure_section import NoSecureAggregation, SecureAggregation
 from coordinator.scenario.sweep_section import SweepSection
 from coordinator.scenario.thresholds import Threshold, parse_thresholds, written_thresholds
-from device_profiles.fields import Form, NonNegativeInt, Text
+from device_profiles.fields import Form, NonNegativeInt, OnDemand, Text
 from device_profiles.quantities import UnitError, quoted
 from edge.core.plugins import ALGORITHMS, FAULTS, READERS, SELECTORS, Entry, used
 from edge.learning.registry import METHODS
@@ -84,17 +85,15 @@ _SAY_WHAT_IS_DRAWN: Final = (
 )
 """Beginnings of the paths of settings that decide whether devices draw items."""
 
-FormatNumber = Annotated[
-    int,
-    BeforeValidator(_read_format),
-    WithJsonSchema({"enum": [FORMAT, str(FORMAT)]}),
-    Form(f"`{FORMAT}`", str),
-]
+FormatNumber = Annotated[int, Form(f"`{FORMAT}`", str, _read_format, {"enum": [FORMAT, str(FORMAT)]})]
 Thresholds = Annotated[
     tuple[Threshold, ...],
-    BeforeValidator(_read_thresholds),
-    WithJsonSchema({"type": "object", "additionalProperties": _EXPECTATIONS}),
-    Form("mapping from metric to expectations", written_thresholds),
+    Form(
+        "mapping from metric to expectations",
+        written_thresholds,
+        _read_thresholds,
+        {"type": "object", "additionalProperties": _EXPECTATIONS},
+    ),
 ]
 
 
@@ -106,20 +105,31 @@ class Sections(Section):
     description: Text | None = Field(default=None, description="what the scenario is for")
     seed: NonNegativeInt = Field(default=1, description="all randomness of the run follows from it")
     data: Data = Field(description="which ratings or samples the devices hold")
-    fleet: ScenarioFleet = Field(description="which devices there are, on which networks, and when")
-    coordinator: CoordinatorLink = Field(default=CoordinatorLink(), description="the coordinator's own link")
-    connection: Connection = Field(default=Connection(), description="how devices connect")
-    learning: Learning = Field(description="the method, by `algorithm`, and its settings")
-    rounds: Rounds = Field(description="rounds, cohort and waiting")
-    admission: AdmissionSection = Field(
-        default=AdmissionSection(), description="which devices may go on taking part in rounds"
+    fleet: Annotated[ScenarioFleet, OnDemand()] = Field(
+        description="which devices there are, on which networks, and when"
     )
-    phases: tuple[Phase, ...] = Field(default=(), description="named stretches of the run, for thresholds")
+    coordinator: Annotated[CoordinatorLink, OnDemand()] = Field(
+        default=CoordinatorLink.model_construct(), description="the coordinator's own link"
+    )
+    connection: Annotated[Connection, OnDemand()] = Field(
+        default=Connection.model_construct(), description="how devices connect"
+    )
+    learning: Learning = Field(description="the method, by `algorithm`, and its settings")
+    rounds: Annotated[Rounds, OnDemand()] = Field(description="rounds, cohort and waiting")
+    admission: Annotated[AdmissionSection, OnDemand()] = Field(
+        default=AdmissionSection.model_construct(),
+        description="which devices may go on taking part in rounds",
+    )
+    phases: tuple[Annotated[Phase, OnDemand()], ...] = Field(
+        default=(), description="named stretches of the run, for thresholds"
+    )
     secure_aggregation: SecureAggregation = Field(
-        default=NoSecureAggregation(), description="how updates are summed so that only the sum is seen"
+        default=NoSecureAggregation.model_construct(),
+        description="how updates are summed so that only the sum is seen",
     )
     aggregation: Aggregation = Field(
-        default=MeanRule(), description="what is taken for the mean of updates, some of which may be poisoned"
+        default=MeanRule.model_construct(),
+        description="what is taken for the mean of updates, some of which may be poisoned",
     )
     privacy: Privacy | None = Field(
         default=None, description="noise that hides a single user, and how much; none by default"
@@ -132,19 +142,23 @@ class Sections(Section):
         default=None,
         description="settings that `recfleet sweep` varies; `recfleet run` leaves them as they are",
     )
-    evaluation: EvaluationSection = Field(
-        default=EvaluationSection(), description="when and on whom the model is measured"
+    evaluation: Annotated[EvaluationSection, OnDemand()] = Field(
+        default=EvaluationSection.model_construct(), description="when and on whom the model is measured"
     )
-    audit: Audit | None = Field(
+    audit: Annotated[Audit, OnDemand()] | None = Field(
         default=None, description="attacks on the masks of fedmmf, tried beside the run; none by default"
     )
-    inference: InferenceSection | None = Field(
+    inference: Annotated[InferenceSection, OnDemand()] | None = Field(
         default=None,
         description="devices run their own models through onnxruntime, beside the run; none by default",
     )
-    record: RecordSection = Field(default=RecordSection(), description="what the run leaves")
-    compute: Compute = Field(default=Compute(), description="how this host computes; never changes a result")
-    limits: Limits = Field(default=Limits(), description="bounds")
+    record: Annotated[RecordSection, OnDemand()] = Field(
+        default=RecordSection.model_construct(), description="what the run leaves"
+    )
+    compute: Annotated[Compute, OnDemand()] = Field(
+        default=Compute.model_construct(), description="how this host computes; never changes a result"
+    )
+    limits: Annotated[Limits, OnDemand()] = Field(default=Limits.model_construct(), description="bounds")
     expect: Literal["no-round-completed", "diverged"] | None = Field(
         default=None,
         description="the ending that is the success of this scenario, in place of a model that learns",
@@ -161,6 +175,44 @@ class Sections(Section):
     def round_count(self) -> int | None:
         """Number of rounds; None when only the time of the phases limits the run."""
         return self.rounds.count if self.rounds.count is not None else self.phase_rounds
+
+    @property
+    def evaluation_rounds(self) -> Rounds:
+        """How devices are asked to measure the model: the section ``rounds`` with the cohort of evaluations.
+
+        A quorum in devices is no more than that cohort.
+        """
+        rounds, cohort = self.rounds, self.evaluation.cohort
+        if cohort is None:
+            return rounds
+        quorum = min(rounds.quorum, cohort) if isinstance(rounds.quorum, int) else rounds.quorum
+        return rounds.model_copy(update={"cohort": cohort, "quorum": quorum})
+
+    @property
+    def promoted_item(self) -> str | None:
+        """The item that faults promote, as the data calls it; None where none does."""
+        items = (kind.promoted_item for fault in self.faults for kind in fault.kinds)
+        return next((item for item in items if item is not None), None)
+
+    @property
+    def exposure(self) -> ExposureSection | None:
+        """The item whose exposure is measured, as asked for or of a fault; None where there is none.
+
+        Devices that measure the model report none.
+        """
+        asked, item = self.evaluation.exposure, self.promoted_item
+        if asked is not None or item is None or self.evaluation.on_devices:
+            return asked
+        return ExposureSection(item=item)
+
+    @property
+    def answers_count(self) -> int | None:
+        """Most rounds and evaluations that a device can be invited to; None where there is no such number."""
+        count = self.round_count
+        if count is None or not self.evaluation.on_devices:
+            return count
+        # One before the first round and one after the last, at most, beside those in between.
+        return count + count // self.evaluation.every + 2
 
     @property
     def phase_time_s(self) -> float | None:
@@ -190,8 +242,8 @@ class Sections(Section):
         """Whether devices draw items that their users have not rated, as zeros or as negatives."""
         if isinstance(self.data, SyntheticRegression):
             return False
-        only_ranks = METHODS[method_name(self.learning)].only_ranks(self.learning)
-        return self.data.negatives is not None or only_ranks
+        method = METHODS[method_name(self.learning)]
+        return self.data.negatives is not None or method.draws_items(self.learning)
 
     @property
     def may_draw_items(self) -> bool:

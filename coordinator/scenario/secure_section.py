@@ -10,8 +10,10 @@ from pydantic import Field
 from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.model import Section, clip_problems
 from device_profiles.fields import (
+    ByKey,
     Fraction,
     NonNegativeFloat,
+    OnDemand,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
@@ -99,7 +101,7 @@ class Recovery(Section):
         return f"at most {self.at_most:.6g} recovered within {self.within_stars:g} stars"
 
 
-Shielded = Annotated[Indicator | Recovery, Field(discriminator="test")]
+Shielded = Annotated[Indicator | Recovery, ByKey("test")]
 
 
 class _SecureSum(Section):
@@ -118,8 +120,8 @@ class _SecureSum(Section):
     min_contributors: PositiveInt = Field(
         default=2, description="no sum over fewer devices is revealed; `rounds.quorum` may ask for more"
     )
-    stage_deadlines: StageDeadlines = Field(
-        default=StageDeadlines(), description="how long the coordinator waits in each stage"
+    stage_deadlines: Annotated[StageDeadlines, OnDemand()] = Field(
+        default=StageDeadlines.model_construct(), description="how long the coordinator waits in each stage"
     )
 
     def _problems(self) -> Iterator[FieldProblem]:
@@ -227,4 +229,4 @@ class Ckks(_SecureSum):
             yield FieldProblem(("mode",), "ckks needs the package tenseal", hint)
 
 
-SecureAggregation = Annotated[NoSecureAggregation | Masking | Ckks, Field(discriminator="mode")]
+SecureAggregation = Annotated[NoSecureAggregation | Masking | Ckks, ByKey("mode")]

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, WithJsonSchema
-
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError
 from coordinator.scenario.merge import parse_setting_path
 from device_profiles.documents import Node
@@ -190,8 +188,5 @@ def _written(sweep: Sweep) -> Any:
 
 
 SweepSection = Annotated[
-    Sweep,
-    BeforeValidator(parse_sweep),
-    WithJsonSchema(_JSON_SCHEMA),
-    Form("mapping from settings to lists of values", _written),
+    Sweep, Form("mapping from settings to lists of values", _written, parse_sweep, _JSON_SCHEMA)
 ]

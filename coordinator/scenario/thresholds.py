@@ -14,7 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from coordinator.scenario.errors import FieldProblem, FieldProblemsError, did_you_mean
-from coordinator.scenario.metric_names import GROUP_TAGS, Metric, MetricKind, find_metric, metric_examples
+from coordinator.scenario.metric_names import (
+    MODEL_GROUP_TAGS,
+    Metric,
+    MetricKind,
+    find_metric,
+    metric_examples,
+)
 from device_profiles.errors import Path
 from device_profiles.quantities import DURATION, UnitError, quoted
 from device_profiles.units import parse_number, parse_ratio
@@ -201,9 +207,9 @@ def parse_metric(key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
         if name in tags:
             raise FieldProblemsError([FieldProblem((), f"the tag {quoted(name)} is given twice; keep one")])
         tags[name] = value
-    groups = [name for name in GROUP_TAGS if name in tags]
+    groups = [name for name in MODEL_GROUP_TAGS if name in tags]
     if metric.name.startswith("model.") and len(groups) > 1:
-        message = f"{metric.name} is measured by one of {', '.join(GROUP_TAGS)} at a time; keep one"
+        message = f"{metric.name} is measured by one of {', '.join(groups)} at a time; keep one"
         raise FieldProblemsError([FieldProblem((), message)])
     return metric.name, tuple(sorted(tags.items()))
 

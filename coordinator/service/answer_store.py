@@ -24,11 +24,13 @@ from urllib.parse import urlsplit
 
 from coordinator.engine.run_files import written_whole
 from edge.core.errors import RecfleetError
-from edge.core.vocabulary import Reason
+from edge.core.vocabulary import FIRST_EVALUATION, Reason
 from edge.device.participation import objections
 
 _VERSION: Final = "recfleet answered rounds, version 1"
-_LINE: Final = re.compile(r"device (\d{1,19}) last (\d{1,20}) rounds (\d{1,20})", re.ASCII)
+_LINE: Final = re.compile(
+    r"device (\d{1,19}) last (\d{1,20}) rounds (\d{1,20})(?: evaluation (\d{1,20}))?", re.ASCII
+)
 _SUFFIX: Final = ".answered"
 _NAME_DIGITS: Final = 32
 
@@ -38,10 +40,24 @@ class AnswerStoreError(RecfleetError):
 
 
 class Answered(NamedTuple):
-    """What one device has answered in a run: the highest round, 0 for none, and how many."""
+    """What one device has answered in a run: the highest round, 0 for none, how many, the highest evaluation.
+
+    Evaluations count among how many.
+    """
 
     last_round: int = 0
     rounds: int = 0
+    last_evaluation: int = 0
+
+    def last(self, round_number: int) -> int:
+        """Return the highest of the series that a round is of."""
+        return self.last_evaluation if round_number >= FIRST_EVALUATION else self.last_round
+
+    def and_also(self, round_number: int) -> Answered:
+        """Return this with one round, or evaluation, more."""
+        if round_number >= FIRST_EVALUATION:
+            return self._replace(rounds=self.rounds + 1, last_evaluation=round_number)
+        return self._replace(rounds=self.rounds + 1, last_round=round_number)
 
 
 class Claim(NamedTuple):
@@ -180,11 +196,15 @@ class AnswerStore:
             found = _LINE.fullmatch(line)
             if found is None:
                 raise _damaged(file, f"{line[:40]!r} is no line of it")
-            rows[int(found[1])] = Answered(int(found[2]), int(found[3]))
+            rows[int(found[1])] = Answered(int(found[2]), int(found[3]), int(found[4] or 0))
         return rows
 
     def _write(self, file: Path, rows: Mapping[int, Answered]) -> None:
-        lines = [f"device {device} last {row.last_round} rounds {row.rounds}" for device, row in rows.items()]
+        lines = [
+            f"device {device} last {row.last_round} rounds {row.rounds}"
+            + (f" evaluation {row.last_evaluation}" if row.last_evaluation else "")
+            for device, row in rows.items()
+        ]
         body = "".join(f"{line}\n" for line in (*self._heading, *lines)).encode()
         try:
             with written_whole(file) as temporary:
@@ -206,9 +226,9 @@ def _decided(
     after, reasons = dict(rows), []
     for device, round_number, allowed in claims:
         row = after.get(device, Answered())
-        reason = Reason(int(objections(round_number, row.last_round, row.rounds, allowed)))
+        reason = Reason(int(objections(round_number, row.last(round_number), row.rounds, allowed)))
         if reason is Reason.NONE:
-            after[device] = Answered(round_number, row.rounds + 1)
+            after[device] = row.and_also(round_number)
         reasons.append(reason)
     return after, reasons
 

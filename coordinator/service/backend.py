@@ -21,13 +21,13 @@ from coordinator.engine.secure_rounds import SecureRoundMachine
 from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.engine.selection.experience import ANSWERS, UPDATES, Experience
 from coordinator.engine.shielding import Shield
-from coordinator.engine.workload import TrainingKernel
+from coordinator.engine.workload import RemoteWorkload, TrainingKernel
 from coordinator.service.hooks import ServiceObserver
 from coordinator.service.session_records import SessionRecords
 from coordinator.service.sessions import DeviceSession, Sessions, Transfer
 from edge.clock.real import RealClockLoop
 from edge.core.errors import CodecError
-from edge.core.vocabulary import Direction, Outcome, Reason, Stage
+from edge.core.vocabulary import FIRST_EVALUATION, Direction, Outcome, Reason, Stage
 from edge.device.compute import Kernel
 from edge.device.participation import (
     LAST_OF_REPORT,
@@ -35,6 +35,7 @@ from edge.device.participation import (
     RECEIPT_PATIENCE,
 )
 from edge.device.round_faults import RoundFaults
+from edge.learning.base import Work
 from edge.learning.updates import ClientUpdate
 from edge.secagg.participant import reason_of
 from edge.wire.codec import CodecLimits, decode
@@ -114,12 +115,16 @@ class SessionCohort:
         self.devices: list[int] = ids.tolist()
         self.round_number = round_number
         self.kernel: Kernel[ClientUpdate] = kernel
-        self.examples = backend.workload.examples(ids).copy()
+        evaluation = backend.evaluation if round_number >= FIRST_EVALUATION else None
+        self._task = task = backend if evaluation is None else evaluation
+        self._evaluates = evaluation is not None
+        self.examples = task.workload.examples(ids).copy()
         """What the scenario's data has; of a device that reports in the clear, what it says."""
+        if backend.data_elsewhere:
+            self.examples[:] = 0
         self.counts_kept_back = backend.counts_kept_back(phase)
-        self.work = backend.workload.work(ids)
         self.work_share: npt.NDArray[np.float64] | None = None
-        self.sums = sums = backend.secure_sums[phase]
+        self.sums = sums = task.secure_sums[phase]
         self.secure_sum: RoundOfSums | None = None
         if sums is not None:
             self.secure_sum = sums.round(round_number, devices_elsewhere=True)
@@ -177,6 +182,14 @@ class SessionCohort:
                 if not self._told[slot] and self.stage[slot] != Stage.INVITE:
                     self._tell(slot, Outcome.LATE, Reason.DEADLINE)
                 self._lose(slot, Reason.DEADLINE)
+
+    @property
+    def work(self) -> Work:
+        """What the round costs each device, by the data that is here, or that it says it has."""
+        workload = self._task.workload
+        if self._backend.data_elsewhere:
+            return workload.algorithm.work(np.maximum(self.examples, 1))
+        return workload.work(self.ids)
 
     def crash(self) -> None:
         """Never called: no fault strikes the coordinator on the real clock."""
@@ -239,7 +252,7 @@ class SessionCohort:
     def _advance(self, slot: int, message: AnyMessage, reason: Reason) -> None:
         """Handle what a message says about where its device stands."""
         device = self.devices[slot]
-        experience = self._backend.experience
+        experience = None if self._evaluates else self._backend.experience
         if message.__class__ in UPDATES and experience is not None:
             experience.learn(device, message, reason, self._backend.loop.now_s - self.invited_s)
         if (
@@ -249,7 +262,8 @@ class SessionCohort:
         ):
             # Devices that add noise report neither examples nor loss.
             self.loss[slot] = message.loss
-            self.examples[slot] = message.examples
+            if not self._evaluates:
+                self.examples[slot] = message.examples
         if reason is not Reason.NONE:
             return
         if isinstance(message, Accept | AcceptBare):
@@ -411,9 +425,12 @@ class SocketBackend:
         self.fleet = assembly.fleet
         self.fleet.joined = np.zeros(self.fleet.n, dtype=np.bool_)
         self.workload = assembly.workload
+        self.evaluation = assembly.device_evaluation
+        self.data_elsewhere = isinstance(assembly.workload, RemoteWorkload)
+        """Whether devices alone have the data."""
         self.counts_kept_back = assembly.counts_kept_back
         self.secure_sums: Mapping[str, SecureSums | None] = assembly.secure_sums
-        self.shields: Mapping[str, Shield] = assembly.shields
+        self.shields: Mapping[str, Shield | None] = assembly.shields
         self.coordinator = coordinator
         self.experience = experience
         self.probe: Probe | None = None
@@ -445,6 +462,9 @@ class SocketBackend:
     async def aside(self, measure: Callable[[], T]) -> T:
         """Return what ``measure`` does; devices are heard and answered meanwhile."""
         return await self.loop.run_in_executor(None, measure)
+
+    def catch_up(self) -> None:
+        """Do nothing: on the real clock what has happened has been seen."""
 
     def forget(self, kernel: Kernel[ClientUpdate]) -> None:
         """Do nothing: devices compute elsewhere."""

@@ -19,6 +19,7 @@ from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
 from coordinator.run.assembling import assemble
 from coordinator.run.conductor import new_run_id
+from coordinator.run.without_data import assemble_without_data
 from coordinator.scenario.load import LoadedScenario
 from coordinator.scenario.registered_sections import method_name
 from coordinator.service.admission.gate import local_gate
@@ -81,8 +82,8 @@ async def nobody(url: str, loaded: LoadedScenario, assembly: Assembly) -> AsyncI
     yield
 
 
-def assembled(loaded: LoadedScenario, wait_for: int | None) -> Assembly:
-    """Return what a run on the real clock works with.
+def assembled(loaded: LoadedScenario, wait_for: int | None, *, with_data: bool = True) -> Assembly:
+    """Return what a run on the real clock works with; ``with_data`` reads or makes the data of all devices.
 
     Raises
     ------
@@ -91,7 +92,7 @@ def assembled(loaded: LoadedScenario, wait_for: int | None) -> Assembly:
     DataError : the data cannot be read.
     """
     refuse_on_real_clock(loaded)
-    assembly = assemble(loaded)
+    assembly = assemble(loaded) if with_data else assemble_without_data(loaded)
     if wait_for is not None and wait_for > assembly.fleet.n:
         raise WaitError(f"there are {assembly.fleet.n} devices in all; wait for so many, or fewer")
     return assembly

@@ -32,7 +32,7 @@ def sums_with_identities(assembly: Assembly) -> list[MaskedSums]:
     """Return the sums of a run in which devices sign."""
     return [
         sums
-        for sums in assembly.secure_sums.values()
+        for sums in assembly.all_sums()
         if isinstance(sums, MaskedSums) and sums.config.mode is Mode.ACTIVE
     ]
 

@@ -267,7 +267,7 @@ class LocalDevices:
                     "the scenario sums in mode active, in which devices sign with identities, and those here "
                     "have none; use --token-file with lines of 'recfleet enroll issue … --identities'"
                 )
-        elif len(signing) < len(assembly.secure_sums):
+        elif len(signing) < len(assembly.all_sums()):
             # Else a coordinator that lies would write another mode into the scenario that it sends.
             raise RosterError(
                 "devices here were enrolled with identities, for mode active, and the coordinator's scenario "

@@ -11,14 +11,16 @@ import bisect
 import numpy as np
 
 from coordinator.engine.assembly import Assembly
-from coordinator.engine.secure_sums import RoundOfSums
+from coordinator.engine.device_evaluation import measured
+from coordinator.engine.secure_sums import RoundOfSums, SecureSums
 from coordinator.scenario.load import LoadedScenario
 from edge.core.rng import hashed_bits_scalar, stream_key
-from edge.core.vocabulary import Reason
+from edge.core.vocabulary import FIRST_EVALUATION, Reason
 from edge.crypto.entropy import SecretSource, SystemEntropy
 from edge.crypto.errors import NotFiniteError
 from edge.device.compute_model import CryptoCosts
 from edge.device.participation import UNLIMITED
+from edge.learning.base import State
 from edge.learning.updates import ClientUpdate
 from edge.network.shaping import LinkShape, ShapedLink
 from edge.privacy.protection import clipped_update
@@ -39,9 +41,9 @@ class LocalWorks:
         self.scenario = loaded.scenario
         self.assembly = assembly
         self.slow = slow
-        count = loaded.scenario.round_count
+        count = loaded.scenario.answers_count
         self.rounds = UNLIMITED if count is None else count
-        """Most rounds of the run."""
+        """Most rounds and evaluations of the run."""
         self.fixed = frozenset(assembly.workload.algorithm.fixed())
         self._sums_of_round: tuple[int, RoundOfSums] | None = None
         if assembly.privacy is not None:
@@ -72,12 +74,23 @@ class LocalWorks:
         return ShapedLink(shape, fleet.link_conditions(ids), key)
 
     def phase(self, round_number: int) -> str:
-        """Return the phase that a round belongs to; phases are measured in rounds on the real clock."""
-        return self.scenario.phase_at(round_number - 1, 0.0)
+        """Return the phase that a round belongs to; phases are measured in rounds on the real clock.
+
+        An evaluation belongs to that of the round before it.
+        """
+        finished = round_number - FIRST_EVALUATION if round_number >= FIRST_EVALUATION else round_number
+        return self.scenario.phase_at(max(finished - 1, 0), 0.0)
+
+    def sums(self, round_number: int) -> SecureSums | None:
+        """Return how the reports of a round are summed; None: in the clear."""
+        evaluation = self.assembly.device_evaluation
+        if round_number >= FIRST_EVALUATION and evaluation is not None:
+            return evaluation.secure_sums[self.phase(round_number)]
+        return self.assembly.secure_sums[self.phase(round_number)]
 
     def patience_s(self, round_number: int) -> float:
         """Return how much longer than for a report a device waits for a secure sum, seconds."""
-        sums = self.assembly.secure_sums[self.phase(round_number)]
+        sums = self.sums(round_number)
         if sums is None:
             return 0.0
         found = self._sums_of_round
@@ -116,6 +129,8 @@ class DeviceWork:
         if not int(workload.examples(self._ids)[0]):
             return Reason.NO_DATA
         state = dict(self._changing(model).arrays)
+        if model.round_number >= FIRST_EVALUATION:
+            return self._measured(state)
         with np.errstate(over="ignore", invalid="ignore"):  # of a model that has run away
             (result,) = workload.training(state, model.round_number)(self._ids)()
         update: ClientUpdate = result
@@ -138,9 +153,23 @@ class DeviceWork:
             update = shield.summed(update)
         return update
 
+    def _measured(self, state: State) -> ClientUpdate | Reason:
+        """Return what the device measures of a model on what it keeps back."""
+        assembly = self._works.assembly
+        evaluation = assembly.device_evaluation
+        if evaluation is None:
+            return Reason.NO_DATA
+        with np.errstate(over="ignore", invalid="ignore"):  # of a model that has run away
+            (result,) = evaluation.workload.training(state, FIRST_EVALUATION)(self._ids)()
+        report = measured(self._device, result)
+        if isinstance(report, Reason) or assembly.privacy is None:
+            return report
+        protected, _ = assembly.privacy.protection(self._device).apply(report, SystemEntropy())
+        return protected
+
     @property
     def rounds(self) -> int:
-        """Most rounds of the run."""
+        """Most rounds and evaluations of the run."""
         return self._works.rounds
 
     def epsilon(self, rounds: int) -> float | None:
@@ -156,7 +185,7 @@ class DeviceWork:
 
     def participant(self, model: Model) -> Participant | None:
         """Return the device's part in the secure sum of this round, with secrets of its own."""
-        sums = self._works.assembly.secure_sums[self._phase(model)]
+        sums = self._works.sums(model.round_number)
         if sums is None or self._shielded(model):
             return None
         return sums.part_of(self._device, self._changing(model), SystemEntropy())
@@ -170,7 +199,8 @@ class DeviceWork:
         if not self._works.slow:
             return 0.0
         assembly = self._works.assembly
-        work = assembly.workload.work(self._ids)
+        evaluation = assembly.device_evaluation if round_number >= FIRST_EVALUATION else None
+        work = (assembly if evaluation is None else evaluation).workload.work(self._ids)
         return float(assembly.fleet.compute_seconds(self._ids, work, round_number)[0])
 
     def crypto_s(self, work: CryptoWork) -> float:
@@ -181,6 +211,8 @@ class DeviceWork:
         return self._works.phase(model.round_number)
 
     def _shielded(self, model: Model) -> bool:
+        if model.round_number >= FIRST_EVALUATION:
+            return False
         shield = self._works.assembly.shields.get(self._phase(model))
         return shield is not None and bool(shield.passes(self._ids)[0])
 

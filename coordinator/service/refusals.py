@@ -73,6 +73,9 @@ def _problems(loaded: LoadedScenario) -> Iterator[tuple[Path, str, str]]:
         yield ("faults",), "faults strike simulated devices only", "leave them out"
     if scenario.baseline is not None:
         yield ("baseline",), "there are no faults to leave out", "leave it out"
+    if scenario.evaluation.select is not None:
+        message = "a coordinator that is started again does not have the model of the best round"
+        yield ("evaluation", "select"), message, "leave it out"
     pacing = scenario.rounds.pacing
     if isinstance(pacing, Buffered | PartialWorkPacing):
         yield ("rounds", "pacing"), "this pacing is for simulated devices only so far", "write 'synchronous'"

@@ -73,7 +73,7 @@ class SessionRecords:
         frame_bytes, payload_bytes = measure(message)
         self._add(
             slot,
-            event_of_discarded(message, reason) if reason else kind.event,
+            event_of_discarded(message.__class__, reason) if reason else kind.event,
             kind.stage,
             Direction.UP,
             received.begun_s,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 import numpy as np
@@ -14,6 +13,7 @@ from coordinator.engine.active_round import ActiveRound, Broadcast
 from coordinator.engine.actor import UPDATES as BRING_UPDATES
 from coordinator.engine.actor import Coordinator
 from coordinator.engine.backend import CrashHandler, Probe, RunningCohort
+from coordinator.engine.device_evaluation import DeviceEvaluation, measured
 from coordinator.engine.fleet import Fleet
 from coordinator.engine.invitation_records import SentInvitations, connect_delays, invitation_rows
 from coordinator.engine.predictions import PartialWork
@@ -27,18 +27,22 @@ from coordinator.scenario.rounds_section import Retry
 from coordinator.simulation.faults.base import Setting
 from coordinator.simulation.faults.striking import FaultsOfRun
 from coordinator.simulation.frame_sizes import frame_sizes
+from coordinator.simulation.timelines import RoundOfDevices, Timelines
+from coordinator.simulation.wave import Endings, Wave
+from coordinator.simulation.wave_flows import WaveTraffic
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.log import EventLog
 from edge.core.rng import stream_key
-from edge.core.vocabulary import Direction, Fate, Outcome, Reason, Stage
+from edge.core.vocabulary import FIRST_EVALUATION, Direction, Fate, Outcome, Reason, Stage
 from edge.crypto.errors import NotFiniteError
 from edge.device.compute import ComputeQueue, Kernel
 from edge.device.participation import RECEIPT_PATIENCE
-from edge.device.simulated import SimulatedDevice, WorkingDevice
+from edge.device.simulated import SimulatedDevice
 from edge.learning.base import together
 from edge.learning.updates import ClientUpdate
 from edge.network.cohort import CohortLinks
 from edge.network.disturbances import Disturbances
+from edge.network.flights import lossy_times
 from edge.network.link import Delivery, DeviceLink, SimulatedNetwork
 from edge.network.loss import Congestion
 from edge.network.pace import Conditions
@@ -53,6 +57,8 @@ _DELIVERED = Fate.DELIVERED
 T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int8]
 _NOTICED = (Reason.CONNECTION_RESET, Reason.GARBAGE)
 """Why a device goes away in a way that the coordinator notices at once."""
 
@@ -109,7 +115,7 @@ class Simulation:
     """What goes wrong on purpose."""
     secure_sums: Mapping[str, SecureSums | None]
     """How updates are summed in each phase, by its name; None: every device reports in the clear."""
-    shields: Mapping[str, Shield]
+    shields: Mapping[str, Shield | None]
     """Tests for reporting in the clear beside a secure sum, by name of the phase; empty without shielding."""
     privacy: RunPrivacy | None
     """What devices do to their updates before anybody sees them; None: nothing."""
@@ -117,6 +123,8 @@ class Simulation:
     """What devices clip their updates to, beside privacy; None: nothing."""
     partial_work: PartialWork | None
     """How many local steps devices take; None: all of them."""
+    evaluation: DeviceEvaluation | None
+    """How devices measure the model; None where they do not."""
     experience: Experience | None
     """Receives what arrives from each device; None where no policy uses it."""
     crashed: Callable[[str, BaseException], None]
@@ -125,6 +133,14 @@ class Simulation:
     """Lets the coordinator crash because of a fault, for so many seconds."""
     probe: Probe | None = None
     """Sees what happens, beside the run."""
+    traffic: WaveTraffic = field(init=False)
+    """The frames of waves on the coordinator's link."""
+    cohorts: dict[int, SimulatedCohort] = field(default_factory=dict)
+    """Those with devices that are still at work, by round."""
+
+    def __post_init__(self) -> None:
+        """Let waves use the network."""
+        self.traffic = WaveTraffic(self.loop, self.network)
 
     def begin(self, crash: CrashHandler) -> None:
         """Set the crashes of the coordinator that have a time of their own."""
@@ -141,7 +157,15 @@ class Simulation:
         done: Callable[[RunningCohort], None],
     ) -> SimulatedCohort:
         """Return the cohort of a round; ``done`` is called once, when its last device has ended."""
-        return SimulatedCohort(self, ids, round_number, phase, kernel, done)
+        cohort = SimulatedCohort(self, ids, round_number, phase, kernel, done)
+        self.cohorts[round_number] = cohort
+        return cohort
+
+    def catch_up(self) -> None:
+        """Let everything that devices do before this moment have happened."""
+        for cohort in list(self.cohorts.values()):
+            if cohort.wave is not None:
+                cohort.wave.catch_up()
 
     async def aside(self, measure: Callable[[], T]) -> T:
         """Return what ``measure`` does; no time passes meanwhile."""
@@ -172,6 +196,10 @@ class SimulatedCohort:
     """
 
     counts_kept_back = False
+    foreseeable = True
+    """Whether what its devices do may be worked out together; not where each is reported by itself."""
+    fewest_in_wave = 8
+    """Arrays of fewer cost more than devices that act one by one."""
 
     def __init__(
         self,
@@ -182,7 +210,12 @@ class SimulatedCohort:
         kernel: TrainingKernel,
         done: Callable[[SimulatedCohort], None],
     ) -> None:
-        fleet, workload = simulation.fleet, simulation.workload
+        fleet = simulation.fleet
+        evaluation = simulation.evaluation if round_number >= FIRST_EVALUATION else None
+        task = simulation if evaluation is None else evaluation
+        self._evaluates = evaluation is not None
+        self.workload = workload = task.workload
+        """What devices do."""
         self._simulation = simulation
         self._done = done
         self.ids = ids
@@ -196,15 +229,15 @@ class SimulatedCohort:
         self.work = workload.work(ids)
         self.work_share: Floats | None = None
         """Which part of its local steps each device takes; None: all take all."""
-        if simulation.partial_work is not None:
+        if simulation.partial_work is not None and evaluation is None:
             self._limit_work(simulation.partial_work, kernel)
-        self.sums = sums = simulation.secure_sums[phase]
+        self.sums = sums = task.secure_sums[phase]
         """How the updates of the round are summed; None: every device reports in the clear."""
         self.secure_sum: RoundOfSums | None = None
         if sums is not None:
             self.secure_sum = sums.round(round_number)
             self.work = replace(self.work, memory_bytes=self.work.memory_bytes + sums.input_bytes)
-        self.shield = shield = simulation.shields.get(phase)
+        self.shield = shield = simulation.shields.get(phase) if evaluation is None else None
         """Who reports in the clear beside the sum; None: nobody."""
         shielded = None
         if shield is not None:
@@ -239,24 +272,25 @@ class SimulatedCohort:
         self.links: CohortLinks
         self.log = EventLog()
         self.record = self.log.extend
-        # Lists: they are filled one device at a time.
-        self.outcome: list[int] = [Outcome.UNREACHABLE] * len(ids)
-        self.stage: list[int] = [Stage.INVITE] * len(ids)
-        self.reason: list[int] = [Reason.UNAVAILABLE] * len(ids)
+        self.outcome: Codes = np.full(len(ids), Outcome.UNREACHABLE, np.int8)
+        self.stage: Codes = np.full(len(ids), Stage.INVITE, np.int8)
+        self.reason: Codes = np.full(len(ids), Reason.UNAVAILABLE, np.int8)
         self.round: ActiveRound | None = None
         self.invited_s = 0.0
         self.arrives: npt.NDArray[np.bool_]
         """Whom the invitation reaches."""
-        self.loss = [math.nan] * len(ids)
+        self.loss: Floats = np.full(len(ids), np.nan)
         """Local training loss of each device that computed an update."""
-        self.protect: Callable[[WorkingDevice, ClientUpdate], ClientUpdate | Reason] | None = None
+        self.protect: Callable[[int, ClientUpdate], ClientUpdate | Reason] | None = None
         if simulation.privacy is not None:
             self.protect = self._protect
+        elif evaluation is not None:
+            self.protect = measured
         elif simulation.norm_bound is not None:
             self.protect = self._bound
         elif shield is not None:
             self.protect = self._lay_out
-        """Makes of a device's update what may be seen of it; None where everything may."""
+        """Makes of an update, given its slot, what may be seen of it; None where everything may."""
         self.keep = workload.keep
         """Puts what a device keeps between rounds into its storage; None: devices keep nothing."""
         self._clipped = np.zeros(len(ids), dtype=np.bool_)
@@ -265,6 +299,8 @@ class SimulatedCohort:
         self._applied: list[int] = []
         """Slots whose reports the coordinator has taken."""
         self._open = 0
+        self.wave: Wave | None = None
+        """The devices that are computed as arrays, while they are at work; None: there are none."""
         self._at_work: dict[int, SimulatedDevice] = {}
         """The devices that are not done, by slot; only where the coordinator may crash."""
         self._crashed = False
@@ -272,7 +308,7 @@ class SimulatedCohort:
 
     def _limit_work(self, partial_work: PartialWork, kernel: TrainingKernel) -> None:
         """Let each device take only the steps that its deadline allows."""
-        workload = self._simulation.workload
+        workload = self.workload
         steps, full = partial_work.steps(self.ids, self.round_number), workload.local_steps(self.ids)
         assert full is not None, "the scenario was checked"
         self.work_share = steps / np.maximum(full, 1)
@@ -299,21 +335,35 @@ class SimulatedCohort:
                 invitation.frame_bytes,
                 np.where(self.plan.bare, round_.whole_model.frame_bytes, round_.model.frame_bytes),
                 self.examples,
-                None if self.secure_sum else simulation.workload.algorithm.upload_spec(self.examples),
+                None if self.secure_sum else self.workload.upload_spec(self.examples),
             ),
             self.network.handshakes,
             connected,
         )
-        self.conditions.prepare(np.arange(len(self.ids)), now_s)
         delay_s, reaches = connect_delays(simulation.retry, self.plan, connected)
-        links, frame = self.links, self.links.frames[0]
+        links, prepared = self.links, self.links.prepared
         handshake_s = np.array(links.handshake_s)
         reaches &= np.isfinite(handshake_s)
-        first_byte_s = now_s + np.array(links.promotion_s) + handshake_s + delay_s
-        arrival_s = first_byte_s + np.array(frame.transmission_s) + np.array(frame.latency_s)
+        first_byte_s = now_s + links.specs.promotion_s + handshake_s + delay_s
+        arrival_s = first_byte_s + prepared.transmission_s[0] + prepared.latency_s[0]
         reachable = self.plan.reachable
         arrives = reachable & reaches
-        plain = arrives & np.array(frame.plain)
+        plain = arrives & prepared.plain[0]
+        retransmitted_bytes = np.zeros(len(self.ids), np.int64)
+        if self.faults is None:
+            lossy = np.flatnonzero(arrives & ~plain)
+            seconds, retransmitted_bytes[lossy] = lossy_times(
+                self.network,
+                links,
+                self.conditions,
+                slots=lossy,
+                number=0,
+                direction=Direction.DOWN,
+                frame_bytes=np.full(len(lossy), invitation.frame_bytes, np.int64),
+                first_byte_s=first_byte_s[lossy],
+            )
+            plain[lossy] = np.isfinite(seconds)
+            arrival_s[lossy] = first_byte_s[lossy] + seconds + prepared.latency_s[0][lossy]
         arrivals: list[float] = arrival_s.tolist()
         if self.faults is not None:
             if self.faults.links:
@@ -323,11 +373,12 @@ class SimulatedCohort:
             # A crash breaks off the invitations that are on their way.
             plain[:] = False
         followed = arrives & ~plain
-        sent = SentInvitations(invitation, ~followed, arrives, arrival_s, self.network.handshake_bytes)
+        sent = SentInvitations(
+            invitation, ~followed, arrives, arrival_s, self.network.handshake_bytes, retransmitted_bytes
+        )
         rows = invitation_rows(self.ids, now_s, self.plan, links, simulation.retry, sent)
         self.log.extend(rows.tobytes())
-        for slot in np.flatnonzero(reachable & ~reaches).tolist():
-            self.reason[slot] = Reason.RETRIES_EXHAUSTED
+        self.reason[reachable & ~reaches] = Reason.RETRIES_EXHAUSTED
         simulation.fleet.busy[self.ids[~arrives]] = False
         if simulation.keep_alive:
             simulation.fleet.connected[self.ids] = arrives
@@ -335,7 +386,10 @@ class SimulatedCohort:
         assert isinstance(message, Invite)
         self._open = int(np.count_nonzero(arrives)) + 1
         self.arrives = arrives
-        self._foresee(self.ids[arrives & self.plan.computes].tolist())
+        alone = arrives & ~self._begin_wave(round_, message, plain, arrival_s)
+        plain &= alone
+        self.conditions.prepare(np.flatnonzero(alone), now_s)
+        self._foresee(self.ids[alone & self.plan.computes].tolist())
         if simulation.probe is not None:
             invited = self.ids[arrives].tolist()
             simulation.probe.invited(self.round_number, invited, invitation.frame_bytes, now_s)
@@ -355,6 +409,81 @@ class SimulatedCohort:
         # The cohort itself is open until the invitations are out, lest it end within this loop.
         self.loop.call_soon(self._closed_one)
 
+    def _begin_wave(self, round_: ActiveRound, message: Invite, plain: Bools, arrival_s: Floats) -> Bools:
+        """Let the devices that meet nothing unforeseen act together as a wave; return who they are, bool [n].
+
+        ``plain`` bool [n] are those whose invitations need no following; they arrive at ``arrival_s``.
+        """
+        simulation = self._simulation
+        chosen = np.zeros(len(self.ids), np.bool_)
+        if not (
+            self.foreseeable
+            and type(self.network) is SimulatedNetwork
+            and self.secure_sum is None
+            and simulation.probe is None
+            and not simulation.faults.crashing
+            and (self.faults is None or self.faults.leave_frames)
+        ):
+            return chosen
+        chosen |= plain
+        if self.faults is not None:
+            chosen[self.faults.slots()] = False
+        slots = np.flatnonzero(chosen)
+        chosen[:] = False
+        if len(slots) < self.fewest_in_wave:
+            return chosen
+        specs = self.workload.upload_spec(self.examples)
+        payload = sum((spec.nbytes() for spec in specs), np.zeros(len(self.ids), np.int64))
+        model, whole = round_.model.payload_bytes, round_.whole_model.payload_bytes
+        shared = RoundOfDevices(
+            self.network,
+            self.links,
+            self.conditions,
+            self.plan,
+            self.ids,
+            message.run_id,
+            self.round_number,
+            message.report_within_s,
+            np.where(self.plan.bare, whole, model),
+            payload,
+        )
+        lines = Timelines(shared, slots, arrival_s[slots])
+        if lines.odd.any():
+            lines.keep(np.flatnonzero(~lines.odd))
+        if len(lines.slots):
+            wave = Wave(self, round_, lines, simulation.traffic)
+            if wave.begin(others=int(np.count_nonzero(self.arrives)) > len(lines.slots)):
+                chosen[lines.slots] = True
+                self._open += 1 - len(lines.slots)
+                self.log.mark()
+                self.wave = round_.wave = wave
+        return chosen
+
+    def wave_ended(self, endings: Endings, applied: Ids) -> None:
+        """Take over how the devices of the wave have ended: they are all done."""
+        slots = endings.slots
+        self.outcome[slots], self.stage[slots] = endings.outcome, endings.stage
+        self.reason[slots] = endings.reason
+        self._applied += applied.tolist()
+        assert self.round is not None
+        self.wave = self.round.wave = None
+        self._closed_one()
+
+    @property
+    def fleet(self) -> Fleet:
+        """The fleet of the run."""
+        return self._simulation.fleet
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The coordinator of the run."""
+        return self._simulation.coordinator
+
+    @property
+    def experience(self) -> Experience | None:
+        """Receives what arrives from each device; None where no policy uses it, or it is of an evaluation."""
+        return None if self._evaluates else self._simulation.experience
+
     def _foresee(self, clients: list[int]) -> None:
         """Announce who will compute, so that they can be computed together."""
         self.compute.foresee(self.kernel, clients)
@@ -369,6 +498,8 @@ class SimulatedCohort:
     def deliver(self, delivery: Delivery) -> None:
         """Hand a frame to the coordinator and record what it made of it."""
         device = cast(SimulatedDevice, delivery.link)
+        if self.wave is not None:
+            self.wave.catch_up()
         self._open += 1  # the answer may end the last device, but not the round before this record
         faults = self.faults
         if faults is not None and (faults.handlings or faults.crashes):
@@ -409,7 +540,7 @@ class SimulatedCohort:
             probe.judged(self.round_number, device.device, delivery.message, reason, self.loop.now_s)
         device.log_frame(delivery, _DISCARDED if reason else _DELIVERED, reason)
         kind = type(delivery.message)
-        experience = self._simulation.experience
+        experience = self.experience
         if kind in UPDATES and experience is not None and delivery.message.round_number == self.round_number:
             waited_s = self.loop.now_s - self.invited_s
             experience.learn(device.device, delivery.message, reason, waited_s)
@@ -419,33 +550,40 @@ class SimulatedCohort:
             elif kind is MaskedInput or kind is EncryptedInput:
                 assert self.secure_sum is not None
                 self.secure_sum.arrived(device.device)
+        if self.wave is not None:
+            self.wave.rearm()
         self._closed_one()
 
-    def _protect(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+    def _protect(self, slot: int, update: ClientUpdate) -> ClientUpdate | Reason:
         """Return the visible part of an update, and record whether it was clipped; or what is wrong."""
         privacy = self._simulation.privacy
         assert privacy is not None
-        entropy = privacy.entropy(device.device, self.round_number)
+        if self._evaluates:
+            seen = measured(slot, update)
+            if isinstance(seen, Reason):
+                return seen
+        device = self.devices[slot]
+        entropy = privacy.entropy(device, self.round_number)
         try:
-            protected, self._clipped[device.slot] = privacy.protection(device.device).apply(update, entropy)
+            protected, self._clipped[slot] = privacy.protection(device).apply(update, entropy)
         except NotFiniteError:
             return Reason.NOT_FINITE
         return protected
 
-    def _bound(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate | Reason:
+    def _bound(self, slot: int, update: ClientUpdate) -> ClientUpdate | Reason:
         """Return a device's update within the norm bound, as the device sends it; or what is wrong."""
         norm_bound = self._simulation.norm_bound
         assert norm_bound is not None
         try:
-            clipped, self._clipped[device.slot] = clipped_update(update, norm_bound)
+            clipped, self._clipped[slot] = clipped_update(update, norm_bound)
         except NotFiniteError:
             return Reason.NOT_FINITE
-        return clipped if self.shield is None else self._lay_out(device, clipped)
+        return clipped if self.shield is None else self._lay_out(slot, clipped)
 
-    def _lay_out(self, device: WorkingDevice, update: ClientUpdate) -> ClientUpdate:
+    def _lay_out(self, slot: int, update: ClientUpdate) -> ClientUpdate:
         """Return the update as it is reported in the clear, or as the sum takes it."""
         assert self.shield is not None
-        return update if self.plan.shielded[device.slot] else self.shield.summed(update)
+        return update if self.plan.shielded[slot] else self.shield.summed(update)
 
     def crashed(self, device: SimulatedDevice, error: Exception) -> None:
         """Handle a bug in an actor: the run cannot go on."""
@@ -480,11 +618,13 @@ class SimulatedCohort:
         machine = self.round.machine
         if isinstance(machine, SecureRoundMachine):
             self._applied += np.flatnonzero(np.isin(self.ids, list(machine.summed))).tolist()
-        for slot in self._applied:
-            # Whoever went away before its receipt does not know it, but its report counts.
-            self.outcome[slot], self.stage[slot], self.reason[slot] = Outcome.COMPLETED, -1, Reason.NONE
+        # Whoever went away before its receipt does not know it, but its report counts.
+        self.outcome[self._applied] = Outcome.COMPLETED
+        self.stage[self._applied] = -1
+        self.reason[self._applied] = Reason.NONE
 
     def _closed_one(self) -> None:
         self._open -= 1
         if self._open == 0:
+            self._simulation.cohorts.pop(self.round_number, None)
             self._done(self)

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.active_round import ActiveRound
-from coordinator.engine.aggregation.held import aggregating
 from coordinator.engine.assembly import Assembly
 from coordinator.engine.backend import Backend
 from coordinator.engine.facts import CohortFacts, FaultStrike, Recorder, RoundFacts
@@ -63,6 +62,8 @@ class CohortListener(Protocol):
 
 class BufferedCohort(SimulatedCohort):
     """A cohort whose devices are reported one by one; see :class:`SimulatedCohort`."""
+
+    foreseeable = False
 
     def __init__(
         self,
@@ -381,8 +382,7 @@ class BufferedTraining(Training):
     def _begin_step(self, now_s: float) -> None:
         number = self._rounds_run + 1
         self._asked[:] = False
-        accumulator = self._workload.algorithm.accumulator(self.state)
-        self._buffer = Buffer(number, aggregating(accumulator, self._scenario))
+        self._buffer = Buffer(number, self._accumulator())
         phase = self._scenario.phase_at(number - 1, now_s)
         self._steps.append(ServerStep(number, phase, now_s, time.perf_counter()))
 
@@ -425,7 +425,7 @@ class BufferedTraining(Training):
         aggregate = self._buffer.result()
         if self._buffer.reports < self._scenario.rounds.quorum_reports:
             step.outcome, step.reason = RoundOutcome.ABANDONED, Reason.QUORUM
-        elif self._refuses(aggregate, step.number):
+        elif self._refuses(aggregate, step.number, self._ranges):
             step.outcome, step.reason = RoundOutcome.ABANDONED, Reason.WRONG_SUM
         else:
             step.outcome, step.aggregate = RoundOutcome.COMPLETED, aggregate

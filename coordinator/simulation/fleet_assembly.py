@@ -20,8 +20,8 @@ from device_profiles.availability import (
 from device_profiles.catalogue import Catalogue
 from device_profiles.catalogue import load as load_catalogue
 from device_profiles.errors import Path
+from device_profiles.importers.link_files import MahimahiTrace, file_keys, read_link_trace
 from device_profiles.profile import FleetGroup
-from device_profiles.shared_sections import MahimahiTrace, file_keys, read_link_trace
 from device_profiles.traces import RateTrace
 from edge.core.rng import hashed_bits, stream, stream_key
 from edge.device.availability.base import AvailabilityModel
@@ -73,7 +73,7 @@ def build_fleet(loaded: LoadedScenario, n: int) -> Fleet:
         regions,
         names,
         availability,
-        UNLIMITED if scenario.round_count is None else scenario.round_count,
+        UNLIMITED if scenario.answers_count is None else scenario.answers_count,
     )
 
 

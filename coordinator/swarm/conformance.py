@@ -17,6 +17,7 @@ from coordinator.engine.assembly import Assembly
 from coordinator.engine.progress import RunObserver
 from coordinator.engine.selection.base import Knowledge, Selector, make_selector
 from coordinator.engine.selection.experience import Experience
+from coordinator.engine.workload import RatingWorkload
 from coordinator.results.tables.reader import read_manifest
 from coordinator.results.tables.schemas import deterministic_fields
 from coordinator.run.assembling import assemble
@@ -37,10 +38,10 @@ from coordinator.swarm.verdict import judge_text
 from edge.core.errors import DataError
 from edge.core.plugins import ALGORITHMS, FAULTS, READERS, SELECTORS, SINKS, Entry, get
 from edge.core.rng import Draws, stream
-from edge.core.vocabulary import Reason
 from edge.device.round_faults import RoundFaults
 from edge.device.simulated import CohortPlan
-from edge.learning.updates import ClientUpdate
+from edge.learning.promotion import PromotedItem
+from edge.learning.updates import Accumulator, ClientUpdate, UpdateBatch
 
 _TRIES: Final = 3
 """Random settings that each plug-in is tried with."""
@@ -143,23 +144,21 @@ def _sound_faults(made: list[Document]) -> Iterator[str]:
 
 
 def _inactive(key: str, made: list[Document]) -> Iterator[str]:
-    crashes = FAULT_KINDS[key].crashes
-    calm = _result(_trial(_base()), crashes=crashes)
+    # Where the coordinator may crash, invitations are logged as they arrive, not as they leave, and the order
+    # of events is another; where an item is promoted, its exposure is measured besides.
+    whole = not (FAULT_KINDS[key].crashes or FAULT_KINDS[key].of_items)
+    calm = _result(_trial(_base()), whole=whole)
     for one in made:
         later = {name: value for name, value in one.items() if name in ("name", "on", key)}
         later |= {"at": _AFTER_THE_RUN, "for": "1 s"}
         found = _trial(_base() | {"faults": [later]})
-        if _result(found, crashes=crashes) != calm:
+        if _result(found, whole=whole) != calm:
             yield f"a run that ends before it begins is another run: {later}"
 
 
-def _result(trial: Trial, *, crashes: bool) -> Any:
-    """Return what identifies a run: its digest.
-
-    Where the coordinator may crash, invitations are logged as they arrive, not as they leave, and the order
-    of events is another: then what became of the devices, and the model.
-    """
-    if not crashes:
+def _result(trial: Trial, *, whole: bool) -> Any:
+    """Return the digest of the ``whole`` run; or what became of the devices, and the model."""
+    if whole:
         return trial.digest()
     columns = [field.name for field in deterministic_fields("device_rounds")]
     rows = trial.tables.read("device_rounds", columns).to_pylist()
@@ -191,6 +190,7 @@ def _others(trial: Trial) -> dict[int, Any]:
 
 def _declared(key: str, made: list[Document]) -> Iterator[str]:
     assembly = assemble(load_text(text_of(_base()), "conformance"))
+    target = PromotedItem(0, assembly.workload.algorithm.row_arrays)
     ids = np.arange(8, dtype=np.int64)
     slots = np.array([1, 4], dtype=np.int64)
     for number, one in enumerate(made):
@@ -202,7 +202,7 @@ def _declared(key: str, made: list[Document]) -> Iterator[str]:
             setting = Setting(1, assembly.fleet, ids, 1, _STORM_S / 2, plan, np.full(8, 1 << 20))
             kind = struck.kind
             assert isinstance(kind, FaultKind)
-            kind.strike(Strike(struck, number, setting, slots, faults))
+            kind.strike(Strike(struck, number, setting, slots, faults, target))
             found.append((plan, faults))
         (plan, faults), (again, repeated) = found
         if repr((plan, faults)) != repr((again, repeated)):
@@ -231,13 +231,13 @@ def _plan(n: int) -> CohortPlan:
         reachable=np.ones(n, np.bool_),
         failed_connects=np.zeros(n, np.int64),
         computes=np.ones(n, np.bool_),
-        obstacle=[Reason.NONE] * n,
-        shortage=[Reason.NONE] * n,
-        compute_s=[1.0] * n,
-        drop_stage=[-1] * n,
-        drop_fraction=[0.0] * n,
-        leaves_s=[float("inf")] * n,
-        bare=[False] * n,
+        obstacle=np.zeros(n, np.int8),
+        shortage=np.zeros(n, np.int8),
+        compute_s=np.ones(n),
+        drop_stage=np.full(n, -1, np.int8),
+        drop_fraction=np.zeros(n),
+        leaves_s=np.full(n, np.inf),
+        bare=np.zeros(n, np.bool_),
         crypto=[],
         shielded=[],
     )
@@ -353,8 +353,13 @@ def _rules_of_algorithm(name: str) -> Iterator[tuple[str, Iterator[str]]]:
     assemblies = [assemble(load_text(text_of(one), "conformance")) for one in made]
     yield "a client's update does not depend on the others in its batch", _of_rules(assemblies, _independent)
     yield "the same arguments give the same bits, and stay as they are", _of_rules(assemblies, _pure)
+    yield "sums do not depend on batches, nor on the order of groups", _of_rules(assemblies, _grouped_sums)
     yield "uploads are as large as declared", _of_rules(assemblies, _declared_sizes)
     yield "updates and the model are finite", _of_rules(assemblies, _finite)
+    yield (
+        "negatives that devices draw are among the examples that are named",
+        _of_rules(assemblies, _named_draws),
+    )
 
 
 def _sound_methods(made: list[Document]) -> Iterator[str]:
@@ -410,7 +415,7 @@ def _pure(assembly: Assembly, state: Any, clients: Ids) -> Iterator[str]:
     kept = [_bits(one) for one in first]
     total = algorithm.accumulator(state)
     for client, update in zip(clients.tolist(), first, strict=True):
-        total.add(_named(assembly, state, client, update))
+        total.add(_named(assembly, state, client, update), client)
     aggregate, optimizer = total.result(), algorithm.initial_optimizer_state(state)
     if aggregate.weight > 0:
         models = [algorithm.server_update(state, optimizer, aggregate, 0)[0] for _ in range(2)]
@@ -420,6 +425,42 @@ def _pure(assembly: Assembly, state: Any, clients: Ids) -> Iterator[str]:
         yield "the model that it is given is written to"
     if kept != [_bits(one) for one in first]:
         yield "the updates that were added up are written to"
+
+
+def _grouped_sums(assembly: Assembly, state: Any, clients: Ids) -> Iterator[str]:
+    workload = assembly.workload
+    updates = workload.training(state, 1)(clients)()
+    if not isinstance(updates, UpdateBatch):
+        yield f"client_update returns {type(updates).__name__}, not an UpdateBatch"
+        return
+    named = [
+        _named(assembly, state, client, one) for client, one in zip(clients.tolist(), updates, strict=True)
+    ]
+
+    def empty() -> Accumulator:
+        total = workload.algorithm.accumulator(state)
+        total.in_groups(2)
+        return total
+
+    def bits(total: Accumulator) -> dict[str, bytes]:
+        return {name: array.tobytes() for name, array in total.result().sums.items()}
+
+    found = []
+    for order in (np.arange(len(clients)), np.argsort(clients % 2, kind="stable")):
+        total = empty()
+        for at in order.tolist():
+            total.add(named[at], int(clients[at]))
+        found.append(bits(total))
+    if found[0] != found[1]:
+        yield "the accumulator's sum depends on the order in which updates of different groups come"
+    if workload.own_parts(state) is not None:
+        return  # what names the rows of users is added to single reports
+    for cut in (0, len(clients) // 2):
+        total = empty()
+        for places in (np.arange(cut), np.arange(cut, len(clients))):
+            total.add_many(updates, places, clients[places])
+        if bits(total) != found[0]:
+            yield f"the accumulator's add_many of {len(clients) - cut} gives another sum than add"
 
 
 def _declared_sizes(assembly: Assembly, state: Any, clients: Ids) -> Iterator[str]:
@@ -449,12 +490,26 @@ def _finite(assembly: Assembly, state: Any, clients: Ids) -> Iterator[str]:
         if not all(np.isfinite(array).all() for array in numbers) or not np.isfinite(update.loss):
             yield f"client {client} has an update, or a loss, that is no number"
             return
-        total.add(_named(assembly, state, client, update))
+        total.add(_named(assembly, state, client, update), client)
     aggregate = total.result()
     if aggregate.weight > 0:
         after, _ = algorithm.server_update(state, algorithm.initial_optimizer_state(state), aggregate, 0)
         if not all(np.isfinite(array).all() for array in after.values() if array.dtype.kind == "f"):
             yield "the model after a round is not finite"
+
+
+def _named_draws(assembly: Assembly, state: Any, clients: Ids) -> Iterator[str]:
+    workload = assembly.workload
+    if not isinstance(workload, RatingWorkload) or not workload.algorithm.samples_negatives:
+        return
+    users, examples = workload.training_examples(clients, 1)
+    owners = np.repeat(np.arange(len(users)), np.diff(examples.indptr))
+    ones, zeros = (np.bincount(owners[examples.ratings == y], minlength=len(users)) for y in (1, 0))
+    held, problem = workload.split.train.counts[users], workload.algorithm.problem
+    if not np.array_equal(ones, held):
+        yield f"users hold {held.tolist()} positives, and training_examples has {ones.tolist()} ones"
+    if ((zeros == 0) & (held > 0) & (problem.n_items - held - problem.kept_back > 0)).any():
+        yield "devices draw negatives, and training_examples has no zeros"
 
 
 # -- readers ---------------------------------------------------------------------------------------------

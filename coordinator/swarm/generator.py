@@ -66,7 +66,15 @@ def document_of(seed: int, index: int, name: str) -> Document:
     made["learning"] = drawn.settings
     if method.data == "ratings":
         judged = secure is not None and "shielded" in secure
-        made["data"] |= populations.drawn_items(draws("items"), only_ranks=drawn.only_ranks, judged=judged)
+        unrated = populations.unrated_items(made["data"], made["seed"])
+        made["data"] |= populations.drawn_items(
+            draws("items"),
+            draws_items=drawn.draws_items,
+            weighs_all=drawn.only_ranks and not drawn.draws_items,
+            learns_ones=drawn.learns_ones,
+            judged=judged,
+            unrated=unrated,
+        )
     local = privacy is None or privacy["mechanism"] == "local-gaussian"
     rule = protections.aggregation(
         draws("aggregation"),
@@ -108,6 +116,8 @@ def document_of(seed: int, index: int, name: str) -> Document:
         can_rank=method.data == "ratings",
         must_rank=drawn.only_ranks or "negatives" in made["data"],
     )
+    if made["data"].get("held_out_negatives") == "symmetric":
+        made["evaluation"]["ranking"]["negatives"] = draws("candidates").whole(1, min(unrated, 4))
     made["faults"] = _faults(seed, index, made, fleet, devices)
     return made
 
@@ -144,6 +154,7 @@ def _faults(seed: int, index: int, made: Document, fleet: Document, devices: int
     classes, networks = populations.profiles(fleet)
     sums = made["phases"][0].get("secure_aggregation", made.get("secure_aggregation", {}))
     reports = (label(Stage.REPORT),) if "shielded" in sums else ()
+    method = METHODS[made["learning"]["algorithm"]]
     storm = Stormy(
         stages=STAGES_OF_MODE[sums.get("mode", "off")] + reports,
         lasts_s=_storm_s(made),
@@ -152,6 +163,7 @@ def _faults(seed: int, index: int, made: Document, fleet: Document, devices: int
         classes=classes,
         networks=networks,
         buffered=waiting.is_buffered(made["rounds"]),
+        rows=method.has_item_rows(method.Settings.model_validate(made["learning"])),
         poisonous="aggregation" in made,
     )
     count = Draws(seed, index, "faults").weighted({0: 1, 1: 4, 2: 3, 3: 2, 5: 1})

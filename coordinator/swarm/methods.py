@@ -30,8 +30,13 @@ WEIGHTS: Final[dict[str, float]] = {
     "lipm": 2,
     "fedncf": 2,
     "fedrecgel": 3,
+    "colr": 2,
+    "fedrap": 2,
+    "gpfedrec": 2,
+    "pfedrec": 2,
+    "fcf": 2,
     "federated-context": 2,
-    "local-context": 1,
+    "local-context": 2,
 }
 """How often each built-in method is drawn."""
 
@@ -51,6 +56,8 @@ class Drawn:
     settings: Settings
     stepwise: bool
     only_ranks: bool
+    draws_items: bool
+    learns_ones: bool
 
 
 _SUITABLE_TRIES: Final = 20
@@ -94,7 +101,13 @@ def method(draws: Draws, name: str, asked: Asked) -> Drawn:
         assert found is not None, "what a method is not able to do is not asked of it"
         made = {**found, "algorithm": name}
     settings: BaseModel = entry.Settings.model_validate(made)
-    return Drawn(made, entry.stepwise(settings), entry.only_ranks(settings))
+    return Drawn(
+        made,
+        entry.stepwise(settings),
+        entry.only_ranks(settings),
+        entry.draws_items(settings),
+        entry.learns_ones(settings),
+    )
 
 
 def _server(draws: Draws) -> Settings:
@@ -158,8 +171,21 @@ def _factorization(draws: Draws, asked: Asked) -> Settings:
     return {**made, **_uploads(draws, asked), **_biases(draws)}
 
 
-def _fedrecon(draws: Draws, asked: Asked) -> Settings:
+def _loss(draws: Draws, *fitted: str) -> Settings:
+    """Return at times another loss than the default, and the steps that it asks for where ``fitted``."""
+    if not draws.chance(0.3):
+        return {}
+    loss = draws.one(("cross-entropy", "bpr", "sampled-softmax"))
+    return {"loss": loss, **{key: _steps(draws) for key in fitted}}
+
+
+def _squared(draws: Draws, asked: Asked) -> Settings:
+    """Return settings of FedRecon with the loss that all methods around it have."""
     return {**_factorization(draws, asked), **_reconstruction(draws), **_client(draws)}
+
+
+def _fedrecon(draws: Draws, asked: Asked) -> Settings:
+    return {**_squared(draws, asked), **_loss(draws, "reconstruction", "client")}
 
 
 def _mask(draws: Draws) -> Settings:
@@ -170,12 +196,14 @@ def _mask(draws: Draws) -> Settings:
 
 
 def _fedmmf(draws: Draws, asked: Asked) -> Settings:
-    return {**_fedrecon(draws, asked), "mask": _mask(draws)}
+    return {**_squared(draws, asked), "mask": _mask(draws)}
 
 
 def _fedmf(draws: Draws, asked: Asked) -> Settings:
     made = {**_factorization(draws, asked), **_client(draws)}
-    return {**made, "reconstruction": _descent(draws)} if draws.chance(0.5) else made
+    if draws.chance(0.5):
+        made["reconstruction"] = _descent(draws)
+    return {**made, **_loss(draws, "reconstruction", "client")}
 
 
 def _fedrec(draws: Draws, asked: Asked) -> Settings:
@@ -200,7 +228,7 @@ def _blur(draws: Draws, asked: Asked) -> Settings:
 
 
 def _lipm(draws: Draws, asked: Asked) -> Settings:
-    made = {**_fedrecon(draws, asked), "upload": "dense"}
+    made = {**_squared(draws, asked), "upload": "dense"}
     made |= {"window": draws.whole(1, 6), "interest_width": draws.whole(1, 4)}
     made |= {"attention_bound": draws.whole(0, 2), "attention_scale": draws.between(0.1, 2)}
     return {**made, "fine_tuning": _steps(draws)} if draws.chance(0.3) else made
@@ -213,14 +241,16 @@ def _shared_rows(draws: Draws) -> Settings:
         made["client"] = _descent(draws)
     if draws.chance(0.3):
         made["user_learning_rate"] = draws.between(0.1, 1)
-    return made
+    return {**made, **_loss(draws, "client")}
 
 
 def _fedavg_mf(draws: Draws, asked: Asked) -> Settings:
     made = _shared_rows(draws)
     if draws.chance(0.3):
         made["proximal"] = draws.between(0.001, 1)
-    return {**made, "fine_tuning": {"method": "ridge"}} if draws.chance(0.3) else made
+    if draws.chance(0.3):
+        made["fine_tuning"] = _steps(draws) if "loss" in made else {"method": "ridge"}
+    return made
 
 
 def _pfedme(draws: Draws, asked: Asked) -> Settings:
@@ -240,7 +270,69 @@ def _fedncf(draws: Draws, asked: Asked) -> Settings:
     made |= {"negatives": draws.whole(1, 4), "user_steps": draws.whole(0, 2), **_uploads(draws, asked)}
     if made["user_steps"] and draws.chance(0.3):
         made["user_embeddings"] = "reconstructed"
+    if draws.chance(0.5):
+        made["client"] = _descent(draws)
+    return {**made, **_loss(draws, "client")}
+
+
+def _colr(draws: Draws, asked: Asked) -> Settings:
+    made = _factorization(draws, asked)
+    made["rank"] = draws.whole(1, made["factors"])
+    made["average"] = draws.one(("touched", "cohort"))
+    # By default every update weighs 1.
+    made["weighting"] = "uniform" if asked.uniform or draws.chance(0.5) else "examples"
+    if draws.chance(0.5):
+        how: Settings = draws.one((
+            {"method": "gradient-steps", "steps": 1},
+            {"method": "mini-batches", "batch_size": draws.whole(1, 4)},
+        ))  # fmt: skip
+        made["client"] = {**how, "learning_rate": draws.between(0.01, 0.5)}
+    return {**made, "reconstruction": _descent(draws)} if draws.chance(0.5) else made
+
+
+def _heads(draws: Draws, asked: Asked) -> Settings:
+    """Return settings of recommenders whose users are heads on item rows."""
+    made: Settings = {"factors": draws.whole(1, 4), "negatives": draws.whole(1, 4), **_server(draws)}
+    made["item_learning_rate"] = draws.between(0.01, 1)
+    # By default every update weighs 1.
+    made["weighting"] = "uniform" if asked.uniform or draws.chance(0.5) else "examples"
+    if asked.dense or draws.chance(0.3):
+        made["upload"] = "dense"
     return {**made, "client": _descent(draws)} if draws.chance(0.5) else made
+
+
+def _pfedrec(draws: Draws, asked: Asked) -> Settings:
+    return {**_heads(draws, asked), "served_table": draws.one(("personal", "server"))}
+
+
+def _fedrap(draws: Draws, asked: Asked) -> Settings:
+    made = {**_heads(draws, asked), "curriculum_rounds": draws.whole(0, 3)}
+    for key in ("parting", "sparsity"):
+        if draws.chance(0.5):
+            made[key] = draws.between(0.001, 1)
+    if draws.chance(0.3):
+        made |= {"parting_limit": draws.between(0.1, 5), "batch_decay": "95%", "round_decay": "97%"}
+    return made
+
+
+def _gpfedrec(draws: Draws, asked: Asked) -> Settings:
+    made: Settings = {"factors": draws.whole(1, 3), "negatives": draws.whole(1, 3)}
+    made["layers"] = [draws.whole(1, 4) for _ in range(draws.whole(1, 2))]
+    made |= {key: draws.between(0.01, 0.5) for key in ("user_learning_rate", "item_learning_rate")}
+    made["neighbours"] = draws.one(("similar", "dissimilar", "random"))
+    made["served_table"] = draws.one(("personal", "server"))
+    made |= {"pull": draws.between(0.01, 1), "threshold": draws.between(0.1, 2), "hops": draws.whole(1, 2)}
+    made["learning_rate"] = draws.between(0.1, 1)
+    return {**made, "client": _descent(draws)} if draws.chance(0.5) else made
+
+
+def _fcf(draws: Draws, asked: Asked) -> Settings:
+    made: Settings = {"factors": draws.whole(1, 4), **_server(draws)}
+    made["confidence"] = draws.between(0.1, 20)
+    made["strength"] = draws.one(("one", "log", "rating"))
+    made["user_regularization"] = draws.between(0.1, 10)
+    made["item_regularization"] = draws.one((0, draws.between(0.001, 0.1)))
+    return {**made, "upload": "dense"} if asked.dense or draws.chance(0.3) else made
 
 
 def _fedrecgel(draws: Draws, asked: Asked) -> Settings:
@@ -288,6 +380,11 @@ _SETTINGS: Final[dict[str, Callable[[Draws, Asked], Settings]]] = {
     "lipm": _lipm,
     "fedncf": _fedncf,
     "fedrecgel": _fedrecgel,
+    "colr": _colr,
+    "pfedrec": _pfedrec,
+    "fedrap": _fedrap,
+    "gpfedrec": _gpfedrec,
+    "fcf": _fcf,
     "federated-context": _federated_context,
     "local-context": lambda draws, _: {"model": _mask(draws)},
 }

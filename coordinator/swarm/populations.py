@@ -47,17 +47,31 @@ def ratings(draws: Draws, users: int, *, features: bool, timed: bool) -> Setting
     return made
 
 
-def drawn_items(draws: Draws, *, only_ranks: bool, judged: bool) -> Settings:
+def drawn_items(
+    draws: Draws, *, draws_items: bool, weighs_all: bool, learns_ones: bool, judged: bool, unrated: int
+) -> Settings:
     """Return what devices draw beside their ratings; nothing where ratings are what masks are ``judged`` by.
 
-    ``only_ranks`` says whether the method draws negatives by itself.
+    ``draws_items`` says whether the method draws negatives by itself, ``weighs_all`` whether it weighs all
+    items, so that none is drawn for it, ``learns_ones`` whether it needs ones and zeros; ``unrated`` is how
+    many items every user leaves unrated at least, from which a symmetric sampler takes candidates.
     """
     made: Settings = {}
-    if not only_ranks and not judged and draws.chance(0.2):
+    drawn_for = not draws_items and not weighs_all and not judged
+    if learns_ones or (drawn_for and draws.chance(0.2)):
         made["negatives"] = draws.whole(1, 3)
-    if (made or only_ranks) and draws.chance(0.4):
+    if (made or draws_items) and draws.chance(0.4):
         made["held_out_negatives"] = "spared"
+    elif (made or draws_items) and unrated and draws.chance(0.3):
+        made["held_out_negatives"] = "symmetric"
+        made["split"] = {"kind": "leave-one-out"}
     return made
+
+
+def unrated_items(data: Settings, seed: int) -> int:
+    """Return how many items of the ``data`` every user leaves unrated at least."""
+    store = generate_ratings(SyntheticRatingsSection.model_validate(data).spec(), seed=seed, workers=1)
+    return store.n_items - int(store.counts.max())
 
 
 def devices_of(data: Settings, seed: int) -> int:

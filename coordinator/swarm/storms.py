@@ -30,6 +30,8 @@ class Stormy:
     networks: tuple[str, ...]
     buffered: bool = False
     """Whether there are no rounds whose devices a fault could strike together."""
+    rows: bool = True
+    """Whether a fault can promote an item: scores are products with rows of items."""
     poisonous: bool = False
     """Whether updates are poisoned more often than else."""
 
@@ -43,7 +45,7 @@ def fault(draws: Draws, name: str, storm: Stormy) -> Fault:
     keys = {
         key: _OFTEN if storm.poisonous and kind.of_updates else 1.0
         for key, kind in KINDS.items()
-        if not (storm.buffered and kind.of_rounds)
+        if not (storm.buffered and kind.of_rounds) and (storm.rows or not kind.of_items)
     }
     return fault_of(draws, name, draws.weighted(keys), storm)
 

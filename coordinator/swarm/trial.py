@@ -89,13 +89,15 @@ class Trial:
         return hashlib.blake2b(self.tables.digest().encode() + model, digest_size=16).hexdigest()
 
 
-def run_trial(text: str, name: str, *, batch: int | None = None) -> Trial:
+def run_trial(text: str, name: str, *, batch: int | None = None, watched: bool = True) -> Trial:
     """Run the scenario in ``text``; what a run raises is kept, what is wrong with the scenario raised.
 
     Parameters
     ----------
     text, name : of the scenario.
     batch : devices that compute together, in place of the scenario's ``compute.batch``.
+    watched : whether every frame is recorded, for which each device acts by itself; else they are computed in
+        waves where that is possible, and the record is empty.
 
     Raises
     ------
@@ -107,10 +109,9 @@ def run_trial(text: str, name: str, *, batch: int | None = None) -> Trial:
         loaded = replace(loaded, scenario=loaded.scenario.model_copy(update={"compute": compute}))
     assembly = assemble(loaded)
     tables, record = TablesInMemory(), Record()
-    with _folder(loaded) as folder:
+    with _folder(loaded) as folder, TableRecorder(tables, assembly.fleet.names) as recorder:
         # Thresholds are no promises of the swarm: a scenario that misses one is no bug.
         watch = ThresholdWatch((), None)
-        recorder = TableRecorder(tables, assembly.fleet.names)
         training = Training(
             loaded.scenario, assembly, recorder, RunObserver(), watch, folder, SecretSource.SEED
         )
@@ -123,7 +124,8 @@ def run_trial(text: str, name: str, *, batch: int | None = None) -> Trial:
                 warnings.simplefilter("error")
                 # But for this one, of finite products that are right, by a kernel of OpenBLAS 0.3.31.
                 warnings.filterwarnings("ignore", _SPURIOUS, RuntimeWarning)
-                stop = simulate(loaded, assembly, training, InlineExecutor(), record)
+                stop = simulate(loaded, assembly, training, InlineExecutor(), record if watched else None)
+                recorder.flush()
         except Exception as caught:
             error = caught
     return Trial(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from device_profiles.errors import TraceError
+from device_profiles.fields import TEXT_TAG, Choice, Fraction, PositiveSeconds, Text
 from device_profiles.traces import RateTrace
 
 MAX_FILE_BYTES = 256 * 2**20
@@ -20,6 +23,61 @@ _MAX_STEPS = 10_000_000
 _REQUIRED = ("t_s", "down_mbps", "up_mbps", "rtt_ms")
 _OPTIONAL = ("loss",)
 _MAX_FIELD_CHARS = 40
+_CSV_MEANING: Final = "CSV file with `t_s,down_mbps,up_mbps,rtt_ms[,loss]`"
+
+
+class MahimahiTrace(BaseModel):
+    """A pair of Mahimahi traces: the milliseconds at which a 1500-byte packet may pass."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    kind: Literal["mahimahi"]
+    down: Text = Field(description="trace towards the device, relative to the file that names it")
+    up: Text = Field(description="trace from the device, relative to the file that names it")
+    rtt: PositiveSeconds = Field(description="round trip, which the traces do not hold")
+    loss: Fraction = Field(default=0.0, description="probability that a segment is lost")
+
+
+def _tag(value: object) -> str:
+    return "mahimahi" if isinstance(value, dict | MahimahiTrace) else TEXT_TAG
+
+
+WrittenTrace = Annotated[
+    Annotated[Text, Tag(TEXT_TAG)] | Annotated[MahimahiTrace, Tag("mahimahi")],
+    Discriminator(_tag),
+    Choice("kind", {"mahimahi": MahimahiTrace}, _CSV_MEANING),
+]
+
+
+def file_keys(written: str | MahimahiTrace) -> tuple[tuple[str, ...], ...]:
+    """Return where, inside a written trace, the names of its files stand."""
+    return ((),) if isinstance(written, str) else (("down",), ("up",))
+
+
+def trace_beside(written: str | MahimahiTrace | None, folder: Path) -> RateTrace | None:
+    """Return a written trace, the names of whose files start at ``folder``; None where none is written.
+
+    Raises
+    ------
+    TraceError : as :func:`read_link_trace`.
+    """
+    if written is None:
+        return None
+    names = (written,) if isinstance(written, str) else (written.down, written.up)
+    return read_link_trace(written, [folder / name for name in names])
+
+
+def read_link_trace(written: str | MahimahiTrace, files: Sequence[Path]) -> RateTrace:
+    """Return the trace in ``files``, one for each of :func:`file_keys`.
+
+    Raises
+    ------
+    TraceError : a file that cannot be used; the message says where in it.
+    """
+    if isinstance(written, str):
+        return read_link_csv(files[0])
+    down, up = files
+    return read_mahimahi(down, up, rtt_s=written.rtt, loss=written.loss)
 
 
 def trace_lines(path: Path) -> Iterator[tuple[int, str]]:

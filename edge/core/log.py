@@ -69,10 +69,13 @@ class EventLog:
     ``extend`` takes the bytes of one or more packed records.
     """
 
-    __slots__ = ("_buffer", "extend")
+    __slots__ = ("_buffer", "_early", "_foreseen", "extend")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._early = 0
+        self._foreseen: npt.NDArray[np.float64] | None = None
+        """Records by column that belong between those that come after the first :attr:`_early`."""
         self.extend = self._buffer.extend
 
     def __len__(self) -> int:
@@ -93,6 +96,39 @@ class EventLog:
             )
         return np.frombuffer(self._buffer, dtype=np.float64).reshape(-1, WIDTH)
 
+    def mark(self) -> None:
+        """Let the records that are inserted later come after those that are there now."""
+        self._early = len(self)
+
+    def insert(self, columns: npt.NDArray[np.float64]) -> None:
+        """Add records by column, float64 [WIDTH, n], in order; they belong between those since the mark.
+
+        Of the same moment the inserted ones come first, unless they began later.
+        """
+        self._foreseen = columns
+
     def columns(self) -> npt.NDArray[np.float64]:
         """Return the records by column, float64 [WIDTH, n], contiguous: a copy that leaves the log free."""
-        return np.ascontiguousarray(self.array().T)
+        made = np.ascontiguousarray(self.array().T)
+        if self._foreseen is None:
+            return made
+        early, others = made[:, : self._early], made[:, self._early :]
+        if not others.shape[1]:
+            return np.concatenate([early, self._foreseen], axis=1)
+        places = self._places_among(others)
+        return np.concatenate([early, np.insert(others, places, self._foreseen, axis=1)], axis=1)
+
+    def _places_among(self, others: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """Return before which of ``others`` each inserted record belongs, int64 [n]."""
+        assert self._foreseen is not None
+        times_s = others[Column.TIME_S]
+        first = np.searchsorted(times_s, self._foreseen[Column.TIME_S], "left")
+        last = np.searchsorted(times_s, self._foreseen[Column.TIME_S], "right")
+        for place in np.flatnonzero(first < last).tolist():
+            began = tuple(self._foreseen[[Column.START_S, Column.SLOT], place])
+            while (
+                first[place] < last[place]
+                and tuple(others[[Column.START_S, Column.SLOT], first[place]]) < began
+            ):
+                first[place] += 1
+        return np.asarray(np.maximum.accumulate(first))

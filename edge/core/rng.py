@@ -16,6 +16,7 @@ simulation are expanded from :func:`stream_bytes`, so that a run replays.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +30,9 @@ _GOLDEN = 0x9E37_79B9_7F4A_7C15
 _M1 = 0xBF58_476D_1CE4_E5B9
 _M2 = 0x94D0_49BB_1331_11EB
 _TO_UNIT = 2.0**-53
-_GOLDEN_U = np.uint64(_GOLDEN)
-_M1_U = np.uint64(_M1)
-_M2_U = np.uint64(_M2)
-_S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+# Arrays: with a scalar an operation on a few numbers costs half as much again.
+_GOLDEN_U, _M1_U, _M2_U = (np.array(constant, dtype=np.uint64) for constant in (_GOLDEN, _M1, _M2))
+_S30, _S27, _S31, _S11 = (np.array(bits, dtype=np.uint64) for bits in (30, 27, 31, 11))
 Counter = int | npt.NDArray[np.integer]
 """A counter: a non-negative int or an integer array; arrays broadcast against each other."""
 Key = int | npt.NDArray[np.uint64]
@@ -56,10 +56,11 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
     seed : non-negative int, the run's seed.
     names : path of the stream, for example ``"selection", round_number``.
     """
-    key = int.from_bytes(_digest(seed, names, 16), "little")
-    return np.random.Generator(np.random.Philox(key=key))
+    # Two words: numpy takes longer to cut a large int into them than to make the generator.
+    return np.random.Generator(np.random.Philox(key=np.frombuffer(_digest(seed, names, 16), "<u8")))
 
 
+@functools.lru_cache(maxsize=4096)
 def stream_key(seed: int, *names: str | int) -> int:
     """Return the 64-bit key of a stream, for the counter-based functions below."""
     return int.from_bytes(_digest(seed, names, 8), "little")
@@ -83,20 +84,23 @@ def hashed_bits(key: Key, *counters: Counter) -> npt.NDArray[np.uint64]:
     uint64 array of the broadcast shape (0-d for ints alone).
     """
     # One dimension at least: numpy warns of overflow, which is wanted here, in scalars only.
+    single = isinstance(key, int) or not key.ndim
     state = np.array([key], dtype=np.uint64) if isinstance(key, int) else np.atleast_1d(key)
-    shape: tuple[int, ...] = () if isinstance(key, int) else key.shape
     for counter in counters:
         if isinstance(counter, int):
             x = state ^ np.uint64(((counter + 1) * _GOLDEN) & _MASK)
         else:
-            shape = np.broadcast_shapes(shape, counter.shape)
-            x = state ^ (np.atleast_1d(counter).astype(np.uint64) * _GOLDEN_U + _GOLDEN_U)
+            single = single and not counter.ndim
+            x = np.atleast_1d(counter).astype(np.uint64)
+            x *= _GOLDEN_U
+            x += _GOLDEN_U
+            x = state ^ x
         x ^= x >> _S30
         x *= _M1_U
         x ^= x >> _S27
         x *= _M2_U
         state = x ^ (x >> _S31)
-    return state.reshape(shape)
+    return state.reshape(()) if single else state
 
 
 def hashed_uniform(key: Key, *counters: Counter) -> npt.NDArray[np.float64]:

@@ -51,6 +51,10 @@ SUM_STAGES: Final = (
 """The stages of a secure sum, in order."""
 
 
+FIRST_EVALUATION: Final = 1 << 30
+"""Rounds with this number or a higher one are evaluations: this plus r measures the model after round r."""
+
+
 class Outcome(enum.IntEnum):
     """How a device's participation in a round ended."""
 

@@ -11,10 +11,6 @@ import enum
 import os
 from typing import Protocol
 
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from edge.core.errors import LocalProtocolError
 
 
@@ -63,6 +59,11 @@ class SeededEntropy:
             )
         if device < 0 or round_number < 0:
             raise LocalProtocolError(f"device {device} and round {round_number} must not be negative")
+        # Not above: every run knows where its secrets come from, and few have any.
+        from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
+
         info = _LABEL + device.to_bytes(8, "big") + round_number.to_bytes(8, "big")
         derived = HKDF(algorithm=hashes.SHA256(), length=16, salt=None, info=info).derive(key)
         self._stream = Cipher(algorithms.AES128(derived), modes.CTR(builtins.bytes(16))).encryptor()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -43,11 +44,15 @@ HASH_BYTES = 32
 SIGNATURE_BYTES = 64
 """Length of an Ed25519 signature."""
 SEAL_KEY_BYTES = 32
-"""Length of the key of :func:`seal`: AES-256."""
+"""Length of the key of a :class:`SealedChannel`: AES-256."""
 SEAL_OVERHEAD_BYTES = 16
 """How much longer a sealed message is than its plaintext: the tag."""
 
 _VERSION = b"recfleet/secagg/1/"
+_UP, _DOWN = b"\0\0\0\0", b"\0\0\0\1"
+"""How the nonce of a sealed message begins, to the device with the higher id and to that with the lower."""
+_KEYS_KEPT = 4096
+"""Public keys whose parsed form, or whose check, is kept: each is met by all neighbours of its device."""
 _SHA256 = hashes.SHA256()
 _FIELD_PRIME = 2**255 - 19
 _LOW_ORDER = frozenset(
@@ -103,11 +108,18 @@ class KeyPair:
         if len(public) != PUBLIC_BYTES:
             raise WrongLengthError(f"a public key has {PUBLIC_BYTES} bytes, not {len(public)}")
         try:
-            return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+            return self._private.exchange(_parsed(public))
         except ValueError:
             raise LowOrderPointError(f"public key {public.hex()} makes every shared secret zero") from None
 
 
+@lru_cache(maxsize=_KEYS_KEPT)
+def _parsed(public: bytes) -> X25519PublicKey:
+    """Return the library's object of a public key; parsing takes a tenth of an exchange."""
+    return X25519PublicKey.from_public_bytes(public)
+
+
+@lru_cache(maxsize=_KEYS_KEPT)
 def check_public_key(public: bytes) -> None:
     """Refuse an X25519 public key that no honest device sends, without the cost of an exchange.
 
@@ -139,67 +151,113 @@ def check_secret(secret: bytes, public: bytes) -> KeyPair:
 # -- derivation ------------------------------------------------------------------------------------------
 
 
-def derive(
-    shared: bytes,
-    *,
-    label: str,
-    session: bytes,
-    round_number: int,
-    role: str,
-    low: int,
-    high: int,
-    length: int,
-) -> bytes:
-    """Return ``length`` bytes derived from a shared secret (HKDF-SHA256 without salt, RFC 5869).
+class Purpose(NamedTuple):
+    """What is derived in a round: the part of HKDF's ``info`` that does not depend on the two devices.
+
+    Attributes
+    ----------
+    bound : label, session, round and role, encoded.
+    length : bytes to derive, 16 for a mask's seed, 32 for a sealing key.
+    """
+
+    bound: bytes
+    length: int
+
+    @classmethod
+    def of(cls, label: str, session: bytes, round_number: int, role: str, length: int) -> Purpose:
+        """Return a purpose.
+
+        Parameters
+        ----------
+        label : what is derived, for example ``"mask"``.
+        session : 32 bytes from :func:`session_id_of_hash`.
+        round_number : the round.
+        role : what it is for, for example the name of the vector that is masked.
+        length : bytes to derive.
+
+        Raises ``WrongLengthError`` for a session of another length.
+        """
+        _check_hash(session, "a session id")
+        head = _VERSION + _prefixed(label.encode()) + session
+        return cls(head + _number(round_number) + _prefixed(role.encode()), length)
+
+    def info(self, low: int, high: int) -> bytes:
+        """Return HKDF's ``info`` for two devices, the lower id first; twice its own for one device.
+
+        Raises ``LocalProtocolError`` for ids in the wrong order.
+        """
+        if not 0 <= low <= high:
+            raise LocalProtocolError(f"the lower device id comes first, and none is negative: {low}, {high}")
+        return self.bound + _number(low) + _number(high)
+
+
+def derive(shared: bytes, purpose: Purpose, low: int, high: int) -> bytes:
+    """Return the bytes of a ``purpose`` derived from a shared secret (HKDF-SHA256 without salt, RFC 5869).
 
     Parameters
     ----------
     shared : 32 bytes: a secret from :meth:`KeyPair.agree`, or a device's own self-mask seed.
-    label : what is derived, for example ``"mask"``.
-    session : 32 bytes from :func:`session_id_of_hash`.
-    round_number : the round.
-    role : what it is for, for example the name of the vector that is masked.
+    purpose : what for.
     low, high : the two devices' ids in this order; twice its own for a secret of one device.
-    length : bytes wanted, 16 for a mask's seed, 32 for a sealing key.
 
-    Raises ``WrongLengthError`` for a secret or session of another length, and ``LocalProtocolError`` for ids
-    in the wrong order.
+    Raises ``WrongLengthError`` for a secret of another length, and ``LocalProtocolError`` for ids in the
+    wrong order.
     """
+    return _derive(shared, purpose.info(low, high), purpose.length)
+
+
+def _derive(shared: bytes, info: bytes, length: int) -> bytes:
     if len(shared) != SECRET_BYTES:
         raise WrongLengthError(f"a secret has {SECRET_BYTES} bytes, not {len(shared)}")
-    _check_hash(session, "a session id")
-    if not 0 <= low <= high:
-        raise LocalProtocolError(f"the lower device id comes first, and none is negative: {low}, {high}")
-    info = b"".join(
-        (
-            _VERSION,
-            _prefixed(label.encode()),
-            session,
-            _number(round_number),
-            _prefixed(role.encode()),
-            _number(low),
-            _number(high),
-        )
-    )
     return HKDF(algorithm=_SHA256, length=length, salt=None, info=info).derive(shared)
 
 
-class AdvertisedKeys(NamedTuple):
-    """The public keys of one device in one round: 32 bytes each."""
+class PairSecrets:
+    """What pairs of devices derive from the secret they share: each end computes its own."""
 
-    device: int
-    encryption: bytes
-    mask: bytes
+    def derive(self, pair: KeyPair, public: bytes, purpose: Purpose, own: int, other: int) -> bytes:
+        """Return what device ``own``, which has ``pair``, derives with ``other``, which has ``public``.
+
+        Both ends get the same. Raises as :meth:`KeyPair.agree`.
+        """
+        low, high = (own, other) if own < other else (other, own)
+        return derive(pair.agree(public), purpose, low, high)
 
 
-def key_list_hash(key_list: Sequence[AdvertisedKeys]) -> bytes:
-    """Return the 32-byte SHA-256 of a round's keys, ordered by device id.
+class SharedPairSecrets(PairSecrets):
+    """The same where both ends live in this process: what the first derives, the second is given.
+
+    For one round of simulated devices. What was derived is named by both public keys and all that is bound
+    into it, and is forgotten when it was given; so both ends get it, or what each would have computed.
+    """
+
+    def __init__(self) -> None:
+        self._derived: dict[tuple[bytes, bytes, bytes], bytes] = {}
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return f"SharedPairSecrets({len(self._derived)} of one end)"
+
+    def derive(self, pair: KeyPair, public: bytes, purpose: Purpose, own: int, other: int) -> bytes:
+        """Return what the other end derived, or derive it."""
+        info = purpose.info(own, other) if own < other else purpose.info(other, own)
+        mine = pair.public
+        name = (mine, public, info) if mine < public else (public, mine, info)
+        secret = self._derived.pop(name, None)
+        if secret is None:
+            secret = self._derived[name] = _derive(pair.agree(public), info, purpose.length)
+        return secret
+
+
+def key_list_hash(key_list: Sequence[tuple[int, bytes, bytes]]) -> bytes:
+    """Return the 32-byte SHA-256 of a round's public keys, ordered by device id.
+
+    A device has three values: its id, and its keys for encryption and for masks, 32 bytes each.
 
     Raises ``DuplicateKeyError`` for a device or a key that occurs twice (a device's two keys must differ
     too), ``LocalProtocolError`` for another order, ``WrongLengthError`` for a key of another length.
     """
-    keys: set[bytes] = set()
-    digest = hashlib.sha256(_VERSION + b"key-list" + _number(len(key_list)))
+    encoded = [_VERSION, b"key-list", _number(len(key_list))]
     before = -1
     for device, encryption, mask in key_list:
         if device <= before:
@@ -209,12 +267,16 @@ def key_list_hash(key_list: Sequence[AdvertisedKeys]) -> bytes:
         before = device
         if len(encryption) != PUBLIC_BYTES or len(mask) != PUBLIC_BYTES:
             raise WrongLengthError(f"the public keys of device {device} do not have {PUBLIC_BYTES} bytes")
-        keys.add(encryption)
-        keys.add(mask)
-        digest.update(_number(device) + encryption + mask)
-    if len(keys) != 2 * len(key_list):
+        encoded += (_number(device), encryption, mask)
+    expect_distinct_keys(key_list)
+    return hashlib.sha256(b"".join(encoded)).digest()
+
+
+def expect_distinct_keys(key_list: Iterable[tuple[int, bytes, bytes]]) -> None:
+    """Raise ``DuplicateKeyError`` for a key that occurs twice; a device's two keys must differ too."""
+    keys = [key for _, encryption, mask in key_list for key in (encryption, mask)]
+    if len(set(keys)) != len(keys):
         raise DuplicateKeyError("a public key occurs twice in the key list")
-    return digest.digest()
 
 
 def session_id_of_hash(
@@ -241,50 +303,59 @@ def session_id_of_hash(
 # -- sealed messages -------------------------------------------------------------------------------------
 
 
-def seal(
-    key: bytes, plaintext: bytes, *, session: bytes, round_number: int, sender: int, receiver: int
-) -> bytes:
-    """Return ``plaintext`` encrypted and authenticated from ``sender`` to ``receiver`` (AES-256-GCM).
+class SealedChannel:
+    """One device's end of the sealed way to another (AES-256-GCM), good for one message in each direction.
 
-    ``key`` is the 32-byte key of the pair for this round; it seals one message in each direction, because the
-    nonce is made of the direction and the round alone.
+    The nonce is made of the direction and the round alone.
 
-    Raises ``WrongLengthError`` for a key or session of another length, ``LocalProtocolError`` for a message
+    Parameters
+    ----------
+    key : 32 bytes, of the pair for this round.
+    session, round_number : what messages are bound to, beside sender and receiver.
+    device, other : this end, and the other.
+
+    Raises ``WrongLengthError`` for a key or session of another length, ``LocalProtocolError`` for a channel
     to oneself.
     """
-    nonce, bound = _bind(key, session, round_number, sender, receiver)
-    return AESGCM(key).encrypt(nonce, plaintext, bound)
 
+    __slots__ = ("_bound_in", "_bound_out", "_cipher", "_nonce_in", "_nonce_out", "device", "other")
 
-def open_sealed(
-    key: bytes, sealed: bytes, *, session: bytes, round_number: int, sender: int, receiver: int
-) -> bytes:
-    """Return the plaintext of a message from :func:`seal`.
+    def __init__(self, key: bytes, session: bytes, round_number: int, device: int, other: int) -> None:
+        if len(key) != SEAL_KEY_BYTES:
+            raise WrongLengthError(f"a sealing key has {SEAL_KEY_BYTES} bytes, not {len(key)}")
+        _check_hash(session, "a session id")
+        if device == other:
+            raise LocalProtocolError(f"device {device} seals a message to itself")
+        self.device = device
+        self.other = other
+        self._cipher = AESGCM(key)
+        number, here, there = _number(round_number), _number(device), _number(other)
+        upwards = device < other
+        self._nonce_out = (_UP if upwards else _DOWN) + number
+        self._nonce_in = (_DOWN if upwards else _UP) + number
+        self._bound_out = session + number + here + there
+        self._bound_in = session + number + there + here
 
-    Raises ``AuthenticationError`` if it was changed, or sealed with another key or for another session,
-    round, sender or receiver; otherwise as :func:`seal`.
-    """
-    nonce, bound = _bind(key, session, round_number, sender, receiver)
-    # Below the length of a tag, releases of cryptography differ in what they raise.
-    if len(sealed) >= SEAL_OVERHEAD_BYTES:
-        try:
-            return AESGCM(key).decrypt(nonce, sealed, bound)
-        except InvalidTag:
-            pass
-    raise AuthenticationError(
-        f"the message from device {sender} to device {receiver} in round {round_number} does not authenticate"
-    )
+    def seal(self, plaintext: bytes) -> bytes:
+        """Return ``plaintext`` encrypted and authenticated for the other end."""
+        return self._cipher.encrypt(self._nonce_out, plaintext, self._bound_out)
 
+    def open(self, sealed: bytes) -> bytes:
+        """Return what the other end sealed.
 
-def _bind(key: bytes, session: bytes, round_number: int, sender: int, receiver: int) -> tuple[bytes, bytes]:
-    if len(key) != SEAL_KEY_BYTES:
-        raise WrongLengthError(f"a sealing key has {SEAL_KEY_BYTES} bytes, not {len(key)}")
-    _check_hash(session, "a session id")
-    if sender == receiver:
-        raise LocalProtocolError(f"device {sender} seals a message to itself")
-    direction = b"\0\0\0\0" if sender < receiver else b"\0\0\0\1"
-    number = _number(round_number)
-    return direction + number, session + number + _number(sender) + _number(receiver)
+        Raises ``AuthenticationError`` if it was changed, or sealed with another key or for another session,
+        round, sender or receiver.
+        """
+        # Below the length of a tag, releases of cryptography differ in what they raise.
+        if len(sealed) >= SEAL_OVERHEAD_BYTES:
+            try:
+                return self._cipher.decrypt(self._nonce_in, sealed, self._bound_in)
+            except InvalidTag:
+                pass
+        raise AuthenticationError(
+            f"the message from device {self.other} to device {self.device} in round "
+            f"{int.from_bytes(self._nonce_in[len(_UP) :], 'big')} does not authenticate"
+        )
 
 
 # -- commitments -----------------------------------------------------------------------------------------

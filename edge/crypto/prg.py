@@ -8,15 +8,19 @@ A mask is never held whole: it is made and added a chunk at a time, in a scratch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from edge.core.errors import LocalProtocolError
 from edge.crypto.errors import DuplicateKeyError, WrongDtypeError, WrongLengthError
 from edge.crypto.ring import RingVector
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import CipherContext
 
 SEED_BYTES = 16
 """Length of a seed."""
@@ -27,7 +31,7 @@ Scratch = npt.NDArray[np.uint8]
 """A reusable work buffer from :func:`make_scratch`; nothing in it means anything between calls."""
 
 _BLOCK_BYTES = 16
-_FROM_ZERO = modes.CTR(bytes(_BLOCK_BYTES))
+_FIRST_BLOCK = bytes(_BLOCK_BYTES)
 _ZEROS = memoryview(bytes(LARGEST_CHUNK_BYTES))
 """Encrypting zeros gives the bare keystream."""
 
@@ -114,7 +118,17 @@ def ring_order(devices: Sequence[int], seed: bytes) -> list[int]:
     return [ids[at] for at in np.argsort(draws, kind="stable").tolist()]
 
 
+@cache
+def _from_zero() -> Callable[[bytes], CipherContext]:
+    """Return what makes the AES-128-CTR keystream of a key, from its beginning."""
+    # Not above: every run knows the noise of devices, and few add any.
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415
+
+    start = modes.CTR(_FIRST_BLOCK)
+    return lambda key: Cipher(algorithms.AES128(key), start).encryptor()
+
+
 def _encryptor(seed: bytes) -> CipherContext:
     if len(seed) != SEED_BYTES:
         raise WrongLengthError(f"the seed of a mask has {SEED_BYTES} bytes, not {len(seed)}")
-    return Cipher(algorithms.AES128(seed), _FROM_ZERO).encryptor()
+    return _from_zero()(seed)

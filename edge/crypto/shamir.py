@@ -67,7 +67,7 @@ def check_threshold(t: int, n: int) -> None:
 # -- splitting -------------------------------------------------------------------------------------------
 
 
-def split_many(secrets: Sequence[bytes], t: int, n: int, entropy: Entropy) -> list[list[bytes]]:
+def split_together(secrets: Sequence[bytes], t: int, n: int, entropy: Entropy) -> list[bytes]:
     """Split several secrets at once, each with its own polynomials.
 
     Parameters
@@ -79,7 +79,8 @@ def split_many(secrets: Sequence[bytes], t: int, n: int, entropy: Entropy) -> li
 
     Returns
     -------
-    For each secret the list of its ``n`` encoded shares; the one at position i has index i + 1.
+    For each of ``n`` holders its encoded shares, those of all secrets one behind the other; those at position
+    i have index i + 1.
 
     Raises as :func:`check_threshold`, and ``ShareLengthError`` for a secret of another length.
     """
@@ -94,14 +95,13 @@ def split_many(secrets: Sequence[bytes], t: int, n: int, entropy: Entropy) -> li
     values = _powers(t, n) @ coefficients
     encoded = _encode(_reduced(values).reshape(n * len(secrets), _WORDS))
     # Rows are ordered by share and then by secret.
-    data = encoded.tobytes()
-    rows = [data[at : at + SHARE_BYTES] for at in range(0, len(data), SHARE_BYTES)]
-    return [rows[at :: len(secrets)] for at in range(len(secrets))]
+    data, size = encoded.tobytes(), len(secrets) * SHARE_BYTES
+    return [data[at * size : (at + 1) * size] for at in range(n)]
 
 
 def split(secret: bytes, t: int, n: int, entropy: Entropy) -> list[bytes]:
-    """Split one secret; see :func:`split_many`."""
-    return split_many((secret,), t, n, entropy)[0]
+    """Split one secret; see :func:`split_together`."""
+    return split_together((secret,), t, n, entropy)
 
 
 def _uniform(entropy: Entropy, count: int) -> npt.NDArray[np.uint32]:

@@ -6,7 +6,7 @@ All parts of a split cover the same users and items; a user without ratings in a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -28,7 +28,8 @@ class Split:
 
     Attributes
     ----------
-    kind : ``none``, ``ratio``, ``leave-one-out``, ``users`` or ``published-leave-one-out``.
+    kind : ``none``, ``ratio``, ``user-temporal``, ``temporal``, ``leave-one-out``, ``users`` or
+        ``published-leave-one-out``.
     train : ratings that devices train on. Users that are not in ``seen_users`` have none here.
     validation : ratings for choosing rounds and settings, or None.
     test : ratings for the final score, or None.
@@ -38,6 +39,8 @@ class Split:
     unseen_users : int64[], users that never train and are scored on ``test``.
     validation_users : int64[], users that never train and are scored on ``validation``; empty unless ``kind``
         is ``users``.
+    newcomers : int64[], users without a training rating that neither train nor are scored, whatever of theirs
+        lies in the other parts; empty unless ``kind`` is ``temporal``.
     """
 
     kind: str
@@ -48,6 +51,7 @@ class Split:
     seen_users: npt.NDArray[np.int64]
     unseen_users: npt.NDArray[np.int64]
     validation_users: npt.NDArray[np.int64]
+    newcomers: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @property
     def parts(self) -> list[RatingStore]:
@@ -80,6 +84,8 @@ class Split:
             ("unseen", self.unseen_users),
             ("validation_users", self.validation_users),
         ]
+        if self.newcomers.size:
+            parts.append(("newcomers", self.newcomers))
         for name in ("train", "validation", "test", "support"):
             store: RatingStore | None = getattr(self, name)
             parts.append((name, None if store is None else np.array([store.content_hash()])))
@@ -107,23 +113,70 @@ def split_ratio(store: RatingStore, *, test: float, validation: float = 0.0, see
     ValueError
         for fractions outside those limits.
     """
+    return _shares("ratio", store, test, validation, seed)
+
+
+def split_user_temporal(store: RatingStore, *, test: float, validation: float = 0.0, seed: int) -> Split:
+    """Hold back the latest share of every user's ratings.
+
+    The latest round(n · test) (halves up) of a user with n ratings go to the test, the round(n · validation)
+    before them to the validation part; one always stays to train on, and the validation part gives way first.
+    Equal times are in a random and seeded order, a time of 0 is the earliest, as in
+    :func:`split_leave_one_out`.
+
+    Parameters
+    ----------
+    test, validation : fractions from 0 up; their sum is below 1. A part whose fraction is 0 is None.
+    seed : the run's seed.
+
+    Raises
+    ------
+    ValueError
+        for fractions outside those limits, or ratings without times.
+    """
+    _check_times(store)
+    return _shares("user-temporal", store, test, validation, seed)
+
+
+def split_temporal(store: RatingStore, *, test: float, validation: float = 0.0) -> Split:
+    """Hold back what was rated last by anybody: the test begins at one moment for all users.
+
+    That is the time of the rating which the latest round(N · test) of all N ratings (halves up) begin with,
+    the validation part's that of the round(N · (test + validation)) latest. Equal times stay together, in the
+    later part, so a part may be larger than its share. Users whose first rating comes after the training part
+    are ``newcomers``: nothing of theirs trains, and they are not scored.
+
+    Parameters
+    ----------
+    test, validation : fractions of all ratings from 0 up; their sum is below 1. A part whose fraction is 0 is
+        None.
+
+    Raises
+    ------
+    ValueError
+        for fractions outside those limits, ratings without times, or when nothing is left to train on.
+    """
+    _check_times(store)
     _check_fractions(test, validation)
-    n_test, n_validation = _sizes(store.counts, test, validation)
-    in_test, in_validation = _empty_flags(store), _empty_flags(store)
-    for first, last, part in _chunks(store):
-        rank = _random_ranks(store, first, last, seed, "ratio")
-        counts = store.counts[first:last]
-        test_end = np.repeat(n_test[first:last], counts)
-        in_test[part] = rank < test_end
-        in_validation[part] = (rank >= test_end) & (
-            rank < test_end + np.repeat(n_validation[first:last], counts)
-        )
-    return _all_seen(
-        "ratio",
-        store.select(~(in_test | in_validation)),
-        store.select(in_validation) if validation > 0 else None,
-        store.select(in_test) if test > 0 else None,
-        store,
+    times = store.timestamps
+    assert times is not None
+    from_test, from_validation = (_moment(times, share) for share in (test, test + validation))
+    in_test = times >= from_test if from_test is not None else _empty_flags(store)
+    kept_back = times >= from_validation if from_validation is not None else in_test
+    train = store.select(~kept_back)
+    if store.n_ratings and not train.n_ratings:
+        raise ValueError("all ratings that would train have the same time as the first kept back")
+    nobody = np.empty(0, dtype=np.int64)
+    return Split(
+        kind="temporal",
+        train=train,
+        validation=store.select(kept_back & ~in_test) if validation > 0 else None,
+        test=store.select(in_test) if test > 0 else None,
+        support=None,
+        seen_users=np.flatnonzero(train.counts > 0),
+        unseen_users=nobody,
+        validation_users=nobody,
+        newcomers=np.flatnonzero(train.counts == 0),
     )
 
 
@@ -245,6 +298,42 @@ def _all_seen(
     nobody = np.empty(0, dtype=np.int64)
     everybody = np.arange(source.n_users, dtype=np.int64)
     return Split(kind, train, validation, test, None, everybody, nobody, nobody)
+
+
+def _shares(kind: str, store: RatingStore, test: float, validation: float, seed: int) -> Split:
+    """Return a split by shares of every user's ratings, the latest ones for ``user-temporal``."""
+    _check_fractions(test, validation)
+    n_test, n_validation = _sizes(store.counts, test, validation)
+    in_test, in_validation = _empty_flags(store), _empty_flags(store)
+    for first, last, part in _chunks(store):
+        counts = store.counts[first:last]
+        if kind == "user-temporal":
+            rank = np.repeat(counts, counts) - 1 - _time_ranks(store, first, last, seed)
+        else:
+            rank = _random_ranks(store, first, last, seed, "ratio")
+        test_end = np.repeat(n_test[first:last], counts)
+        in_test[part] = rank < test_end
+        in_validation[part] = (rank >= test_end) & (
+            rank < test_end + np.repeat(n_validation[first:last], counts)
+        )
+    return _all_seen(
+        kind,
+        store.select(~(in_test | in_validation)),
+        store.select(in_validation) if validation > 0 else None,
+        store.select(in_test) if test > 0 else None,
+        store,
+    )
+
+
+def _moment(times: npt.NDArray[np.int64], share: float) -> int | None:
+    """Return the time of the earliest of the latest ``share`` of ratings; None where that is none."""
+    latest = int(np.floor(times.size * share + 0.5))
+    return int(np.partition(times, times.size - latest)[times.size - latest]) if latest else None
+
+
+def _check_times(store: RatingStore) -> None:
+    if store.timestamps is None:
+        raise ValueError("a split by time needs ratings with times")
 
 
 def _check_fractions(test: float, validation: float) -> None:

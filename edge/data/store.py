@@ -169,6 +169,11 @@ class RatingStore:
         return self.items.size
 
     @property
+    def timed(self) -> bool:
+        """Whether ratings have times."""
+        return self.timestamps is not None
+
+    @property
     def counts(self) -> npt.NDArray[np.int64]:
         """Ratings per user, int64[n_users]."""
         return np.diff(self.indptr)
@@ -236,6 +241,14 @@ class RatingStore:
                 histogram += np.bincount(self.ratings[part], minlength=256)
             return self.offset + self.scale * float(histogram @ np.arange(256)) / self.n_ratings
         return float(self.ratings.mean(dtype=np.float64))
+
+    def limits(self) -> tuple[float, float] | None:
+        """Return the lowest and the highest rating; None for a store without ratings."""
+        if self.n_ratings == 0:
+            return None
+        codes = self.ratings
+        lowest, highest = (self.offset + self.scale * float(code) for code in (codes.min(), codes.max()))
+        return lowest, highest
 
     def item_counts(self) -> npt.NDArray[np.int64]:
         """Return the ratings per item, int64[n_items]."""

@@ -109,7 +109,8 @@ class ComputeQueue:
         if batch < 1:
             raise ValueError(f"a batch holds at least 1 client, not {batch}")
         self._executor = executor
-        self._size = batch
+        self.size = batch
+        """Most clients in one call of a kernel."""
         self._wait = wait
         self._batches: dict[int, dict[int, _Batch[Any]]] = {}
         """Of a kernel (by identity; the batches keep it alive): the batch of each client."""
@@ -127,9 +128,15 @@ class ComputeQueue:
         along those that will begin later. :meth:`forget` ends the announcement.
         """
         batches = self._batches.setdefault(id(kernel), {})
-        for start in range(0, len(clients), self._size):
-            batch = _Batch(kernel, clients[start : start + self._size])
+        for start in range(0, len(clients), self.size):
+            batch = _Batch(kernel, clients[start : start + self.size])
             batches.update(dict.fromkeys(batch.clients, batch))
+
+    def together(self, kernel: Kernel[R], clients: Clients) -> Iterable[R]:
+        """Compute ``clients`` (int64 [n]) in one batch, at once; return their results in order."""
+        self.computed += len(clients)
+        self.calls += 1
+        return self._executor.run(kernel, clients)
 
     def forget(self, kernel: Kernel[Any]) -> None:
         """Drop whatever was announced or computed for ``kernel`` and not fetched."""
@@ -158,7 +165,7 @@ class ComputeQueue:
         found = batches.get(client)
         if found is None:
             found = self._filling.get(id(kernel))
-            if found is None or found.results is not None or len(found.clients) >= self._size:
+            if found is None or found.results is not None or len(found.clients) >= self.size:
                 found = self._filling[id(kernel)] = _Batch(kernel, ())
             found.clients[client] = None
             batches[client] = found

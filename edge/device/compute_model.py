@@ -78,7 +78,7 @@ class ComputeSpecs:
 
     def take(self, rows: npt.NDArray[np.integer]) -> Self:
         """Return the specs of ``rows`` (int[n]): a table of classes becomes one row per device."""
-        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
+        return type(self)(*(getattr(self, name).take(rows) for name in self.__slots__))
 
 
 def step_seconds(
@@ -162,7 +162,7 @@ def throttled_seconds(
     """
     full_speed_s = np.minimum(cool_s, np.maximum(onset_s - busy_s, 0.0))
     left = cool_s - full_speed_s
-    slow = np.flatnonzero((left > 0) & (floor < 1))
+    slow = ((left > 0) & (floor < 1)).nonzero()[0]
     duration = np.array(cool_s)
     if slow.size == 0:
         return duration
@@ -235,7 +235,7 @@ class RadioSpecs:
 
     def take(self, rows: npt.NDArray[np.integer]) -> Self:
         """Return the specs of ``rows`` (int[n]): a table of classes becomes one row per device."""
-        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
+        return type(self)(*(getattr(self, name).take(rows) for name in self.__slots__))
 
 
 class Tail(NamedTuple):
@@ -250,12 +250,13 @@ def compute_joules(active_power_w: Floats, compute_s: Floats) -> Floats:
     return np.asarray(active_power_w * compute_s)
 
 
-def tail_after(gap_s: Floats, radio: RadioSpecs) -> Tail:
+def tail_after(gap_s: Floats, radio: RadioSpecs | Tail) -> Tail:
     """Return how long each radio stays up after an activity if the next follows ``gap_s`` seconds later.
 
     Parameters
     ----------
     gap_s : float64[n], seconds, at least 0; ``inf`` when nothing follows.
+    radio : n rows, or what of them is used here: how long the parts of their tails are.
     """
     return Tail(
         np.minimum(gap_s, radio.tail_s),
@@ -263,7 +264,7 @@ def tail_after(gap_s: Floats, radio: RadioSpecs) -> Tail:
     )
 
 
-def found_idle(gap_s: Floats, radio: RadioSpecs) -> npt.NDArray[np.bool_]:
+def found_idle(gap_s: Floats, radio: RadioSpecs | Tail) -> npt.NDArray[np.bool_]:
     """Return bool[n], whether each radio is idle ``gap_s`` (``inf``: never used) after an activity."""
     return np.asarray(gap_s >= radio.tail_s + radio.tail2_s)
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.errors import LocalProtocolError
-from edge.core.vocabulary import EventKind, Outcome, Reason
+from edge.core.vocabulary import FIRST_EVALUATION, EventKind, Outcome, Reason
 from edge.secagg.participant import reason_of
 from edge.wire.messages import (
     KINDS,
@@ -231,12 +231,12 @@ class Participation:
         self.state = _OVER
 
 
-def event_of_discarded(message: AnyMessage, reason: Reason) -> EventKind:
-    """Return what the transfer of a frame is called that arrived and was thrown away."""
+def event_of_discarded(message: type[AnyMessage], reason: Reason) -> EventKind:
+    """Return what the transfer of a frame with such a message is called that arrived and was thrown away."""
     late = reason is Reason.DEADLINE or reason is Reason.COHORT_FULL
-    if late and message.__class__ in _REPORTS:
+    if late and message in _REPORTS:
         return EventKind.LATE
-    return _EVENT_OF_REASON.get(reason, KINDS[message.__class__].event)
+    return _EVENT_OF_REASON.get(reason, KINDS[message].event)
 
 
 def objections(round_number: int, last_round: Counts, rounds: Counts, allowed: Counts) -> Ids:
@@ -245,8 +245,8 @@ def objections(round_number: int, last_round: Counts, rounds: Counts, allowed: C
     Parameters
     ----------
     round_number : the round; the first is 1.
-    last_round : the highest round that a device has answered, 0 for none.
-    rounds : how many it has answered.
+    last_round : the highest round of its series that a device has answered, 0 for none.
+    rounds : how many it has answered, evaluations among them.
     allowed : how many it may answer in the run.
     """
     spent = np.where(rounds >= allowed, int(Reason.BUDGET_SPENT), int(Reason.NONE))
@@ -260,29 +260,39 @@ class AnsweredRounds:
     updates is the update. So a device answers a round once, then only higher ones, and no more rounds than it
     is allowed. A round is answered when the invitation is accepted, whatever becomes of it afterwards: the
     receipt may be lost, and the update seen all the same. The task that an invitation names makes no
-    difference.
+    difference. Evaluations, which the number of a round tells, are a series of their own beside the others,
+    and count together with them.
 
     Parameters
     ----------
     n : number of devices.
-    allowed : how many rounds each may answer.
+    allowed : how many rounds and evaluations each may answer.
 
     Attributes
     ----------
-    last_round : int32 [n], the highest round that each has answered, 0 for none.
-    rounds : int32 [n], how many it has answered.
+    last_round, last_evaluation : int32 [n], the highest of each series that each has answered, 0 for none.
+    rounds : int32 [n], how many of both it has answered.
     """
 
     def __init__(self, n: int, allowed: int = UNLIMITED) -> None:
         self._allowed = allowed
         self.last_round = np.zeros(n, dtype=np.int32)
+        self.last_evaluation = np.zeros(n, dtype=np.int32)
         self.rounds = np.zeros(n, dtype=np.int32)
+
+    def _last(self, round_number: int) -> npt.NDArray[np.int32]:
+        return self.last_evaluation if round_number >= FIRST_EVALUATION else self.last_round
 
     def objections(self, ids: Ids, round_number: int) -> Ids:
         """Return why the devices ``ids`` (int64 [n]) do not answer a round; see :func:`objections`."""
-        return objections(round_number, self.last_round[ids], self.rounds[ids], self._allowed)
+        return objections(round_number, self._last(round_number)[ids], self.rounds[ids], self._allowed)
+
+    def add_many(self, devices: Ids, round_number: int) -> None:
+        """Count that ``devices`` (int64 [n], each once) answer a round."""
+        self._last(round_number)[devices] = round_number
+        self.rounds[devices] += 1
 
     def add(self, device: int, round_number: int) -> None:
         """Count that a device answers a round."""
-        self.last_round[device] = round_number
+        self._last(round_number)[device] = round_number
         self.rounds[device] += 1

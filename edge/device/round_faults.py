@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +17,8 @@ import numpy as np
 from edge.clock.virtual import VirtualClockLoop
 from edge.core.rng import hashed_uniform_scalar
 from edge.core.vocabulary import Direction, Reason, Stage
-from edge.learning.updates import ClientUpdate
+from edge.learning.promotion import Attacker
+from edge.learning.updates import Array, ClientUpdate
 from edge.network.disturbances import LinkEffect
 from edge.network.link import Delivery
 from edge.wire.messages import KINDS
@@ -127,6 +128,29 @@ class Poison:
     factor: float
     protected: bool = False
 
+    def of(self, update: ClientUpdate, model: Mapping[str, Array]) -> ClientUpdate:
+        """Return what becomes of an update."""
+        # Real numbers alone: the names of items stay, or the update would be malformed as well.
+        with np.errstate(over="ignore", invalid="ignore"):
+            arrays = {
+                name: array * array.dtype.type(self.factor) if array.dtype.kind == "f" else array
+                for name, array in update.arrays.items()
+            }
+        return update._replace(arrays=arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class Aimed:
+    """An update promotes one item, as ``attacker`` does; before anything protects it, or after."""
+
+    fault: int
+    attacker: Attacker
+    protected: bool = False
+
+    def of(self, update: ClientUpdate, model: Mapping[str, Array]) -> ClientUpdate:
+        """Return what becomes of an update, given the model that the device received."""
+        return self.attacker.update(update, model)
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -183,7 +207,7 @@ class RoundFaults:
     skews: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     """By how many seconds a device takes its deadlines for later than they are, with the fault."""
     gatherings: dict[int, list[Gathering]] = field(default_factory=dict)
-    poisons: dict[int, list[Poison]] = field(default_factory=dict)
+    poisons: dict[int, list[Poison | Aimed]] = field(default_factory=dict)
     handlings: list[Handling] = field(default_factory=list)
     crashes: list[Crash] = field(default_factory=list)
     struck: dict[tuple[int, int, Stage], Strikes] = field(default_factory=dict)
@@ -195,6 +219,19 @@ class RoundFaults:
     """The frame of a device that waits to be overtaken."""
     _handled_s: float = -math.inf
     """When the coordinator has handled all that it has."""
+
+    @property
+    def leave_frames(self) -> bool:
+        """Whether the coordinator takes no time for frames, and never crashes."""
+        return not (self.handlings or self.crashes)
+
+    def slots(self) -> list[int]:
+        """Return the slots that a fault may strike, increasing."""
+        of_slots = (
+            *(self.links, self.frames, self.slowdowns, self.planned, self.timed, self.obstacles),
+            *(self.shortages, self.skews, self.gatherings, self.poisons),
+        )
+        return sorted(set().union(*of_slots))
 
     def note(self, fault: int, slot: int, stage: Stage, now_s: float) -> None:
         """Note that a fault strikes."""
@@ -323,18 +360,20 @@ class RoundFaults:
         return longest_s
 
     def poisoned(
-        self, slot: int, update: ClientUpdate, now_s: float, *, protected: bool = False
+        self,
+        slot: int,
+        update: ClientUpdate,
+        model: Mapping[str, Array],
+        now_s: float,
+        *,
+        protected: bool = False,
     ) -> ClientUpdate:
-        """Return what a device makes of its update, before it is protected or after."""
+        """Return what a device makes of its update, before it is protected or after.
+
+        ``model`` is what it received.
+        """
         for poison in self.poisons.get(slot, ()):
-            if poison.protected is not protected:
-                continue
-            self.note(poison.fault, slot, Stage.COMPUTE, now_s)
-            # Real numbers alone: the names of items stay, or the update would be malformed as well.
-            with np.errstate(over="ignore", invalid="ignore"):
-                arrays = {
-                    name: array * array.dtype.type(poison.factor) if array.dtype.kind == "f" else array
-                    for name, array in update.arrays.items()
-                }
-            update = update._replace(arrays=arrays)
+            if poison.protected is protected:
+                self.note(poison.fault, slot, Stage.COMPUTE, now_s)
+                update = poison.of(update, model)
         return update

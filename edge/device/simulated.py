@@ -66,29 +66,33 @@ _DOWNLOAD = Stage.DOWNLOAD
 _ACKNOWLEDGE = Stage.ACKNOWLEDGE
 
 
+Codes = npt.NDArray[np.int8]
+Floats = npt.NDArray[np.float64]
+
+
 @dataclass(slots=True)
 class CohortPlan:
-    """What a round will be like for each invited device, by slot; lists where devices look things up."""
+    """What a round will be like for each invited device: arrays by slot."""
 
     reachable: npt.NDArray[np.bool_]
-    """Whether it is available when it is invited, an array."""
+    """Whether it is available when it is invited."""
     failed_connects: npt.NDArray[np.int64]
-    """Attempts to connect that fail before one succeeds, an array."""
+    """Attempts to connect that fail before one succeeds."""
     computes: npt.NDArray[np.bool_]
-    """Whether it gets as far as a finished computation, if it is reached and in time; an array."""
-    obstacle: list[Reason]
-    """What makes it decline, or ``NONE``."""
-    shortage: list[Reason]
-    """What makes the computation fail (``MEMORY``, ``NO_DATA``), or ``NONE``."""
-    compute_s: list[float]
+    """Whether it gets as far as a finished computation, if it is reached and in time."""
+    obstacle: Codes
+    """The :class:`Reason` that makes it decline, or ``NONE``."""
+    shortage: Codes
+    """The :class:`Reason` that makes the computation fail (``MEMORY``, ``NO_DATA``), or ``NONE``."""
+    compute_s: Floats
     """How long the computation takes, simulated seconds."""
-    drop_stage: list[int]
+    drop_stage: Codes
     """Stage in which it vanishes by chance, −1 for never."""
-    drop_fraction: list[float]
+    drop_fraction: Floats
     """How far into that stage, 0…1."""
-    leaves_s: list[float]
+    leaves_s: Floats
     """When its availability ends, absolute seconds; ``inf`` for never."""
-    bare: list[bool]
+    bare: npt.NDArray[np.bool_]
     """Whether it lacks what never changes and is sent only once."""
     crypto: list[CryptoCosts]
     """What cryptography costs it; empty where updates are reported in the clear."""
@@ -120,8 +124,8 @@ class RoundServices(Protocol):
     """What goes wrong on purpose; None where nothing does."""
 
     @property
-    def protect(self) -> Callable[[WorkingDevice, ClientUpdate], ClientUpdate | Reason] | None:
-        """Makes of a device's update what may be seen of it; None where everything may.
+    def protect(self) -> Callable[[int, ClientUpdate], ClientUpdate | Reason] | None:
+        """Makes of an update, given the device's slot, what may be seen of it; None where everything may.
 
         Gives the reason instead when the update cannot be protected (it is not finite).
         """
@@ -192,7 +196,7 @@ class RecordedLink(DeviceLink):
                 self.loop.now_s,
                 self.slot,
                 self.device,
-                kind.event if fate is not _DISCARDED else event_of_discarded(message, reason),
+                kind.event if fate is not _DISCARDED else event_of_discarded(message.__class__, reason),
                 kind.stage,
                 delivery.direction,
                 delivery.start_s,
@@ -272,19 +276,19 @@ class WorkingDevice(RecordedLink):
         services = self._services
         plan = services.plan
         self.stage = _COMPUTE
-        shortage = plan.shortage[self.slot]
+        shortage = plan.shortage.item(self.slot)
         faults = services.faults
-        if shortage is not _NONE:
+        if shortage:
             if faults is not None:
                 faults.short(self.slot, self.loop.now_s)
-            return shortage
+            return Reason(shortage)
         self._compute_start_s = start_s = self.loop.now_s
         self._computing = _COMPUTE
-        seconds = plan.compute_s[self.slot]
+        seconds = plan.compute_s.item(self.slot)
         if faults is not None:
             seconds = faults.compute_s(self.slot, _COMPUTE, start_s, seconds)
         if plan.drop_stage[self.slot] == _COMPUTE:
-            before_s = seconds * plan.drop_fraction[self.slot]
+            before_s = seconds * plan.drop_fraction.item(self.slot)
             if start_s + before_s < self._deadline_s:
                 await sleep(before_s)
                 self._vanish_as_planned()
@@ -304,13 +308,13 @@ class WorkingDevice(RecordedLink):
             services.keep(self.device, result.local)
             result = result._replace(local=None)
         if faults is not None:
-            result = faults.poisoned(self.slot, result, self.loop.now_s)
+            result = faults.poisoned(self.slot, result, model.arrays, self.loop.now_s)
             if self._in_clear():
                 await self._gather(_REPORT)
         protect = services.protect
-        made = result if protect is None else protect(self, result)
+        made = result if protect is None else protect(self.slot, result)
         if faults is not None and isinstance(made, ClientUpdate):
-            return faults.poisoned(self.slot, made, self.loop.now_s, protected=True)
+            return faults.poisoned(self.slot, made, model.arrays, self.loop.now_s, protected=True)
         return made
 
     def participant(self, model: Model) -> Participant | None:
@@ -493,7 +497,7 @@ class SimulatedDevice(WorkingDevice):
             self._begin_among_faults(faults)
         self._mailbox = Inbox(loop, self)
         self._mailbox.set_deadline(self._deadline_s)
-        leaves_s = self._services.plan.leaves_s[self.slot]
+        leaves_s = self._services.plan.leaves_s.item(self.slot)
         if leaves_s < self._patience_s:
             loop.call_at(leaves_s, self.vanish, Reason.SESSION_ENDED)
         # loop.create_task() would do the same, with checks for a closed loop and a task factory. The task
@@ -577,11 +581,11 @@ class SimulatedDevice(WorkingDevice):
         """Say what keeps the device from taking part now, or ``Reason.NONE``."""
         if self._services.faults is not None:
             self._services.faults.obstructed(self.slot, self.loop.now_s)
-        return self._services.plan.obstacle[self.slot]
+        return Reason(self._services.plan.obstacle.item(self.slot))
 
     def bare(self) -> bool:
         """Say whether the device lacks what never changes and is sent only once."""
-        return self._services.plan.bare[self.slot]
+        return self._services.plan.bare.item(self.slot)
 
     def send(self, message: AnyMessage) -> None:
         """Start sending ``message`` to the coordinator; returns at once."""
@@ -608,7 +612,7 @@ class SimulatedDevice(WorkingDevice):
 
     def _answered(self, delivery: Delivery) -> None:
         """Await the model, unless the device vanishes with its answer or before the model has come."""
-        planned = self._services.plan.drop_stage[self.slot]
+        planned = self._services.plan.drop_stage.item(self.slot)
         if planned == _INVITE:
             self._vanish_during(delivery)
             return
@@ -625,7 +629,7 @@ class SimulatedDevice(WorkingDevice):
 
     def _vanish_during(self, delivery: Delivery) -> None:
         span_s = delivery.last_byte_s - delivery.first_byte_s
-        fraction = self._services.plan.drop_fraction[self.slot]
+        fraction = self._services.plan.drop_fraction.item(self.slot)
         self.loop.call_at(delivery.first_byte_s + fraction * span_s, self._vanish_as_planned)
 
     def _vanish_as_planned(self) -> None:

@@ -17,7 +17,7 @@ from device_profiles.quantities import BYTE_RATE, COMPUTE_RATE, DURATION, RATE, 
 from edge.core.errors import DataError
 from edge.fitting.links import FEWEST_TRANSFERS, FittedValue, LinkFit, LinkPrior, Transfers, fit_link
 from edge.fitting.rates import RateSpread
-from edge.fitting.replay import Match, matches
+from edge.fitting.replay import Match, fit_corrected, matches
 from edge.fitting.tasks import AvailabilityFit, TaskFit, TaskPrior, fit_availability, fit_tasks
 from edge.fitting.telemetry import SPANS, Telemetry
 
@@ -204,7 +204,7 @@ def _fit_network(
     first = link_prior(known.get(profile_name(label), next(iter(known.values()))))
     rough = fit_link(transfers, first, rounds=1, replicates=20)
     like = _nearest(rough, known, profile_name(label))
-    fit = fit_link(transfers, link_prior(known[like]))
+    fit = fit_corrected(transfers, link_prior(known[like]))
     failed = columns["failed_connects"][rows]
     counted = np.isfinite(failed)
     if counted.sum() >= 100:

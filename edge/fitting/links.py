@@ -40,11 +40,19 @@ _MOST_ROWS: Final = 15_000
 _LONG_S: Final = 0.5
 _WIDEST_RHO: Final = 0.8
 """Length of an interval of a correlation that says nothing of it."""
+_UNKNOWN_RHOS: Final = (0.4, 0.9)
+"""Range of the memory where pairs do not tell it: that of recorded links and of the catalogue."""
 _MOST_STALLED: Final = 0.02
 """Share of stalls that is left out of the spread of rates; what is more belongs to it."""
 _SILENCE_S: Final = 30.0
 _PROMPT_S: Final = 12.0
-"""Within which a first contact answers, but for an outage, to tell of outages."""
+"""Within which a transfer is over, but for an outage, to tell of outages."""
+_QUIET_MEANS: Final = 6.0
+"""Delays beyond so many of their mean are stalls."""
+_MOST_QUIET: Final = 1_500
+_GRID: Final = 25
+_OCTILES: Final = np.array([-1.534, -0.887, -0.489, -0.157, 0.157, 0.489, 0.887, 1.534])
+"""Medians of the eighths of a standard normal."""
 FEWEST_TRANSFERS: Final = 30
 FEWEST_SMALL: Final = 20
 FEWEST_STALLS: Final = 5
@@ -204,21 +212,67 @@ def _data_time(size: Floats, rate: Floats | float, rtt_s: float) -> Floats:
     return data_time_array(size, np.array(whole), np.full(size.shape, rtt_s))
 
 
-def _fit_quiet(values: Floats) -> tuple[float, float, int]:
-    """Return threshold and mean of what is an exponential delay over a threshold, but for stalls.
+def _fit_quiet(values: Floats, own: Floats, sd: float, trips: float) -> tuple[FittedValue, FittedValue]:
+    """Return threshold and mean of exponential delays over a threshold, each with its 95 % interval.
 
-    Values beyond what the quiet part explains are left out; the threshold is the minimum less its bias.
+    ``values`` [n] are ``trips`` times a threshold, a delay, and ``own`` [n] over a log-normal of mean one and
+    sd ``sd`` of its log: the time of the packet itself at its rate. Threshold and mean have flat priors; the
+    estimates are means of the posterior over a grid, the intervals its quantiles. A minimum of many has no
+    normal error, and the posterior holds for it as for a mean. Values beyond :data:`_QUIET_MEANS` mean
+    delays are stalls: they are left out, and the density is cut there.
     """
-    values = np.sort(values)
-    scale = max((np.quantile(values, 0.75) - np.quantile(values, 0.25)) / math.log(3.0), 1e-6)
-    keep = values
+    values, own = values / trips, own / trips
+    if len(values) > _MOST_QUIET:
+        pick = np.random.default_rng(0).choice(len(values), _MOST_QUIET, replace=False)
+        values, own = values[pick], own[pick]
+    least = float(values.min())
+    scale = max(float(np.quantile(values, 0.75) - np.quantile(values, 0.25)) / math.log(3.0), 1e-6)
     for _ in range(12):
-        keep = values[values <= values[0] + 6.0 * scale]
-        kept = len(keep)
-        mean = float(keep.mean() - keep[0]) * kept / max(kept - 1, 1)
-        # An exponential cut at six times its mean has 1.5 % less than that.
-        scale = max(mean / 0.985, 1e-7)
-    return float(keep[0]) - scale / len(keep), scale, len(keep)
+        kept = values <= least + _QUIET_MEANS * scale
+        scale = max(float(values[kept].mean()) - least, 1e-7)
+    cut = least + _QUIET_MEANS * scale
+    kept = values <= cut
+    values, own = values[kept], own[kept]
+    # Log-normal factors on the packet's own time in eight classes of equal chance.
+    slower = own[:, None] * np.exp(sd * _OCTILES + 0.5 * sd * sd)
+    reach = 8.0 * scale / len(values) + float(slower[:, -1].mean())
+    thresholds = np.linspace(max(least - reach, 1e-6), least, _GRID)
+    half = 3.0 * reach / scale + 5.0 / math.sqrt(len(values))
+    means = scale * np.exp(np.linspace(-min(half, 2.0), min(half, 0.7), _GRID))
+    for _ in range(2):
+        posterior = np.array(
+            [_quiet_likelihood(values - one, slower, means, cut - one) for one in thresholds]
+        )
+        posterior = np.exp(posterior - posterior.max())
+        found = _of_grid(thresholds, posterior.sum(axis=1)), _of_grid(means, posterior.sum(axis=0))
+        # Anew where the density is.
+        low, high = found[0].low, found[0].high
+        thresholds = np.linspace(max(low - (high - low), 1e-6), min(high + 0.5 * (high - low), least), _GRID)
+        low, high = found[1].low, found[1].high
+        means = np.linspace(max(low - (high - low), 0.3 * low), high + (high - low), _GRID)
+    delay = found[1]
+    return found[0], FittedValue(trips * delay.value, trips * delay.low, trips * delay.high)
+
+
+def _quiet_likelihood(over: Floats, own: Floats, means: Floats, cut: float) -> Floats:
+    """Return the log likelihood of values over a threshold for mean delays [m], float64 [m].
+
+    ``own`` [n, 8] are what each may hold beside its delay; those above ``cut`` are missing.
+    """
+    rest = over[:, None] - own
+    density = np.zeros((len(over), len(means)))
+    for column in rest.T:
+        density += np.where(column[:, None] >= 0.0, np.exp(-np.maximum(column, 0.0)[:, None] / means), 0.0)
+    inside = -np.expm1(-max(cut, 1e-9) / means)
+    return np.asarray(np.log(np.maximum(density / (8.0 * means * inside), 1e-300)).sum(axis=0))
+
+
+def _of_grid(values: Floats, weights: Floats) -> FittedValue:
+    """Return mean and central 95 % of a density over a grid, the density linear between its points."""
+    pieces = 0.5 * (weights[1:] + weights[:-1])
+    below = np.concatenate([[0.0], np.cumsum(pieces)]) / pieces.sum()
+    low, high = np.interp([0.025, 0.975], below, values)
+    return FittedValue(float(values @ weights / weights.sum()), float(low), float(high))
 
 
 @dataclass(slots=True)
@@ -235,6 +289,9 @@ class _LinkState:
     mean_s: float
     promotion_s: float
     known: dict[str, FittedValue]
+    most_stalled: float = _MOST_STALLED
+    own_s: float = 0.0
+    """Time a round trip of what was taken off at the mean rate, to tell the round trip."""
     parts: frozenset[str] | None = None
 
     def rate(self, up: Bools) -> Floats:
@@ -262,16 +319,24 @@ def fit_link(
     notes: list[str] = []
     whole = transfers
     loss = _loss(whole, prior)
-    clean = whole.take(np.flatnonzero(whole.resent <= 0))
+    unhurt = np.flatnonzero(whole.resent <= 0)
+    clean = whole.take(unhurt)
+    idle_s = _idle_s(whole)
     state = _begin(clean, prior)
     fit: _RateFit | None = None
-    for _ in range(rounds):
-        _fit_round_trip(clean, state, prior)
-        _fit_outages(clean, state, prior)
-        fit = _RateFit.of(whole, state)
+    for turn in range(rounds):
+        _fit_round_trip(clean, state)
+        _fit_promotion(clean, state, prior)
+        if turn:
+            # Of the spread first: what is slow in proportion to its size shall not pass for an outage.
+            _fit_outages(clean, idle_s[unhurt], state, prior)
+        before = replace(state)
+        fit = _RateFit.of(whole, idle_s, state)
         if fit is None:
             break
         fit.climb(state)
+        if state.fraction > 0.0:
+            state, fit = _without_outages(before, state, fit)
         fit.remember(state, parts)
     if fit is None:
         notes.append("no transfers large enough to tell rates")
@@ -287,6 +352,22 @@ def fit_link(
     return LinkFit(values, len(whole), whole.devices, stalled, tuple(notes))
 
 
+def _without_outages(before: _LinkState, state: _LinkState, fit: _RateFit) -> tuple[_LinkState, _RateFit]:
+    """Return state and fit as they are, or those without outages where their likelihood is higher.
+
+    Rates that are low for seconds and long stalls look alike one at a time. Transfers on links with outages
+    are stretched as a whole, others only where the rate decides: the times of all sizes tell which it is.
+    """
+    plain = replace(before, fraction=0.0)
+    rival = _RateFit(fit.rows, fit.idle_s, plain)
+    rival.climb(plain)
+    if rival.value <= fit.value:
+        return state, fit
+    plain.known["outage_fraction"] = FittedValue(0.0, 0.0, before.known["outage_fraction"].high)
+    plain.known["outage_mean_s"] = replace(before.known["outage_mean_s"], measured=False)
+    return plain, rival
+
+
 def _begin(rows: Transfers, prior: LinkPrior) -> _LinkState:
     large = rows.take(np.flatnonzero(rows.size > SEGMENT_PAYLOAD_BYTES))
     rates = {}
@@ -296,8 +377,12 @@ def _begin(rows: Transfers, prior: LinkPrior) -> _LinkState:
         rates[up] = math.log(float(np.quantile(seen, 0.75))) if mine.sum() > 2 else math.log(usual)
     return _LinkState(
         down=rates[False], up=rates[True], rtt_s=prior.rtt_s, jitter_s=prior.jitter_s,
-        spread=replace(prior.spread, fast=0.25, slow=0.0, device=0.0), stalled=0.02,
-        fraction=0.0, mean_s=prior.outage_mean_s, promotion_s=prior.promotion_s, known={},
+        spread=replace(prior.spread, fast=1.0, slow=0.0, device=0.0), stalled=_MOST_STALLED,
+        fraction=0.0, mean_s=prior.outage_mean_s, promotion_s=prior.promotion_s,
+        known={
+            "outage_fraction": FittedValue(prior.outage_fraction, measured=False),
+            "outage_mean_s": FittedValue(prior.outage_mean_s, measured=False),
+        },
     )  # fmt: skip
 
 
@@ -320,14 +405,16 @@ def _loss(rows: Transfers, prior: LinkPrior) -> FittedValue:
     return FittedValue(value, value / ratio, min(value * ratio, 1.0))
 
 
-def _fit_round_trip(rows: Transfers, state: _LinkState, prior: LinkPrior) -> None:
+def _fit_round_trip(rows: Transfers, state: _LinkState) -> None:
     """Set round trip and jitter, from measured round trips or from warm frames of one packet."""
     known = np.isfinite(rows.rtt_s)
     rate = state.rate(rows.up)
+    # A lone packet goes at the mean rate of its device; on links with outages it is stretched like all else.
+    sd = math.sqrt(state.spread.total if state.fraction > 0.0 else state.spread.device)
     if known.sum() >= FEWEST_SMALL:
-        base, scale, kept = _fit_quiet(rows.rtt_s[known])
-        state.rtt_s = max(base, 1e-5)
-        state.known["rtt_s"] = _threshold(state.rtt_s, scale, kept, 1.0)
+        found, _ = _fit_quiet(rows.rtt_s[known], np.zeros(int(known.sum())), 0.0, 1.0)
+        state.rtt_s = found.value
+        state.known["rtt_s"] = found
     packet = (
         (rows.size <= SEGMENT_PAYLOAD_BYTES) & (rows.handshakes == 0) & (rows.cold == 0) & (rows.trips > 0)
     )
@@ -344,50 +431,35 @@ def _fit_round_trip(rows: Transfers, state: _LinkState, prior: LinkPrior) -> Non
         return
     trips = float(np.median(rows.trips[pick]))
     pick &= rows.trips == trips
-    base, scale, kept = _fit_quiet((rows.seconds - own_s)[pick])
+    base, jitter = _fit_quiet(rows.seconds[pick], own_s[pick], sd, trips)
     if known.sum() < FEWEST_SMALL:
-        state.rtt_s = max(base / trips, 1e-5)
-        state.known["rtt_s"] = _threshold(state.rtt_s, scale, kept, trips, float(own_s[pick].mean()))
-    state.jitter_s = scale
-    error = _Z95 / math.sqrt(kept)
-    state.known["jitter_s"] = FittedValue(scale, scale * math.exp(-error), scale * math.exp(error))
+        state.rtt_s = base.value
+        state.known["rtt_s"] = base
+        state.own_s = float(own_s[pick].mean()) / trips
+    state.jitter_s = jitter.value
+    state.known["jitter_s"] = jitter
 
 
-def _threshold(value: float, scale: float, kept: int, trips: float, unsure: float = 0.0) -> FittedValue:
-    """Return the estimate of the least of values: the minimum lies above it by an exponential of scale/n.
-
-    ``unsure`` is what was taken off the values without being known better, seconds.
-    """
-    step, unsure = scale / kept / trips, unsure / trips
-    lowest = value + step
-    return FittedValue(value, max(lowest - 3.689 * step - unsure, 1e-6), lowest - 0.0253 * step + unsure)
-
-
-def _fit_outages(rows: Transfers, state: _LinkState, prior: LinkPrior) -> None:
-    """Set the outages, from first contacts, which do not wait for the transfer before them; and promotion."""
+def _fit_promotion(rows: Transfers, state: _LinkState, prior: LinkPrior) -> None:
+    """Set the delay of an idle radio, from first contacts of one packet."""
     rate = state.rate(rows.up)
     trips = (rows.handshakes + rows.trips) * (state.rtt_s + _SMALL_BITS / rate)
     usual = trips + _data_time(rows.size, rate, state.rtt_s)
-    slow_rate = rate * math.exp(-4.0 * math.sqrt(state.spread.total))
-    slow = trips + _data_time(rows.size, slow_rate, state.rtt_s)
+    slow = trips + _data_time(rows.size, rate * math.exp(-4.0 * math.sqrt(state.spread.total)), state.rtt_s)
     packet = (rows.cold == 1) & (rows.size <= SEGMENT_PAYLOAD_BYTES)
     short = packet & (usual - trips < 0.1 * state.rtt_s)
     packet = short if short.sum() >= FEWEST_SMALL else packet
     if packet.sum() < FEWEST_SMALL:
         packet = (rows.cold == 1) & (slow < 0.5)
-    first = (rows.cold == 1) & (slow < _PROMPT_S)
-    if packet.sum() < FEWEST_SMALL or first.sum() < FEWEST_SMALL:
+    if packet.sum() < FEWEST_SMALL:
+        state.promotion_s = prior.promotion_s
         state.known["promotion_s"] = FittedValue(prior.promotion_s, measured=False)
-        state.known["outage_fraction"] = FittedValue(prior.outage_fraction, measured=False)
-        state.known["outage_mean_s"] = FittedValue(prior.outage_mean_s, measured=False)
-        state.fraction, state.mean_s = prior.outage_fraction, prior.outage_mean_s
         return
     over = (rows.seconds - usual)[packet]
-    kept = len(over)
     # The median of those that meet no outage.
     delay = float(np.quantile(over, 0.5 * (1.0 - state.fraction))) - state.jitter_s * math.log(2.0)
     spread = 1.2533 * max(float(np.quantile(over, 0.75) - np.quantile(over, 0.25)) / 1.35, state.jitter_s)
-    error = _Z95 * spread / math.sqrt(kept) + 0.3 * float((usual - trips)[packet].mean())
+    error = _Z95 * spread / math.sqrt(len(over)) + 0.3 * float((usual - trips)[packet].mean())
     known = state.known["rtt_s"]
     if known.measured:
         error += 0.5 * (known.high - known.low) * float((rows.handshakes + rows.trips)[packet].mean())
@@ -395,34 +467,95 @@ def _fit_outages(rows: Transfers, state: _LinkState, prior: LinkPrior) -> None:
     state.known["promotion_s"] = FittedValue(
         state.promotion_s, max(delay - error, 0.0), max(delay, 0.0) + error
     )
-    # Beyond a patience that no jitter, slow second or retransmission reaches, lengths are exponential anew.
-    patience = np.maximum(slow - usual, max(8.0 * state.jitter_s, 2.0 * (state.rtt_s + 0.2)))
-    wait = rows.seconds - usual - state.promotion_s - patience
-    seen = wait[first & (wait > 0.0)]
-    state.fraction = 0.0
-    most = (len(seen) + 2.0 * math.sqrt(len(seen)) + 3.7) / int(first.sum())
-    state.known["outage_fraction"] = FittedValue(0.0, 0.0, min(most, 0.9))
-    state.known["outage_mean_s"] = FittedValue(prior.outage_mean_s, measured=False)
-    # Timers of retransmissions are all of about one length.
-    if (
-        len(seen) < FEWEST_STALLS
-        or len(seen) < 0.003 * int(first.sum())
-        or float(seen.std()) < 0.4 * float(seen.mean())
-    ):
+
+
+def _idle_s(rows: Transfers) -> Floats:
+    """Return the time since the device's transfer before ended, float64 [n]; inf for its first."""
+    idle_s = np.full(len(rows), np.inf)
+    gap_s = rows.start_s[1:] - rows.start_s[:-1] - rows.seconds[:-1]
+    idle_s[1:] = np.where(rows.device[1:] == rows.device[:-1], np.maximum(gap_s, 0.0), np.inf)
+    return idle_s
+
+
+def _starts_down(idle_s: Floats, fraction: float, mean_s: float) -> Floats:
+    """Return the chance that a link is down when a transfer starts, float64 of the shape of ``idle_s``.
+
+    It was up when the transfer before ended, and forgets that at the rate at which it goes down and up.
+    """
+    return np.asarray(fraction * -np.expm1(-idle_s / ((1.0 - fraction) * mean_s)))
+
+
+def _fit_outages(rows: Transfers, idle_s: Floats, state: _LinkState, prior: LinkPrior) -> None:
+    """Set the outages, from transfers that no rate of the spread makes as long as they took.
+
+    Beyond a patience that no jitter, slow second or retransmission reaches, the lengths of outages are
+    exponential anew. How many are seen follows from the chance that the link is down at each start or goes
+    down meanwhile.
+    """
+    rate = state.rate(rows.up)
+    trips = (rows.handshakes + rows.trips) * (state.rtt_s + _SMALL_BITS / rate)
+    usual = trips + _data_time(rows.size, rate, state.rtt_s)
+    slow = trips + _data_time(rows.size, rate * math.exp(-4.0 * math.sqrt(state.spread.total)), state.rtt_s)
+    prompt = (rows.cold != -1) & (slow < _PROMPT_S)
+    state.fraction, state.mean_s = prior.outage_fraction, prior.outage_mean_s
+    state.most_stalled = _MOST_STALLED
+    tried = int(prompt.sum())
+    fresh = int((prompt & (idle_s > _LONG_S)).sum())
+    if fresh < FEWEST_SMALL:
+        state.known["outage_fraction"] = FittedValue(prior.outage_fraction, measured=False)
+        state.known["outage_mean_s"] = FittedValue(prior.outage_mean_s, measured=False)
         return
-    n, mean_s = len(seen), float(seen.mean())
-    reached = float(np.exp(-np.minimum(patience[first] / mean_s, 30.0)).mean())
-    share = n / int(first.sum()) / reached
+    usual, idle_s = usual[prompt], idle_s[prompt]
+    patience = np.maximum(slow[prompt] - usual, max(8.0 * state.jitter_s, 2.0 * (state.rtt_s + 0.2)))
+    wait = rows.seconds[prompt] - usual - patience
+    wait -= np.where(rows.cold[prompt] == 1, state.promotion_s, 0.0)
+    seen = wait[wait > 0.0]
+    n = len(seen)
+    state.fraction = 0.0
+    chances = float(_met(usual, idle_s, patience, 1e-3, prior.outage_mean_s).sum()) / 1e-3
+    state.known["outage_fraction"] = FittedValue(0.0, 0.0, min(_poisson_range(n)[1] / chances, 0.9))
+    state.known["outage_mean_s"] = FittedValue(prior.outage_mean_s, measured=False)
+    state.most_stalled = max(_MOST_STALLED, n / tried)
+    # Timers of retransmissions are all of about one length.
+    if n < FEWEST_STALLS or n < 0.003 * fresh or float(seen.std()) < 0.4 * float(seen.mean()):
+        return
+    mean_s = float(seen.mean())
+    share = _share_down(n, usual, idle_s, patience, mean_s)
     if share > 0.5:
         return
-    state.fraction, state.mean_s = share, mean_s
-    of_mean = _Z95 / math.sqrt(n)
-    of_share = _Z95 * math.sqrt((1.0 + math.log(reached) ** 2) / n)
-    high = min(share * math.exp(of_share), 0.9)
-    state.known["outage_fraction"] = FittedValue(share, share * math.exp(-of_share), high)
-    state.known["outage_mean_s"] = FittedValue(
-        mean_s, mean_s * math.exp(-of_mean), mean_s * math.exp(of_mean)
+    state.fraction, state.mean_s, state.most_stalled = share, mean_s, _MOST_STALLED
+    by_mean = math.log(_share_down(n, usual, idle_s, patience, 1.05 * mean_s) / share) / math.log(1.05)
+    few, many = _poisson_range(n)
+    # The sum of n exponentials is as a Poisson count of n turned round.
+    short, long = n * mean_s / _poisson_range(n - 1)[1], n * mean_s / few
+    below = math.hypot(math.log(n / few), by_mean * math.log(mean_s / short))
+    above = math.hypot(math.log(many / n), by_mean * math.log(long / mean_s))
+    state.known["outage_fraction"] = FittedValue(
+        share, share * math.exp(-below), min(share * math.exp(above), 0.9)
     )
+    state.known["outage_mean_s"] = FittedValue(mean_s, short, long)
+
+
+def _met(usual: Floats, idle_s: Floats, patience: Floats, fraction: float, mean_s: float) -> Floats:
+    """Return the chance that each transfer is seen to meet an outage: one that lasts beyond its patience."""
+    starts_per_s = fraction / (1.0 - fraction) / mean_s
+    met = _starts_down(idle_s, fraction, mean_s) - np.expm1(-starts_per_s * usual)
+    return np.asarray(met * np.exp(-np.minimum(patience / mean_s, 30.0)))
+
+
+def _share_down(n: int, usual: Floats, idle_s: Floats, patience: Floats, mean_s: float) -> float:
+    """Return the share of time down under which ``n`` outages are expected to be seen."""
+    share = 1e-3
+    for _ in range(20):
+        share = min(share * n / float(_met(usual, idle_s, patience, share, mean_s).sum()), 0.9)
+    return share
+
+
+def _poisson_range(n: int) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of a Poisson count (Garwood 1936; Wilson and Hilferty 1931)."""
+    low = n * (1.0 - 1.0 / (9.0 * n) - _Z95 / (3.0 * math.sqrt(n))) ** 3 if n else 0.0
+    more = n + 1.0
+    return max(low, 0.0), more * (1.0 - 1.0 / (9.0 * more) + _Z95 / (3.0 * math.sqrt(more))) ** 3
 
 
 def _spread_from(state: _LinkState, spread: RateSpread, parts: frozenset[str]) -> None:
@@ -453,8 +586,8 @@ class _RateFit:
     some, is exponential: so the density of what was measured is a sum of closed forms.
     """
 
-    def __init__(self, rows: Transfers, state: _LinkState) -> None:
-        self.rows = rows
+    def __init__(self, rows: Transfers, idle_s: Floats, state: _LinkState) -> None:
+        self.rows, self.idle_s = rows, idle_s
         self.up = rows.up
         center = np.where(rows.up, state.up, state.down)
         reach = min(5.0 * math.sqrt(state.spread.total) + 1.0, 7.0)
@@ -479,7 +612,7 @@ class _RateFit:
             middle = 0.5 * (self.times[:, 1:] + self.times[:, :-1])
             starts_per_s = state.fraction / (1.0 - state.fraction) / state.mean_s
             stays_up = np.exp(-starts_per_s * middle)
-            stays_up *= np.where(rows.cold == 1, 1.0 - state.fraction, 1.0)[:, None]
+            stays_up *= 1.0 - _starts_down(idle_s, state.fraction, state.mean_s)[:, None]
             met = _density(self.times, spent, state.jitter_s, state.mean_s)
             self.kernel = stays_up * self.kernel + (1.0 - stays_up) * met
         # Stalls: what takes far longer than any rate of the spread would.
@@ -489,7 +622,7 @@ class _RateFit:
         self.stalls = np.exp(-0.5 * far**2) / (3.76 * np.maximum(spent, 1e-6))
 
     @classmethod
-    def of(cls, rows: Transfers, state: _LinkState) -> _RateFit | None:
+    def of(cls, rows: Transfers, idle_s: Floats, state: _LinkState) -> _RateFit | None:
         """Return the likelihood over what can tell rates; None where that is too little.
 
         Transfers without a loss are chosen by their size alone, never by how long they took.
@@ -517,7 +650,7 @@ class _RateFit:
             return None
         if len(pick) > _MOST_ROWS:
             pick = np.sort(np.random.default_rng(0).choice(pick, _MOST_ROWS, replace=False))
-        return cls(rows.take(pick), state)
+        return cls(rows.take(pick), idle_s[pick], state)
 
     def _edges(self, theta: Floats, spread: RateSpread) -> tuple[Floats, Floats]:
         """Return standard normals and sd at the edges of all cells, float64 [n, cells + 1]."""
@@ -550,11 +683,11 @@ class _RateFit:
     def climb(self, state: _LinkState, steps: int = 12) -> None:
         """Move the state to the highest likelihood by BHHH steps (Berndt et al. 1974)."""
         theta = np.array([state.down, state.up, 0.5 * math.log(state.spread.total)])
-        share = min(max(state.stalled, 1e-4), _MOST_STALLED)
+        share = min(max(state.stalled, 1e-4), state.most_stalled)
         value, scores, stalled = self.likelihood(theta, state.spread, share)
         for _ in range(steps):
             # The share of stalls by expectation-maximisation, the rest given it.
-            share = min(max(stalled, 1e-5), _MOST_STALLED)
+            share = min(max(stalled, 1e-5), state.most_stalled)
             value, scores, stalled = self.likelihood(theta, state.spread, share)
             info = scores.T @ scores + 1e-3 * np.eye(len(theta))
             move = np.linalg.solve(info, scores.sum(axis=0))
@@ -571,7 +704,7 @@ class _RateFit:
                 length *= 0.4
             if gain < 0.02:
                 break
-        self.theta, self.scores = theta, scores
+        self.theta, self.scores, self.value = theta, scores, float(value.sum()) + max(gain, 0.0)
         if not self.up.any():
             theta[1] = state.up + theta[0] - state.down
         elif self.up.all():
@@ -644,14 +777,28 @@ class _RateFit:
             found["up"].append(float(theta[1]))
             for name, value in _named(spread).items():
                 found[name].append(value)
-        for name, value, has in (
-            ("down", state.down, not self.up.all()),
-            ("up", state.up, bool(self.up.any())),
+        by_memory = np.zeros(3) if "fast" in parts else self._by_memory(state)
+        for name, value, has, more in (
+            ("down", state.down, not self.up.all(), by_memory[0]),
+            ("up", state.up, bool(self.up.any()), by_memory[1]),
         ):
-            half = _KNOWN_TOO_WELL * _Z95 * float(np.std(found[name]))
+            half = math.hypot(_KNOWN_TOO_WELL * _Z95 * float(np.std(found[name])), more)
             state.known[f"{name}_bps"] = FittedValue(
                 math.exp(value), math.exp(value - half), math.exp(value + half), measured=has
             )
+        trip = state.known["rtt_s"]
+        if trip.measured:
+            unsure = (
+                state.own_s
+                * _KNOWN_TOO_WELL
+                * _Z95
+                * max(float(np.std(found["down"])), float(np.std(found["up"])))
+            )
+            unsure = min(unsure, 0.5 * trip.value)
+            state.known["rtt_s"] = replace(
+                trip, low=trip.value - math.hypot(trip.value - trip.low, unsure),
+                high=trip.value + math.hypot(trip.high - trip.value, unsure),
+            )  # fmt: skip
         named = _named(state.spread)
         if "fast" not in parts:
             # Without pairs the spread is known, its memory is not.
@@ -678,7 +825,22 @@ class _RateFit:
                 continue
             logs = np.log(np.maximum(found[name], 1e-4))
             half = _KNOWN_TOO_WELL * _Z95 * float(np.std(logs))
+            if name == "rate_sigma":
+                half = math.hypot(half, by_memory[2])
             state.known[name] = FittedValue(value, value * math.exp(-half), value * math.exp(half))
+
+    def _by_memory(self, state: _LinkState) -> Floats:
+        """Return how far log down, log up and log sigma move with a memory that is not known, float64 [3].
+
+        The longer a rate stays, the less a long transfer averages it.
+        """
+        moved = np.zeros(3)
+        for rho in _UNKNOWN_RHOS:
+            other = replace(state, spread=replace(state.spread, rho=rho))
+            fit = _RateFit(self.rows, self.idle_s, other)
+            fit.climb(other)
+            moved = np.maximum(moved, np.abs(fit.theta - self.theta))
+        return moved
 
 
 def _percentiles(values: list[float], value: float) -> tuple[float, float]:

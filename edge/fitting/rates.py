@@ -27,7 +27,8 @@ LAG_EDGES_S: Final = np.array(
 _NEIGHBOURS: Final = 24
 """A transfer is paired with so many that follow it."""
 _RHOS: Final = np.concatenate([[0.0], np.linspace(0.1, 0.9, 17), [0.925, 0.95, 0.97, 0.985]])
-_TIMES_S: Final = np.geomspace(4.0, 40_000.0, 28)
+_TIMES_S: Final = np.geomspace(0.5 * BLOCK_S, 40_000.0, 24)
+"""Correlation times of the slow part: what is shorter than half a block is the fast part itself."""
 _FEWEST_PAIRS: Final = 100
 """In a range of lags, for what is fitted to it."""
 _FEWEST_IN_BIN: Final = 8

@@ -32,6 +32,8 @@ State = Mapping[str, Array]
 WORK_KINDS = ("gather", "dense", "scoring")
 """Kinds of operation that the compute model distinguishes, in the order of the columns of :class:`Work`."""
 _FLOAT_BYTES = 4
+_NO_SCHEDULE = ConstantSchedule()
+_PLAIN_STEPS = SgdSettings(kind="sgd")
 
 
 class RatingBatch(Protocol):
@@ -168,6 +170,10 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
     has_masks : whether devices fit private masks to their ratings, as those of FedMMF, which can be audited.
     user_rows : whether the coordinator keeps a row of every user, which its device alone changes: no sum
         hides it.
+    unsummable : why updates of such a method cannot be summed securely, as an error says it.
+    row_arrays : the arrays of the state, item factors and item bias, whose rows a user's vector is multiplied
+        with to score an item, and an uploaded row is a change of, side by side; a model may lack the bias.
+        Empty where scores or uploads are made otherwise.
     """
 
     Settings: ClassVar[type[BaseModel]] = BaseModel
@@ -179,6 +185,10 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
     signed_loss: ClassVar[bool] = False
     has_masks: ClassVar[bool] = False
     user_rows: ClassVar[bool] = False
+    unsummable: ClassVar[str] = (
+        "no sum hides a user's row, which one device alone changes, from the coordinator"
+    )
+    row_arrays: ClassVar[tuple[str, ...]] = ()
 
     settings: Any
 
@@ -220,8 +230,23 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
         return cls.local_steps is not Algorithm.local_steps
 
     @classmethod
+    def has_item_rows(cls, settings: Any) -> bool:
+        """Return whether scores and uploads are made of :attr:`row_arrays` with these settings."""
+        return bool(cls.row_arrays)
+
+    @classmethod
     def only_ranks(cls, settings: Any) -> bool:
         """Return whether its predictions are no ratings, so that only rankings can be measured."""
+        return False
+
+    @classmethod
+    def draws_items(cls, settings: Any) -> bool:
+        """Return whether devices draw items that their users have not rated: by default if it only ranks."""
+        return cls.only_ranks(settings)
+
+    @classmethod
+    def learns_ones(cls, settings: Any) -> bool:
+        """Return whether it learns from nothing but the ones and zeros that ``data.negatives`` makes."""
         return False
 
     @classmethod
@@ -281,6 +306,21 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
         memory = _FLOAT_BYTES * (2.0 * numbers + rows * (met + 2.0))
         return Work(flops, moved, ops, taken, np.ceil(memory).astype(np.int64))
 
+    def scoring_work(self, scored: Ints) -> Work:
+        """Return what it costs to predict so many items (int64 [n]) with a personalised model.
+
+        By default it is estimated from shapes: two flops a number of the model that an item meets.
+        """
+        n_items, shapes = self.problem.n_items, [shape for _, shape in self._shapes.values()]
+        met = float(sum(math.prod(shape[1:] if shape[0] == n_items else shape) for shape in shapes))
+        rows = scored.astype(np.float64)
+        flops, moved, ops = (np.zeros((len(rows), len(WORK_KINDS))) for _ in range(3))
+        scoring = WORK_KINDS.index("scoring")
+        flops[:, scoring] = 2.0 * rows * met
+        moved[:, scoring] = rows * (met + 1.0) * _FLOAT_BYTES
+        ops[:, scoring] = 1.0
+        return Work(flops, moved, ops, np.ones(len(rows)), (_FLOAT_BYTES * scored).astype(np.int64))
+
     def upload_spec(self, examples: Ints) -> Sequence[ArraySpec]:
         """Return the arrays that clients with this many local examples upload: all that are trained, whole.
 
@@ -290,6 +330,16 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
             ArraySpec(name, dtype, shape[1:], np.full(len(examples), shape[0], np.int64))
             for name, (dtype, shape) in self._shapes.items()
         )
+
+    def held_bytes(self, examples: Ints) -> Ints:
+        """Return what updates of clients with this many local examples take in a batch, bytes, int64 [n].
+
+        By default it is what they upload; less where a batch has some rows of tables that are uploaded whole.
+        """
+        total = np.zeros(len(examples), np.int64)
+        for spec in self.upload_spec(examples):
+            total += spec.nbytes()
+        return total
 
     def summed_spec(self) -> Sequence[ArraySpec]:
         """Return the arrays of one client's update as a secure sum takes it."""
@@ -333,9 +383,18 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
         trained, rate = self._trained(state), getattr(self.settings, "learning_rate", 1.0)
         if not trained:
             return state, optimizer_state
-        rate *= getattr(self.settings, "schedule", ConstantSchedule()).factor(round_number)
+        rate *= getattr(self.settings, "schedule", _NO_SCHEDULE).factor(round_number)
         moved, optimizer_state = self._optimizer.apply(trained, optimizer_state, aggregate.mean(), rate)
         return {**state, **moved}, optimizer_state
+
+    def finite(self, before: State, after: State, aggregate: Aggregate) -> bool:
+        """Return whether a server update by ``aggregate`` has left finite numbers alone, as all were.
+
+        By default every number of the arrays is looked at that it has made.
+        """
+        return all(
+            array is before.get(name) or bool(np.isfinite(array).all()) for name, array in after.items()
+        )
 
     def converged(self, aggregate: Aggregate) -> str | None:
         """Return the name of the stopping rule that this round's aggregate meets; None: there is none."""
@@ -364,7 +423,7 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
 
     @property
     def _optimizer(self) -> Any:
-        return getattr(self.settings, "optimizer", SgdSettings(kind="sgd"))
+        return getattr(self.settings, "optimizer", _PLAIN_STEPS)
 
     def _trained(self, state: State) -> dict[str, Array]:
         return {name: array for name, array in state.items() if self.trained is None or name in self.trained}
@@ -379,18 +438,21 @@ class Recommender(Algorithm[RatingBatch]):
     """A method that learns from ratings, can rank a catalogue for a user, and may keep something on devices.
 
     Wherever ``local`` appears, it is the rows that the devices of the batch's users begin with, [users,
-    width]: what they kept, ``local_width`` numbers a user, or with ``user_rows`` were sent. Rows of zeros
+    width]: what they kept, ``local_width`` numbers a user, and with ``user_rows`` what they were sent. Zeros
     are those of users that have never taken part; None is zeros for all.
 
     Attributes
     ----------
     samples_negatives : whether it draws items that a user has not rated, and must be told what not to draw:
         its batches are :class:`~edge.learning.sampled_negatives.ImplicitBatch`.
+    own_tables : whether devices score with embeddings of items, or a network, of their own, so that no shared
+        model has their scores.
     export_advice : what an error says of model files where no graph of its models is known.
     """
 
     samples_negatives: ClassVar[bool] = False
     export_advice: ClassVar[str] = ""
+    own_tables: bool = False
     local_width: int = 0
     """Numbers that a device keeps of each of its users between rounds; 0: devices are stateless."""
 
@@ -398,6 +460,15 @@ class Recommender(Algorithm[RatingBatch]):
     def only_ranks(cls, settings: Any) -> bool:
         """Return whether it samples negatives, and so predicts no ratings."""
         return cls.samples_negatives
+
+    def training_examples(
+        self, batch: RatingBatch, client_keys: npt.NDArray[np.uint64], clients: Ints | None = None
+    ) -> RatingBatch:
+        """Return the examples that :meth:`client_update` makes of ``batch``: the batch itself.
+
+        A method that samples negatives returns ones for positives and zeros for what it draws.
+        """
+        return batch
 
     @abc.abstractmethod
     def client_update(

@@ -11,8 +11,10 @@ the other users of a batch change a user's bits: see :mod:`edge.learning.least_s
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,31 +33,58 @@ from edge.learning.method_settings import GradientSteps, MiniBatches, Ridge, Use
 F = TypeVar("F", np.float32, np.float64)
 
 _BLOCK_ROWS = 4096
+_FEW = 8
+"""A table is laid out if an eighth of its rows is asked for at once."""
 # The first counter of a draw says what it is for.
 RECONSTRUCTION_DRAW, SPLIT_DRAW, CLIENT_DRAW = 0, 1, 2
 _PLACE_SALT = 0x706C_6163_6500_0001
 
 
-class ItemTable(NamedTuple):
-    """The item table of one round: ``rows`` [items, factors + 1 (+ 1)], and the rating mean μ."""
+@dataclass(frozen=True, eq=False)
+class ItemTable:
+    """The item table of one round, [items, factors + 1 (+ 1)], and the rating mean μ.
 
-    rows: npt.NDArray[Any]
-    factors: int
+    It is laid out when all of it is needed, or many of its rows; a few rows of a large one are so alone.
+    """
+
+    item_factors: npt.NDArray[Any]
+    item_bias: npt.NDArray[Any] | None
     user_bias: bool
     mean: float
+
+    @property
+    def factors(self) -> int:
+        """Number of factors."""
+        return int(self.item_factors.shape[1])
+
+    @functools.cached_property
+    def rows(self) -> npt.NDArray[Any]:
+        """The whole table."""
+        return self._laid_out(self.item_factors, self.item_bias)
+
+    def take(self, items: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the rows of ``items`` [n], a new array."""
+        # Items were checked when the data was read; "clip" spares a second, buffered bounds check.
+        if len(items) * _FEW >= len(self.item_factors) or "rows" in self.__dict__:
+            return self.rows.take(items, axis=0, mode="clip")
+        bias = None if self.item_bias is None else self.item_bias.take(items, mode="clip")
+        return self._laid_out(self.item_factors.take(items, axis=0, mode="clip"), bias)
+
+    def _laid_out(self, factors: npt.NDArray[Any], bias: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+        n, width = factors.shape
+        rows = np.empty((n, width + 1 + self.user_bias), factors.dtype)
+        rows[:, :width] = factors
+        rows[:, width] = 0.0 if bias is None else bias
+        if self.user_bias:
+            rows[:, width + 1] = 1.0
+        return rows
 
 
 def item_table(
     item_factors: npt.NDArray[F], item_bias: npt.NDArray[F] | None, *, user_bias: bool, mean: float
 ) -> ItemTable:
     """Lay out item factors [items, k] and item biases [items] (or None) for the kernels."""
-    items, factors = item_factors.shape
-    rows = np.empty((items, factors + 1 + user_bias), item_factors.dtype)
-    rows[:, :factors] = item_factors
-    rows[:, factors] = 0.0 if item_bias is None else item_bias
-    if user_bias:
-        rows[:, factors + 1] = 1.0
-    return ItemTable(rows, factors, user_bias, mean)
+    return ItemTable(item_factors, item_bias, user_bias, mean)
 
 
 def blocks(indptr: npt.NDArray[np.int64], rows: int = _BLOCK_ROWS) -> Iterator[tuple[int, int]]:
@@ -72,8 +101,7 @@ def blocks(indptr: npt.NDArray[np.int64], rows: int = _BLOCK_ROWS) -> Iterator[t
 def gather(table: ItemTable, batch: RatingBatch, first: int, end: int) -> npt.NDArray[Any]:
     """Return ``[X₁ | t | X₂]`` of users ``first`` … ``end - 1``: item rows, targets in place of biases."""
     rows = slice(int(batch.indptr[first]), int(batch.indptr[end]))
-    # Items were checked when the data was read; "clip" spares a second, buffered bounds check.
-    design: npt.NDArray[Any] = table.rows.take(batch.items[rows], axis=0, mode="clip")
+    design = table.take(batch.items[rows])
     target = design[:, table.factors]
     ratings = batch.ratings[rows].astype(design.dtype, copy=False)
     np.subtract(ratings - design.dtype.type(table.mean), target, out=target)
@@ -102,14 +130,52 @@ def support_sizes(counts: npt.NDArray[np.int64], support_fraction: float) -> npt
     return np.where(counts >= 2, np.clip(wanted, 1, counts - 1), counts)
 
 
-def user_keys(client_keys: npt.NDArray[np.uint64], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return a key, uint64 [users], for every user of clients that hold several.
+@dataclass(frozen=True, slots=True)
+class ClientUsers:
+    """The users that the clients of a batch hold.
 
-    It is a hash of the client's key and of the user's place in it; ``clients`` int64 [n + 1] cuts the users.
+    Attributes
+    ----------
+    per_client : int64 [clients], how many users each holds.
+    owners : int64 [users], the place of each user's client.
+    keys : uint64 [users]; of clients that hold several, a hash of the client's key and the user's place.
     """
-    per_client = np.diff(clients)
-    places = np.arange(int(clients[-1])) - np.repeat(clients[:-1], per_client)
-    return hashed_bits(_PLACE_SALT, np.repeat(client_keys, per_client), places)
+
+    per_client: npt.NDArray[np.int64]
+    owners: npt.NDArray[np.int64]
+    keys: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(
+        cls,
+        client_keys: npt.NDArray[np.uint64],
+        clients: npt.NDArray[np.int64] | None,
+        steps: npt.NDArray[np.int64] | None = None,
+    ) -> ClientUsers:
+        """Return the users of clients with ``client_keys``, uint64 [clients].
+
+        ``clients`` int64 [clients + 1] cuts the users; None: each client holds one.
+
+        Raises
+        ------
+        ValueError : ``steps`` is given and clients hold several users.
+        """
+        if clients is None:
+            one = np.ones(len(client_keys), np.int64)
+            return cls(one, np.arange(len(one)), client_keys)
+        if steps is not None:
+            raise ValueError("the steps of clients with several users cannot be limited; leave steps out")
+        per_client = np.diff(clients)
+        places = np.arange(int(clients[-1])) - np.repeat(clients[:-1], per_client)
+        keys = hashed_bits(_PLACE_SALT, np.repeat(client_keys, per_client), places)
+        return cls(per_client, np.repeat(np.arange(len(per_client)), per_client), keys)
+
+    def weights(self, weighting: str, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return what each user's update weighs in its client's, float64 [users].
+
+        That is its number of ``examples`` (int64 [users]), or, ``uniform``, an equal share of 1.
+        """
+        return examples.astype(np.float64) if weighting == "examples" else 1.0 / self.per_client[self.owners]
 
 
 def _part(batch: RatingBatch, chosen: npt.NDArray[np.bool_]) -> Ratings:
@@ -297,19 +363,30 @@ def item_steps(
         if has_bias:
             out[:, factors] = moved
         return first_error
-    error = first_error.copy()
-    out[:] = 0.0
+    # p is frozen, so q stays in the plane of q₀ and p: q = a q₀ + c p. A pass is arithmetic on a, c, q·p, e.
+    rows = design[:, :factors]
+    square = np.repeat(np.einsum("nk,nk->n", local[:, :factors], local[:, :factors]), counts)
+    product, error = np.einsum("nk,nk->n", rows, users), first_error.copy()
+    along_p, along_q, bias = np.zeros_like(error), np.ones_like(error), np.zeros_like(error)
     for rate in rates:
         moved = rate * error
-        delta = users * moved[:, None]
+        change = moved * square
         if decay:
-            delta -= (rate * decay)[:, None] * (design[:, :factors] + out[:, :factors])
-        out[:, :factors] += delta
-        error -= np.einsum("nk,nk->n", delta, users)
+            lost = rate * decay
+            change -= lost * product
+            product += change
+            along_p -= lost * along_p
+            along_q -= lost * along_q
+        along_p += moved
+        error -= change
         if has_bias:
-            out[:, factors] += moved
+            bias += moved
             error -= moved
-    out *= scale[:, None]
+    np.multiply(users, (along_p * scale)[:, None], out=out[:, :factors])
+    if decay:
+        out[:, :factors] += ((along_q - 1) * scale)[:, None] * rows
+    if has_bias:
+        out[:, factors] = bias * scale
     return first_error
 
 
@@ -317,7 +394,7 @@ def predict_rows(
     table: ItemTable, local: npt.NDArray[Any], items: npt.NDArray[Any], counts: npt.NDArray[np.int64]
 ) -> npt.NDArray[Any]:
     """Predict ratings: μ + b_i + q_i·p + b_u for each user's ``items``, [sum of ``counts``]."""
-    rows = table.rows.take(items, axis=0, mode="clip")
+    rows = table.take(items)
     predictions: npt.NDArray[Any] = np.einsum(
         "nk,nk->n", rows, np.repeat(scoring_vectors(table, local), counts, axis=0)
     )

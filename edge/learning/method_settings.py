@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
+from device_profiles.fields import ByKey, NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 
 Ints = npt.NDArray[np.int64]
 
@@ -20,7 +20,25 @@ Ints = npt.NDArray[np.int64]
 class MethodSettings(BaseModel):
     """Settings of a method or of a part of it: immutable, and any key that they do not know is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+RowUpload = Annotated[
+    Literal["sparse", "dense"],
+    Field(description="upload the changed item rows and their numbers, or the whole table"),
+]
+Weighting = Annotated[
+    Literal["examples", "uniform"],
+    Field(description="weight of an update: its number of ratings, or one per client"),
+]
+SubtractMean = Annotated[
+    StrictBool,
+    Field(description="predict the difference to the mean training rating, a public statistic"),
+]
+FeatureLimit = Annotated[
+    PositiveFloat,
+    Field(description="standard deviations that a feature is cut at, so that rare ones do not rule"),
+]
 
 
 class Ridge(MethodSettings):
@@ -103,5 +121,5 @@ def work_share(steps: Ints | None, of: Ints) -> npt.NDArray[np.float64] | float:
     return 1.0 if steps is None else np.asarray(np.minimum(steps, of) / np.maximum(of, 1))
 
 
-Reconstruction = Annotated[Ridge | UserSteps | MiniBatches, Field(discriminator="method")]
-LocalDescent = Annotated[GradientSteps | MiniBatches, Field(discriminator="method")]
+Reconstruction = Annotated[Ridge | UserSteps | MiniBatches, ByKey("method")]
+LocalDescent = Annotated[GradientSteps | MiniBatches, ByKey("method")]

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning import layers
+from edge.learning.losses import Labelled, ScoreLoss, losses_and_slopes
 
 Floats = npt.NDArray[Any]
 
@@ -115,6 +116,8 @@ class ExampleRows(NamedTuple):
     counts: npt.NDArray[np.int64]
     labels: Floats
     """1 for an item that the user took to, 0 for a sampled one, [R]."""
+    partner: npt.NDArray[np.int64] | None = None
+    """That of :class:`~edge.learning.losses.Labelled`, [R]; None where nothing is compared."""
 
 
 class _Pass(NamedTuple):
@@ -171,10 +174,11 @@ def losses_and_gradients(
     shared: bool,
     local: bool,
     out: Floats | None = None,
+    loss: ScoreLoss = "cross-entropy",
 ) -> tuple[Floats, Gradients]:
-    """Return the cross-entropy of every row, and the gradients of each device's objective.
+    """Return the loss of every row, and the gradients of each device's objective.
 
-    A device's objective is the mean over its rows of cross-entropy + ½λ(|q_g|² + |q_m|² + |u_g|² + |u_m|²).
+    A device's objective is the mean over its rows of loss + ½λ(|q_g|² + |q_m|² + |u_g|² + |u_m|²).
 
     Parameters
     ----------
@@ -184,13 +188,14 @@ def losses_and_gradients(
     shared : whether gradients of item rows and network are wanted.
     local : whether gradients of users are wanted.
     out : where the network's gradient is written, [n, weights]; a new array if it is None.
+    loss : of every row, or of positives beside their negatives; then ``rows`` are all rows of their devices.
     """
     forward = _forward(shape, point, rows)
     network, activations, bounds = forward.network, forward.activations, rows.bounds
     dtype = point.users.dtype
-    losses = layers.cross_entropy(forward.logits, rows.labels)
+    partner = np.zeros(0, np.int64) if rows.partner is None else rows.partner
+    losses, slopes = losses_and_slopes(loss, forward.logits, Labelled(rows.labels, partner), rows.counts)
     each = (1.0 / np.maximum(rows.counts, 1)).astype(dtype)
-    slopes = layers.cross_entropy_backward(forward.logits, rows.labels)
     slopes *= np.repeat(each, rows.counts)
     decay = dtype.type(regularization)
     of_user = layers.weighted_sums(slopes, point.gmf, bounds)

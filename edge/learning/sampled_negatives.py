@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.core.rng import hashed_bits
-from edge.learning.base import RatingBatch
+from edge.learning.base import RatingBatch, Ratings
 
+NEGATIVES_DRAW = 3
+"""What a method's draw under a client's key is for; the order of mini-batches has another number."""
 _DRAW_SALT = 0x6E65_6761_7469_7601
 _RANK_SALT = 0x6E65_6761_7469_7602
 _CELLS_AT_ONCE = 1 << 22
@@ -49,6 +51,10 @@ class Examples(NamedTuple):
     """int64 [R], increasing within a user."""
     positive: npt.NDArray[np.bool_]
     """[R]; the others are sampled negatives."""
+
+    def zero_one(self) -> Ratings:
+        """Return them as ratings: ones for positives, zeros for sampled negatives."""
+        return Ratings(self.indptr, self.items, self.positive.astype(np.float32))
 
 
 def negative_counts(positives: Ints, *, each: int, n_items: int, kept_back: int) -> Ints:
@@ -176,6 +182,10 @@ class ZeroOne:
             positives, each=self.each, n_items=self.n_items, kept_back=self.kept_back
         )
 
+    def examples(self, positives: RatingBatch, keys: npt.NDArray[np.uint64]) -> Examples:
+        """Return ``positives`` and the negatives that each user draws by its key, uint64 [users]."""
+        return draw_examples(positives, keys, each=self.each, n_items=self.n_items, kept_back=self.kept_back)
+
     def mean(self, positives: Ints) -> float:
         """Return the mean of the ones and zeros of users with so many positives, int64 [n]; nan for none."""
         total = int(self.counts(positives).sum())
@@ -186,7 +196,7 @@ class ZeroOne:
 
         What an :class:`ImplicitBatch` keeps back is not drawn.
         """
-        drawn = draw_examples(positives, keys, each=self.each, n_items=self.n_items, kept_back=self.kept_back)
+        drawn = self.examples(positives, keys)
         times: Ints | None = getattr(positives, "timestamps", None)
         if times is not None:
             # Positives are in the same order among the examples as alone.

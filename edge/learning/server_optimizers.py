@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from device_profiles.fields import (
+    ByKey,
     Fraction,
     NonNegativeFloat,
     PositiveFloat,
@@ -90,7 +91,8 @@ class CosineSchedule(MethodSettings):
 
 Schedule = Annotated[
     ConstantSchedule | InverseTimeSchedule | StepSchedule | ExponentialSchedule | CosineSchedule,
-    Field(discriminator="kind"),
+    ByKey("kind"),
+    Field(description="how the server learning rate changes"),
 ]
 
 
@@ -105,6 +107,11 @@ class SgdSettings(MethodSettings):
         if self.momentum >= 1.0:
             raise ValueError("momentum 100% never forgets; write less than 100%")
         return self
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether an update of zero changes nothing, so that other rows need not be looked at."""
+        return self.momentum == 0.0
 
     def initial(self, parameters: Arrays) -> dict[str, npt.NDArray[Any]]:
         """Return the optimiser's arrays before the first round."""
@@ -197,5 +204,9 @@ class AdamSettings(MethodSettings):
         return new, arrays
 
 
-ServerOptimizer = Annotated[SgdSettings | AdagradSettings | AdamSettings, Field(discriminator="kind")]
+ServerOptimizer = Annotated[
+    SgdSettings | AdagradSettings | AdamSettings,
+    ByKey("kind"),
+    Field(description="server optimiser: sgd, adagrad or adam"),
+]
 """How the coordinator applies the mean update; ``kind`` says which."""

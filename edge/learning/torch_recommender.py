@@ -36,13 +36,23 @@ from edge.core.errors import MissingExtraError
 from edge.core.rng import hashed_bits, stream_key
 from edge.learning import fedrecon_kernels, layers
 from edge.learning.accumulators import DenseAccumulator, RowsAndWholeAccumulator
-from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RatingBatch, Recommender, State, Work
+from edge.learning.base import (
+    WORK_KINDS,
+    OptimizerState,
+    Problem,
+    RatingBatch,
+    Ratings,
+    Recommender,
+    State,
+    Work,
+)
 from edge.learning.least_squares import shuffled_ranks
 from edge.learning.method_settings import (
     GradientSteps,
     LocalDescent,
     MethodSettings,
     MiniBatches,
+    Weighting,
     rows_seen,
     step_counts,
     work_share,
@@ -163,20 +173,18 @@ class TorchSettings(MethodSettings):
     """Settings of a module all of whose parameters are shared; a method adds ``algorithm`` and its own."""
 
     client: LocalDescent = Field(
-        default=GradientSteps(method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.0),
+        default=GradientSteps.model_construct(
+            method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.0
+        ),
         description="a device's steps on everything: gradient-steps or mini-batches",
     )
-    weighting: Literal["examples", "uniform"] = Field(
-        default="examples", description="weight of an update: its number of ratings, or one per client"
-    )
+    weighting: Weighting = "examples"
     upload: Literal["sparse", "dense"] = Field(
         default="sparse", description="upload the changed item rows and their numbers, or the whole tables"
     )
-    optimizer: ServerOptimizer = Field(
-        default=SgdSettings(kind="sgd"), description="server optimiser: sgd, adagrad or adam"
-    )
+    optimizer: ServerOptimizer = SgdSettings.model_construct(kind="sgd")
     learning_rate: PositiveFloat = Field(default=1.0, description="server learning rate")
-    schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
+    schedule: Schedule = ConstantSchedule.model_construct()
 
 
 class PersonalTorchSettings(TorchSettings):
@@ -545,6 +553,13 @@ class TorchRecommender(Recommender):
 
     # -- what devices compute ----------------------------------------------------------------------------
 
+    def training_examples(
+        self, batch: RatingBatch, client_keys: npt.NDArray[np.uint64], clients: Ints | None = None
+    ) -> RatingBatch:
+        """Return the batch, with zeros for the negatives that users draw where the method samples any."""
+        keys = fedrecon_kernels.ClientUsers.of(client_keys, clients).keys
+        return Ratings(*self._examples(batch, keys))
+
     def client_update(
         self,
         state: State,
@@ -563,16 +578,13 @@ class TorchRecommender(Recommender):
         ------
         ValueError : ``steps`` is given and clients hold several users.
         """
-        if clients is not None and steps is not None:
-            raise ValueError("the steps of clients with several users cannot be limited; leave steps out")
         s, users = self.settings, len(batch.indptr) - 1
-        per_client = np.ones(users, np.int64) if clients is None else np.diff(clients)
-        owners = np.repeat(np.arange(len(per_client)), per_client)
-        keys = client_keys if clients is None else fedrecon_kernels.user_keys(client_keys, clients)
+        held = fedrecon_kernels.ClientUsers.of(client_keys, clients, steps)
+        owners, keys = held.owners, held.keys
         rated = np.diff(batch.indptr)
         examples = self._examples(batch, keys)
         counts = np.diff(examples.indptr)
-        weights = rated.astype(np.float64) if s.weighting == "examples" else 1.0 / per_client[owners]
+        weights = held.weights(s.weighting, rated)
         done = work_share(steps, step_counts(s.client, counts))
         factors = np.asarray(weights * done).astype(np.float32)
         rows = np.empty((len(examples.items), self._width), np.float32)
@@ -603,15 +615,15 @@ class TorchRecommender(Recommender):
         items, offsets, summed = examples.items.astype(self._item_dtype), examples.indptr, rated
         if clients is not None:
             items, rows, offsets = fedrecon_kernels.merge_users(
-                items, rows, np.repeat(owners, counts), len(per_client)
+                items, rows, np.repeat(owners, counts), len(held.per_client)
             )
             bounds = clients.tolist()
             whole = {
                 name: layers.row_sums(change.reshape(users, -1), bounds).reshape(-1, *change.shape[1:])
                 for name, change in whole.items()
             }
-            losses = np.asarray(np.bincount(owners, losses * rated, minlength=len(per_client)))
-            summed = np.bincount(owners, rated, minlength=len(per_client)).astype(np.int64)
+            losses = np.asarray(np.bincount(owners, losses * rated, minlength=len(held.per_client)))
+            summed = np.bincount(owners, rated, minlength=len(held.per_client)).astype(np.int64)
             losses = losses / np.maximum(summed, 1)
         fields: dict[str, Any] = {
             "stacked": whole,

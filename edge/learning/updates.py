@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.core.errors import LocalProtocolError
+from edge.core.errors import LocalProtocolError, RemoteProtocolError
+from edge.learning.tables import NamedSums, TableRows
 
 Array = npt.NDArray[Any]
 ITEMS, ROWS = "items", "item_rows"
 """The arrays of an upload: the numbers of its rows, and the rows; a whole table has rows alone."""
+SUM_GROUPS: Final = 16
+"""Groups that clients fall into by default."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class ArraySpec:
 
     def nbytes(self) -> npt.NDArray[np.int64]:
         """Return the bytes of this array's data for each client, int64 [n]."""
-        return self.rows * (self.dtype.itemsize * int(np.prod(self.row_shape, dtype=np.int64)))
+        return self.rows * (self.dtype.itemsize * math.prod(self.row_shape))
 
 
 class ClientUpdate(NamedTuple):
@@ -91,6 +96,16 @@ class UpdateBatch:
     def __len__(self) -> int:
         return len(self.weights)
 
+    def upload_bytes(self) -> npt.NDArray[np.int64]:
+        """Return the bytes of the arrays that each client uploads, int64 [n]."""
+        rows = np.diff(self.offsets)
+        sizes = np.zeros(len(self), np.int64)
+        for array in self.ragged.values():
+            sizes += rows * (array.nbytes // max(len(array), 1))
+        for array in self.stacked.values():
+            sizes += array.nbytes // max(len(array), 1)
+        return sizes
+
     def client(self, index: int) -> ClientUpdate:
         """Return the update of the client at ``index``, as views into this batch."""
         start, end = int(self.offsets[index]), int(self.offsets[index + 1])
@@ -127,8 +142,9 @@ class UpdateBatch:
 class Aggregate:
     """The sum of a round's contributions: all that the coordinator learns from them.
 
-    ``sums`` by name, each the shape of the global array it changes; ``weight`` the sum of the weights;
-    ``loss`` the mean training loss per example; ``shrinkage`` γ: the mean is to be multiplied by 1 − γ.
+    ``sums`` by name, each the shape of the global array it changes, large tables among them given by rows
+    (:meth:`rows`); ``weight`` the sum of the weights; ``loss`` the mean training loss per example;
+    ``shrinkage`` γ: the mean is to be multiplied by 1 − γ.
     """
 
     sums: Mapping[str, Array]
@@ -145,13 +161,44 @@ class Aggregate:
         ------
         LocalProtocolError : the sum of the weights is not positive; an empty round must not be applied.
         """
+        divisor = self._divisor()
+        return {name: array / divisor for name, array in self.sums.items()}
+
+    def _divisor(self) -> float:
         if not self.weight > 0:
             raise LocalProtocolError(
                 f"an aggregate of {self.clients} clients weighs {self.weight}; there is nothing to average"
             )
         # Dividing by a Python float keeps the dtype of the sums.
-        divisor = self.weight / (1.0 - self.shrinkage)
-        return {name: array / divisor for name, array in self.sums.items()}
+        return self.weight / (1.0 - self.shrinkage)
+
+    def rows(self, name: str) -> TableRows | None:
+        """Return the rows of a table that updates have changed; None of a sum that is held whole."""
+        return self.sums.tables.get(name) if isinstance(self.sums, NamedSums) else None
+
+    def mean_rows(self, name: str) -> TableRows | Array:
+        """Return :meth:`mean` of one table, by rows where its sum is.
+
+        Raises
+        ------
+        LocalProtocolError : as :meth:`mean`.
+        """
+        rows = self.rows(name)
+        if rows is None:
+            return np.asarray(self.sums[name] / self._divisor())
+        return dataclasses.replace(rows, rows=rows.rows / self._divisor())
+
+    def beside(self, others: Mapping[str, Array]) -> Aggregate:
+        """Return this aggregate with the sums of further arrays."""
+        sums = self.sums
+        more = sums.beside(others) if isinstance(sums, NamedSums) else {**sums, **others}
+        return dataclasses.replace(self, sums=more)
+
+    def finite(self) -> bool:
+        """Return whether every number of the sums is finite."""
+        if isinstance(self.sums, NamedSums):
+            return self.sums.finite()
+        return all(bool(np.isfinite(array).all()) for array in self.sums.values())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -177,17 +224,31 @@ class Layout:
     tables: Sequence[RowTable] = ()
 
 
-class Accumulator(Protocol):
-    """Adds client updates up, one at a time, in the order they come, holding one sum and no update.
+class Accumulator(abc.ABC):
+    """Adds client updates up, holding sums and no update.
 
-    The result depends on that order alone, not on the batches they were computed in.
+    Clients fall into :attr:`groups` groups, by number modulo groups. Updates are added in order of arrival
+    within a group, and the groups in order by :meth:`result`. The bits of the sum depend on the order within
+    each group alone: not on batches, nor on how updates of different groups interleave, so that groups may be
+    added up in different processes.
+
+    A method with an accumulator of its own defines :attr:`layout`, :meth:`check`, :meth:`add` and
+    :meth:`result`; the bulk forms are loops over these until they are overridden.
     """
 
+    groups: int = SUM_GROUPS
+    """Groups that clients fall into."""
+
+    def in_groups(self, groups: int) -> None:
+        """Set the number of groups; before anything is added."""
+        self.groups = groups
+
     @property
+    @abc.abstractmethod
     def layout(self) -> Layout:
         """How an update is laid out, for those who look at single ones."""
-        ...
 
+    @abc.abstractmethod
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update.
 
@@ -196,15 +257,36 @@ class Accumulator(Protocol):
         RemoteProtocolError : reason ``malformed-update``; wrong names, dtypes, shapes or values. Reason
             ``out-of-range``: a value is too large.
         """
-        ...
 
-    def add(self, update: ClientUpdate) -> None:
-        """Add one update."""
-        ...
+    @abc.abstractmethod
+    def add(self, update: ClientUpdate, client: int) -> None:
+        """Add one update, that of ``client``."""
 
+    @abc.abstractmethod
     def result(self) -> Aggregate:
         """Return the sum so far."""
-        ...
+
+    def check_many(self, batch: UpdateBatch) -> bool:
+        """Return whether :meth:`check` is known to refuse none of a batch.
+
+        False means that each is to be checked: one may be refused, or all may pass.
+        """
+        try:
+            for update in batch:
+                self.check(update.arrays)
+        except RemoteProtocolError:
+            return False
+        return True
+
+    def add_many(
+        self, batch: UpdateBatch, places: npt.NDArray[np.int64], clients: npt.NDArray[np.int64]
+    ) -> None:
+        """Add the updates at ``places`` (int64 [m]) of a batch in that order, those of ``clients`` int64 [m].
+
+        Gives the same bits as :meth:`add` for one after the other.
+        """
+        for place, client in zip(places.tolist(), clients.tolist(), strict=True):
+            self.add(batch.client(place), client)
 
 
 def laid_out(sparse: ClientUpdate, n_items: int) -> ClientUpdate:
@@ -221,6 +303,13 @@ class DenseUpdateBatch(UpdateBatch):
     """Keeps the rows sparse and lays a client's table out when asked for it: no n × items buffer."""
 
     n_items: int = dataclasses.field(kw_only=True)
+
+    def upload_bytes(self) -> npt.NDArray[np.int64]:
+        """Return the bytes of the arrays that each client uploads, whole table included, int64 [n]."""
+        whole = {name: array for name, array in self.ragged.items() if name not in (ITEMS, ROWS)}
+        sparse = dataclasses.replace(self, ragged=whole)
+        rows = self.ragged[ROWS]
+        return UpdateBatch.upload_bytes(sparse) + self.n_items * (rows.nbytes // max(len(rows), 1))
 
     def client(self, index: int) -> ClientUpdate:
         """Return the update of the client at ``index``; its table is a new array."""

@@ -69,6 +69,22 @@ class RatingErrors:
         """Share of ratings with an error of at most half a star (Singhal et al. 2021, section 5)."""
         return mean(self._within.astype(np.float64), self._counts)
 
+    def table(self) -> npt.NDArray[np.float64]:
+        """Return the sums as numbers that can be added up over users, float64 [n_groups, 4].
+
+        Ratings, squared errors, absolute errors, and ratings within half a star.
+        """
+        return np.stack(
+            (self._counts, self._squares, self._absolutes, self._within), axis=1, dtype=np.float64
+        )
+
+    def with_table(self, table: npt.NDArray[np.float64]) -> RatingErrors:
+        """Return the sums that a :meth:`table` holds, or a sum of tables; counts are rounded."""
+        made = RatingErrors(len(table))
+        made._counts, made._within = (np.rint(table[:, i]).astype(np.int64) for i in (0, 3))
+        made._squares, made._absolutes = table[:, 1].copy(), table[:, 2].copy()
+        return made
+
     def results(self) -> dict[str, npt.NDArray[np.float64]]:
         """Return ``{"rmse": …, "mae": …, "accuracy": …}``, each float64[n_groups]."""
         return {"rmse": self.rmse(), "mae": self.mae(), "accuracy": self.accuracy()}

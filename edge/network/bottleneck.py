@@ -19,14 +19,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
-_CAP_UNIT = 2.0**20
-_WEIGHT_UNIT = 2.0**40
-_LEVEL_UNIT = _WEIGHT_UNIT / _CAP_UNIT
+CAP_UNIT, WEIGHT_UNIT = 2.0**20, 2.0**40
+"""Caps and weights are summed as whole numbers of their inverses."""
+LEVEL_UNIT = WEIGHT_UNIT / CAP_UNIT
 _SWEEP_SLACK = 64
 
 
@@ -117,10 +117,10 @@ class SharedLink(Generic[Key]):
     )
 
     def __init__(self, capacity_bps: float) -> None:
-        if not capacity_bps * _CAP_UNIT >= 1.0:
+        if not capacity_bps * CAP_UNIT >= 1.0:
             raise ValueError(f"a link's capacity is positive bits/s (2**-20 or more), not {capacity_bps!r}")
         self.capacity_bps = capacity_bps
-        self._capacity: int | float = math.inf if capacity_bps == math.inf else int(capacity_bps * _CAP_UNIT)
+        self._capacity: int | float = math.inf if capacity_bps == math.inf else int(capacity_bps * CAP_UNIT)
         self._flows: dict[Key, _Flow[Key]] = {}
         self._completed: deque[tuple[float, Key]] = deque()
         self._now_s = -math.inf
@@ -151,11 +151,9 @@ class SharedLink(Generic[Key]):
 
         ``weight`` is its share relative to others when the link is full, for TCP 1/RTT.
         """
-        units = cap_bps * _CAP_UNIT
+        units = cap_bps * CAP_UNIT
         if not (
-            0.0 <= wire_bits < math.inf
-            and 1.0 <= units < math.inf
-            and 1.0 <= weight * _WEIGHT_UNIT < math.inf
+            0.0 <= wire_bits < math.inf and 1.0 <= units < math.inf and 1.0 <= weight * WEIGHT_UNIT < math.inf
         ):
             raise ValueError(
                 f"flow {key!r}: wire_bits must be finite and >= 0, cap_bps finite and >= 2**-20, weight "
@@ -185,6 +183,36 @@ class SharedLink(Generic[Key]):
         else:
             self._share(flow, wire_bits)
         self._lower_level()
+
+    def restore(
+        self,
+        now_s: float,
+        level: float,
+        service: float,
+        flows: Iterable[tuple[Key, float, float, bool, float]],
+        due: tuple[float, Key] | None,
+    ) -> None:
+        """Put flows under way on the empty link, in the order of their starts.
+
+        Parameters
+        ----------
+        now_s : a time that is not before the last one.
+        level, service : of the flows that run below their caps, and the reading of their service clock.
+        flows : key, cap in bits/s, weight, whether it runs at its cap, and its finish: seconds if it does,
+            else a reading of the service clock.
+        due : when the next of them completes, as was reckoned after the last change, and which; None: none.
+        """
+        self._now_s, self._level, self._service = now_s, level, service
+        for key, cap_bps, weight, at_cap, finish in flows:
+            self._order += 1
+            flow = self._flows[key] = _Flow(key, self._order, int(cap_bps * CAP_UNIT), cap_bps, weight)
+            if at_cap:
+                self._cap(flow, finish)
+                continue
+            flow.at_cap, flow.finish = False, finish
+            self._enter_shared(flow)
+        self._due_known = True
+        self._due_s, self._due_flow = (math.inf, None) if due is None else (due[0], self._flows[due[1]])
 
     def cancel(self, key: Key, now_s: float) -> float:
         """Take a flow off the link; return the bits it had left.
@@ -305,7 +333,10 @@ class SharedLink(Generic[Key]):
             self._service = 0.0
         flow.at_cap = False
         flow.finish = self._service + left_bits / flow.weight
-        self._weight_sum += int(flow.weight * _WEIGHT_UNIT)
+        self._enter_shared(flow)
+
+    def _enter_shared(self, flow: _Flow[Key]) -> None:
+        self._weight_sum += int(flow.weight * WEIGHT_UNIT)
         self._shared += 1
         self._shared_by_finish.push(flow.finish, flow, self._shared)
         self._shared_by_level.push(flow.cap_bps / flow.weight, flow, self._shared)
@@ -316,7 +347,7 @@ class SharedLink(Generic[Key]):
         if flow.at_cap:
             self._cap_sum -= flow.cap
         else:
-            self._weight_sum -= int(flow.weight * _WEIGHT_UNIT)
+            self._weight_sum -= int(flow.weight * WEIGHT_UNIT)
             self._shared -= 1
 
     def _remove(self, flow: _Flow[Key]) -> None:
@@ -325,7 +356,7 @@ class SharedLink(Generic[Key]):
 
     def _set_level(self) -> None:
         if self._weight_sum:
-            self._level = (self._capacity - self._cap_sum) / self._weight_sum * _LEVEL_UNIT
+            self._level = (self._capacity - self._cap_sum) / self._weight_sum * LEVEL_UNIT
         else:
             # Reached only while the caps ask for too much: every level is too high.
             self._level = -math.inf

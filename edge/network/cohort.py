@@ -70,13 +70,7 @@ class Frame:
 class PreparedFrame:
     """The fate of one frame for every device of the cohort, as lists indexed by slot.
 
-    Attributes
-    ----------
-    frame_bytes : its length.
-    overhead_bytes : headers of its packets, and the acknowledgements that they draw.
-    latency_s : half a round trip and the jitter.
-    transmission_s : seconds that its packets take at the link's mean rate.
-    plain : whether no packet is lost at its first sending and the link knows no outages.
+    Attributes are those of :class:`PreparedFrames`.
     """
 
     direction: Direction
@@ -87,30 +81,57 @@ class PreparedFrame:
     plain: list[bool]
 
 
-def _prepare(
-    frames: list[Frame], specs: LinkSpecs, small_down_s: Floats, small_up_s: Floats, keys: Keys
-) -> list[PreparedFrame]:
-    """Draw the fates of all frames at once; row n of every array here belongs to frame n."""
-    frame_bytes = np.stack([frame.frame_bytes for frame in frames])
-    up = np.array([[frame.direction is Direction.UP] for frame in frames])
-    of_frame = hashed_bits(keys, np.arange(len(frames))[:, None])
-    count = -(-frame_bytes // SEGMENT_PAYLOAD_BYTES)
-    overhead = count * SEGMENT_HEADER_BYTES + -(-count // SEGMENTS_PER_ACK) * PURE_ACK_BYTES
-    with np.errstate(divide="ignore"):
-        first_lost = np.log(hashed_uniform(of_frame, LOSS)) / np.log1p(-specs.loss)
-    jitter = specs.jitter_s * -np.log(hashed_uniform(of_frame, JITTER))
-    latency = 0.5 * np.where(up, small_up_s, small_down_s) + jitter
-    rate_bps = np.where(up, specs.up_bps, specs.down_bps)
-    transmission = frame_bytes * (8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE) / rate_bps
-    plain = (first_lost >= count) & ~specs.flaky
-    columns = (
-        frame_bytes.tolist(),
-        overhead.tolist(),
-        latency.tolist(),
-        transmission.tolist(),
-        plain.tolist(),
-    )
-    return [PreparedFrame(frame.direction, *row) for frame, *row in zip(frames, *columns, strict=True)]
+@dataclass(frozen=True, slots=True)
+class PreparedFrames:
+    """The fates of all frames of the round, arrays [frames, n]: a row a frame, a column a slot.
+
+    Attributes
+    ----------
+    directions : of each frame.
+    frame_bytes : int64, its length.
+    overhead_bytes : int64, headers of its packets, and the acknowledgements that they draw.
+    latency_s : float64, half a round trip and the jitter.
+    transmission_s : float64, seconds that its packets take at the link's mean rate.
+    plain : bool, whether no packet is lost at its first sending and the link knows no outages.
+    """
+
+    directions: tuple[Direction, ...]
+    frame_bytes: Ints
+    overhead_bytes: Ints
+    latency_s: Floats
+    transmission_s: Floats
+    plain: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls, frames: list[Frame], specs: LinkSpecs, small_down_s: Floats, small_up_s: Floats, keys: Keys
+    ) -> PreparedFrames:
+        """Draw the fates of all frames at once."""
+        frame_bytes = np.stack([frame.frame_bytes for frame in frames])
+        up = np.array([[frame.direction is Direction.UP] for frame in frames])
+        of_frame = hashed_bits(keys, np.arange(len(frames))[:, None])
+        count = -(-frame_bytes // SEGMENT_PAYLOAD_BYTES)
+        overhead = count * SEGMENT_HEADER_BYTES + -(-count // SEGMENTS_PER_ACK) * PURE_ACK_BYTES
+        with np.errstate(divide="ignore"):
+            first_lost = np.log(hashed_uniform(of_frame, LOSS)) / np.log1p(-specs.loss)
+        jitter = specs.jitter_s * -np.log(hashed_uniform(of_frame, JITTER))
+        latency = 0.5 * np.where(up, small_up_s, small_down_s) + jitter
+        rate_bps = np.where(up, specs.up_bps, specs.down_bps)
+        transmission = frame_bytes * (8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE) / rate_bps
+        plain = (first_lost >= count) & ~specs.flaky
+        directions = tuple(frame.direction for frame in frames)
+        return cls(directions, frame_bytes, overhead, latency, transmission, plain)
+
+    def by_slot(self) -> list[PreparedFrame]:
+        """Return the same as lists, a frame each, where devices look things up one by one."""
+        columns = (
+            self.frame_bytes.tolist(),
+            self.overhead_bytes.tolist(),
+            self.latency_s.tolist(),
+            self.transmission_s.tolist(),
+            self.plain.tolist(),
+        )
+        return [PreparedFrame(*row) for row in zip(self.directions, *columns, strict=True)]
 
 
 def small_round_trip_array(rate_bps: Floats, rtt_s: Floats) -> Floats:
@@ -133,19 +154,22 @@ class CohortLinks:
     """
 
     __slots__ = (
+        "_by_slot",
         "connected",
         "disturbances",
         "down_bps",
         "frame_count",
-        "frames",
         "handshake_s",
         "jitter_s",
+        "key_array",
         "keys",
         "loss",
+        "prepared",
         "promotion_s",
         "rtt_s",
         "small_down_s",
         "small_up_s",
+        "specs",
         "tail_s",
         "up_bps",
     )
@@ -163,6 +187,8 @@ class CohortLinks:
         keys = hashed_bits(link_key, device_ids, round_number)
         small_down = small_round_trip_array(specs.down_bps, specs.rtt_s)
         small_up = small_round_trip_array(specs.up_bps, specs.rtt_s)
+        self.key_array = keys
+        """Of each device in this round, uint64 [n]."""
         self.keys: list[int] = keys.tolist()
         self.down_bps: list[float] = specs.down_bps.tolist()
         self.up_bps: list[float] = specs.up_bps.tolist()
@@ -176,8 +202,11 @@ class CohortLinks:
         self.connected: list[bool] = connected.tolist()
         self.handshake_s = self._handshakes(keys, specs, small_down, handshakes, connected)
         """Seconds that opening the connection takes; ``inf`` where TCP gives up."""
-        self.frames = _prepare(frames, specs, small_down, small_up, keys)
-        self.frame_count = len(self.frames)
+        self.specs = specs
+        self.prepared = PreparedFrames.of(frames, specs, small_down, small_up, keys)
+        """What becomes of the frames that are foreseen."""
+        self.frame_count = len(frames)
+        self._by_slot: list[PreparedFrame] | None = None
         self.disturbances: Disturbances | None = None
         """What faults do to these links; None where there are none."""
 
@@ -205,6 +234,13 @@ class CohortLinks:
             except TransferFailedError:
                 seconds[slot] = math.inf
         return seconds
+
+    @property
+    def frames(self) -> list[PreparedFrame]:
+        """:attr:`prepared` as lists: made when the first frame is sent by itself."""
+        if self._by_slot is None:
+            self._by_slot = self.prepared.by_slot()
+        return self._by_slot
 
     def loss_draws(self, slot: int, number: int) -> Callable[[], float]:
         """Return the source of the uniforms that decide what frame ``number`` of a device loses."""

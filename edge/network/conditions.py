@@ -26,14 +26,14 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.core.rng import hashed_bits, hashed_exponential, hashed_uniform, stream_key
 from edge.core.vocabulary import Direction
-from edge.network.pace import Conditions, Pace, alone, carry
+from edge.network.pace import Conditions, Pace, Paces, alone, alone_array, carry, carry_array
 from edge.network.slow_rates import check_slow_rates, slow_multipliers
 from edge.network.tcp import INITIAL_WINDOW_BYTES, data_time
 
@@ -165,8 +165,88 @@ def _check_rates(sigma_log: FloatArray, rho_1s: FloatArray) -> None:
         )
 
 
+class _Rates:
+    """The rates of many links: the block of seconds that each was asked about last.
+
+    Parameters
+    ----------
+    count : of the links.
+    """
+
+    __slots__ = ("_block", "_rates")
+
+    def __init__(self, count: int) -> None:
+        self._block: IntArray = np.full(count, -1)
+        self._rates = np.empty((count, BLOCK_STEPS))
+
+    def at(
+        self, slots: IntArray, step: IntArray, of_blocks: Callable[[IntArray, IntArray], FloatArray]
+    ) -> FloatArray:
+        """Return the multipliers of links in the seconds from ``step``, int64 [m], on.
+
+        ``of_blocks`` computes blocks of links, int64 [m] and int64 [m], as float64 [m, 32]. It is not kept:
+        it belongs to who keeps this, and nothing of a round shall wait for the collector.
+        """
+        block = step // BLOCK_STEPS
+        place = step - block * BLOCK_STEPS
+        multipliers = self._rates[slots, place]
+        missing = np.flatnonzero(self._block[slots] != block)
+        if missing.size:
+            links, blocks = slots[missing], block[missing]
+            rates = of_blocks(links, blocks)
+            multipliers[missing] = rates[np.arange(missing.size), place[missing]]
+            self._rates[links], self._block[links] = rates, blocks
+        return np.asarray(multipliers)
+
+
+class _Outages:
+    """The outages of many flaky links: the epoch that each was asked about last.
+
+    Parameters
+    ----------
+    key : of the outage stream.
+    device_ids, fraction, mean_s : as for :func:`epoch_edges`.
+    """
+
+    __slots__ = ("_device_ids", "_down", "_edges_s", "_end_s", "_fraction", "_key", "_mean_s", "_start_s")
+
+    def __init__(self, key: int, device_ids: IntArray, fraction: FloatArray, mean_s: FloatArray) -> None:
+        self._key = key
+        self._device_ids, self._fraction, self._mean_s = device_ids, fraction, mean_s
+        count = len(device_ids)
+        self._start_s = np.zeros(count)
+        self._end_s = np.zeros(count)
+        self._down = np.zeros(count, np.bool_)
+        self._edges_s = np.empty((count, 0))
+
+    def at(self, links: IntArray, t_s: FloatArray) -> tuple[BoolArray, FloatArray]:
+        """Return whether links are down at their times, and until when that holds at least."""
+        missing = np.flatnonzero(~((self._start_s[links] <= t_s) & (t_s < self._end_s[links])))
+        first_down, edges_s, end_s = self._down[links], self._edges_s[links], self._end_s[links]
+        if missing.size:
+            late = links[missing]
+            ids, fraction, mean_s = self._device_ids[late], self._fraction[late], self._mean_s[late]
+            length_s = OUTAGES_PER_EPOCH * mean_s / fraction
+            epoch = epoch_of(t_s[missing], length_s)
+            down, edges = epoch_edges(self._key, ids, epoch, fraction, mean_s)
+            width = max(edges.shape[1], edges_s.shape[1])
+            self._edges_s, edges_s, edges = (_widened(e, width) for e in (self._edges_s, edges_s, edges))
+            ends = (epoch + 1) * length_s
+            first_down[missing], edges_s[missing], end_s[missing] = down, edges, ends
+            self._down[late], self._edges_s[late], self._end_s[late] = down, edges, ends
+            self._start_s[late] = epoch * length_s
+        index = (edges_s <= t_s[:, np.newaxis]).sum(axis=1)
+        until_s = np.minimum(edges_s[np.arange(len(links)), index], end_s)
+        return first_down ^ ((index & 1) == 1), until_s
+
+
+def _widened(edges_s: FloatArray, width: int) -> FloatArray:
+    """Return ``edges_s`` with columns of ``inf`` up to ``width``."""
+    return np.pad(edges_s, ((0, 0), (0, width - edges_s.shape[1])), constant_values=np.inf)
+
+
 class LinkConditions:
-    """The varying rate and the outages of many links, for one transfer at a time.
+    """The varying rate and the outages of many links, for transfers one at a time or many together.
 
     Parameters
     ----------
@@ -181,8 +261,9 @@ class LinkConditions:
     ------
     ValueError : for a parameter out of its range.
 
-    Answers are computed a block of seconds (an epoch of outages) at a time and remembered. :meth:`prepare`
-    computes those of many links at once; it saves time and changes no answer.
+    Answers are computed a block of seconds (an epoch of outages) at a time and remembered. The methods for
+    one transfer compute a block for all links together, or for those that :meth:`prepare` was told of; it
+    saves time and changes no answer. Those for many transfers compute the links that they are asked about.
     """
 
     __slots__ = (
@@ -190,17 +271,24 @@ class LinkConditions:
         "_downs",
         "_ever_down",
         "_ever_varies",
+        "_flaky",
         "_fraction",
         "_mean_s",
         "_most_cached",
+        "_named",
         "_outage_key",
+        "_outages_of_many",
+        "_place_of_flaky",
         "_rate_key",
         "_rates",
+        "_rates_of_many",
         "_rho",
+        "_row",
         "_sigma",
         "_slow",
         "_slow_key",
         "_varies",
+        "_varying",
     )
 
     def __init__(
@@ -223,28 +311,41 @@ class LinkConditions:
         self._sigma, self._rho = sigma_log, rho_1s
         self._fraction, self._mean_s = outage_fraction, outage_mean_s
         varies = sigma_log > 0.0
-        self._slow: tuple[IntArray, FloatArray, FloatArray] | None = None
-        """Slots of the links with a slow process, with its sigma and its time."""
+        self._slow: tuple[FloatArray, FloatArray] | None = None
+        """Sigma and time of the slow process of each link; None where none has one."""
         if slow_sigma_log is not None and slow_time_s is not None:
             check_slow_rates(slow_sigma_log, slow_time_s)
-            slow = np.flatnonzero(slow_sigma_log > 0.0)
-            if slow.size:
-                self._slow = slow, slow_sigma_log[slow], slow_time_s[slow]
+            if bool((slow_sigma_log > 0.0).any()):
+                self._slow = slow_sigma_log, slow_time_s
                 varies = varies | (slow_sigma_log > 0.0)
         self._slow_key = stream_key(seed, "link", "slow-rate")
         self._ever_varies = bool(varies.any())
         self._ever_down = bool((outage_fraction > 0.0).any())
+        self._varying: BoolArray = varies
+        self._flaky: BoolArray = outage_fraction > 0.0
+        self._place_of_flaky: IntArray = np.cumsum(self._flaky) - 1
+        # One transfer asks about one slot.
         self._varies: list[bool] = varies.tolist()
+        self._named: IntArray | None = None
+        """The slots that :meth:`prepare` was told of, sorted; None: of none, and all may be asked about."""
+        self._row: list[int] = list(range(len(device_ids)))
+        """Of a slot: its row in the blocks of :attr:`_rates`; -1: it has none."""
         self._rates: dict[int, FloatArray] = {}
-        """Of a block: the multipliers of all links, float64[n, 32]; the latest few blocks."""
+        """Of a block: the multipliers of the named links, float64[named, 32]; the latest few blocks."""
         self._downs: dict[int, tuple[float, float, bool, list[float]]] = {}
         """Of a slot: start and end of the epoch, whether it starts down, and when that changes."""
         self._most_cached = _FEWEST_CACHED
+        self._rates_of_many: _Rates | None = None
+        self._outages_of_many: _Outages | None = None
 
     def prepare(self, slots: IntArray, t_s: float) -> None:
-        """Compute what :meth:`carry_s` and the others need for transfers of ``slots`` about ``t_s``."""
+        """Compute what :meth:`carry_s` and the others need for transfers of ``slots`` about ``t_s``.
+
+        From the first call on, the rates of other links than those of all calls are computed one by one.
+        """
         self._most_cached = max(_FEWEST_CACHED, 2 * slots.shape[0])
         if self._ever_varies:
+            self._name(slots)
             block = int(t_s) // BLOCK_STEPS
             if block not in self._rates:
                 self._load_rates(block)
@@ -263,12 +364,16 @@ class LinkConditions:
         """Return the factor on the link's mean rate at ``t_s``, and until when it holds (after ``t_s``)."""
         if not self._varies[slot]:
             return 1.0, math.inf
+        row = self._row[slot]
+        if row < 0:
+            factor, until_s = self._multipliers_until(np.array([slot]), np.array([t_s]))
+            return factor.item(0), until_s.item(0)
         step = int(t_s)
         block = step // BLOCK_STEPS
         rates = self._rates.get(block)
         if rates is None:
             rates = self._load_rates(block)
-        return rates.item(slot, step - block * BLOCK_STEPS), step + 1.0
+        return rates.item(row, step - block * BLOCK_STEPS), step + 1.0
 
     def outage_at(self, slot: int, t_s: float) -> tuple[bool, float]:
         """Return whether the link is down at ``t_s``, and until when that holds at least (after ``t_s``)."""
@@ -343,12 +448,88 @@ class LinkConditions:
         pace = self._pace_of(slot)
         return alone(pace, payload_bytes, rate_bps, rtt_s, start_s, window_bytes, math.inf)
 
-    def _load_rates(self, block: int) -> FloatArray:
-        rates = rate_multipliers(self._rate_key, self._device_ids, block, self._sigma, self._rho)
+    def carry_times(
+        self, slots: IntArray, direction: Direction, start_s: FloatArray, steady_s: FloatArray
+    ) -> FloatArray:
+        """Return :meth:`carry_s` of many transfers, float64 [m], bit for bit; ``inf`` remains ``inf``."""
+        if not (self._ever_varies or self._ever_down):
+            return steady_s.copy()
+        return carry_array(self._paces_of(slots), start_s, steady_s)
+
+    def alone_times(
+        self,
+        slots: IntArray,
+        direction: Direction,
+        payload_bytes: FloatArray,
+        rate_bps: FloatArray,
+        rtt_s: FloatArray,
+        start_s: FloatArray,
+    ) -> FloatArray:
+        """Return the seconds of :meth:`alone_time` of many transfers, float64 [m], bit for bit."""
+        return alone_array(self._paces_of(slots), payload_bytes, rate_bps, rtt_s, start_s)
+
+    def _paces_of(self, slots: IntArray) -> Paces:
+        """Return the paces of transfers of ``slots``."""
+
+        def paces(at: IntArray, t_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+            asked = slots[at]
+            factor, until_s = self._multipliers_until(asked, t_s)
+            if self._ever_down:
+                self._apply_outages(asked, t_s, factor, until_s)
+            return factor, until_s
+
+        return paces
+
+    def _multipliers_until(self, slots: IntArray, t_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return :meth:`multiplier_until` of many links, each at its own time."""
+        factor, until_s = np.ones(len(slots)), np.full(len(slots), np.inf)
+        if self._ever_varies:
+            if self._rates_of_many is None:
+                self._rates_of_many = _Rates(len(self._device_ids))
+            varying = np.flatnonzero(self._varying[slots])
+            step = t_s[varying].astype(np.int64)
+            factor[varying] = self._rates_of_many.at(slots[varying], step, self._rates_of_blocks)
+            until_s[varying] = step + 1.0
+        return factor, until_s
+
+    def _apply_outages(
+        self, slots: IntArray, t_s: FloatArray, factor: FloatArray, until_s: FloatArray
+    ) -> None:
+        """Set the factors of links that are down to 0; limit how long the factors hold."""
+        if self._outages_of_many is None:
+            flaky = self._flaky
+            self._outages_of_many = _Outages(
+                self._outage_key, self._device_ids[flaky], self._fraction[flaky], self._mean_s[flaky]
+            )
+        at = np.flatnonzero(self._flaky[slots])
+        down, changes_s = self._outages_of_many.at(self._place_of_flaky[slots[at]], t_s[at])
+        factor[at[down]] = 0.0
+        until_s[at] = np.where(down, changes_s, np.minimum(until_s[at], changes_s))
+
+    def _rates_of_blocks(self, slots: IntArray, blocks: IntArray) -> FloatArray:
+        """Return the multipliers of links in a block of each, float64 [m, 32]."""
+        ids = self._device_ids[slots]
+        rates = rate_multipliers(self._rate_key, ids, blocks, self._sigma[slots], self._rho[slots])
         if self._slow is not None:
-            slots, sigma, time_s = self._slow
-            first_s, ids = block * BLOCK_STEPS, self._device_ids[slots]
-            rates[slots] *= slow_multipliers(self._slow_key, ids, first_s, BLOCK_STEPS, sigma, time_s)
+            sigma, time_s = self._slow[0][slots], self._slow[1][slots]
+            slow = np.flatnonzero(sigma > 0.0)
+            rates[slow] *= slow_multipliers(
+                self._slow_key, ids[slow], blocks[slow] * BLOCK_STEPS, BLOCK_STEPS, sigma[slow], time_s[slow]
+            )
+        return rates
+
+    def _name(self, slots: IntArray) -> None:
+        """Add links to those whose rates are computed together."""
+        named = np.unique(slots) if self._named is None else np.union1d(self._named, slots)
+        if self._named is None or len(named) > len(self._named):
+            row = np.full(len(self._device_ids), -1)
+            row[named] = np.arange(len(named))
+            self._named, self._row = named, row.tolist()
+            self._rates.clear()
+
+    def _load_rates(self, block: int) -> FloatArray:
+        slots = np.arange(len(self._device_ids)) if self._named is None else self._named
+        rates = self._rates_of_blocks(slots, np.full(len(slots), block))
         if len(self._rates) >= _BLOCKS_KEPT:
             del self._rates[next(iter(self._rates))]
         self._rates[block] = rates
@@ -395,9 +576,7 @@ class MixedConditions:
     def prepare(self, slots: IntArray, t_s: float) -> None:
         """Get ready for transfers of ``slots`` about ``t_s``."""
         for code, part in enumerate(self._parts):
-            of_part = slots[self._part_of[slots] == code]
-            if of_part.size:
-                part.prepare(self._slot_in[of_part], t_s)
+            part.prepare(self._slot_in[slots[self._part_of[slots] == code]], t_s)
 
     def pace(self, slot: int, direction: Direction, t_s: float) -> tuple[float, float]:
         """Return the factor on the link's mean rate at ``t_s``, 0 if it is down, and until when it holds."""
@@ -419,3 +598,36 @@ class MixedConditions:
         """Return the seconds from the first to the last byte leaving, and the window afterwards."""
         part, within = self._parts[self._kind[slot]], self._within[slot]
         return part.alone_time(within, direction, payload_bytes, rate_bps, rtt_s, start_s)
+
+    def _places_by_part(self, slots: IntArray) -> Iterator[tuple[Conditions, IntArray, IntArray]]:
+        """Return each part with the places of its transfers among ``slots`` and the slots inside the part."""
+        for code, part in enumerate(self._parts):
+            at = np.flatnonzero(self._part_of[slots] == code)
+            if at.size:
+                yield part, at, self._slot_in[slots[at]]
+
+    def carry_times(
+        self, slots: IntArray, direction: Direction, start_s: FloatArray, steady_s: FloatArray
+    ) -> FloatArray:
+        """Return :meth:`carry_s` of many transfers, float64 [m], bit for bit; ``inf`` remains ``inf``."""
+        seconds = np.empty(len(slots))
+        for part, at, within in self._places_by_part(slots):
+            seconds[at] = part.carry_times(within, direction, start_s[at], steady_s[at])
+        return seconds
+
+    def alone_times(
+        self,
+        slots: IntArray,
+        direction: Direction,
+        payload_bytes: FloatArray,
+        rate_bps: FloatArray,
+        rtt_s: FloatArray,
+        start_s: FloatArray,
+    ) -> FloatArray:
+        """Return the seconds of :meth:`alone_time` of many transfers, float64 [m], bit for bit."""
+        seconds = np.empty(len(slots))
+        for part, at, within in self._places_by_part(slots):
+            seconds[at] = part.alone_times(
+                within, direction, payload_bytes[at], rate_bps[at], rtt_s[at], start_s[at]
+            )
+        return seconds

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from edge.core.rng import hashed_uniform_scalar
 from edge.core.vocabulary import Direction, Stage
 from edge.network.loss import (
@@ -23,7 +26,6 @@ from edge.network.loss import (
 )
 from edge.network.pace import Conditions, Pace, alone, carry
 from edge.network.tcp import INITIAL_WINDOW_BYTES, PACKET_BYTES
-from edge.wire.messages import KINDS, AnyMessage
 
 Note = Callable[[int, int, Stage, float], None]
 """Told that a fault, by its number, has struck a slot at a stage and a time."""
@@ -243,14 +245,15 @@ class Disturbances:
         self._effects = effects
         self._note = note
 
-    def of_frame(
-        self, slot: int, direction: Direction, message: AnyMessage, now_s: float
-    ) -> FrameFaults | None:
-        """Return what can reach a frame that is sent now; None where nothing can."""
+    def reach(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of ``slots`` (int64 [n]) an effect lies on, bool [n]."""
+        return np.isin(slots, list(self._effects))
+
+    def of_frame(self, slot: int, direction: Direction, stage: Stage, now_s: float) -> FrameFaults | None:
+        """Return what can reach a frame of ``stage`` that is sent now; None where nothing can."""
         effects = self._effects.get(slot)
         if effects is None:
             return None
-        stage = KINDS[message.__class__].stage
         for index, effect in enumerate(effects):
             if effect.opens is stage:
                 effects[index] = replace(effect, opens=None, start_s=now_s, end_s=now_s + effect.end_s)

@@ -17,7 +17,7 @@ import abc
 import math
 
 from edge.clock.virtual import VirtualClockLoop
-from edge.core.vocabulary import Direction
+from edge.core.vocabulary import Direction, Stage
 from edge.network.cohort import CohortLinks
 from edge.network.disturbances import LinkRates
 from edge.network.loss import REPEATED, Congestion, TransferFailedError, lossy_transfer
@@ -31,8 +31,8 @@ from edge.network.tcp import (
     ack_bytes,
     tcp_ip_bytes,
 )
-from edge.network.trunk import Trunk
-from edge.wire.messages import AnyMessage
+from edge.network.trunk import Flow, Trunk
+from edge.wire.messages import KINDS, AnyMessage
 
 TLS_HANDSHAKE_BYTES = 4096
 """What TLS 1.3 adds to a new connection, both ways together: hellos, a certificate chain of about 3 KB."""
@@ -99,11 +99,11 @@ class DeviceLink(abc.ABC):
         raise NotImplementedError(f"{self!r} has no way to lose its connection")
 
 
-class Delivery:
-    """A frame on its way: what it is, when it left, and what it costs in bytes.
+class TimedFrame:
+    """A frame, when it travels and what it costs in bytes.
 
     ``start_s`` is when the sender began (waiting for the radio included), ``first_byte_s`` and
-    ``last_byte_s`` when they left, ``end_s`` when the last byte arrived. The object is its own timer.
+    ``last_byte_s`` when they left; the last arrives ``latency_s`` later.
     """
 
     start_s: float
@@ -114,20 +114,40 @@ class Delivery:
 
     __slots__ = (
         "direction",
-        "end_s",
         "first_byte_s",
         "framing_bytes",
         "last_byte_s",
         "latency_s",
-        "link",
-        "live",
-        "message",
         "payload_bytes",
         "retransmitted_bytes",
-        "sharing",
         "start_s",
         "tcp_ip_bytes",
     )
+
+    def __init__(self, direction: Direction, frame_bytes: int, payload_bytes: int) -> None:
+        self.direction = direction
+        self.payload_bytes = payload_bytes
+        self.framing_bytes = frame_bytes - payload_bytes
+        self.retransmitted_bytes = 0
+
+    @property
+    def wire_bits(self) -> float:
+        """Bits that leave, headers and retransmissions included."""
+        frame_bytes = self.payload_bytes + self.framing_bytes
+        return 8.0 * (frame_bytes + tcp_ip_bytes(frame_bytes) + self.retransmitted_bytes)
+
+    def sent_share(self, now_s: float) -> float:
+        """Return the share of the frame that has left by ``now_s``, 0…1, at the pace it has alone."""
+        if now_s <= self.first_byte_s:
+            return 0.0
+        span_s = self.last_byte_s - self.first_byte_s
+        return min(1.0, (now_s - self.first_byte_s) / span_s) if span_s > 0.0 else 1.0
+
+
+class Delivery(TimedFrame):
+    """A frame of a device on its way; its last byte arrives at ``end_s``. The object is its own timer."""
+
+    __slots__ = ("end_s", "link", "live", "message", "sharing")
 
     def __init__(
         self,
@@ -137,12 +157,13 @@ class Delivery:
         frame_bytes: int,
         payload_bytes: int,
     ) -> None:
-        self.link = link
+        # What super().__init__ does, without the cost of the call.
         self.direction = direction
-        self.message = message
         self.payload_bytes = payload_bytes
         self.framing_bytes = frame_bytes - payload_bytes
         self.retransmitted_bytes = 0
+        self.link = link
+        self.message = message
         self.live = True
         self.sharing = False
         self.end_s = math.inf
@@ -161,23 +182,17 @@ class Delivery:
         else:
             link.delivered(self)
 
-    @property
-    def wire_bits(self) -> float:
-        """Bits that leave, headers and retransmissions included."""
-        frame_bytes = self.payload_bytes + self.framing_bytes
-        return 8.0 * (frame_bytes + tcp_ip_bytes(frame_bytes) + self.retransmitted_bytes)
+    def left(self) -> None:
+        """Let the frame arrive, whose last byte leaves at ``last_byte_s``."""
+        link = self.link
+        # One connection delivers in order, whatever the jitter.
+        link.arrived_s = self.end_s = max(self.last_byte_s + self.latency_s, link.arrived_s)
+        link.loop.push_timer(self.end_s, self)
 
     @property
     def weight(self) -> float:
         """Share of a full link relative to other frames: TCP favours short round trips."""
         return 1.0 / self.link.cohort.rtt_s[self.link.slot]
-
-    def sent_share(self, now_s: float) -> float:
-        """Return the share of the frame that has left by ``now_s``, 0…1, at the pace it has alone."""
-        if now_s <= self.first_byte_s:
-            return 0.0
-        span_s = self.last_byte_s - self.first_byte_s
-        return min(1.0, (now_s - self.first_byte_s) / span_s) if span_s > 0.0 else 1.0
 
 
 class SimulatedNetwork:
@@ -201,9 +216,9 @@ class SimulatedNetwork:
             HANDSHAKE_SENT_BYTES + HANDSHAKE_RECEIVED_BYTES + (TLS_HANDSHAKE_BYTES if tls else 0)
         )
         """What opening a connection sends, both ways together."""
-        self._congestion: Congestion = congestion
-        self._down = Trunk(loop, down_bps, self._arrive)
-        self._up = Trunk(loop, up_bps, self._arrive)
+        self.congestion: Congestion = congestion
+        self.down = Trunk[Flow](loop, down_bps)
+        self.up = Trunk[Flow](loop, up_bps)
 
     def transmit(
         self,
@@ -219,43 +234,110 @@ class SimulatedNetwork:
         ``frame_bytes`` is the length of its frame, ``payload_bytes`` what its arrays take of that.
         Raises ``TransferFailedError`` if TCP gives the transfer up.
         """
-        cohort, slot, number = link.cohort, link.slot, link.frames_sent
+        number = link.frames_sent
         link.frames_sent = number + 1
         delivery = Delivery(link, direction, message, frame_bytes, payload_bytes)
-        first_byte_s = now_s = self._loop.now_s
-        if now_s > link.radio_until_s:
-            first_byte_s += cohort.promotion_s[slot]
-        frame = cohort.frames[number] if number < cohort.frame_count else None
-        plain = False
-        if frame is not None and frame.frame_bytes[slot] == frame_bytes and frame.direction is direction:
-            overhead = frame.overhead_bytes[slot]
-            latency_s = frame.latency_s[slot]
-            plain = frame.plain[slot]
+        now_s = self._loop.now_s
+        stage = KINDS[message.__class__].stage
+        carried = self.carry(
+            delivery,
+            link.cohort,
+            conditions,
+            link.slot,
+            number,
+            stage,
+            now_s,
+            link.radio_until_s,
+            link.connected,
+        )
+        link.connected = True
+        link.in_flight.append(delivery)
+        if not carried:
+            self._loop.call_at(delivery.last_byte_s, link.gave_up, delivery)
+            return delivery
+        link.radio_until_s = delivery.last_byte_s + delivery.latency_s + link.cohort.tail_s[link.slot]
+        if frame_bytes <= SEGMENT_PAYLOAD_BYTES:
+            # Too small to queue behind anyone's share of the coordinator's link.
+            delivery.left()
+        elif delivery.first_byte_s > now_s:
+            self._loop.call_at(delivery.first_byte_s, self._occupy, delivery)
         else:
-            frame = None
+            self._occupy(delivery)
+        return delivery
+
+    def carry(
+        self,
+        frame: TimedFrame,
+        cohort: CohortLinks,
+        conditions: Conditions,
+        slot: int,
+        number: int,
+        stage: Stage,
+        now_s: float,
+        radio_until_s: float,
+        connected: bool,
+    ) -> bool:
+        """Fill in when ``frame``, the ``number``-th of its device in the round, travels, and what it costs.
+
+        Returns False where TCP gives the connection up at ``last_byte_s``, while the frame waits for a dead
+        link. The coordinator's own link is not looked at.
+
+        Parameters
+        ----------
+        frame : its direction and bytes are set.
+        cohort, conditions, slot : the link.
+        stage : of its message.
+        now_s, radio_until_s : when it is sent, and until when the radio is up, absolute seconds.
+        connected : whether the connection is open.
+
+        Raises
+        ------
+        TransferFailedError : TCP gives the transfer up because of lost packets.
+        """
+        direction = frame.direction
+        frame_bytes = frame.payload_bytes + frame.framing_bytes
+        first_byte_s = now_s
+        if now_s > radio_until_s:
+            first_byte_s += cohort.promotion_s[slot]
+        foreseen = cohort.frames[number] if number < cohort.frame_count else None
+        plain = False
+        if (
+            foreseen is not None
+            and foreseen.frame_bytes[slot] == frame_bytes
+            and foreseen.direction is direction
+        ):
+            overhead = foreseen.overhead_bytes[slot]
+            latency_s = foreseen.latency_s[slot]
+            plain = foreseen.plain[slot]
+        else:
+            foreseen = None
             overhead = tcp_ip_bytes(frame_bytes) + ack_bytes(frame_bytes)
             latency_s = cohort.unforeseen_latency_s(slot, number, direction)
+        frame.start_s = now_s
+        frame.latency_s = 0.0
         disturbances = cohort.disturbances
-        faults = None if disturbances is None else disturbances.of_frame(slot, direction, message, now_s)
-        if not link.connected:
-            link.connected = True
+        faults = None if disturbances is None else disturbances.of_frame(slot, direction, stage, now_s)
+        if not connected:
             if faults is None:
                 first_byte_s += cohort.handshake_s[slot]
             else:
                 try:
                     wait_s, syns = faults.connect(first_byte_s, cohort.handshake_s[slot], self.handshakes)
                 except TransferFailedError as error:
-                    self._doom(delivery, first_byte_s, error.after_s)
-                    return delivery
+                    frame.first_byte_s = first_byte_s
+                    frame.last_byte_s = first_byte_s + error.after_s
+                    frame.tcp_ip_bytes = tcp_ip_bytes(frame_bytes)
+                    return False
                 first_byte_s += wait_s
                 overhead += syns * SYN_BYTES
             overhead += self.handshake_bytes
-        small = frame_bytes <= SEGMENT_PAYLOAD_BYTES
+        frame.first_byte_s = first_byte_s
+        frame.tcp_ip_bytes = overhead
         if not plain:
-            seconds = self._lossy(delivery, conditions, number, first_byte_s)
-        elif small and frame is not None:
+            seconds = self._lossy(frame, cohort, conditions, slot, number)
+        elif frame_bytes <= SEGMENT_PAYLOAD_BYTES and foreseen is not None:
             # A single packet is over before the link's rate could matter.
-            seconds = frame.transmission_s[slot]
+            seconds = foreseen.transmission_s[slot]
         else:
             rate_bps = cohort.up_bps[slot] if direction is _UP else cohort.down_bps[slot]
             rtt_s = cohort.rtt_s[slot]
@@ -264,7 +346,7 @@ class SimulatedNetwork:
             latency_s += faults.latency_s(number, first_byte_s)
             try:
                 seconds = faults.carry(
-                    delivery,
+                    frame,
                     LinkRates(
                         cohort.up_bps[slot] if direction is _UP else cohort.down_bps[slot],
                         cohort.rtt_s[slot],
@@ -273,44 +355,31 @@ class SimulatedNetwork:
                     conditions,
                     cohort.loss_draws(slot, number),
                     first_byte_s,
-                    self._congestion,
+                    self.congestion,
                     plain=plain,
                 )
             except TransferFailedError as error:
-                self._doom(delivery, first_byte_s, error.after_s)
-                delivery.tcp_ip_bytes = overhead
-                return delivery
-        last_byte_s = first_byte_s + seconds
-        delivery.start_s = now_s
-        delivery.first_byte_s = first_byte_s
-        delivery.last_byte_s = last_byte_s
-        delivery.latency_s = latency_s
-        delivery.tcp_ip_bytes = overhead
-        link.radio_until_s = last_byte_s + latency_s + cohort.tail_s[slot]
-        link.in_flight.append(delivery)
-        if small:
-            # Too small to queue behind anyone's share of the coordinator's link.
-            self._arrive(delivery)
-        elif first_byte_s > now_s:
-            self._loop.call_at(first_byte_s, self._occupy, delivery)
-        else:
-            self._occupy(delivery)
-        return delivery
+                frame.last_byte_s = first_byte_s + error.after_s
+                return False
+        frame.last_byte_s = first_byte_s + seconds
+        frame.latency_s = latency_s
+        return True
 
-    def _lossy(self, delivery: Delivery, conditions: Conditions, number: int, first_byte_s: float) -> float:
+    def _lossy(
+        self, frame: TimedFrame, cohort: CohortLinks, conditions: Conditions, slot: int, number: int
+    ) -> float:
         """Return how long a frame takes that may lose packets or meet an outage; note what is sent again."""
-        link = delivery.link
-        cohort, slot, direction = link.cohort, link.slot, delivery.direction
+        direction = frame.direction
         result = lossy_transfer(
-            delivery.payload_bytes + delivery.framing_bytes,
+            frame.payload_bytes + frame.framing_bytes,
             cohort.up_bps[slot] if direction is _UP else cohort.down_bps[slot],
             cohort.rtt_s[slot],
             cohort.loss[slot],
             cohort.loss_draws(slot, number),
-            self._congestion,
+            self.congestion,
         )
-        delivery.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
-        return conditions.carry_s(slot, direction, first_byte_s, result.seconds)
+        frame.retransmitted_bytes = result.retransmitted_segments * PACKET_BYTES
+        return conditions.carry_s(slot, direction, frame.first_byte_s, result.seconds)
 
     def repeat(self, delivery: Delivery, conditions: Conditions) -> None:
         """Send a frame once more; the frames that follow keep their numbers, and so their fates.
@@ -327,36 +396,16 @@ class SimulatedNetwork:
         finally:
             link.frames_sent = number
 
-    def _doom(self, delivery: Delivery, first_byte_s: float, after_s: float) -> None:
-        """Let a frame wait on a dead link until TCP gives the connection up."""
-        link = delivery.link
-        delivery.start_s = self._loop.now_s
-        delivery.first_byte_s = first_byte_s
-        delivery.last_byte_s = gives_up_s = first_byte_s + after_s
-        delivery.latency_s = 0.0
-        delivery.tcp_ip_bytes = tcp_ip_bytes(delivery.payload_bytes + delivery.framing_bytes)
-        link.in_flight.append(delivery)
-        self._loop.call_at(gives_up_s, link.gave_up, delivery)
-
     def _occupy(self, delivery: Delivery) -> None:
         """Put a frame on the coordinator's link, unless it was cut while it waited for the radio."""
         if delivery.live:
-            (self._up if delivery.direction is _UP else self._down).start(delivery)
-
-    def _arrive(self, delivery: Delivery) -> None:
-        """Let a frame arrive whose last byte leaves at ``last_byte_s``."""
-        link = delivery.link
-        # One connection delivers in order, whatever the jitter.
-        end_s = max(delivery.last_byte_s + delivery.latency_s, link.arrived_s)
-        link.arrived_s = end_s
-        delivery.end_s = end_s
-        self._loop.push_timer(end_s, delivery)
+            (self.up if delivery.direction is _UP else self.down).start(delivery)
 
     def cut(self, link: DeviceLink) -> list[Delivery]:
         """Break the link off; return the frames that were on their way and will not arrive."""
         broken, link.in_flight = link.in_flight, []
         for delivery in broken:
             delivery.live = False
-            (self._up if delivery.direction is _UP else self._down).cancel(delivery)
+            (self.up if delivery.direction is _UP else self.down).cancel(delivery)
         link.connected = False
         return broken

@@ -17,21 +17,30 @@ What a loss does:
 
 No cap by the square root of p is put on the rate: that is the limit of endless transfers, and wrong by up to
 four times for messages of 10 KB to 1 MB.
+
+:func:`lossy_transfer` computes one transfer, :func:`lossy_transfers` many, from the same draws and with the
+same results bit for bit. There the flights of all transfers advance together as arrays; a transfer whose tail
+is lost, and the few that are left when most have ended, continue one by one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from edge.core.errors import RecfleetError
-from edge.core.rng import hashed_bits_scalar, uniform_source
+from edge.core.rng import hashed_bits, hashed_bits_scalar, hashed_uniform, uniform_source
 from edge.network.tcp import (
     INITIAL_WINDOW_BYTES,
     SEGMENT_PAYLOAD_BYTES,
     ack_clock_period,
     data_time,
+    data_time_array,
     goodput,
     retransmission_timeout,
     segments,
@@ -39,6 +48,9 @@ from edge.network.tcp import (
 )
 
 Congestion = Literal["cubic", "reno"]
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 Draw = Callable[[], float]
 """Returns the next uniform in (0, 1) of the stream that belongs to the transfer."""
 SYN_TIMEOUT_S = 1.0
@@ -50,6 +62,12 @@ CUBIC_ALPHA = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA)
 """Additive increase with which cubic is as fast as reno (RFC 9438, section 4.3)."""
 RENO_BETA = 0.5
 LEAST_WINDOW_SEGMENTS = 2.0
+_MOST_DRAWS: Final = 1 << 20
+"""Draws for transfers that are computed together, which bounds the memory that they take."""
+_FEWEST_TOGETHER: Final = 48
+"""Fewer transfers than this are computed faster one by one."""
+_LOG_ERROR: Final = 1e-12
+"""Relative, of a quotient of two logarithms: thousands of times that of any library."""
 MAX_BACKOFFS = 15
 """Doublings of a time-out after which a connection is given up (Linux: ``tcp_retries2``)."""
 JITTER = 0
@@ -83,6 +101,17 @@ class LossyResult(NamedTuple):
     """From the first byte leaving to the last one leaving for good."""
     retransmitted_segments: int
     end_window_bytes: float
+
+
+class LossyResults(NamedTuple):
+    """What many transfers over lossy links took, each field an array [m]."""
+
+    seconds: FloatArray
+    """As :attr:`LossyResult.seconds`; ``inf`` where TCP gives up."""
+    retransmitted_segments: IntArray
+    """0 where TCP gives up."""
+    gives_up_s: FloatArray
+    """``after_s`` of the :class:`TransferFailedError`; ``nan`` where TCP does not give up."""
 
 
 class _Gaps:
@@ -120,11 +149,11 @@ class _Window:
 
     __slots__ = (
         "_cubic",
-        "_largest",
         "_limit",
-        "_origin",
-        "_origin_delay_s",
-        "_reno_like",
+        "largest",
+        "origin_delay_s",
+        "origin_s",
+        "reno_like",
         "size",
         "threshold",
     )
@@ -135,20 +164,23 @@ class _Window:
         self._limit = limit
         """The link and its queue hold no more."""
         self._cubic = congestion == "cubic"
-        self._largest = 0.0
-        self._origin = 0.0
-        self._origin_delay_s = 0.0
-        self._reno_like = 0.0
+        self.largest = 0.0
+        """At the last loss."""
+        self.origin_s = 0.0
+        """Of the last loss, where the cubic curve begins; ``origin_delay_s`` later is its middle."""
+        self.origin_delay_s = 0.0
+        self.reno_like = 0.0
 
     def on_flight(self, now_s: float, period_s: float) -> None:
         """Record that a flight was acknowledged whole at ``now_s``."""
         if self.size < self.threshold:
             grown = min(2.0 * self.size, max(self.threshold, self.size))
         elif self._cubic:
-            self._reno_like += CUBIC_ALPHA
-            ahead_s = now_s + period_s - self._origin - self._origin_delay_s
-            target = self._largest + CUBIC_C * ahead_s**3
-            grown = max(self.size, self._reno_like, min(target, 1.5 * self.size))
+            self.reno_like += CUBIC_ALPHA
+            # Products: powers of numpy differ from those of Python in their last bits on some machines.
+            ahead_s = now_s + period_s - self.origin_s - self.origin_delay_s
+            target = self.largest + CUBIC_C * (ahead_s * ahead_s * ahead_s)
+            grown = max(self.size, self.reno_like, min(target, 1.5 * self.size))
         else:
             grown = self.size + 1.0
         self.size = max(self.size, min(grown, self._limit))
@@ -161,12 +193,12 @@ class _Window:
         if self.size < self.threshold:
             self.size += ahead
         if self._cubic:
-            converging = self.size < self._largest
-            self._largest = self.size * (1.0 + CUBIC_BETA) / 2.0 if converging else self.size
+            converging = self.size < self.largest
+            self.largest = self.size * (1.0 + CUBIC_BETA) / 2.0 if converging else self.size
             self.size = max(LEAST_WINDOW_SEGMENTS, self.size * CUBIC_BETA)
-            self._origin_delay_s = max(0.0, (self._largest - self.size) / CUBIC_C) ** (1.0 / 3.0)
-            self._origin = now_s
-            self._reno_like = self.size
+            self.origin_delay_s = max(0.0, (self.largest - self.size) / CUBIC_C) ** (1.0 / 3.0)
+            self.origin_s = now_s
+            self.reno_like = self.size
         else:
             self.size = max(LEAST_WINDOW_SEGMENTS, self.size * RENO_BETA)
         self.threshold = self.size
@@ -205,39 +237,16 @@ def lossy_transfer(
     """
     count = segments(payload_bytes)
     if loss == 0.0 or count == 0:
-        seconds, window = data_time(payload_bytes, rate_bps, rtt_s, window_bytes)
-        return LossyResult(seconds, 0, window)
+        seconds, end_window = data_time(payload_bytes, rate_bps, rtt_s, window_bytes)
+        return LossyResult(seconds, 0, end_window)
     if not 0.0 < loss < 1.0:
         raise ValueError(f"loss is a probability in [0, 1), not {loss!r}; model a dead link as an outage")
     first = int(math.log(draw()) / math.log1p(-loss))
     if first >= count:
-        seconds, window = data_time(payload_bytes, rate_bps, rtt_s, window_bytes)
-        return LossyResult(seconds, 0, window)
+        seconds, end_window = data_time(payload_bytes, rate_bps, rtt_s, window_bytes)
+        return LossyResult(seconds, 0, end_window)
     if congestion not in ("cubic", "reno"):
         raise ValueError(f"unknown congestion control {congestion!r}; write 'cubic' or 'reno'")
-    gaps = _Gaps(loss, draw, first)
-    return _by_flights(
-        payload_bytes,
-        rate_bps,
-        rtt_s,
-        gaps,
-        congestion,
-        window_bytes=window_bytes,
-        queue_round_trips=queue_round_trips,
-    )
-
-
-def _by_flights(
-    payload_bytes: int,
-    rate_bps: float,
-    rtt_s: float,
-    gaps: _Gaps,
-    congestion: Congestion,
-    *,
-    window_bytes: float,
-    queue_round_trips: float,
-) -> LossyResult:
-    count = segments(payload_bytes)
     segment_s = SEGMENT_PAYLOAD_BYTES / goodput(rate_bps)
     period_s = ack_clock_period(rate_bps, rtt_s)
     link_holds = max(1.0, period_s / segment_s)
@@ -246,9 +255,22 @@ def _by_flights(
     )
     # The last segment is rarely full; the others always are.
     short_by_s = (count * SEGMENT_PAYLOAD_BYTES - payload_bytes) / SEGMENT_PAYLOAD_BYTES * segment_s
-    left = count
-    now_s = 0.0
-    retransmitted = 0
+    gaps = _Gaps(loss, draw, first)
+    return _by_flights(count, segment_s, period_s, rtt_s, short_by_s, gaps, window)
+
+
+def _by_flights(
+    left: int,
+    segment_s: float,
+    period_s: float,
+    rtt_s: float,
+    short_by_s: float,
+    gaps: _Gaps,
+    window: _Window,
+    now_s: float = 0.0,
+    retransmitted: int = 0,
+) -> LossyResult:
+    """Return the result of a transfer of which ``left`` segments are left at ``now_s``."""
     while True:
         flight = min(int(window.size), left)
         ahead = gaps.left
@@ -302,6 +324,294 @@ def _tail_repair(
         sent += 1
         window.on_timeout()
     return delay_s, sent
+
+
+def lossy_transfers(
+    payload_bytes: IntArray,
+    rate_bps: FloatArray,
+    rtt_s: FloatArray,
+    loss: FloatArray,
+    keys: npt.NDArray[np.uint64],
+    number: int,
+    congestion: Congestion = "cubic",
+) -> LossyResults:
+    """Return the results of :func:`lossy_transfer` for many transfers, equal bit for bit.
+
+    Parameters
+    ----------
+    payload_bytes, rate_bps, rtt_s, loss : of each transfer, [m].
+    keys : uint64 [m], the key of each transfer's device in the round.
+    number : of the frame in its device's round; the draws are those of ``frame_draws(key, number, LOSS)``.
+    congestion : ``"cubic"`` or ``"reno"``.
+
+    Raises
+    ------
+    ValueError : as :func:`lossy_transfer`.
+    """
+    if not bool(((loss >= 0.0) & (loss < 1.0)).all()):
+        raise ValueError("loss is a probability in [0, 1); model a dead link as an outage")
+    if not bool(((rate_bps > 0.0) & (payload_bytes >= 0)).all()):
+        raise ValueError("links have positive rates in bits/s, and messages 0 or more bytes")
+    if congestion not in ("cubic", "reno"):
+        raise ValueError(f"unknown congestion control {congestion!r}; write 'cubic' or 'reno'")
+    transfers = _Transfers(payload_bytes, rate_bps, rtt_s, loss, hashed_bits(keys, number), congestion)
+    return transfers.results()
+
+
+def _whole_gaps(uniform: FloatArray, loss: FloatArray, most: IntArray) -> IntArray:
+    """Return ``int(math.log(uniform) / math.log1p(-loss))``, or ``most`` where that is less.
+
+    The logarithms of numpy and of ``math`` differ in their last bits on some machines. Where that could
+    decide between two whole numbers, those of ``math`` do.
+    """
+    gaps = np.minimum(np.log(uniform) / np.log1p(-loss), most + 0.5)
+    whole: IntArray = gaps.astype(np.int64)
+    for at in np.flatnonzero(np.abs(gaps - np.rint(gaps)) <= _LOG_ERROR * gaps).tolist():
+        exact = math.log(uniform.item(at)) / math.log1p(-loss.item(at))
+        whole[at] = int(min(exact, most.item(at)))
+    return whole
+
+
+class _Windows:
+    """The congestion windows of many transfers: :class:`_Window` as arrays [m], but for time-outs."""
+
+    __slots__ = ("_columns", "_congestion", "_cubic")
+
+    def __init__(self, limit: FloatArray, congestion: Congestion) -> None:
+        self._congestion: Congestion = congestion
+        self._cubic = congestion == "cubic"
+        self._columns = np.zeros((7, len(limit)))
+        size, threshold, limits, *_ = self._columns
+        size[:], threshold[:], limits[:] = INITIAL_WINDOW_BYTES / SEGMENT_PAYLOAD_BYTES, np.inf, limit
+
+    @property
+    def size(self) -> FloatArray:
+        return np.asarray(self._columns[0])
+
+    def keep(self, at: IntArray) -> None:
+        """Drop all windows but those."""
+        self._columns = self._columns[:, at]
+
+    def one(self, i: int) -> _Window:
+        """Return window ``i`` alone."""
+        size, threshold, limit, largest, origin_s, origin_delay_s, reno_like = self._columns[:, i].tolist()
+        window = _Window(size, limit, self._congestion)
+        window.threshold, window.largest = threshold, largest
+        window.origin_s, window.origin_delay_s, window.reno_like = origin_s, origin_delay_s, reno_like
+        return window
+
+    def on_flights(self, whole: BoolArray, now_s: FloatArray, period_s: FloatArray) -> None:
+        """Do :meth:`_Window.on_flight` where a flight came through ``whole``, bool [m]."""
+        size, threshold, limit, largest, origin_s, origin_delay_s, reno_like = self._columns
+        slow = whole & (size < threshold)
+        beyond = whole & ~slow
+        if slow.any():
+            # Only time-outs lead back to slow start, and those are followed one by one: no threshold.
+            np.maximum(size, np.minimum(2.0 * size, limit), out=size, where=slow)
+        if not self._cubic:
+            np.maximum(size, np.minimum(size + 1.0, limit), out=size, where=beyond)
+            return
+        np.add(reno_like, CUBIC_ALPHA, out=reno_like, where=beyond)
+        # A window at its limit remains there.
+        at = np.flatnonzero(beyond & (size < limit))
+        before = size[at]
+        ahead_s = now_s[at] + period_s[at] - origin_s[at] - origin_delay_s[at]
+        target = largest[at] + CUBIC_C * (ahead_s * ahead_s * ahead_s)
+        grown = np.maximum(np.maximum(before, reno_like[at]), np.minimum(target, 1.5 * before))
+        size[at] = np.maximum(before, np.minimum(grown, limit[at]))
+
+    def on_losses(self, at: IntArray, now_s: FloatArray, ahead: IntArray) -> None:
+        """Do :meth:`_Window.on_loss` at ``at``, int [k]; ``now_s`` and ``ahead`` are of those alone."""
+        size, threshold, _, largest, origin_s, origin_delay_s, reno_like = self._columns
+        had = size[at]
+        had = np.where(had < threshold[at], had + ahead, had)
+        if self._cubic:
+            highest = np.where(had < largest[at], had * (1.0 + CUBIC_BETA) / 2.0, had)
+            left = np.maximum(LEAST_WINDOW_SEGMENTS, had * CUBIC_BETA)
+            cubes = np.maximum(0.0, (highest - left) / CUBIC_C)
+            # Roots of numpy differ like its powers.
+            origin_delay_s[at] = [cube ** (1.0 / 3.0) for cube in cubes.tolist()]
+            largest[at], origin_s[at], reno_like[at] = highest, now_s, left
+        else:
+            left = np.maximum(LEAST_WINDOW_SEGMENTS, had * RENO_BETA)
+        size[at] = threshold[at] = left
+
+
+class _Transfers:
+    """Transfers over lossy links, computed together; their arguments are those of :func:`lossy_transfers`."""
+
+    __slots__ = (
+        "_congestion",
+        "_count",
+        "_frame_keys",
+        "_loss",
+        "_payload_bytes",
+        "_rate_bps",
+        "_results",
+        "_rtt_s",
+    )
+
+    def __init__(
+        self,
+        payload_bytes: IntArray,
+        rate_bps: FloatArray,
+        rtt_s: FloatArray,
+        loss: FloatArray,
+        frame_keys: npt.NDArray[np.uint64],
+        congestion: Congestion,
+    ) -> None:
+        self._payload_bytes, self._rate_bps, self._rtt_s, self._loss = payload_bytes, rate_bps, rtt_s, loss
+        self._count = -(-payload_bytes // SEGMENT_PAYLOAD_BYTES)
+        self._frame_keys = frame_keys
+        self._congestion: Congestion = congestion
+        count = len(payload_bytes)
+        self._results = LossyResults(
+            np.full(count, np.inf), np.zeros(count, np.int64), np.full(count, np.nan)
+        )
+
+    def results(self) -> LossyResults:
+        """Return what the transfers took."""
+        loss, count = self._loss, self._count
+        lossy = loss > 0.0
+        at = np.flatnonzero(lossy)
+        first = _whole_gaps(hashed_uniform(self._frame_keys[at], LOSS), loss[at], count[at])
+        lossy[at] = first < count[at]
+        plain = np.flatnonzero(~lossy)
+        self._results.seconds[plain] = data_time_array(
+            self._payload_bytes[plain].astype(np.float64), self._rate_bps[plain], self._rtt_s[plain]
+        )
+        at = np.flatnonzero(lossy)
+        # Losses on the way to ``count`` arrivals are negative binomial: two deviations suffice for most.
+        mean = count[at] * loss[at] / (1.0 - loss[at])
+        drawn = (mean + 2.0 * np.sqrt(mean / (1.0 - loss[at])) + 3.0).astype(np.int64)
+        batch = np.cumsum(drawn) // _MOST_DRAWS
+        for together in np.split(np.arange(len(at)), np.flatnonzero(np.diff(batch)) + 1):
+            if len(together) < _FEWEST_TOGETHER:
+                self._one_by_one(at[together])
+            else:
+                self._together(at[together], drawn[together])
+        return self._results
+
+    def _one_by_one(self, at: IntArray) -> None:
+        for i in at.tolist():
+            draw = uniform_source(self._frame_keys.item(i), LOSS)
+            self._record(
+                i,
+                partial(
+                    lossy_transfer,
+                    self._payload_bytes.item(i),
+                    self._rate_bps.item(i),
+                    self._rtt_s.item(i),
+                    self._loss.item(i),
+                    draw,
+                    self._congestion,
+                ),
+            )
+
+    def _record(self, i: int, compute: Callable[[], LossyResult]) -> None:
+        """Record the result of transfer ``i``, or that TCP gave it up."""
+        results = self._results
+        try:
+            results.seconds[i], results.retransmitted_segments[i], _ = compute()
+        except TransferFailedError as error:
+            results.gives_up_s[i] = error.after_s
+
+    def _together(self, at: IntArray, drawn: IntArray) -> None:
+        """Compute transfers ``at``, which lose packets, with so many gaps between losses drawn beforehand.
+
+        Which of the packets that a transfer sends are lost depends on its draws alone: all its packets stand
+        in a row, and the transfer is over once as many as it has segments have passed between the losses.
+        """
+        ends = np.cumsum(drawn)
+        first = ends - drawn
+        row = np.repeat(np.arange(len(at)), drawn)
+        index = np.arange(len(row)) - first[row]
+        of_row = at[row]
+        gaps = _whole_gaps(
+            hashed_uniform(self._frame_keys[of_row], LOSS + index), self._loss[of_row], self._count[of_row]
+        )
+        passed = np.cumsum(gaps)
+        passed -= (passed[first] - gaps[first])[row]
+        known = passed[ends - 1] >= self._count[at]
+        self._one_by_one(at[~known])
+        # The rows of packets stand one behind the other, so that one search finds the losses of all.
+        places = passed + index
+        stride = int(places.max()) + 1
+        places += row * stride
+        rows = np.flatnonzero(known)
+        self._fly(at[rows], rows * stride, first[rows], places)
+
+    def _fly(self, at: IntArray, sent: IntArray, seen: IntArray, places: IntArray) -> None:
+        """Follow transfers ``at`` flight by flight, until few are left.
+
+        ``places`` are those of all losses, increasing, [n]; ``sent`` is the place of the next packet of a
+        transfer, ``seen`` the index of its next loss in ``places``.
+        """
+        count, rate_bps, rtt_s = self._count[at], self._rate_bps[at], self._rtt_s[at]
+        segment_s = SEGMENT_PAYLOAD_BYTES / goodput(rate_bps)
+        period_s = ack_clock_period(rate_bps, rtt_s)
+        windows = _Windows(np.maximum(1.0, period_s / segment_s) * 2.0, self._congestion)
+        unfilled = count * SEGMENT_PAYLOAD_BYTES - self._payload_bytes[at]
+        short_by_s = unfilled / SEGMENT_PAYLOAD_BYTES * segment_s
+        whole = np.stack([at, count, sent, seen, seen])
+        times = np.stack([np.zeros(len(at)), short_by_s, segment_s, period_s])
+        while whole.shape[1] >= _FEWEST_TOGETHER:
+            at, left, sent, seen, first = whole
+            now_s, short_by_s, segment_s, period_s = times
+            flight = np.minimum(windows.size.astype(np.int64), left)
+            end = sent + flight
+            seen_then = np.searchsorted(places, end)
+            lost = seen_then - seen
+            sending_s = flight * segment_s
+            took_s = np.maximum(period_s, sending_s)
+            final = np.flatnonzero(flight == left)
+            over = tail_lost = final
+            if final.size:
+                took_s[final] = sending_s[final] - short_by_s[final]
+                over = final[lost[final] == 0]
+                tail_lost = final[(lost[final] > 0) & (places[seen_then[final] - 1] == end[final] - 1)]
+                self._results.seconds[at[over]] = now_s[over] + took_s[over]
+                self._results.retransmitted_segments[at[over]] = seen[over] - first[over]
+                for i in tail_lost.tolist():
+                    self._resume(whole[:, i], times[:, i], windows.one(i), places)
+            now_s += took_s
+            hit = np.flatnonzero(lost)
+            windows.on_losses(hit, now_s[hit], places[seen[hit]] - sent[hit])
+            windows.on_flights(lost == 0, now_s, period_s)
+            left -= flight - lost
+            sent[:], seen[:] = end, seen_then
+            if final.size:
+                now_s[final] += period_s[final]
+                short_by_s[final] = 0.0
+                stays = np.ones(len(at), np.bool_)
+                stays[over] = stays[tail_lost] = False
+                keep = np.flatnonzero(stays)
+                whole, times = whole[:, keep], times[:, keep]
+                windows.keep(keep)
+        for i in range(whole.shape[1]):
+            self._resume(whole[:, i], times[:, i], windows.one(i), places)
+
+    def _resume(self, whole: IntArray, times: FloatArray, window: _Window, places: IntArray) -> None:
+        """Compute the rest of one transfer, given as in :meth:`_fly`."""
+        i, left, sent, seen, first = whole.tolist()
+        now_s, short_by_s, segment_s, period_s = times.tolist()
+        draw = uniform_source(self._frame_keys.item(i), LOSS + seen - first + 1)
+        gaps = _Gaps(self._loss.item(i), draw, places.item(seen) - sent)
+        self._record(
+            i,
+            partial(
+                _by_flights,
+                left,
+                segment_s,
+                period_s,
+                self._rtt_s.item(i),
+                short_by_s,
+                gaps,
+                window,
+                now_s,
+                seen - first,
+            ),
+        )
 
 
 def handshake_time(rtt_s: float, rate_bps: float, handshakes: int, loss: float, draw: Draw) -> float:

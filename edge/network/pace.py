@@ -2,6 +2,9 @@
 
 A *pace* says of a moment which factor applies to the link's mean rate, 0 where the link is down, and until
 when that holds. Everything that changes about a link's rate over time comes down to one.
+
+:func:`carry` and :func:`alone` compute one transfer, :func:`carry_array` and :func:`alone_array` many. The
+array forms do the same operations in the same order, so their results are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -15,15 +18,21 @@ import numpy.typing as npt
 from edge.core.vocabulary import Direction
 from edge.network.loss import TransferFailedError
 from edge.network.tcp import (
+    INITIAL_WINDOW_BYTES,
     ack_clock_period,
     data_time,
+    data_time_array,
     goodput,
     retransmission_timeout,
     window_after_idle,
 )
 
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 Pace = Callable[[float], tuple[float, float]]
 """Of an absolute time, seconds: the factor on the mean rate, and until when it holds (after that time)."""
+Paces = Callable[[IntArray, FloatArray], tuple[FloatArray, FloatArray]]
+"""The paces of many transfers: of the places of some, int64 [m], and a time of each, float64 [m]."""
 
 
 class Conditions(Protocol):
@@ -48,6 +57,22 @@ class Conditions(Protocol):
         start_s: float,
     ) -> tuple[float, float]:
         """Return the seconds from the first to the last byte leaving, and the window afterwards."""
+
+    def carry_times(
+        self, slots: IntArray, direction: Direction, start_s: FloatArray, steady_s: FloatArray
+    ) -> FloatArray:
+        """Return :meth:`carry_s` of many transfers, float64 [m], bit for bit; ``inf`` remains ``inf``."""
+
+    def alone_times(
+        self,
+        slots: IntArray,
+        direction: Direction,
+        payload_bytes: FloatArray,
+        rate_bps: FloatArray,
+        rtt_s: FloatArray,
+        start_s: FloatArray,
+    ) -> FloatArray:
+        """Return the seconds of :meth:`alone_time` of many transfers, float64 [m], bit for bit."""
 
 
 class _Silence:
@@ -139,3 +164,73 @@ def alone(
         if t_s < until_s:
             left = max(0.0, left - (until_s - t_s) * bytes_per_s)
             t_s = until_s
+
+
+def carry_array(paces: Paces, start_s: FloatArray, steady_s: FloatArray) -> FloatArray:
+    """Return :func:`carry` of many transfers, for any silence, float64 [m] seconds.
+
+    A ``steady_s`` of ``inf`` remains ``inf``.
+    """
+    seconds = np.full(len(steady_s), np.inf)
+    at = np.flatnonzero(steady_s < np.inf)
+    left_s, begin_s = steady_s[at], start_s[at]
+    t_s = begin_s
+    while at.size:
+        factor, until_s = paces(at, t_s)
+        up = factor != 0.0
+        needed_s = np.divide(left_s, factor, out=np.full(len(at), np.inf), where=up)
+        done = up & (t_s + needed_s <= until_s)
+        seconds[at[done]] = ((t_s - begin_s) + needed_s)[done]
+        more = np.flatnonzero(~done)
+        at, begin_s = at[more], begin_s[more]
+        left_s = (left_s - (until_s - t_s) * factor)[more]
+        t_s = until_s[more]
+    return seconds
+
+
+def alone_array(
+    paces: Paces, payload_bytes: FloatArray, rate_bps: FloatArray, rtt_s: FloatArray, start_s: FloatArray
+) -> FloatArray:
+    """Return the seconds of :func:`alone` of many transfers, for any silence, float64 [m].
+
+    All begin with the initial window. A transfer costs a step for every change of its link's pace; those that
+    remain after a step go on as smaller arrays.
+
+    Raises
+    ------
+    ValueError : for a rate that is not positive or a negative payload.
+    """
+    if not bool(((rate_bps > 0.0) & (payload_bytes >= 0.0)).all()):
+        raise ValueError("links have positive rates in bits/s, and messages 0 or more bytes")
+    seconds = np.empty(len(payload_bytes))
+    at = np.arange(len(payload_bytes))
+    rate, rtt, begin_s = rate_bps, rtt_s, start_s
+    left, t_s = payload_bytes, start_s
+    window: FloatArray = np.full(len(at), float(INITIAL_WINDOW_BYTES))
+    silent_s = np.zeros(len(at))
+    while True:
+        factor, until_s = paces(at, t_s)
+        up = factor != 0.0
+        # A link that is down gets any rate here: what comes of it is not used.
+        rate_now_bps = rate * np.where(up, factor, 1.0)
+        idle = up & (silent_s > retransmission_timeout(rtt))
+        window = np.where(idle, np.minimum(window, INITIAL_WINDOW_BYTES), window)
+        silent_s = np.where(up, 0.0, silent_s + (until_s - t_s))
+        needed_s = data_time_array(left, rate_now_bps, rtt, window)
+        done = up & (t_s + needed_s <= until_s)
+        seconds[at[done]] = ((t_s - begin_s) + needed_s)[done]
+        more = np.flatnonzero(~done)
+        if not more.size:
+            return seconds
+        at, begin_s, rate, rtt = at[more], begin_s[more], rate[more], rtt[more]
+        left, window, silent_s = left[more], window[more], silent_s[more]
+        t_s = np.where(up, t_s, until_s)[more]
+        rate_now_bps, until_s = rate_now_bps[more], until_s[more]
+        bytes_per_s, period_s = goodput(rate_now_bps), ack_clock_period(rate_now_bps, rtt)
+        while (slow := (t_s < until_s) & (left > window) & (window / bytes_per_s < period_s)).any():
+            np.add(t_s, period_s, out=t_s, where=slow)
+            np.subtract(left, window, out=left, where=slow)
+            np.multiply(window, 2.0, out=window, where=slow)
+        sending = t_s < until_s
+        left = np.where(sending, np.maximum(0.0, left - (until_s - t_s) * bytes_per_s), left)
+        t_s = np.where(sending, until_s, t_s)

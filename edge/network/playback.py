@@ -23,6 +23,7 @@ _WIRE_BITS_PER_PAYLOAD_BYTE = 8.0 * WIRE_BYTES_PER_PAYLOAD_BYTE
 _CLOCK_SEGMENTS = 1.0 + SMALL_PACKET_BYTES / PACKET_BYTES
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 
 def _trace_direction(direction: Direction) -> TraceDirection:
@@ -136,3 +137,30 @@ class TracePlayback:
             t_s += period_s
             left -= window
             window *= 2.0
+
+    def carry_times(
+        self, slots: IntArray, direction: Direction, start_s: FloatArray, steady_s: FloatArray
+    ) -> FloatArray:
+        """Return :meth:`carry_s` of many transfers, float64 [m], bit for bit; ``inf`` remains ``inf``."""
+        seconds = np.full(len(slots), np.inf)
+        for at in np.flatnonzero(steady_s < np.inf).tolist():
+            seconds[at] = self.carry_s(slots.item(at), direction, start_s.item(at), steady_s.item(at))
+        return seconds
+
+    def alone_times(
+        self,
+        slots: IntArray,
+        direction: Direction,
+        payload_bytes: FloatArray,
+        rate_bps: FloatArray,
+        rtt_s: FloatArray,
+        start_s: FloatArray,
+    ) -> FloatArray:
+        """Return the seconds of :meth:`alone_time` of many transfers, float64 [m], bit for bit."""
+        columns = (slots, payload_bytes, rate_bps, rtt_s, start_s)
+        return np.array(
+            [
+                self.alone_time(slot, direction, payload, rate, rtt, start)[0]
+                for slot, payload, rate, rtt, start in zip(*(c.tolist() for c in columns), strict=True)
+            ]
+        )

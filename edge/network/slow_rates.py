@@ -46,7 +46,12 @@ def cell_seconds(time_s: FloatArray) -> IntArray:
 
 
 def slow_multipliers(
-    key: int, device_ids: IntArray, start_s: int, steps: int, sigma_log: FloatArray, time_s: FloatArray
+    key: int,
+    device_ids: IntArray,
+    start_s: int | IntArray,
+    steps: int,
+    sigma_log: FloatArray,
+    time_s: FloatArray,
 ) -> FloatArray:
     """Return the slow factor on the rate of each link in each second from ``start_s``.
 
@@ -54,7 +59,7 @@ def slow_multipliers(
     ----------
     key : of the stream of slow rates, from ``rng.stream_key``.
     device_ids : int64 [n].
-    start_s : first second, a multiple of ``steps``.
+    start_s : first second, a multiple of ``steps``; an int or int64 [n].
     steps : how many seconds, a power of two.
     sigma_log : float64 [n], sd of the log rate, >= 0.
     time_s : float64 [n], lag in seconds at which the correlation has fallen to 1/e, > 0.
@@ -66,38 +71,41 @@ def slow_multipliers(
     """
     result = np.empty((len(device_ids), steps))
     lengths_s = cell_seconds(time_s)
+    starts_s = np.broadcast_to(start_s, lengths_s.shape)
     for length_s in np.unique(lengths_s).tolist():
         rows = np.flatnonzero(lengths_s == length_s)
         cells = max(1, steps // length_s)
         decay = length_s / time_s[rows]
-        x = _cells(key, device_ids[rows], start_s // length_s, cells, decay)
+        x = _cells(key, device_ids[rows], starts_s[rows] // length_s, cells, decay)
         sigma = sigma_log[rows, np.newaxis]
         result[rows] = np.repeat(np.exp(sigma * x - 0.5 * sigma * sigma), steps // cells, axis=1)
     return result
 
 
-def _cells(key: int, device_ids: IntArray, first: int, cells: int, decay: FloatArray) -> FloatArray:
+def _cells(key: int, device_ids: IntArray, first: IntArray, cells: int, decay: FloatArray) -> FloatArray:
     """Return the standard normals of cells ``first`` to ``first + cells - 1``, float64 [n, cells].
 
-    ``cells`` is a power of two, ``first`` a multiple of it; ``decay`` is a cell's length over tau.
+    ``cells`` is a power of two, ``first``, int64 [n], multiples of it; ``decay`` is a cell's length over tau.
     """
-    stretch, place = divmod(first, 1 << _LEVELS)
+    stretch, place = first[:, np.newaxis] >> _LEVELS, first[:, np.newaxis] & ((1 << _LEVELS) - 1)
     ids = device_ids[:, np.newaxis]
     # Ends of the stretches that are known, and their places in the tree; at first one, from anchor to anchor.
-    ends = hashed_normal(key, ids, np.array([stretch, stretch + 1]), _ANCHOR)
-    nodes = np.array([1], dtype=np.int64)
+    ends = hashed_normal(key, ids, stretch + np.arange(2), _ANCHOR)
+    nodes = np.ones((len(device_ids), 1), dtype=np.int64)
     for level in reversed(range(_LEVELS)):
         rho = np.exp(-decay * float(1 << level))[:, np.newaxis]
         bridge = hashed_normal(key, ids, stretch, nodes)
         middle = (ends[:, :-1] + ends[:, 1:]) * (rho / (1.0 + rho * rho))
         middle += np.sqrt((1.0 - rho * rho) / (1.0 + rho * rho)) * bridge
-        halves = np.empty((len(device_ids), 2 * len(nodes) + 1))
+        halves = np.empty((len(device_ids), 2 * nodes.shape[1] + 1))
         halves[:, ::2], halves[:, 1::2] = ends, middle
-        ends, nodes = halves, np.stack([2 * nodes, 2 * nodes + 1], axis=1).ravel()
+        ends, nodes = halves, np.repeat(2 * nodes, 2, axis=1)
+        nodes[:, 1::2] += 1
         if (1 << level) >= cells:
             # All that is asked for lies in one half.
             side = (place >> level) & 1
-            ends, nodes = ends[:, side : side + 2], nodes[side : side + 1]
+            ends = np.take_along_axis(ends, side + np.arange(2), axis=1)
+            nodes = np.take_along_axis(nodes, side, axis=1)
     return ends[:, :cells]
 
 

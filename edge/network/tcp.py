@@ -21,6 +21,7 @@ underestimated by as much as that path is slower.
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,14 +59,16 @@ _CLOCK_BITS = 8 * (PACKET_BYTES + SMALL_PACKET_BYTES)
 _SMALL_ROUND_TRIP_BITS = 8 * 2 * SMALL_PACKET_BYTES
 
 FloatArray = npt.NDArray[np.float64]
+Real = TypeVar("Real", float, FloatArray)
+"""One value or many."""
 
 
-def goodput(rate_bps: float) -> float:
+def goodput(rate_bps: Real) -> Real:
     """Return the payload bytes/s that full packets carry on a link of ``rate_bps`` bit/s."""
     return rate_bps * _PAYLOAD_BYTES_PER_BIT
 
 
-def ack_clock_period(rate_bps: float, rtt_s: float) -> float:
+def ack_clock_period(rate_bps: Real, rtt_s: Real) -> Real:
     """Return the seconds between a data packet's departure and the arrival of its acknowledgement."""
     return rtt_s + _CLOCK_BITS / rate_bps
 
@@ -114,22 +117,26 @@ def data_time(
     return seconds, window
 
 
-def data_time_array(payload_bytes: FloatArray, rate_bps: FloatArray, rtt_s: FloatArray) -> FloatArray:
-    """Return :func:`data_time` of messages on new or idle connections, float64 [n] seconds."""
-    bytes_per_s = rate_bps * _PAYLOAD_BYTES_PER_BIT
-    period_s = rtt_s + _CLOCK_BITS / rate_bps
+def data_time_array(
+    payload_bytes: FloatArray,
+    rate_bps: FloatArray,
+    rtt_s: FloatArray,
+    window_bytes: float | FloatArray = INITIAL_WINDOW_BYTES,
+) -> FloatArray:
+    """Return the seconds of :func:`data_time` for many messages, float64 [n], equal to them bit for bit."""
+    bytes_per_s, period_s = goodput(rate_bps), ack_clock_period(rate_bps, rtt_s)
     left = np.array(payload_bytes, dtype=np.float64)
-    window = float(INITIAL_WINDOW_BYTES)
+    window = window_bytes
     stalled_s = np.zeros(len(left))
     while (slow := (left > window) & (window / bytes_per_s < period_s)).any():
-        stalled_s[slow] += period_s[slow]
-        left[slow] -= window
+        np.add(stalled_s, period_s, out=stalled_s, where=slow)
+        np.subtract(left, window, out=left, where=slow)
         # A message that has left slow start never returns to it: a larger window fills its link all the more.
-        window *= 2.0
+        window = window * 2.0
     return np.asarray(stalled_s + left / bytes_per_s)
 
 
-def retransmission_timeout(rtt_s: float, deviation_s: float = 0.0) -> float:
+def retransmission_timeout(rtt_s: Real, deviation_s: float = 0.0) -> Real:
     """Return the retransmission time-out of a connection whose round trip has settled, in seconds.
 
     RFC 6298, equation 2.3, ``SRTT + max(floor, 4*RTTVAR)``, the floor of 200 ms being Linux's.

@@ -43,7 +43,7 @@ def item_model(state: State) -> ItemModel:
     bias = state.get(BIAS)
     if bias is None:
         bias = np.zeros(len(factors), np.float32)
-    return ItemModel(factors, bias, float(state[MEAN][0]))
+    return ItemModel(factors, bias, float(state[MEAN][0]) if MEAN in state else 0.0)
 
 
 def personal_models(
@@ -74,6 +74,11 @@ def personal_models(
     if isinstance(algorithm, LocalContext):
         masks = _fitted(algorithm.settings.model, algorithm.masks(batch), algorithm.features)
         return ContextModels(masks, len(algorithm.features))
+    if getattr(algorithm, "own_tables", False):
+        raise ExportError(
+            f"with {algorithm.name()} as it is set each device scores items with a table or a network of"
+            " its own, of which there is no graph; let devices be measured by 'evaluation' instead"
+        )
     reconstruct = getattr(algorithm, "reconstruct", None)  # a factorisation has it
     if reconstruct is None:
         advice = getattr(algorithm, "export_advice", "")

@@ -29,6 +29,8 @@ Values = npt.NDArray[np.floating[Any]]
 Counts = npt.NDArray[np.int64]
 _SLACK = 1e-4
 """Stars by which a guess may miss its tolerance, so that rounding of float32 does not decide."""
+_EDGE = 1e-9
+"""Part of a bucket by which a share may lie below it, so that rounding does not decide."""
 
 
 class AuditMetric(NamedTuple):
@@ -82,6 +84,17 @@ class AuditFigure:
         users = int(np.count_nonzero(weights))
         value = math.fsum(sums.tolist()) / weight if weight else math.nan
         return AuditMetric(self.name, value, users, weights.size - users)
+
+    def distribution(self, buckets: int) -> npt.NDArray[np.float64]:
+        """Return the share of users whose own figure, from 0 to 1, is in each of equal ``buckets``, float64.
+
+        A bucket holds its lower end, the last one its upper end too. Every user counts the same; one that is
+        left out counts nowhere. All are nan if there are no users.
+        """
+        own = self.per_user()[self.weights > 0]
+        place = np.minimum((own * buckets + _EDGE).astype(np.int64), buckets - 1)
+        counts = np.bincount(place, minlength=buckets)
+        return counts / own.size if own.size else np.full(buckets, math.nan)
 
 
 def joined(figures: Sequence[AuditFigure]) -> AuditFigure:
@@ -180,8 +193,11 @@ def recovery_attack(
     )
 
 
-def ranking_attack(indptr: Counts, ratings: Values, masked: Values, *, h: int = 10) -> RankingAudit:
+def ranking_attack(indptr: Counts, ratings: Values, masked: Values, *, h: float = 10) -> RankingAudit:
     """Take the h items of the largest masked values for a user's favourites, and count the true ones.
+
+    ``h`` is a number of items, or a float below 1: that share of each user's n_u ratings, rounded up, which
+    makes the figure of a short history as easy to reach by chance as that of a long one.
 
     Several items may be equal at the edge of a top-h. Each side then draws, independently and uniformly, who
     of them gets the seats that are left, and the figure is the expected overlap divided by h: Σ a·b / h, with
@@ -201,7 +217,8 @@ def ranking_attack(indptr: Counts, ratings: Values, masked: Values, *, h: int = 
     indptr : int64[n + 1], where each user's entries start and end.
     ratings : float[N], the true ratings, finite.
     masked : float[N], rating − f_u(item), finite.
-    h : number of favourites, at least 1; it goes into the names.
+    h : number of favourites, a whole number of 1 or more, or a share above 0 and below 1; it goes into the
+        names, a share as ``10%``.
 
     Returns
     -------
@@ -210,27 +227,31 @@ def ranking_attack(indptr: Counts, ratings: Values, masked: Values, *, h: int = 
     Raises
     ------
     ValueError
-        for shapes that do not fit, or a rating or masked value that is nan or infinite.
+        for an ``h`` that is neither, shapes that do not fit, or a rating or masked value that is nan or
+        infinite.
     """
-    if h < 1:
-        raise ValueError(f"h must be at least 1, not {h}")
+    if not (0 < h < 1 or (1 <= h < math.inf and h == int(h))):
+        raise ValueError(f"h must be a whole number of 1 or more, or a share between 0 and 1, not {h}")
     owners = _owners(indptr, ratings, masked)
     counts = np.diff(indptr)
-    ranked = counts > h
+    favourites = np.full(counts.size, int(h)) if h >= 1 else np.ceil(h * counts - _EDGE).astype(np.int64)
+    ranked = counts > favourites
     entries = ranked[owners]
     inner = np.repeat(np.arange(np.count_nonzero(ranked)), counts[ranked])
-    true_top = _top(inner, counts[ranked], ratings[entries], h)
-    masked_top = _top(inner, counts[ranked], masked[entries], h)
+    counted, many = counts[ranked], favourites[ranked]
+    true_top = _top(inner, counted, ratings[entries], many)
+    masked_top = _top(inner, counted, masked[entries], many)
+    written = f"{int(h)}" if h >= 1 else f"{100 * h:g}%"
 
     def figure(kind: str, shares: npt.NDArray[np.float64]) -> AuditFigure:
         sums = np.zeros(counts.size)
         sums[ranked] = shares
-        return AuditFigure(f"audit.{kind}@{h}", sums, ranked.astype(np.int64))
+        return AuditFigure(f"audit.{kind}@{written}", sums, ranked.astype(np.int64))
 
     return RankingAudit(
-        figure("ranking", _overlap(inner, true_top, masked_top) / h),
-        figure("ranking_chance", h / counts[ranked]),
-        figure("ranking_clear", _overlap(inner, true_top, true_top) / h),
+        figure("ranking", _overlap(inner, true_top, masked_top) / many),
+        figure("ranking_chance", many / counted),
+        figure("ranking_clear", _overlap(inner, true_top, true_top) / many),
     )
 
 
@@ -277,8 +298,8 @@ class _Top(NamedTuple):
     """float64[n], probability of a tied one to be among the h."""
 
 
-def _top(owners: Counts, counts: Counts, values: Values, h: int) -> _Top:
-    """Return the h largest of every user's ``values``, float[N]; each has at least h."""
+def _top(owners: Counts, counts: Counts, values: Values, h: Counts) -> _Top:
+    """Return the ``h`` (int64[n]) largest of every user's ``values``, float[N]; each has at least as many."""
     ranked = values[np.lexsort((-values, owners))]
     edge = ranked[np.cumsum(counts) - counts + h - 1][owners]
     sure, tied = values > edge, values == edge

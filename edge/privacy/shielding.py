@@ -12,7 +12,7 @@ about.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,10 @@ import numpy.typing as npt
 from edge.learning.base import WORK_KINDS, RatingBatch, Work, together
 from edge.learning.fedrecon_kernels import split, support_sizes
 from edge.learning.masks.base import FLOAT_BYTES
-from edge.learning.methods.fedmmf import FedMMF
 from edge.privacy.attacks import privacy_indicator, recovery_attack
+
+if TYPE_CHECKING:
+    from edge.learning.methods.fedmmf import FedMMF
 
 Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]

@@ -204,12 +204,15 @@ class SecAggConfig:
 
         That is ``min_contributors``, or more: two of them must be honest if every corrupt one contributes.
         """
-        return max(self.min_contributors, math.floor(self._corrupt * members) + HONEST_AT_LEAST)
+        return max(self.min_contributors, self._corrupt_of(members) + HONEST_AT_LEAST)
 
     @cached_property
     def honest_contributors(self) -> int:
         """The least number of honest devices in a sum that is revealed."""
-        return self.contributors_needed(self.n_max) - math.floor(self._corrupt * self.n_max)
+        return self.contributors_needed(self.n_max) - self._corrupt_of(self.n_max)
+
+    def _corrupt_of(self, members: int) -> int:
+        return self._corrupt.numerator * members // self._corrupt.denominator
 
     @cached_property
     def _corrupt(self) -> Fraction:

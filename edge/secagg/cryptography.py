@@ -9,6 +9,7 @@ graph follows from them; so bytes and simulated times are the same, too. It must
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from edge.crypto.keys import (
     SIGNATURE_BYTES,
     Identity,
     KeyPair,
+    PairSecrets,
+    Purpose,
+    SealedChannel,
+    SharedPairSecrets,
     commit,
     derive,
     verify,
@@ -30,47 +35,49 @@ from edge.crypto.shamir import SHARE_BYTES
 from edge.secagg.checks import DeviceIds
 from edge.secagg.config import SecAggConfig
 from edge.secagg.keylist import KeyRecord, Neighbourhood, RoundContext, nearest, read_key_list, ring_seed
-from edge.secagg.sealing import COMMITMENTS_BYTES, SEALED_BYTES, SealedChannel, commit_shares, split_between
+from edge.secagg.sealing import (
+    COMMITMENTS_BYTES,
+    SEALED_BYTES,
+    channel_between,
+    commit_shares,
+    split_between,
+)
 from edge.secagg.states import Mode
 from edge.wire.messages import KeyList
 
 VECTOR = "input"
 """The role of the one masked vector of a round."""
+EACH_END = PairSecrets()
+"""Secrets of pairs whose ends do not see each other."""
 
 
 def pair_seed(
-    mask_key: KeyPair, other_public: bytes, session: bytes, round_number: int, owner: int, other: int
+    mask_key: KeyPair,
+    other_public: bytes,
+    session: bytes,
+    round_number: int,
+    owner: int,
+    other: int,
+    secrets: PairSecrets = EACH_END,
 ) -> bytes:
     """Return s_uv, 16 bytes: the seed of the mask that ``owner`` of ``mask_key`` shares with ``other``.
 
     It serves one vector of one round: session, round and the two devices are bound into it. Both of the pair
     get the same. Raises ``LowOrderPointError``.
     """
-    low, high = (owner, other) if owner < other else (other, owner)
-    return derive(
-        mask_key.agree(other_public),
-        label="pairwise-mask",
-        session=session,
-        round_number=round_number,
-        role=VECTOR,
-        low=low,
-        high=high,
-        length=SEED_BYTES,
+    return secrets.derive(
+        mask_key, other_public, _purpose("pairwise-mask", session, round_number), owner, other
     )
 
 
 def self_seed(secret: bytes, session: bytes, round_number: int, device: int) -> bytes:
     """Return the 16-byte seed of a device's self-mask from its 32-byte secret b_u."""
-    return derive(
-        secret,
-        label="self-mask",
-        session=session,
-        round_number=round_number,
-        role=VECTOR,
-        low=device,
-        high=device,
-        length=SEED_BYTES,
-    )
+    return derive(secret, _purpose("self-mask", session, round_number), device, device)
+
+
+@lru_cache(maxsize=16)
+def _purpose(label: str, session: bytes, round_number: int) -> Purpose:
+    return Purpose.of(label, session, round_number, VECTOR, SEED_BYTES)
 
 
 class DeviceSecrets:
@@ -80,9 +87,11 @@ class DeviceSecrets:
     ----------
     entropy : where they come from.
     device, round_number : whose they are.
+    pairs : how those shared with neighbours are derived.
     """
 
-    def __init__(self, entropy: Entropy, device: int, round_number: int) -> None:
+    def __init__(self, entropy: Entropy, device: int, round_number: int, pairs: PairSecrets) -> None:
+        self._pairs = pairs
         self._entropy = entropy
         self._device = device
         self._round_number = round_number
@@ -104,13 +113,16 @@ class DeviceSecrets:
         Returns the sealed shares of the neighbours, and the commitments to what each holder gets, the device
         itself among them; both ascending.
         """
-        split = split_between(hood, self._device, self._seed, self._mask.secret, self._entropy)
-        self.shares[self._device] = split.own
+        shares = split_between(hood, self._device, self._seed, self._mask.secret, self._entropy)
+        committed = [
+            commit_shares(share, hood.session, self._device, holder) for holder, share in shares.items()
+        ]
+        self.shares[self._device] = shares.pop(self._device)
         sealed: list[bytes] = []
-        given = sorted((*split.shares.items(), (self._device, split.own)))
-        committed = [commit_shares(share, hood.session, self._device, holder) for holder, share in given]
-        for other, share in split.shares.items():
-            channel = SealedChannel.between(self._encryption, hood, self._round_number, self._device, other)
+        for other, share in shares.items():
+            channel = channel_between(
+                self._encryption, hood, self._round_number, self._device, other, self._pairs
+            )
             self._channels[other] = channel
             sealed.append(channel.seal(share))
         return b"".join(sealed), b"".join(committed)
@@ -147,8 +159,9 @@ class DeviceSecrets:
         added = [self_seed(self._seed, hood.session, self._round_number, self._device)]
         subtracted: list[bytes] = []
         for other in sorted(partners):
+            public = hood.records[other].mask
             seed = pair_seed(
-                self._mask, hood.records[other].mask, hood.session, self._round_number, self._device, other
+                self._mask, public, hood.session, self._round_number, self._device, other, self._pairs
             )
             (added if self._device < other else subtracted).append(seed)
         add_all_expanded(vector, added, subtracted)
@@ -186,10 +199,19 @@ class Cryptography:
 
     hides = True
     """Whether inputs are masked at all."""
+    pairs: PairSecrets = EACH_END
+    """How secrets of pairs are derived."""
+
+    def of_simulated_round(self) -> Cryptography:
+        """Return the cryptography of one round all of whose devices are in this process.
+
+        Bytes are the same; the secrets of a pair are computed once.
+        """
+        return SimulatedCryptography()
 
     def secrets(self, entropy: Entropy, device: int, round_number: int) -> Secrets:
         """Return a device's fresh secrets of a round."""
-        return DeviceSecrets(entropy, device, round_number)
+        return DeviceSecrets(entropy, device, round_number, self.pairs)
 
     def neighbourhood(
         self,
@@ -212,6 +234,13 @@ class Cryptography:
         verify(public, signature, statement)
 
 
+class SimulatedCryptography(Cryptography):
+    """The real thing for one round of simulated devices, which share what both ends of a pair compute."""
+
+    def __init__(self) -> None:
+        self.pairs = SharedPairSecrets()
+
+
 class ModelledCryptography(Cryptography):
     """Bytes of the same number that hide nothing; for simulations only."""
 
@@ -220,6 +249,10 @@ class ModelledCryptography(Cryptography):
     def __init__(self) -> None:
         self._ring: tuple[bytes, list[int]] = (b"", [])
         """Hash of the key list, and the ring that follows from it, of the round that was asked about last."""
+
+    def of_simulated_round(self) -> Cryptography:
+        """Return this: nothing is computed for pairs."""
+        return self
 
     def secrets(self, entropy: Entropy, device: int, round_number: int) -> Secrets:
         """Return stand-ins for a device's secrets."""

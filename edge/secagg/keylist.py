@@ -10,6 +10,7 @@ controls until the ring happens to suit it. The graph's degree and threshold all
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,8 +28,8 @@ from edge.crypto.keys import (
     HASH_BYTES,
     PUBLIC_BYTES,
     SIGNATURE_BYTES,
-    AdvertisedKeys,
     check_public_key,
+    expect_distinct_keys,
     key_list_hash,
     session_id_of_hash,
 )
@@ -42,7 +43,8 @@ from edge.wire.messages import KeyList
 Verify = Callable[[bytes, bytes, bytes], None]
 """Checks a signature: takes identity, signature and statement; raises ``BadSignatureError``."""
 
-RECORD_BYTES = 2 * PUBLIC_BYTES + HASH_BYTES
+_RECORD = struct.Struct(f"{PUBLIC_BYTES}s{PUBLIC_BYTES}s{HASH_BYTES}s")
+RECORD_BYTES = _RECORD.size
 """Length of what a device advertises: two public keys and a commitment."""
 
 _KEYS_LABEL = b"recfleet/secagg/1/advertised-keys/"
@@ -59,7 +61,7 @@ class KeyRecord(NamedTuple):
     @classmethod
     def of(cls, data: bytes) -> KeyRecord:
         """Return the record in 96 bytes."""
-        return cls(data[:PUBLIC_BYTES], data[PUBLIC_BYTES : 2 * PUBLIC_BYTES], data[2 * PUBLIC_BYTES :])
+        return cls(*_RECORD.unpack(data))
 
     @property
     def encoded(self) -> bytes:
@@ -195,16 +197,14 @@ def read_key_list(
     data = read(arrays, "records", OCTETS, (listed, RECORD_BYTES)).tobytes()
     digest = read(arrays, "digest", OCTETS, (HASH_BYTES,)).tobytes()
     ids: list[int] = devices.tolist()
-    records = {
-        other: KeyRecord.of(data[at * RECORD_BYTES : (at + 1) * RECORD_BYTES]) for at, other in enumerate(ids)
-    }
+    records = dict(zip(ids, map(KeyRecord._make, _RECORD.iter_unpack(data)), strict=True))
     if records.get(device) != own:
         raise OwnKeyError(f"the key list does not show the keys that device {device} advertised")
-    own_hash = key_list_hash([AdvertisedKeys(other, *record[:2]) for other, record in records.items()])
-
+    keys = [(other, record.encryption, record.mask) for other, record in records.items()]
+    expect_distinct_keys(keys)
     neighbours = tuple(other for other in ids if other != device)
     if active:
-        if own_hash != digest:
+        if key_list_hash(keys) != digest:
             raise IncompleteListError("the hash of the key list is not that of the keys in it")
         unknown = [other for other in ids if other not in roster]
         if unknown:

@@ -126,21 +126,31 @@ class Quantizer:
         # |value/clip| <= 1 and a product of floats is monotone, so no rounding leads beyond weight · levels.
         factor = weight * self.levels
         clipped = nonzero = 0
+        room = np.empty((2, min(_CHUNK, values.size)))
+        flags = np.empty(room.shape[1], np.bool_)
         for start in range(0, values.size, _CHUNK):
-            piece = values[start : start + _CHUNK].astype(np.float64)
-            if not np.isfinite(piece).all():
-                at = start + int(np.flatnonzero(~np.isfinite(piece))[0])
+            given = values[start : start + _CHUNK]
+            piece, other = room[:, : given.size]
+            up = flags[: given.size]
+            # Not a number is both the largest and the smallest.
+            largest, smallest = float(given.max()), float(given.min())
+            if not (math.isfinite(largest) and math.isfinite(smallest)):
+                at = start + int(np.flatnonzero(~np.isfinite(given))[0])
                 raise NotFiniteError(f"element {at} of the input is {values[at]}; an update must be finite")
-            clipped += int(np.count_nonzero(np.abs(piece) > self.clip))
-            nonzero += int(np.count_nonzero(piece))
-            np.clip(piece, -self.clip, self.clip, out=piece)
+            nonzero += int(np.count_nonzero(np.not_equal(given, 0, out=up)))
+            np.copyto(piece, given)
+            if largest > self.clip or smallest < -self.clip:
+                clipped += int(np.count_nonzero(np.abs(piece) > self.clip))
+                np.clip(piece, -self.clip, self.clip, out=piece)
             piece /= self.clip
             piece *= factor
-            lower = np.floor(piece)
-            piece -= lower
+            np.floor(piece, out=other)
+            piece -= other
             piece *= _WORD
-            lower += words(piece.size) < piece
-            signed[start : start + _CHUNK] = lower
+            target = signed[start : start + _CHUNK]
+            target[:] = other
+            np.copyto(other, words(piece.size))
+            target += np.less(other, piece, out=up)
         return Quantized(out, clipped, nonzero)
 
     def dequantize(self, total: RingVector) -> npt.NDArray[np.float64]:

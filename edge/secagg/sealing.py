@@ -8,11 +8,18 @@ share that its owner sealed wrongly: a holder refuses that one when it opens it.
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from functools import lru_cache
 
 from edge.crypto.entropy import Entropy
-from edge.crypto.keys import SEAL_KEY_BYTES, SEAL_OVERHEAD_BYTES, KeyPair, derive, open_sealed, seal
-from edge.crypto.shamir import SHARE_BYTES, split_many
+from edge.crypto.keys import (
+    SEAL_KEY_BYTES,
+    SEAL_OVERHEAD_BYTES,
+    KeyPair,
+    PairSecrets,
+    Purpose,
+    SealedChannel,
+)
+from edge.crypto.shamir import SHARE_BYTES, split_together
 from edge.secagg.keylist import Neighbourhood
 
 SEALED_BYTES = 2 * SHARE_BYTES + SEAL_OVERHEAD_BYTES
@@ -30,90 +37,48 @@ COMMITMENTS_BYTES = 2 * COMMITMENT_BYTES
 _LABEL = b"recfleet/secagg/1/share/"
 
 
-class SplitSecrets(NamedTuple):
-    """``own`` is the share that a device keeps of its secrets, ``shares`` those of its neighbours."""
-
-    own: bytes
-    shares: dict[int, bytes]
-
-
 def commit_share(share: bytes, session: bytes, owner: int, holder: int) -> bytes:
     """Return the 16-byte commitment of ``owner`` to a share of one secret that ``holder`` gets.
 
     The first half of a SHA-256. It hides the share, which is 32 random bytes to whoever holds less than the
     threshold of them.
     """
-    bound = session + owner.to_bytes(8, "big") + holder.to_bytes(8, "big")
-    return hashlib.sha256(_LABEL + bound + share).digest()[:COMMITMENT_BYTES]
+    return hashlib.sha256(_bound(session, owner, holder) + share).digest()[:COMMITMENT_BYTES]
 
 
 def commit_shares(shares: bytes, session: bytes, owner: int, holder: int) -> bytes:
     """Return the commitments to both shares that ``holder`` gets, as they are sealed: 32 bytes."""
-    seed, key = shares[:SHARE_BYTES], shares[SHARE_BYTES:]
-    return commit_share(seed, session, owner, holder) + commit_share(key, session, owner, holder)
+    bound = _bound(session, owner, holder)
+    seed = hashlib.sha256(bound + shares[:SHARE_BYTES]).digest()
+    key = hashlib.sha256(bound + shares[SHARE_BYTES:]).digest()
+    return seed[:COMMITMENT_BYTES] + key[:COMMITMENT_BYTES]
+
+
+def _bound(session: bytes, owner: int, holder: int) -> bytes:
+    return _LABEL + session + owner.to_bytes(8, "big") + holder.to_bytes(8, "big")
 
 
 def split_between(
     hood: Neighbourhood, device: int, seed: bytes, mask_key: bytes, entropy: Entropy
-) -> SplitSecrets:
-    """Split the two 32-byte secrets of ``device`` between itself and its neighbours.
+) -> dict[int, bytes]:
+    """Split the two 32-byte secrets of ``device`` between itself and its neighbours; return shares by holder.
 
-    A share is 68 bytes, of the self-mask seed and then of the mask key. Shares are numbered by the place of
-    their holder among the owner and its neighbours, ascending.
+    A share is 68 bytes, of the self-mask seed and then of the mask key. Holders ascend; the index of a share
+    is the place of its holder.
     """
-    seeds, keys = split_many((seed, mask_key), hood.t, hood.k + 1, entropy)
-    holders = sorted((*hood.neighbours, device))
-    shares = {
-        holder: seed_share + key_share
-        for holder, seed_share, key_share in zip(holders, seeds, keys, strict=True)
-    }
-    return SplitSecrets(shares.pop(device), shares)
+    shares = split_together((seed, mask_key), hood.t, hood.k + 1, entropy)
+    return dict(zip(sorted((*hood.neighbours, device)), shares, strict=True))
 
 
-class SealedChannel(NamedTuple):
-    """One device's end of the sealed way to a neighbour, good for one message in each direction."""
+def channel_between(
+    pair: KeyPair, hood: Neighbourhood, round_number: int, device: int, other: int, secrets: PairSecrets
+) -> SealedChannel:
+    """Return the end of ``device``, whose encryption key is ``pair``, of the channel to a neighbour."""
+    purpose = _purpose(hood.session, round_number)
+    key = secrets.derive(pair, hood.records[other].encryption, purpose, device, other)
+    return SealedChannel(key, hood.session, round_number, device, other)
 
-    key: bytes
-    session: bytes
-    round_number: int
-    device: int
-    other: int
 
-    @classmethod
-    def between(
-        cls, pair: KeyPair, hood: Neighbourhood, round_number: int, device: int, other: int
-    ) -> SealedChannel:
-        """Agree on a key with neighbour ``other``; ``pair`` is the encryption key of ``device``."""
-        key = derive(
-            pair.agree(hood.records[other].encryption),
-            label="sealed-shares",
-            session=hood.session,
-            round_number=round_number,
-            role="shares",
-            low=min(device, other),
-            high=max(device, other),
-            length=SEAL_KEY_BYTES,
-        )
-        return cls(key, hood.session, round_number, device, other)
-
-    def seal(self, share: bytes) -> bytes:
-        """Return ``share`` so that only the other end can read it."""
-        return seal(
-            self.key,
-            share,
-            session=self.session,
-            round_number=self.round_number,
-            sender=self.device,
-            receiver=self.other,
-        )
-
-    def open(self, sealed: bytes) -> bytes:
-        """Return what the other end sealed; raises ``AuthenticationError``."""
-        return open_sealed(
-            self.key,
-            sealed,
-            session=self.session,
-            round_number=self.round_number,
-            sender=self.other,
-            receiver=self.device,
-        )
+@lru_cache(maxsize=8)
+def _purpose(session: bytes, round_number: int) -> Purpose:
+    return Purpose.of("sealed-shares", session, round_number, "shares", SEAL_KEY_BYTES)

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgpack
 import numpy as np
@@ -166,7 +166,7 @@ _SIZE_PLANS = {
 them holds arrays."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _head_size(message_type: type[AnyMessage], run_id: str, round_number: int) -> int:
     """Return what all messages of a type in a round have in common, bytes.
 
@@ -197,17 +197,20 @@ def measure(message: AnyMessage) -> tuple[int, int]:
     return size, payload
 
 
+_UNSIGNED_EDGES: Final = np.array([0x80, 0x100, 0x1_0000, 0x1_0000_0000], dtype=np.int64)
+_UNSIGNED_SIZES: Final = np.array([1, 2, 3, 5, 9], dtype=np.int64)
+
+
 def unsigned_sizes(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return how many bytes each of ``values`` (>= 0) takes in a frame, int64 [n]."""
-    edges = np.array([0x80, 0x100, 0x1_0000, 0x1_0000_0000], dtype=np.int64)
-    return np.array([1, 2, 3, 5, 9], dtype=np.int64)[np.searchsorted(edges, values, side="right")]
+    return _UNSIGNED_SIZES[_UNSIGNED_EDGES.searchsorted(values, side="right")]
 
 
 def array_frame_sizes(dimensions: int, data_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return :func:`array_frame_size` for arrays of equal dimensions, given the bytes of their data."""
     body = 2 + 4 * dimensions + data_bytes
     header = np.where(body < 0x100, 3, np.where(body < 0x1_0000, 4, 6))
-    header[np.isin(body, (1, 2, 4, 8, 16))] = 2
+    header[(body <= 16) & (body & (body - 1) == 0)] = 2  # MessagePack's fixext: 1, 2, 4, 8 or 16 bytes
     return body + header
 
 

@@ -55,9 +55,9 @@ def made(
     accumulator: Accumulator, rule: Rule, updates: Sequence[ClientUpdate], senders: int = 1
 ) -> Aggregate:
     robust = HeldUpdates(accumulator, rule, senders)
-    for update in updates:
+    for client, update in enumerate(updates):
         robust.check(update.arrays)
-        robust.add(update)
+        robust.add(update, client)
     return robust.result()
 
 
@@ -155,10 +155,10 @@ def test_nobody_and_empty_updates_are_no_step(rule: Any) -> None:
 
 def test_what_devices_clip_passes_and_nothing_above_does() -> None:
     accumulator = BoundedUpdates(rows(), 0.7)
-    for update in sparse_updates(40, seed=8):
+    for client, update in enumerate(sparse_updates(40, seed=8)):
         clipped, _ = clipped_update(update, 0.7)
         accumulator.check(clipped.arrays)
-        accumulator.add(clipped)
+        accumulator.add(clipped, client)
         beyond = {**clipped.arrays, "rows": clipped.arrays["rows"] * (1 + 1e-9)}
         if norm_of(beyond) > 0.7:
             with pytest.raises(RemoteProtocolError, match=r"above the bound 0\.7"):

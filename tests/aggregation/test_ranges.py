@@ -12,7 +12,7 @@ import pytest
 from coordinator.engine.aggregation.ranges import LOSS_MAX, WEIGHT_MIN, ReportRanges
 from edge.core.errors import RemoteProtocolError
 from edge.learning.accumulators import VALUE_MAX, DenseAccumulator
-from edge.learning.updates import Aggregate
+from edge.learning.updates import Aggregate, UpdateBatch
 from edge.wire.messages import Report
 
 UNIFORM = ReportRanges(weight_max=1.0, examples_max=50)
@@ -24,11 +24,29 @@ HIDDEN = HONEST._replace(examples=0, loss=0.0)
 
 
 def refused(ranges: ReportRanges, report: Report) -> str | None:
+    accumulator = DenseAccumulator({"w": (np.dtype(np.float64), (3,))})
+    together = report.examples >= 2**63 or ranges.check_many(batch_of(ranges, report), accumulator)
     try:
-        ranges.check(report, DenseAccumulator({"w": (np.dtype(np.float64), (3,))}))
+        ranges.check(report, accumulator)
     except RemoteProtocolError as error:
+        assert report.examples >= 2**63 or not together
         return error.reason
+    assert together
     return None
+
+
+def batch_of(ranges: ReportRanges, report: Report) -> UpdateBatch:
+    """Return the update of a report among honest ones."""
+    honest = HIDDEN if ranges.bare else HONEST
+    reports = [honest, report, honest]
+    return UpdateBatch(
+        {"w": np.stack([one.arrays["w"] for one in reports])},
+        {},
+        np.zeros(4, np.int64),
+        np.array([one.weight for one in reports], np.float64),
+        np.array([min(one.examples, 2**62) for one in reports]),
+        np.array([one.loss for one in reports]),
+    )
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def test_waste_adds_up_to_the_table(tmp_path: Path) -> None:
 
 
 def test_time_to_accuracy_takes_the_first_evaluation_at_or_beyond(tmp_path: Path) -> None:
-    errors = [MetricValue("rmse", value, 3) for value in (2.0, 1.5, 1.0, 1.2)]
-    hits = [MetricValue("hr@10", value, 3) for value in (0.0, 0.49, 0.5, 0.9)]
+    errors = [MetricValue("rmse", value, 3, "validation") for value in (2.0, 1.5, 1.0, 1.2)]
+    hits = [MetricValue("hr@10", value, 3, "validation") for value in (0.0, 0.49, 0.5, 0.9)]
     run = run_of(tmp_path, [list(pair) for pair in zip(errors, hits, strict=True)])
     loss, rmse, hit_rate = learning_curves(run)
     assert (loss.metric, loss.round.tolist(), loss.value[0]) == ("training loss", [1, 2, 3], 0.5)
@@ -98,6 +98,13 @@ def test_time_to_accuracy_takes_the_first_evaluation_at_or_beyond(tmp_path: Path
     assert rmse.energy_j.tolist() == [0.0, *energy_j.tolist()]
     assert energy_j[-1] > 0
     assert np.isnan(rmse.epsilon).all()
+
+
+def test_the_way_of_a_metric_of_the_test_ends_at_the_last_value(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [[MetricValue("rmse", value, 3)] for value in (2.0, 1.5, 1.0, 1.2)])
+    reached = time_to_accuracy(learning_curves(run)[1])
+    assert [row["value"] for row in reached] == pytest.approx([1.6, 1.28, 1.208])
+    assert [row["round"] for row in reached] == [1, 2, 2]
 
 
 def test_a_metric_that_never_improved_has_no_time(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ BUG = """
 from edge.learning import accumulators
 
 for kind in (accumulators.DenseAccumulator, accumulators.RowAccumulator):
-    def add(self, update, once=kind.add):
-        once(self, update)
-        once(self, update)
+    def add(self, update, client, once=kind.add):
+        once(self, update, client)
+        once(self, update, client)
     kind.add = add
 """
 """Every report in the clear is added twice, in every process that finds this file."""
@@ -56,7 +56,7 @@ def test_a_swarm_that_finds_nothing(in_folder: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.slow
 def test_a_failure_is_kept_made_small_and_replayed(tmp_path: Path) -> None:
-    found = command(tmp_path, "swarm", "--only", "5", "--junit", "found.xml", bug=True)
+    found = command(tmp_path, "swarm", "--only", "6", "--junit", "found.xml", bug=True)
     assert found.returncode == 3, found.stderr
     assert "exact-sums does not hold: round 1: the number of devices of the survivors is" in found.stdout
     assert "as it was: recfleet swarm --seed 1 --only " in found.stdout

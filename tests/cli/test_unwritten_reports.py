@@ -54,3 +54,26 @@ def test_a_report_that_cannot_be_written_is_said_and_loses_no_run(
     assert not (run / "report.html").exists()
     assert execute(["report", str(run)]) == 0
     assert (run / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("limit", "code"), [("9", 0), ("0.001", 3)])
+def test_the_verdict_is_printed_before_the_report_is_written(
+    limit: str, code: int, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[str] = []
+
+    def slow(*_: object) -> None:
+        printed.append(capsys.readouterr().out)
+
+    (tmp_path / "s.yaml").write_text(SCENARIO.replace("LIMIT", limit))
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "write_report", slow)
+        assert execute(["run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "run")]) == code
+    assert "device rounds" in printed[0]
+    assert "model.rmse: last <" in printed[0]
+    # What is said after it, once.
+    rest = capsys.readouterr().out
+    assert rest.splitlines() == [
+        f"report: {tmp_path / 'run' / 'report.html'}",
+        f"run directory: {tmp_path / 'run'}",
+    ]

@@ -153,11 +153,11 @@ def test_components_that_a_matrix_has_not(components: int) -> None:
 
 
 SPEC = SyntheticRatings(users=300, items=200, ratings_per_user=20)
-RATINGS_OF_SEED_7 = "5b7bc528a15e72df915948e805036392"
+RATINGS_OF_SEED_7 = "b17ec78040d5afde20b829768ca6c11e"
 
 
 def test_the_ratings_of_a_seed_stay_what_they_were() -> None:
-    # From before items had features.
+    # A change of them changes every run with made up ratings.
     assert generate_ratings(SPEC, seed=7).content_hash() == RATINGS_OF_SEED_7
 
 

@@ -11,7 +11,7 @@ import pytest
 from edge.core.errors import DataError
 from edge.data.published import read_published_ml_1m
 from edge.data.table.reading import quantile_bins, read_ratings
-from edge.metrics.ranking import RankingSums, ranks_among
+from edge.metrics.ranking import RankingSums, rank_among
 
 
 def _write(folder: Path, name: str, text: str | bytes) -> Path:
@@ -249,12 +249,13 @@ def test_published_ml_1m_split() -> None:
     # Ranking by the number of training ratings: the popularity line of this split, HR .454 and NDCG .255.
     popularity = split.train.item_counts().astype(np.float64)
     sums = RankingSums((10,), negatives=99)
-    sums.add_ranks(
-        ranks_among(
+    sums.add(
+        rank_among(
             popularity[published.positives],
             popularity[published.negatives],
             published.positives,
             published.negatives,
+            places=10,
         )
     )
     results = sums.results()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from edge.data.split import (
     split_leave_one_out,
     split_none,
     split_ratio,
+    split_temporal,
+    split_user_temporal,
     split_users,
 )
 from edge.data.store import RatingStore
@@ -23,6 +26,13 @@ from edge.data.synthetic import SyntheticRatings, generate_ratings
 
 def _store(users: int = 60, seed: int = 3) -> RatingStore:
     return generate_ratings(SyntheticRatings(users=users, items=90, ratings_per_user=12), seed=seed)
+
+
+def _timed_store(seed: int, spread: int = 10_000) -> RatingStore:
+    """Ratings at random whole times below ``spread``."""
+    store = _store()
+    times = np.random.default_rng(seed).integers(1, spread, store.n_ratings)
+    return replace(store, timestamps=times)
 
 
 def _handmade(times: list[int] | None) -> RatingStore:
@@ -46,7 +56,7 @@ def _keys(store: RatingStore | None) -> npt.NDArray[np.int64]:
 def _assert_partition(split: Split, store: RatingStore) -> None:
     parts = [_keys(part) for part in (split.train, split.validation, split.test, split.support)]
     assert np.array_equal(np.sort(np.concatenate(parts)), _keys(store))
-    everyone = np.concatenate([split.seen_users, split.unseen_users, split.validation_users])
+    everyone = np.concatenate([split.seen_users, split.unseen_users, split.validation_users, split.newcomers])
     assert np.array_equal(np.sort(everyone), np.arange(store.n_users))
 
 
@@ -57,6 +67,9 @@ def test_every_split_is_a_partition(seed: int, test: float, validation: float) -
     _assert_partition(split_ratio(store, test=test, validation=validation, seed=seed), store)
     _assert_partition(split_users(store, unseen=test, validation=validation, seed=seed, test=test), store)
     _assert_partition(split_leave_one_out(store, seed=seed), store)
+    timed = _timed_store(seed)
+    _assert_partition(split_user_temporal(timed, test=test, validation=validation, seed=seed), timed)
+    _assert_partition(split_temporal(timed, test=test, validation=validation), timed)
     _assert_partition(split_none(store), store)
 
 
@@ -112,6 +125,67 @@ def test_equal_times_are_in_no_order_of_the_items() -> None:
     again = split_leave_one_out(_handmade([5, 9, 0, 9, 8, 7, 1]), seed=7).test
     assert again is not None
     assert int(again.items[0]) == first[7]
+
+
+@pytest.mark.parametrize("spread", [5, 10_000])
+def test_user_temporal_keeps_back_each_users_latest(spread: int) -> None:
+    store = _timed_store(1, spread)
+    split = split_user_temporal(store, test=0.25, validation=0.1, seed=5)
+    at_random = split_ratio(store, test=0.25, validation=0.1, seed=5)
+    for part, other in ((split.test, at_random.test), (split.validation, at_random.validation)):
+        assert part is not None
+        assert other is not None
+        assert np.array_equal(part.counts, other.counts)
+    for user in range(store.n_users):
+        trained, decided, scored = (
+            part.timestamps[part.indptr[user] : part.indptr[user + 1]]
+            for part in (split.train, split.validation, split.test)
+            if part is not None and part.timestamps is not None
+        )
+        assert trained.max() <= decided.min(initial=spread)
+        assert max(trained.max(), decided.max(initial=0)) <= scored.min()
+
+
+def test_equal_times_of_a_user_are_in_a_seeded_order() -> None:
+    store = replace(_store(), timestamps=np.ones(_store().n_ratings, dtype=np.int64))
+    first, again, other = (split_user_temporal(store, test=0.2, seed=seed) for seed in (1, 1, 2))
+    assert first.hash == again.hash != other.hash
+
+
+def test_temporal_cuts_all_users_at_the_same_moments() -> None:
+    store = _timed_store(2)
+    split = split_temporal(store, test=0.1, validation=0.2)
+    times = store.timestamps
+    assert times is not None
+    latest = np.sort(times)[::-1]
+    from_test = latest[round(0.1 * times.size) - 1]
+    from_validation = latest[round(0.3 * times.size) - 1]
+    keys = _keys(store)
+    assert _keys(split.test).tolist() == keys[times >= from_test].tolist()
+    assert _keys(split.train).tolist() == keys[times < from_validation].tolist()
+    assert split.newcomers.size == 0
+    without = split_temporal(store, test=0.3)
+    assert without.validation is None
+    assert _keys(without.train).tolist() == _keys(split.train).tolist()
+
+
+def test_temporal_keeps_equal_times_together_and_counts_newcomers() -> None:
+    store = _handmade([1, 2, 3, 7, 3, 7, 7])
+    split = split_temporal(store, test=0.2)
+    # One of seven ratings was asked for; three have its time.
+    assert _keys(split.test).tolist() == [0 * 5 + 3, 1 * 5 + 4, 2 * 5 + 2]
+    assert split.seen_users.tolist() == [0, 1]
+    assert split.newcomers.tolist() == [2, 3]
+    assert split.hash != replace(split, newcomers=np.array([3])).hash
+    with pytest.raises(ValueError, match="have the same time"):
+        split_temporal(_handmade([4] * 7), test=0.2)
+
+
+def test_splits_by_time_need_times() -> None:
+    with pytest.raises(ValueError, match="needs ratings with times"):
+        split_temporal(_store(), test=0.1)
+    with pytest.raises(ValueError, match="needs ratings with times"):
+        split_user_temporal(_store(), test=0.1, seed=1)
 
 
 def test_leave_one_out_without_times_is_random_but_seeded() -> None:

@@ -21,13 +21,13 @@ from device_profiles.profile import (
     CryptoProfile,
     DeviceProfile,
     FleetMix,
-    FrozenMap,
     NetworkProfile,
     OutageProfile,
     RadioProfile,
     SlowRateProfile,
     ThermalProfile,
 )
+from device_profiles.schema import FrozenMap
 
 COOL = ThermalProfile("cool", floor=1.0, onset_s=0.0, tau_s=1.0)
 CRYPTO = CryptoProfile("crypto", 1e-4, 2e-4, 3e-6, 1e-4, 4e-4, 1e9, 5e7, 1e8, 0.02, 0.005, {"seal_s": "x"})

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from device_profiles import CATALOGUE_SECTIONS, catalogue
-from device_profiles.availability import Combined
-from device_profiles.availability_schema import AVAILABILITY_SECTIONS
+from device_profiles.availability import AVAILABILITY_SECTIONS, Combined
 from device_profiles.importers.link_files import read_link_csv
 
 GUIDE = Path(__file__).parents[2] / "docs" / "adding-a-profile.md"

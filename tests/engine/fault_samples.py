@@ -12,7 +12,7 @@ from coordinator.engine.facts import FleetNames
 from coordinator.scenario.faults_section import Fault, fault_section
 from coordinator.simulation.faults.base import FaultKind, Setting, Strike
 from coordinator.simulation.faults.striking import victims
-from edge.core.vocabulary import Reason, Stage, label
+from edge.core.vocabulary import Stage, label
 from edge.device.round_faults import RoundFaults
 from edge.device.simulated import CohortPlan
 
@@ -47,13 +47,13 @@ def plan_of(n: int) -> CohortPlan:
         reachable=np.ones(n, np.bool_),
         failed_connects=np.zeros(n, np.int64),
         computes=np.ones(n, np.bool_),
-        obstacle=[Reason.NONE] * n,
-        shortage=[Reason.NONE] * n,
-        compute_s=[1.0] * n,
-        drop_stage=[-1] * n,
-        drop_fraction=[0.0] * n,
-        leaves_s=[float("inf")] * n,
-        bare=[False] * n,
+        obstacle=np.zeros(n, np.int8),
+        shortage=np.zeros(n, np.int8),
+        compute_s=np.ones(n),
+        drop_stage=np.full(n, -1, np.int8),
+        drop_fraction=np.zeros(n),
+        leaves_s=np.full(n, np.inf),
+        bare=np.zeros(n, np.bool_),
         crypto=[],
         shielded=[],
     )

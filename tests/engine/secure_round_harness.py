@@ -332,7 +332,8 @@ class Round:
             self.acknowledge(sender, reason)
         elif verdict is FrameVerdict.AGGREGATE:
             assert isinstance(message, Report)
-            self.accumulator.add(ClientUpdate(message.arrays, message.weight, message.examples, message.loss))
+            update = ClientUpdate(message.arrays, message.weight, message.examples, message.loss)
+            self.accumulator.add(update, sender)
             self.acknowledge(sender, Reason.NONE)
         self.post(send, was_over)
         return judged

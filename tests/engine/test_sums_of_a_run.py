@@ -22,6 +22,7 @@ from coordinator.engine.secure_sums import (
     lengths,
 )
 from coordinator.scenario.secure_section import StageDeadlines
+from coordinator.secure.secagg.server import SecAggServer
 from coordinator.secure.sums.encrypted import EncryptedSums
 from coordinator.secure.sums.masked import MaskedSums, SeededRoster
 from edge.core.errors import LocalProtocolError
@@ -248,6 +249,30 @@ def test_the_sum_does_not_depend_on_where_cryptography_is_done(mode: Mode) -> No
         sums = round_.machine.aggregation.sums()
         totals.append((sums.reals["factors"].tolist(), sums.counts["examples"].tolist(), sums.weight))
     assert totals[0] == totals[1]
+
+
+def test_secrets_of_pairs_are_shared_in_simulated_rounds_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device by itself, and the coordinator of such devices, compute their own."""
+    ends: list[Cryptography] = []
+    for name, kind in (("SecAggClient", SecAggClient), ("SecAggServer", SecAggServer)):
+        monkeypatch.setattr(
+            f"coordinator.secure.sums.masked.{name}",
+            lambda *given, kind=kind, **named: ends.append(named["crypto"]) or kind(*given, **named),
+        )
+    sums = masked()
+    sums.part_of(3, MODEL, SystemEntropy())
+    sums.round(1, devices_elsewhere=True).start(MODEL._replace(round_number=1), [1, 2, 3], 3)
+    assert ends == [REAL, REAL]
+    ends.clear()
+    for number in (1, 2):
+        round_, model = sums.round(number), MODEL._replace(round_number=number)
+        round_.start(model, [1, 2, 3], 3)
+        round_.participant(1, model)
+    (first, first_device, second, second_device) = ends
+    assert (first_device, second_device) == (first, second)
+    assert len({id(crypto.pairs) for crypto in (first, second, REAL)}) == 3
 
 
 def test_deadlines_are_those_of_the_scenario() -> None:

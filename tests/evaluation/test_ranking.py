@@ -3,12 +3,23 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.data.store import StoredRatings
-from edge.metrics.ranking import RankingSums, metric_name, ranks_among, sample_negatives, top_k
+from edge.metrics.ranking import (
+    METRICS,
+    RankingSums,
+    metric_name,
+    rank_among,
+    rank_fully,
+    ranks_among,
+    sample_negatives,
+    self_information,
+    top_k,
+)
 
 
 def lists(*rows: list[int]) -> StoredRatings:
@@ -34,13 +45,17 @@ NDCG = {
     3: [0.5307212739772434, 0.30657359638272924, 0.0],
     6: [0.6978817289434459, 0.5437713091520254, 0.35620718710802235],
 }
+# Per user: `map` and `mrr` at k of ranx.evaluate, and sklearn.metrics.roc_auc_score.
+MAP = {2: [1 / 6, 0.0, 0.0], 3: [7 / 18, 1 / 6, 0.0], 6: [5 / 9, 11 / 30, 1 / 6]}
+MRR = {2: [1 / 2, 0.0, 0.0], 3: [1 / 2, 1 / 3, 0.0], 6: [1 / 2, 1 / 3, 1 / 6]}
+AUC = [4 / 9, 3 / 8, 0.0]
 PRECISION_AT_3 = [2 / 3, 1 / 3, 0.0]
 RECALL_AT_3 = [2 / 3, 1 / 2, 0.0]
 
 
 def test_known_values_of_full_ranking() -> None:
     sums = RankingSums((1, 2, 3, 6), n_groups=3)
-    sums.add_full(SCORES, RELEVANT, groups=np.arange(3))
+    sums.add(rank_fully(SCORES, RELEVANT, places=6), np.arange(3))
     results = sums.results()
     for k, expected in NDCG.items():
         assert results[f"ndcg@{k}"] == pytest.approx(expected, abs=1e-12)
@@ -52,9 +67,9 @@ def test_known_values_of_full_ranking() -> None:
 
 def test_means_over_users_and_batches() -> None:
     together, apart = RankingSums((3,)), RankingSums((3,))
-    together.add_full(SCORES, RELEVANT)
-    apart.add_full(SCORES[:1], lists([1, 2, 5]))
-    apart.add_full(SCORES[1:], lists([0, 4], [5]))
+    together.add(rank_fully(SCORES, RELEVANT, places=3))
+    apart.add(rank_fully(SCORES[:1], lists([1, 2, 5]), places=3))
+    apart.add(rank_fully(SCORES[1:], lists([0, 4], [5]), places=3))
     assert together.users.tolist() == apart.users.tolist() == [3]
     # sklearn.metrics.ndcg_score of all three users.
     assert together.results()["ndcg@3"][0] == pytest.approx(0.27909829011999093, abs=1e-12)
@@ -64,15 +79,15 @@ def test_means_over_users_and_batches() -> None:
 
 def test_excluded_items_are_no_candidates() -> None:
     sums = RankingSums((2,))
-    sums.add_full(SCORES[:1], lists([5]), exclude=lists([0, 2]))
+    sums.add(rank_fully(SCORES[:1], lists([5]), lists([0, 2]), places=2))
     assert sums.results()["ndcg@2"][0] == 1.0
     with pytest.raises(ValueError, match="both relevant and excluded"):
-        sums.add_full(SCORES[:1], lists([5]), exclude=lists([5]))
+        rank_fully(SCORES[:1], lists([5]), lists([5]), places=2)
 
 
 def test_users_without_relevant_items_do_not_count() -> None:
     sums = RankingSums((2,), n_groups=2)
-    sums.add_full(SCORES[:2], lists([0], []), groups=np.array([0, 1]))
+    sums.add(rank_fully(SCORES[:2], lists([0], []), places=2), np.array([0, 1]))
     assert sums.users.tolist() == [1, 0]
     assert math.isnan(sums.results()["hr@2"][1])
 
@@ -111,7 +126,10 @@ def test_ranks_among_negatives_with_ties_by_item() -> None:
 
 def test_known_values_of_sampled_ranking() -> None:
     sums = RankingSums((1, 3), negatives=99)
-    sums.add_ranks(np.array([0, 2, 50]))
+    # The relevant item is 0 in all three; so many of the other 99 score more.
+    negatives = np.where(np.arange(99) < np.array([[0], [2], [50]]), 2.0, 0.0)
+    items = np.tile(np.arange(1, 100), (3, 1))
+    sums.add(rank_among(np.ones(3), negatives, np.zeros(3, int), items, places=3))
     results = sums.results()
     assert results["hr@1/99neg"][0] == pytest.approx(1 / 3)
     assert results["hr@3/99neg"][0] == results["recall@3/99neg"][0] == pytest.approx(2 / 3)
@@ -123,8 +141,113 @@ def test_known_values_of_sampled_ranking() -> None:
 def test_full_and_sampled_metrics_are_named_apart_and_do_not_mix() -> None:
     assert metric_name("ndcg", 10) == "ndcg@10"
     assert metric_name("ndcg", 10, 99) == "ndcg@10/99neg"
-    with pytest.raises(ValueError, match="sampled negatives"):
-        RankingSums(negatives=99).add_full(SCORES, RELEVANT)
+    with pytest.raises(ValueError, match="of rankings among 99; add full rankings to sums of their own"):
+        RankingSums(negatives=99).add(rank_fully(SCORES, RELEVANT, places=10))
+
+
+def _metrics_by_hand(
+    scores: npt.NDArray[np.float64], relevant: list[int], excluded: list[int], k: int
+) -> dict[str, float]:
+    """Return MRR, MAP and AUC of one user, item by item."""
+    candidates = [item for item in range(scores.size) if item not in excluded]
+    order = sorted(candidates, key=lambda item: (-scores[item], item))
+    first, precisions, hits = 0.0, 0.0, 0
+    for place, item in enumerate(order[:k], start=1):
+        if item in relevant:
+            hits += 1
+            precisions += hits / place
+            first = first or 1 / place
+    others = [item for item in candidates if item not in relevant]
+    wins = [
+        1.0 if scores[one] > scores[other] else 0.5 if scores[one] == scores[other] else 0.0
+        for one in relevant
+        for other in others
+    ]
+    auc = float(np.mean(wins)) if wins else 0.5
+    return {f"mrr@{k}": first, f"map@{k}": precisions / len(relevant), "auc": auc}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(3, 12), st.integers(1, 14), st.integers(1, 6))
+def test_reciprocal_ranks_average_precision_and_auc_are_those_counted_item_by_item(
+    seed: int, m: int, k: int, distinct: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, distinct, (6, m)).astype(np.float64)
+    relevant, excluded = [], []
+    for _ in range(6):
+        shuffled = rng.permutation(m)
+        size = int(rng.integers(1, m))
+        relevant.append(sorted(shuffled[:size].tolist()))
+        excluded.append(sorted(shuffled[size : int(rng.integers(size, m + 1))].tolist()))
+    sums = RankingSums((k,), n_groups=6, metrics=("mrr", "map", "auc"))
+    sums.add(rank_fully(scores, lists(*relevant), lists(*excluded), places=k, auc=True), np.arange(6))
+    for user in range(6):
+        expected = _metrics_by_hand(scores[user], relevant[user], excluded[user], k)
+        found = {name: value[user] for name, value in sums.results().items()}
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_known_values_of_average_precision_reciprocal_rank_and_auc() -> None:
+    sums = RankingSums((2, 3, 6), n_groups=3, metrics=("mrr", "map", "auc"))
+    sums.add(rank_fully(SCORES, RELEVANT, places=6, auc=True), np.arange(3))
+    results = sums.results()
+    for k in (2, 3, 6):
+        assert results[f"map@{k}"] == pytest.approx(MAP[k], abs=1e-12)
+        assert results[f"mrr@{k}"] == pytest.approx(MRR[k], abs=1e-12)
+    assert results["auc"] == pytest.approx(AUC, abs=1e-12)
+
+
+def test_auc_among_sampled_items_is_the_share_that_scores_less() -> None:
+    positive, negatives = np.array([1.0, 1.0]), np.array([[0.0, 1.0, 2.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
+    items = np.array([[1, 2, 3, 4], [0, 5, 6, 7]])
+    sums = RankingSums((10,), negatives=4, n_groups=2, metrics=("mrr", "map", "auc"))
+    # The second user's first negative is the positive itself, and no competitor.
+    sums.add(rank_among(positive, negatives, np.zeros(2, int), items, places=10, auc=True), np.arange(2))
+    results = sums.results()
+    assert results["auc/4neg"] == pytest.approx([2.5 / 4, 2.5 / 3])
+    assert results["mrr@10/4neg"] == pytest.approx([1 / 2, 1])
+    assert results["map@10/4neg"] == pytest.approx([1 / 2, 1])
+
+
+def test_coverage_and_novelty_are_of_what_is_listed() -> None:
+    raters = np.array([8, 4, 2, 1, 0, 8])
+    information = self_information(raters, 8)
+    assert information.tolist() == [0, 1, 2, 3, 3, 0]
+    sums = RankingSums((2,), n_groups=3, metrics=("coverage", "novelty"), information=information)
+    batch = rank_fully(SCORES, RELEVANT, places=2)
+    assert batch.listed is not None
+    assert batch.listed.tolist() == [[0, 2], [3, 1], [0, 1]]
+    sums.add(batch, np.array([0, 1, 1]))
+    assert sums.results()["coverage@2"][:2] == pytest.approx([2 / 6, 3 / 6])
+    assert sums.results()["novelty@2"][:2] == pytest.approx([2 / 2, (4 / 2 + 1 / 2) / 2])
+    assert all(math.isnan(values[2]) for values in sums.results().values())
+    # Again: what is covered already does not count twice.
+    sums.add(batch, np.array([0, 1, 1]))
+    assert sums.results()["coverage@2"][:2] == pytest.approx([2 / 6, 3 / 6])
+    with pytest.raises(ValueError, match="are of full rankings"):
+        RankingSums(negatives=9, metrics=("coverage",), information=information)
+    with pytest.raises(ValueError, match="unknown metrics hits; of rankings there are hr"):
+        RankingSums(metrics=("hits",))
+
+
+def test_rankings_of_some_of_the_relevant_items_leave_the_others_where_they_are() -> None:
+    chosen = np.array([False, True, False, False, True, True])
+    whole = rank_fully(SCORES, RELEVANT, places=6, auc=True)
+    some = whole.of_items(chosen)
+    sums = RankingSums((3, 6), n_groups=3, metrics=(*METRICS[:6], "auc"))
+    sums.add(some, np.arange(3))
+    # Of the first user items 1 and 5 count, in places 6 and 3, and item 2 still takes the second.
+    assert sums.results()["recall@3"] == pytest.approx([1 / 2, 1, 0])
+    assert sums.results()["mrr@6"] == pytest.approx([1 / 3, 1 / 3, 1 / 6])
+    # Against items 0, 3 and 4: 5 is before two of them, 1 before none.
+    assert sums.results()["auc"][0] == pytest.approx((2 / 3 + 0) / 2)
+    nobody = whole.of_items(np.zeros(6, dtype=bool))
+    sums.add(nobody, np.arange(3))
+    assert sums.users.tolist() == [1, 1, 1]
+    sampled = rank_among(np.ones(2), np.zeros((2, 3)), np.array([0, 1]), np.array([[2, 3, 4]] * 2), places=5)
+    assert sampled.of_items(chosen).hits.any(axis=1).tolist() == [False, True]
+    assert sampled.of_items(chosen).relevant.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -141,8 +264,8 @@ def test_a_model_that_diverged_for_somebody_has_no_ranking(bad: float) -> None:
     scores[1, 2] = bad
     groups = np.arange(len(SCORES))
     sums, finite = RankingSums((2,), n_groups=len(SCORES)), RankingSums((2,), n_groups=len(SCORES))
-    sums.add_full(scores, RELEVANT, groups=groups)
-    finite.add_full(SCORES, RELEVANT, groups=groups)
+    sums.add(rank_fully(scores, RELEVANT, places=2), groups)
+    finite.add(rank_fully(SCORES, RELEVANT, places=2), groups)
     for metric, values in finite.results().items():
         values[1] = np.nan
         np.testing.assert_array_equal(sums.results()[metric], values)
@@ -151,7 +274,7 @@ def test_a_model_that_diverged_for_somebody_has_no_ranking(bad: float) -> None:
     ranks = ranks_among(positive, negatives, np.array([0, 0, 0]), items)
     assert ranks.tolist() == [0, -1, -1]
     sampled = RankingSums((2,), negatives=2, n_groups=2)
-    sampled.add_ranks(ranks, np.array([0, 1, 1]))
+    sampled.add(rank_among(positive, negatives, np.zeros(3, int), items, places=2), np.array([0, 1, 1]))
     assert sampled.results()["hr@2/2neg"][0] == 1
     assert np.isnan(sampled.results()["hr@2/2neg"][1])
 
@@ -179,7 +302,7 @@ def test_random_scores_give_the_chance_level() -> None:
     negatives = sample_negatives(np.arange(users), rated, n_items, 99, seed=3)
     # All alike: only ties, so this also shows that ties by item favour nobody.
     constant = np.zeros((users, 99))
-    sums.add_ranks(ranks_among(np.zeros(users), constant, rated.items, negatives))
+    sums.add(rank_among(np.zeros(users), constant, rated.items, negatives, places=10))
     assert sums.results()["hr@10/99neg"][0] == pytest.approx(0.10, abs=6 * np.sqrt(0.09 / users))
 
 

@@ -82,5 +82,5 @@ def assert_same_update(left: UpdateBatch, i: int, right: UpdateBatch, j: int) ->
 
 
 def add_all(accumulator: Accumulator, updates: Iterable[ClientUpdate]) -> None:
-    for update in updates:
-        accumulator.add(update)
+    for client, update in enumerate(updates):
+        accumulator.add(update, client)

@@ -49,7 +49,7 @@ def test_sparse_and_dense_uploads_have_the_same_sum() -> None:
 def test_a_result_is_not_changed_by_what_comes_later() -> None:
     algorithm, state, updates = updates_of("sparse")
     accumulator = algorithm.accumulator(state)
-    accumulator.add(updates[0])
+    accumulator.add(updates[0], 0)
     early = accumulator.result()
     kept = early.sums["item_rows"].copy()
     add_all(accumulator, updates[1:])

@@ -201,10 +201,10 @@ def test_a_local_model_is_the_mask_alone_and_uploads_nothing(kind: str) -> None:
     algorithm, batch, keys = local(kind), random_ratings(4, [6, 0, 12], N_ITEMS), keys_for(0, 3)
     updates = algorithm.client_update({}, batch, keys)
     accumulator = algorithm.accumulator({})
-    for update in updates:
+    for client, update in enumerate(updates):
         assert update.arrays == {}
         accumulator.check(update.arrays)
-        accumulator.add(update)
+        accumulator.add(update, client)
     assert algorithm.server_update({}, {}, accumulator.result(), 0) == ({}, {})
     assert algorithm.upload_spec(np.array([6, 0, 12])) == ()
     query = random_ratings(5, [3, 4, 2], N_ITEMS)

@@ -95,7 +95,7 @@ def test_gradient_is_that_of_the_objective(biases: tuple[bool, bool]) -> None:
             total += 0.5 * np.mean(np.square(error[rows]) + 0.3 * squares)
         return total
 
-    found = joint_descent.gradient(pair, targets, counts, shape)
+    found = joint_descent.gradient(pair, joint_descent.Targets(targets), counts, shape)
     for side in (0, 1):
         for place in np.ndindex(pair[side].shape):
             moved = [Pair(pair.items.copy(), pair.users.copy()) for _ in range(2)]
@@ -333,7 +333,7 @@ def test_training_beats_the_means() -> None:
         updates: UpdateBatch = algorithm.client_update(state, batch, keys, local=rows)
         accumulator = algorithm.accumulator(state)
         for user, update in enumerate(updates):
-            accumulator.add(update._replace(arrays=algorithm.named(update.arrays, user)))
+            accumulator.add(update._replace(arrays=algorithm.named(update.arrays, user)), user)
         state, optimizer_state = algorithm.server_update(state, optimizer_state, accumulator.result(), number)
     assert errors[-1] < 0.6 * errors[0]
 

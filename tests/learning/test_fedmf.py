@@ -28,7 +28,8 @@ GAMMA, DECAY = 0.02, 0.1
 
 
 def make(dtype: Any = np.float64, **settings: Any) -> FedMF:
-    model = FedMFSettings.model_validate({"algorithm": "fedmf", "factors": FACTORS, **settings})
+    given: dict[str, Any] = {"algorithm": "fedmf", "factors": FACTORS, "optimizer": {"kind": "sgd"}}
+    model = FedMFSettings.model_validate({**given, **settings})
     return FedMF(model, Problem(n_items=N_ITEMS, rating_mean=MEAN), dtype)
 
 

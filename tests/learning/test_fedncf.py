@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from edge.core.errors import RemoteProtocolError
 from edge.learning import neumf
 from edge.learning.base import Ratings
-from edge.learning.fedrecon_kernels import user_keys
+from edge.learning.fedrecon_kernels import ClientUsers
 from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK
 from edge.learning.methods.fedncf.settings import FedNCFSettings
 from edge.learning.updates import ITEMS, ROWS
@@ -184,7 +184,7 @@ def test_a_group_uploads_the_sum_of_its_users() -> None:
     grouped = algorithm.client_update(state, batch, keys_for(8, 3), clients, local=rows)
     assert grouped.local is not None
     assert grouped.weights.tolist() == [38.0, 12.0, 28.0]
-    key = user_keys(keys_for(8, 3)[[1]], np.array([0, 1]))
+    key = ClientUsers.of(keys_for(8, 3)[[1]], np.array([0, 1])).keys
     single = algorithm.client_update(state, take_users(batch, [3]), key, local=rows[[3]])
     np.testing.assert_array_equal(grouped.client(1).arrays[NETWORK], single.client(0).arrays[NETWORK])
     np.testing.assert_array_equal(grouped.client(1).local, single.client(0).local)

@@ -123,7 +123,7 @@ def test_without_virtual_ratings_it_is_the_factorisation() -> None:
         item_bias=False,
         user_bias=False,
         user_factors="persistent",
-        reconstruction={"method": "gradient-steps", "steps": 1},
+        reconstruction={"method": "gradient-steps"},
         client={"method": "gradient-steps", "steps": 1, "learning_rate": 1, "regularization": 0.1},
     )
     state, batch, keys = state_of(algorithm, 6), random_ratings(6, COUNTS, N_ITEMS), keys_for(6, 6)

@@ -397,8 +397,8 @@ def test_work_counts_what_the_shapes_say() -> None:
 
 
 def test_a_catalogue_above_65535_items_uploads_int32_numbers() -> None:
-    assert fedrecon(65_535).item_dtype == np.uint16
-    assert fedrecon(65_536).item_dtype == np.int32
+    assert fedrecon(65_535).layout.item_dtype == np.uint16
+    assert fedrecon(65_536).layout.item_dtype == np.int32
 
 
 def test_a_problem_without_items_is_refused() -> None:

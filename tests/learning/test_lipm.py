@@ -28,9 +28,9 @@ def applied(
 ) -> tuple[dict[str, Any], Aggregate]:
     accumulator = method.accumulator(state)
     update = method.client_update(state, batch, keys_for(5, len(batch.indptr) - 1), **more)
-    for one in update:
+    for client, one in enumerate(update):
         accumulator.check(one.arrays)
-        accumulator.add(one)
+        accumulator.add(one, client)
     total = accumulator.result()
     after, _ = method.server_update(state, method.initial_optimizer_state(state), total, 0)
     return dict(after), total

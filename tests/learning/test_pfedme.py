@@ -82,7 +82,7 @@ def pieces(seed: int) -> tuple[Pair, Any, Any, Any]:
     def slope(at: Pair, targets: Any, sizes: Any) -> Pair:
         return joint_descent.gradient(at, targets, sizes, PairShape(FACTORS, 0.1))
 
-    return pair, rng.normal(size=11), counts, slope
+    return pair, joint_descent.Targets(rng.normal(size=11)), counts, slope
 
 
 def test_steps_are_those_of_the_paper() -> None:

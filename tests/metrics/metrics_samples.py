@@ -12,10 +12,11 @@ import numpy as np
 from coordinator.engine.facts import CohortFacts, FaultStrike, FleetNames, Inferences, MetricValue, RoundFacts
 from coordinator.results.tables.batches import (
     RoundBatches,
+    RoundRecord,
     evaluation_batch,
     fault_batch,
     inference_batch,
-    round_batches,
+    packed_batches,
 )
 from coordinator.results.tables.writer import RunWriter
 from edge.core.log import EventLog, pack_record
@@ -111,11 +112,15 @@ def facts(number: int, start_s: float = 0.0, **changes: Any) -> RoundFacts:
     return RoundFacts(**(values | changes))
 
 
-def sample_round(number: int, start_s: float | None = None, **changes: Any) -> RoundBatches:
+def sample_record(number: int, start_s: float | None = None, **changes: Any) -> RoundRecord:
     at_s = 100.0 * number if start_s is None else start_s
-    return round_batches(
+    return RoundRecord(
         facts(number, at_s, **changes), three_devices(), NAMES, three_device_log(at_s).columns()
     )
+
+
+def sample_round(number: int, start_s: float | None = None, **changes: Any) -> RoundBatches:
+    return packed_batches([sample_record(number, start_s, **changes)])
 
 
 def sample_evaluation(number: int, values: Sequence[MetricValue] | None = None, phase: str = "calm") -> Any:

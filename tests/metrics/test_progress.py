@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from metrics_samples import sample_round
+from metrics_samples import sample_record
 from rich.console import Console
 
 from coordinator.engine.facts import MetricValue, RoundRow
@@ -14,6 +14,7 @@ from coordinator.engine.progress import (
     RunObserver,
     TerminalProgress,
 )
+from coordinator.results.tables.batches import RecordedRow
 from edge.core.vocabulary import Reason, RoundOutcome
 
 
@@ -35,7 +36,7 @@ class _Clock:
 
 
 def test_what_is_shown_are_columns_of_the_row_of_a_round() -> None:
-    ended = sample_round(2, outcome=RoundOutcome.ABANDONED, reason=Reason.QUORUM, loss=math.nan).row
+    ended = RecordedRow(sample_record(2, outcome=RoundOutcome.ABANDONED, reason=Reason.QUORUM, loss=math.nan))
     assert {name: ended[name] for name in ABANDONED | {"loss": None}} == ABANDONED | {"loss": None}
     assert _row(2).keys() <= ended.keys()
 

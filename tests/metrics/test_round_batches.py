@@ -12,13 +12,14 @@ from metrics_samples import (
     sample_evaluation,
     sample_faults,
     sample_inference,
+    sample_record,
     sample_round,
     three_device_log,
     three_devices,
 )
 
 from coordinator.engine.facts import MetricValue
-from coordinator.results.tables.batches import evaluation_batch, round_batches
+from coordinator.results.tables.batches import evaluation_batch, evaluation_round_batches, round_batches
 from coordinator.results.tables.schemas import EVALUATIONS, SCHEMAS, SPLITS
 from edge.core.log import WIDTH, Column, EventLog, pack_record
 from edge.core.vocabulary import (
@@ -117,7 +118,8 @@ def test_the_way_is_that_of_the_first_update_to_arrive() -> None:
     batches = round_batches(facts(1), cohort, NAMES, log.columns())
     assert batches.device_rounds["way"].to_pylist() == ["secure", "secure", None]
     assert batches.device_rounds["latency_s"].to_pylist() == [1.0, 2.0, None]
-    assert (batches.row["clear_updates"], batches.row["summed_updates"]) == (0, 2)
+    (row,) = batches.rounds.to_pylist()
+    assert (row["clear_updates"], row["summed_updates"]) == (0, 2)
 
 
 def test_events_keep_every_record_in_order() -> None:
@@ -152,6 +154,7 @@ def test_every_batch_matches_its_schema_and_has_nulls_only_where_allowed() -> No
         "evaluations": sample_evaluation(1),
         "inferences": sample_inference(1),
         "faults": sample_faults(1),
+        **evaluation_round_batches(sample_record(1)),
     }
     assert made.keys() == SCHEMAS.keys()
     for table, batch in made.items():

@@ -146,22 +146,22 @@ class TestVersionMachine:
 class TestBuffer:
     def test_fresh_reports_add_up_as_in_a_round(self) -> None:
         one = buffer()
-        one.add(update([1, 2], 2.0), 1.0)
-        one.add(update([3, 4], 3.0), 1.0)
+        one.add(update([1, 2], 2.0), 1, 1.0)
+        one.add(update([3, 4], 3.0), 2, 1.0)
         np.testing.assert_array_equal(total(one)["w"], [4, 6])
         assert (one.reports, one.result().weight) == (2, 5.0)
 
     def test_a_stale_report_is_scaled_but_counts_whole_in_the_divisor(self) -> None:
         one = buffer()
-        one.add(update([1, 2]), 1.0)
-        one.add(update([2, 8]), 0.5)
+        one.add(update([1, 2]), 1, 1.0)
+        one.add(update([2, 8]), 2, 0.5)
         np.testing.assert_array_equal(total(one)["w"], [2, 6])
         assert one.result().weight == 2.0
         np.testing.assert_array_equal(one.result().mean()["w"], [1, 3])
 
     def test_the_report_itself_is_left_as_it_was(self) -> None:
         mine = update([2, 8])
-        buffer().add(mine, 0.5)
+        buffer().add(mine, 1, 0.5)
         np.testing.assert_array_equal(mine.arrays["w"], [2, 8])
         assert mine.arrays["w"].dtype == np.float32
 
@@ -171,10 +171,10 @@ class TestDoorway:
         first, second = buffer(1), buffer(2)
         buffers, ages = [first, second], [0, 3]
         doorway = Doorway(lambda: buffers[0], lambda: ages[0], lambda age: 1 / (1 + age))
-        doorway.add(update([4, 4]))
+        doorway.add(update([4, 4]), 1)
         assert doorway.last == (1, 0)
         del buffers[0], ages[0]
-        doorway.add(update([4, 4]))
+        doorway.add(update([4, 4]), 1)
         assert doorway.last == (2, 3)
         np.testing.assert_array_equal(total(first)["w"], [4, 4])
         np.testing.assert_array_equal(total(second)["w"], [1, 1])

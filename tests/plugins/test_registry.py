@@ -119,7 +119,8 @@ class TestEntryPoints:
         def install(**points: str) -> None:
             group = "recfleet.faults"
             found = EntryPoints(EntryPoint(name, value, group) for name, value in points.items())
-            monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.select(group=group))
+            by_kind = {kind: found.select(group=f"recfleet.{kind}") for kind in plugins.KINDS}
+            monkeypatch.setattr(plugins, "_entry_points", lambda: by_kind)
             monkeypatch.setattr(plugins, "_installed", {})
 
         return install

@@ -154,6 +154,19 @@ def test_ranking_by_hand() -> None:
     assert audit.clear.metric() == AuditMetric("audit.ranking_clear@2", 0.875, users=2, left_out=2)
 
 
+def test_favourites_as_a_share_of_a_users_ratings() -> None:
+    # 40% of 4 is 1.6, so 2; of 5 just 2; of 2 and of 1 it is one.
+    ratings: Rows = [[5, 4, 3, 2], [5, 4, 3, 2, 1], [3, 4], [3]]
+    masked: Rows = [[0, 2, 1, -1], [4, 3, 2, 1, 0], [2, 1], [1]]
+    audit = ranking_attack(offsets(ratings), flat(ratings), flat(masked), h=0.4)
+    np.testing.assert_array_equal(audit.attack.per_user(), [0.5, 1.0, 0.0, np.nan])
+    np.testing.assert_array_equal(audit.chance.per_user(), [2 / 4, 2 / 5, 1 / 2, np.nan])
+    assert audit.attack.metric() == AuditMetric("audit.ranking@40%", 0.5, users=3, left_out=1)
+    for wrong in (0, 2.5, 1.0 + 1e-9):
+        with pytest.raises(ValueError, match="whole number of 1 or more, or a share"):
+            ranking_attack(offsets(ratings), flat(ratings), flat(masked), h=wrong)
+
+
 def expected_overlap(a: list[float], b: list[float], h: int) -> Fraction:
     """The mean overlap over every pair of ways to draw a top-h."""
 
@@ -237,6 +250,16 @@ def test_the_indicator_does_not_depend_on_the_unit_of_ratings() -> None:
 # All of them.
 
 
+def test_shares_of_users_by_bucket() -> None:
+    sums, weights = np.array([0.0, 3.0, 7.0, 10.0, 29.0, 0.0]), np.array([10, 10, 10, 10, 100, 0])
+    figure = AuditFigure("audit.recovery@0.5", sums, weights.astype(np.int64))
+    # A lower end belongs to its bucket, however 0.7 · 10 and 0.29 · 100 are rounded; the last has both ends.
+    np.testing.assert_allclose(figure.distribution(10), [0.2, 0, 0.2, 0.2, 0, 0, 0, 0.2, 0, 0.2])
+    assert np.flatnonzero(figure.distribution(100)).tolist() == [0, 29, 30, 70, 99]
+    nobody = AuditFigure(figure.name, sums[5:], weights[5:].astype(np.int64))
+    assert np.isnan(nobody.distribution(3)).all()
+
+
 @given(users_of_any_length)
 def test_shares_are_between_nothing_and_everything(users: Users) -> None:
     *shares, indicator = figures(users)
@@ -318,5 +341,6 @@ def test_bad_arguments_are_refused() -> None:
     for within_stars in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="within_stars"):
             recovery_attack(indptr, ratings, masked, scale=STARS, within_stars=within_stars)
-    with pytest.raises(ValueError, match="h must be at least 1"):
-        ranking_attack(indptr, ratings, masked, h=0)
+    for h in (0, -0.1, 2.5, math.nan, math.inf):
+        with pytest.raises(ValueError, match="h must be a whole number of 1 or more, or a share"):
+            ranking_attack(indptr, ratings, masked, h=h)

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from perturbed_factors import objective_noise, perturbed_item_factors
+from perturbed_factors import DPMF, DPMFSettings, objective_noise, perturbed_item_factors
 
 from edge.core.errors import LocalProtocolError
+from edge.core.rng import stream_bytes
+from edge.learning.base import Problem, Ratings, State
 
 SEED = bytes(range(16))
 INDPTR = np.array([0, 4, 4, 9])
@@ -127,3 +129,91 @@ def test_a_solution_that_is_none_is_not_released() -> None:
 def test_noise_is_that_of_its_seed() -> None:
     assert objective_noise(5, 2, 1.0, SEED).tolist() == objective_noise(5, 2, 1.0, SEED).tolist()
     assert objective_noise(5, 2, 1.0, SEED).tolist() != objective_noise(5, 2, 1.0, bytes(16)).tolist()
+
+
+class TestTheMethod:
+    """DP-MF as a method of scenarios, beside item factors that numpy solves for one by one."""
+
+    ITEMS, COUNTS = 7, (3, 1, 5, 4)
+    features = np.random.default_rng(2).normal(size=(ITEMS, 3)).astype(np.float32)
+
+    def method(self, **settings: Any) -> DPMF:
+        given = {"algorithm": "dp-mf", "factors": 3, "epsilon": 2.0, "regularization": 0.7, **settings}
+        problem = Problem(n_items=self.ITEMS, features=self.features)
+        return DPMF(DPMFSettings.model_validate(given), problem, np.float64)
+
+    def ratings(self) -> Ratings:
+        rng = np.random.default_rng(3)
+        items = [np.sort(rng.choice(self.ITEMS, count, replace=False)) for count in self.COUNTS]
+        bounds = np.cumsum([0, *self.COUNTS]).astype(np.int64)
+        whole = np.concatenate(items).astype(np.uint16)
+        return Ratings(bounds, whole, rng.integers(1, 6, len(whole)).astype(np.float32))
+
+    def part(self, batch: Ratings, users: slice) -> Ratings:
+        bounds = batch.indptr[users.start : users.stop + 1]
+        rows = slice(int(bounds[0]), int(bounds[-1]))
+        return Ratings(bounds - bounds[0], batch.items[rows], batch.ratings[rows])
+
+    def after(self, method: DPMF, state: State, batch: Ratings, local: Any = None) -> State:
+        n = len(batch.indptr) - 1
+        updates = method.client_update(state, batch, np.arange(n, dtype=np.uint64), local=local)
+        total = method.accumulator(state)
+        total.add_many(updates, np.arange(n), np.arange(n))
+        return method.server_update(state, {}, total.result(), 0)[0]
+
+    @pytest.mark.parametrize("upload", ["sparse", "dense"])
+    def test_rounds_of_some_end_at_the_minimiser_over_all(self, upload: str) -> None:
+        method, batch = self.method(upload=upload), self.ratings()
+        state = method.initial_state(5)
+        for users in (slice(0, 1), slice(1, 4)):
+            state = self.after(method, state, self.part(batch, users))
+        # Whoever has sent its summands sends zeros.
+        again = self.after(method, state, batch, np.ones((4, 1)))
+        np.testing.assert_array_equal(again["item_factors"], state["item_factors"])
+
+        centred = self.features.astype(float) - self.features.astype(float).mean(axis=0)
+        variances, axes = np.linalg.eigh(centred.T @ centred / self.ITEMS)
+        components = centred @ axes[:, ::-1][:, :2] / np.sqrt(variances[::-1][:2])
+        components *= np.sign(components[np.abs(components).argmax(axis=0), [0, 1]])
+        noise = objective_noise(self.ITEMS, 3, 4 / 2.0, stream_bytes(5, "learning", "objective_noise")[:16])
+        hessian, right = [0.7 * np.eye(3) for _ in noise], [-one for one in noise]
+        factors, users_p = np.empty((self.ITEMS, 3)), []
+        for start, end in zip(batch.indptr[:-1], batch.indptr[1:], strict=True):
+            p = np.append(1.0, components[batch.items[start:end]].mean(axis=0))
+            users_p.append(p / np.linalg.norm(p))
+            for item, rating in zip(batch.items[start:end], batch.ratings[start:end], strict=True):
+                hessian[item] = hessian[item] + np.outer(users_p[-1], users_p[-1])
+                right[item] = right[item] + (rating - 3.0) * users_p[-1]
+        for item in range(self.ITEMS):
+            factors[item] = np.linalg.solve(hessian[item], right[item])
+        np.testing.assert_allclose(state["item_factors"], factors, rtol=1e-6, atol=1e-9)
+
+        said = method.predict(state, batch, batch, np.zeros(4, np.uint64))
+        for user, (start, end) in enumerate(zip(batch.indptr[:-1], batch.indptr[1:], strict=True)):
+            shared = 3.0 + factors[batch.items[start:end]] @ users_p[user]
+            bias = float((batch.ratings[start:end] - shared).sum()) / (end - start + 5.0)
+            np.testing.assert_allclose(said[start:end], shared + bias, rtol=1e-6)
+
+    def test_the_conditions_hold_by_construction(self) -> None:
+        method, batch = self.method(), self.ratings()
+        other = batch._replace(ratings=6 - batch.ratings)
+        users = method.users(batch)
+        np.testing.assert_array_equal(users, method.users(other))
+        assert np.linalg.norm(users, axis=1).max() <= 1 + 1e-12
+        state = method.initial_state(1)
+        # One value from one end of the range to the other, and beyond: the moments move by Δ at most.
+        moments = []
+        for value in (1.0, 9.0):
+            changed = batch.ratings.copy()
+            changed[4] = value
+            moments.append(self.after(method, state, batch._replace(ratings=changed)))
+        moved = np.linalg.norm(moments[1]["moment"] - moments[0]["moment"])
+        assert moved == pytest.approx(4.0)
+        np.testing.assert_array_equal(moments[1]["hessian"], moments[0]["hessian"])
+        assert method.broadcast(state) == {}, "factors are released once, at the end"
+
+    def test_what_it_lacks_is_named(self) -> None:
+        with pytest.raises(ValueError, match="needs item features"):
+            DPMF(DPMFSettings.model_validate({"algorithm": "dp-mf"}), Problem(n_items=3))
+        with pytest.raises(ValueError, match="highest is above lowest"):
+            self.method(lowest=5.0)

@@ -378,3 +378,18 @@ def test_what_rounding_to_the_grid_adds_is_accounted_for(tmp_path: Path) -> None
     # 0.75 is from 2^-1 to 2^0, and has 2^30 steps or more.
     rounding = 2.0**-31 * math.sqrt(ELEMENTS)
     assert privacy.epsilon() == both(GaussianRelease(Z * CLIP / (CLIP + rounding)))
+
+
+def test_an_evaluation_spends_beside_the_rounds_and_may_be_counted_beforehand(tmp_path: Path) -> None:
+    read = scenario(tmp_path, "local-gaussian")
+    privacy = RunPrivacy(read, {"": None}, np.full(DEVICES, 10), ELEMENTS, {"": None})
+    privacy.spend("", frozenset({3}))
+    trained = privacy.epsilon()
+    at_most = privacy.memory_at_most("", np.array([3, 4]))["spent"]
+    assert privacy.epsilon() == trained, "nothing is spent yet"
+    privacy.spend("", frozenset({3, 4}), evaluation=True)
+    np.testing.assert_array_equal(at_most, privacy.memory()["spent"])
+    both = privacy.epsilon()
+    assert both is not None
+    assert trained is not None
+    assert both.zero_out > trained.zero_out

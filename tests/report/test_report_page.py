@@ -182,6 +182,10 @@ def test_privacy_shows_epsilon_and_audits(tmp_path: Path) -> None:
         for number in (1, 2, 3):
             writer.write_round(sample_round(number, epsilon=0.5 * number))
         audits = [MetricValue("audit.recovery@0.5", 0.875, 3), MetricValue("audit.indicator", math.nan, 3)]
+        audits += [
+            MetricValue("audit.ranking_users@10%", share, 3, tag="bucket", group=group)
+            for group, share in (("0% to 50%", 0.25), ("50% to 100%", 0.75))
+        ]
         writer.write("evaluations", sample_evaluation(3, audits))
         writer.finish()
     (tmp_path / "manifest.json").write_text(
@@ -190,6 +194,8 @@ def test_privacy_shows_epsilon_and_audits(tmp_path: Path) -> None:
     page = Page(report_of([tmp_path]))
     assert "Privacy" in page.headings
     assert page.figures["audit.recovery@0.5"] == 0.875
+    assert page.figures["ranking_users@10%[50% to 100%]"] == 0.75
+    assert "Users by what the ranking attack finds of theirs" in page.texts["figcaption"]
     assert "Epsilon spent" in page.texts["figcaption"]
     assert "secagg, shielded" in page.texts["td"]
     # Of the three devices of each round two were heard, both in the clear.

@@ -10,6 +10,7 @@ import pytest
 from run_helpers import run_text, tables_of
 
 from coordinator.results.tables.reader import RunTables
+from coordinator.simulation.backend import SimulatedCohort
 from coordinator.swarm.invariants.conservation import tables_agree, unaccounted
 from edge.core.vocabulary import Direction
 from edge.device.simulated import SimulatedDevice
@@ -37,6 +38,8 @@ def duplicating(patch: pytest.MonkeyPatch, seed: int) -> list[Delivery]:
             transmit_of_device(self, direction, message, *sizes)
         return first
 
+    # The frames of a wave are not sent one by one.
+    patch.setattr(SimulatedCohort, "foreseeable", False)
     patch.setattr(SimulatedNetwork, "transmit", checked)
     patch.setattr(SimulatedDevice, "transmit", twice)
     return sent

@@ -58,9 +58,11 @@ SHORTENED: dict[str, tuple[str, ...]] = {
     "dropout_sweep": ("phases[0].rounds=1", "phases[1].rounds=2", "phases[2].rounds=1"),
     "persistent_factors": ("rounds.count=4", "evaluation.every=2"),
     "method_comparison": ("rounds.count=2", "evaluation.every=2"),
+    "implicit_secure": ("rounds.count=2", "rounds.cohort=30", "rounds.quorum=15"),
     "implicit_feedback": ("rounds.count=2", "rounds.cohort=40", "rounds.quorum=20"),
     "fedmmf_synthetic": ("rounds.count=2", "rounds.cohort=20"),
     "fedmmf_shielded": ("rounds.count=2", "rounds.cohort=20"),
+    "fedmmf_tradeoff": ("rounds.count=2", "rounds.cohort=20"),
     "on_device_inference": ("rounds.count=2", "rounds.cohort=20", "inference={every: 1, devices: 20}"),
     "secagg_basic": ("rounds.count=2", "rounds.cohort=20"),
     "secagg_dropouts": (
@@ -101,6 +103,7 @@ SHORTENED: dict[str, tuple[str, ...]] = {
     "coordinator_crash": ("rounds.cohort=20", "phases[2].rounds=2"),
     "context_baselines": ("rounds.count=6", "evaluation.every=3"),
     "robust_aggregation": ("rounds.count=4", "evaluation.every=2"),
+    "targeted_poisoning": ("rounds.count=4", "evaluation.every=2"),
     "poisoned_updates": (
         "rounds.cohort=30",
         "phases=[{name: honest, rounds: 1}, {name: not-a-number, rounds: 1}, {name: huge, rounds: 1},"
@@ -131,6 +134,7 @@ SHORTENED: dict[str, tuple[str, ...]] = {
         "rounds.cohort=30",
         "rounds.quorum=20",
     ),
+    "sharpness_radii": ("rounds.count=2", "rounds.cohort=40", "rounds.quorum=20"),
     "smart_home_iot": ("data.users=300", "rounds.count=3", "rounds.cohort=30", "rounds.quorum=20"),
     "shop_app": (
         "data.users=800",

@@ -72,7 +72,7 @@ def test_every_step_is_what_the_formula_says(weight: str, tmp_path: Path) -> Non
             kernel = workload.training(states[number - 1 - age], number - age)
             (update,) = kernel(np.array([report["device"]]))()
             share = 1.0 if weight == "constant" else (1.0 + age) ** -0.5
-            accumulator.add(scaled(update, share))
+            accumulator.add(scaled(update, share), report["device"])
         aggregate = accumulator.result()
         assert aggregate.weight == 100.0  # two reports of 50 samples, however old
         state, optimizer_state = algorithm.server_update(states[-1], optimizer_state, aggregate, number - 1)
@@ -275,11 +275,8 @@ def random_buffered_scenario(seed: int) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 3))])
-def test_bytes_are_conserved_among_faults(
-    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for seed in range(100 + block * 8, 108 + block * 8):
+def test_bytes_are_conserved_among_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(100, 108):
         faults = random_faults(random.Random(f"buffered faults {seed}"), of_rounds=False)
         text = f"{random_buffered_scenario(seed)}\n{faults}"
         try:
@@ -306,10 +303,9 @@ def test_a_share_of_the_devices_is_struck_though_they_are_asked_one_by_one(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 3))])
-def test_bytes_are_conserved(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_conserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     total = 0
-    for seed in range(block * 8, block * 8 + 8):
+    for seed in range(8):
         try:
             with monkeypatch.context() as patch:
                 tables = check_run(tmp_path, random_buffered_scenario(seed), seed, patch, by_round=False)

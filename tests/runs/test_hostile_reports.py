@@ -20,6 +20,7 @@ from coordinator.scenario.load import load
 from coordinator.service.dashboard.live_state import LiveState
 from coordinator.service.local_run import run_watched
 from coordinator.service.metrics import exposition
+from coordinator.simulation.backend import SimulatedCohort
 from coordinator.simulation.fleet_assembly import build_fleet
 from edge.core.vocabulary import Reason
 from edge.wire.messages import AnyMessage, Report
@@ -38,6 +39,8 @@ def run_where(
     def received(self: Coordinator, channel: Channel, message: AnyMessage) -> Reason:
         return judge(self, channel, spoil(message) if isinstance(message, Report) else message)
 
+    # The reports of a wave do not come one by one.
+    monkeypatch.setattr(SimulatedCohort, "foreseeable", False)
     monkeypatch.setattr(Coordinator, "frame_received", received)
     return run_text(folder, SMALL, settings)
 
@@ -224,6 +227,7 @@ def test_who_watches_a_run_is_told_of_suspensions(monkeypatch: pytest.MonkeyPatc
             message = message._replace(weight=-8.0)
         return judge(self, channel, message)
 
+    monkeypatch.setattr(SimulatedCohort, "foreseeable", False)
     monkeypatch.setattr(Coordinator, "frame_received", received)
     (tmp_path / "run.yaml").write_text(SMALL)
     live = LiveState()

@@ -15,7 +15,7 @@ from coordinator.run.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from edge.learning.updates import ITEMS
-from edge.metrics.ranking import ranks_among
+from edge.metrics.ranking import rank_among, ranks_among
 
 NCF = "algorithm: fedncf, gmf_factors: 4, mlp_factors: 6, layers: [8, 4], learning_rate: 0.05"
 GEL = f"algorithm: fedrecgel, base: {{{NCF}, upload: dense, weighting: uniform}}"
@@ -71,11 +71,11 @@ def test_ranking_candidates_alone_is_ranking_their_scores(
 ) -> None:
     found: list[Any] = []
 
-    def keep(*arguments: Any) -> Any:
+    def keep(*arguments: Any, **how: Any) -> Any:
         found.append((arguments, ranks_among(*arguments)))
-        return found[-1][1]
+        return rank_among(*arguments, **how)
 
-    monkeypatch.setattr(coordinator.engine.evaluation, "ranks_among", keep)
+    monkeypatch.setattr(coordinator.engine.evaluation, "rank_among", keep)
     assembly = assemble(loaded(tmp_path, learning))
     workload: Any = assembly.workload
     state = workload.algorithm.initial_state(3)

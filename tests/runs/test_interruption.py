@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,6 +68,16 @@ def wait_for_round(stream: IO[str] | None, number: int) -> None:
     raise AssertionError("the run ended before it was stopped")
 
 
+def wait_for_rows(stream: IO[str] | None, partial: Path, rounds: int) -> int:
+    """Read what the run says until its tables hold so many rounds; return how many it had finished then."""
+    assert stream is not None
+    for line in stream:
+        said = re.match(r"after round (\d+):", line)
+        if said and open_run(partial).read("rounds", ["round"]).num_rows >= rounds:
+            return int(said[1])
+    raise AssertionError("the run ended before it was stopped")
+
+
 def check_prefix(stopped: RunTables, whole: RunTables, at_least: int) -> None:
     """Assert that a stopped run holds the first rounds of the whole one, all tables alike."""
     rounds = stopped.read("rounds", ["round", "invited"])
@@ -87,12 +98,13 @@ def check_prefix(stopped: RunTables, whole: RunTables, at_least: int) -> None:
 
 
 def test_a_killed_run_can_be_read_and_run_again(tmp_path: Path) -> None:
+    partial = tmp_path / "run.partial"
     with running(tmp_path / "run", rounds=1_000_000) as process:
-        wait_for_round(process.stderr, 8)
+        # Rows are written a second's rounds at a time.
+        assert wait_for_rows(process.stderr, partial, 7) >= 7
         process.kill()
         process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL
-    partial = tmp_path / "run.partial"
     assert not (tmp_path / "run").exists()
 
     stopped = open_run(partial)

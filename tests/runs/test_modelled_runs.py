@@ -36,6 +36,8 @@ def assert_same(real: RunOutcome, modelled: RunOutcome) -> None:
         "device_rounds": [],
         "events": [],
         "evaluations": [],
+        "evaluation_rounds": [],
+        "device_evaluations": [],
         "inferences": [],
         "faults": [],
     }

@@ -133,13 +133,13 @@ def test_ten_times_worse(metric: str, first: float, last: float, users: int, awa
     assert has_run_away(before, now) is away
 
 
-class OfARanking:
-    """The tables of a run, with the evaluations of a ranking in place of its own."""
+class OneMetric:
+    """The tables of a run, with the evaluations of one metric in place of its own."""
 
-    def __init__(self, run: RunTables, values: list[float]) -> None:
+    def __init__(self, run: RunTables, metric: str, values: list[float]) -> None:
         self._run = run
         self._rows = [
-            {"round": number, "metric": "hr@10", "split": "test", "population": "seen", "tag": "all",
+            {"round": number, "metric": metric, "split": "test", "population": "seen", "tag": "all",
              "value": value, "users": 100}
             for number, value in enumerate(values)
         ]  # fmt: skip
@@ -151,17 +151,18 @@ class OfARanking:
 
 
 @pytest.mark.parametrize(
-    ("last", "expect", "threshold", "held"),
+    ("metric", "last", "expect", "threshold", "held"),
     [
-        (0.019, [], "model.hr@10: last >= 0.1 * first", False),
-        (0.019, ["expect=diverged"], "model.hr@10: last < 0.1 * first", True),
-        (0.021, ["expect=diverged"], "model.hr@10: last < 0.1 * first", False),
+        ("hr@10", 0.019, [], "model.hr@10: last >= 0.1 * first", False),
+        ("hr@10", 0.019, ["expect=diverged"], "model.hr@10: last < 0.1 * first", True),
+        ("hr@10", 0.021, ["expect=diverged"], "model.hr@10: last < 0.1 * first", False),
+        ("accuracy", 0.019, [], "model.accuracy: last >= 0.1 * first", False),
     ],
 )
-def test_of_a_ranking_less_is_worse(
-    last: float, expect: list[str], threshold: str, held: bool, tmp_path: Path
+def test_of_some_metrics_less_is_worse(
+    metric: str, last: float, expect: list[str], threshold: str, held: bool, tmp_path: Path
 ) -> None:
-    run = OfARanking(open_run(run_text(tmp_path, SMALL).directory), [0.2, 0.3, last])
+    run = OneMetric(open_run(run_text(tmp_path, SMALL).directory), metric, [0.2, 0.3, last])
     verdict = judge_learning(load(tmp_path / "run.yaml", expect).scenario, run, StopReason.LAST_ROUND).verdict
     assert verdict is not None
     assert (str(verdict.threshold), verdict.held, verdict.value) == (threshold, held, last)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from run_helpers import rows_of, run_text
 
+import coordinator.engine.evaluation
 from coordinator.run.assembling import assemble
 from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
-from edge.metrics.ranking import RankingSums
+from edge.metrics.ranking import rank_fully
 
 SCENARIO = """
 format: 2
@@ -77,10 +78,11 @@ def test_a_run_ranks_and_has_no_errors_of_ratings(tmp_path: Path) -> None:
 def test_zeros_that_a_device_drew_are_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left_out: list[Any] = []
 
-    def keep(sums: RankingSums, scores: Any, relevant: Any, exclude: Any, groups: Any) -> None:
+    def keep(scores: Any, relevant: Any, exclude: Any, **how: Any) -> Any:
         left_out.append(exclude)
+        return rank_fully(scores, relevant, exclude, **how)
 
-    monkeypatch.setattr(RankingSums, "add_full", keep)
+    monkeypatch.setattr(coordinator.engine.evaluation, "rank_fully", keep)
     assembly = assemble(loaded(tmp_path))
     workload: Any = assembly.workload
     assembly.evaluator.evaluate(workload.algorithm.initial_state(0))
@@ -184,4 +186,25 @@ def test_a_model_that_diverges_ends_in_metrics_that_are_no_numbers(negatives: st
     accuracy = json.loads((outcome.directory / "summary.json").read_text())["accuracy"]
     assert len(accuracy) == 4
     assert {row["last"] for row in accuracy} == {None}
-    assert all(row["best_round"] == 0 for row in accuracy)
+    assert {row["best_round"] for row in accuracy} == {None}
+
+
+@pytest.mark.parametrize("learning", ["fedrecon, reconstruction: {method: gradient-steps}", "fedavg-mf"])
+@pytest.mark.parametrize("loss", ["cross-entropy", "bpr", "sampled-softmax"])
+def test_every_loss_learns_to_rank(learning: str, loss: str, tmp_path: Path) -> None:
+    section = f"learning={{algorithm: {learning}, factors: 4, loss: {loss}, learning_rate: 0.05}}"
+    settings = ["learning=null", section, "rounds.count=20", "evaluation.every=20"]
+    outcome = run_text(tmp_path, SCENARIO, settings)
+    values = {
+        row["round"]: row["value"]
+        for row in rows_of(outcome, "evaluations")
+        if row["metric"] == "ndcg@10" and row["tag"] == "all"
+    }
+    assert values[20] > 1.3 * values[0]
+
+
+def test_a_loss_of_ones_and_zeros_needs_zeros(tmp_path: Path) -> None:
+    learning = ["learning=null", "learning={algorithm: fedavg-mf, loss: bpr}"]
+    assert loaded(tmp_path, *learning).scenario.learning.loss == "bpr"
+    with pytest.raises(ScenarioError, match=r"learning\.loss: is a loss of ones and zeros; write"):
+        loaded(tmp_path, *learning, "data.negatives=null")

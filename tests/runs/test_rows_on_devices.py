@@ -78,7 +78,7 @@ class Run:
     def rows(self) -> Rows:
         """What the devices hold, [users, FACTORS + 1]."""
         assert self.workload.kept is not None
-        return self.workload.kept
+        return self.workload.kept.of(np.arange(self.workload.split.train.n_users))
 
     def digest(self) -> tuple[Any, ...]:
         """What must not depend on batches and workers."""

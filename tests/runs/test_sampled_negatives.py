@@ -14,7 +14,7 @@ from coordinator.scenario.errors import ScenarioError
 from coordinator.scenario.load import load
 from edge.data.published import read_published_ml_1m
 from edge.data.synthetic import generate_ratings
-from edge.metrics.ranking import ranks_among
+from edge.metrics.ranking import rank_among
 
 SCENARIO = """
 format: 2
@@ -32,11 +32,11 @@ def ranked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
     """Collect what is ranked, a pair of positives and negatives a batch of users."""
     seen: list[tuple[Any, Any]] = []
 
-    def keep(positive_scores: Any, scores: Any, positives: Any, negatives: Any) -> Any:
+    def keep(positive_scores: Any, scores: Any, positives: Any, negatives: Any, **how: Any) -> Any:
         seen.append((positives, negatives))
-        return ranks_among(positive_scores, scores, positives, negatives)
+        return rank_among(positive_scores, scores, positives, negatives, **how)
 
-    monkeypatch.setattr(coordinator.engine.evaluation, "ranks_among", keep)
+    monkeypatch.setattr(coordinator.engine.evaluation, "rank_among", keep)
     return seen
 
 

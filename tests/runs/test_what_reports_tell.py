@@ -12,10 +12,12 @@ from run_helpers import run_text
 
 from coordinator.engine.active_round import Channel
 from coordinator.engine.actor import Coordinator
+from coordinator.engine.aggregation.ranges import ReportRanges
 from coordinator.engine.training import Training
 from coordinator.engine.workload import RatingWorkload
 from coordinator.run.assembling import assemble
 from coordinator.scenario.load import load
+from coordinator.simulation.backend import SimulatedCohort
 from edge.core.vocabulary import Reason
 from edge.learning.updates import Aggregate
 from edge.wire.messages import AnyMessage, Report
@@ -45,6 +47,8 @@ def sees(monkeypatch: pytest.MonkeyPatch) -> Sees:
             found.append(message)
         return judge(self, channel, message)
 
+    # The reports of a wave do not come one by one.
+    monkeypatch.setattr(SimulatedCohort, "foreseeable", False)
     monkeypatch.setattr(Coordinator, "frame_received", received)
     return found
 
@@ -78,6 +82,7 @@ def test_a_sparse_report_names_the_items_and_its_rows_rank_their_ratings(sees: S
 
 def test_a_dense_report_shows_the_items_by_what_is_not_zero(sees: Sees, tmp_path: Path) -> None:
     run_text(tmp_path, SCENARIO, ["learning.upload=dense"])
+    assert sees
     for report in sees:
         items, _ = ratings(tmp_path, report.device)
         changed = np.zeros(60, np.bool_)
@@ -130,9 +135,9 @@ def test_a_secure_sum_has_the_row_of_an_item_as_the_only_device_that_rated_it_se
     sums: list[npt.NDArray[np.float64]] = []
     refuses = Training._refuses
 
-    def looked_at(self: Training, aggregate: Aggregate, number: int) -> bool:
+    def looked_at(self: Training, aggregate: Aggregate, number: int, ranges: ReportRanges) -> bool:
         sums.append(np.concatenate([one.reshape(60, -1) for one in aggregate.sums.values()], axis=1))
-        return refuses(self, aggregate, number)
+        return refuses(self, aggregate, number, ranges)
 
     monkeypatch.setattr(Training, "_refuses", looked_at)
     shares = [NOISE % "distributed-discrete-gaussian"] if noise else []

@@ -15,9 +15,9 @@ from coordinator.scenario.json_schema import json_schema
 from coordinator.scenario.load import LoadedScenario, ScenarioError, load
 from coordinator.scenario.sweep import load_cells
 from device_profiles import CATALOGUE_SECTIONS, catalogue
-from device_profiles.availability_schema import AVAILABILITY_SECTIONS
+from device_profiles.availability import AVAILABILITY_SECTIONS
 from device_profiles.catalogue import Catalogue
-from device_profiles.schema import DeviceSection
+from device_profiles.profile import DeviceSection
 
 FLEET = (
     "  devices: {ours: 100%}",

@@ -232,6 +232,17 @@ SETTINGS = [
          at(20, ".flash_crowd.after", "missing; write 'after: ...'")),
     case("poison of no kind", fault("poisoned_updates: {}"),
          at(20, ".poisoned_updates.kind", "missing; write 'kind: nan' or another")),
+    case("promotion of no item rows", fault("explicit_boosting: {}").replace("fedrecon", "colr"),
+         at(20, ".explicit_boosting", "'colr' has no scores that are the product of a user's vector and an "
+            "item's row, which this attack aims at")),
+    case("promotion around a network",
+         fault("hard_users: {}").replace("fedrecon\n  factors: 8", "fedrecgel\n  base: {algorithm: fedncf}")
+         + "evaluation: {ranking: {}}\n",
+         at(20, ".hard_users", "'fedrecgel' has no scores that are the product of a user's vector and an")),
+    case("two items at once",
+         fault("hard_users: {item: 3}}, {name: y, explicit_boosting: {item: 4}"),
+         f"s.yaml:{LINE}:80: faults[1].explicit_boosting.item: '4' is a second item beside '3', and one is "
+         "measured"),
     case("unknown poison", fault("poisoned_updates: {kind: zero}"),
          at(45, ".poisoned_updates.kind", "'zero' is none of: nan, huge-norm, sign-flip")),
     case("scale of no number", fault("poisoned_updates: {kind: nan, scale: 4}"),

@@ -41,7 +41,7 @@ CASES = [
     case("mask missing", features("kind: synthetic", "learning: {algorithm: fedmmf}"),
          "s.yaml:5:1: learning.mask"),
     case("audit of no mask", f"{HEAD}{RATINGS}}}\n{PLAIN}\naudit: {{}}\n",
-         "s.yaml:6:1: audit: audits are of the masks of fedmmf; leave it out"),
+         "s.yaml:6:1: audit: audits are of the masks of fedmmf; leave it out, or write 'rated_items: true'"),
     case("audit of no favourites", features("kind: synthetic", MASKED, "audit: {ranking: 0}\n"),
          "s.yaml:6:18: audit.ranking: '0'"),
 ]  # fmt: skip

@@ -36,3 +36,12 @@ def test_is_refused(tmp_path: Path, setting: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         load(file, (setting,))
     assert CASES[setting] in str(caught.value)
+
+
+def test_a_graph_between_tables_is_refused_with_its_reason(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    graph = TEXT.replace("fedavg-mf, factors: 4", "gpfedrec, factors: 4")
+    file.write_text(graph + "evaluation: {ranking: {}}\n")
+    load(file)
+    with pytest.raises(ScenarioError, match="compares the tables of single devices, which a sum does not"):
+        load(file, ("secure_aggregation.mode=secagg-plus",))

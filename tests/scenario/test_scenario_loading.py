@@ -129,6 +129,8 @@ FAULTS = (
     "clock_skew: {behind: 3 s}",
     "flash_crowd: {after: 20 ms}, at_stage: report",
     "poisoned_updates: {kind: sign-flip, scale: 3}",
+    "explicit_boosting: {item: 3, norm_limit: 0.5}, on: {fraction: 5%, fixed: true}",
+    "hard_users: {item: 3, dislike_steps: 5, ignores_bound: true}",
     "coordinator_slow: {handling: 10 us}",
     "coordinator_crash: {}, at: 1 d, for: 3 s",
     "coordinator_crash: {}, at_stage: invite, for: 3 s",
@@ -187,6 +189,8 @@ def test_the_hash_names_what_is_asked_for(tmp_path: Path) -> None:
     plain = loaded(tmp_path, BASE).hash
     assert len(plain) == 64
     assert loaded(tmp_path, BASE, "title=x", "description=y", "compute.batch=3").hash == plain
+    assert loaded(tmp_path, BASE, "compute.sum_groups=16").hash == plain
+    assert loaded(tmp_path, BASE, "compute.sum_groups=8").hash != plain
     assert loaded(tmp_path, BASE.replace("60 s", "1 min").replace("seed: 7", "seed: 0_7")).hash == plain
     assert loaded(tmp_path, BASE, "seed=8").hash != plain
     assert loaded(tmp_path, BASE, "rounds.deadline=61 s").hash != plain

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from secagg_harness import small_config
 
 from edge.crypto.errors import DuplicateKeyError, InfeasibleError, ThresholdError, WrongLengthError
-from edge.crypto.keys import AdvertisedKeys, key_list_hash
+from edge.crypto.keys import key_list_hash
 from edge.crypto.prg import ring_order
 from edge.secagg.graph import (
     COMPLETE_UP_TO,
@@ -308,11 +308,11 @@ def test_no_device_is_isolated_by_all_corrupt_devices_around_it(n: int) -> None:
 def grind(parameters: GraphParameters, n: int, corrupt: set[int], tries: int) -> int | None:
     """Try keys for the last device of the list until the ring suits; return after how many, if any did."""
     keys = [
-        AdvertisedKeys(device, *(hashlib.sha256(b"%d %d" % (device, key)).digest() for key in range(2)))
+        (device, hashlib.sha256(b"%d 0" % device).digest(), hashlib.sha256(b"%d 1" % device).digest())
         for device in range(n)
     ]
     for attempt in range(tries):
-        keys[-1] = keys[-1]._replace(mask=hashlib.sha256(b"try %d" % attempt).digest())
+        keys[-1] = (*keys[-1][:2], hashlib.sha256(b"try %d" % attempt).digest())
         order = ring_order(range(n), ring_seed(key_list_hash(keys)))
         if isolated(order, corrupt, parameters):
             return attempt

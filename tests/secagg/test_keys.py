@@ -5,6 +5,7 @@ import hmac
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,17 +23,18 @@ from edge.crypto.errors import (
     WrongLengthError,
 )
 from edge.crypto.keys import (
-    AdvertisedKeys,
     Identity,
     KeyPair,
+    PairSecrets,
+    Purpose,
+    SealedChannel,
+    SharedPairSecrets,
     check_commitment,
     check_public_key,
     check_secret,
     commit,
     derive,
     key_list_hash,
-    open_sealed,
-    seal,
     session_id_of_hash,
     verify,
 )
@@ -100,16 +102,7 @@ def test_derive_is_rfc_5869_over_the_documented_layout(length: int) -> None:
         + (3).to_bytes(8, "big")
         + (2**40).to_bytes(8, "big")
     )
-    derived = derive(
-        secret,
-        label="mask",
-        session=SESSION,
-        round_number=9,
-        role="items",
-        low=3,
-        high=2**40,
-        length=length,
-    )
+    derived = derive(secret, Purpose.of("mask", SESSION, 9, "items", length), 3, 2**40)
     assert derived == hkdf(secret, b"", info, length)
 
 
@@ -193,6 +186,12 @@ USUAL: dict[str, Any] = {
 }
 
 
+def derived(secret: bytes, **change: Any) -> bytes:
+    of = USUAL | change
+    purpose = Purpose.of(of["label"], of["session"], of["round_number"], of["role"], of["length"])
+    return derive(secret, purpose, of["low"], of["high"])
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -208,30 +207,87 @@ USUAL: dict[str, Any] = {
 )
 def test_nothing_is_derived_twice(change: dict[str, Any]) -> None:
     secret = pair(1).agree(pair(2).public)
-    assert derive(secret, **USUAL) == derive(secret, **USUAL)
-    assert derive(secret, **USUAL) != derive(secret, **(USUAL | change))
-    assert derive(secret, **USUAL) != derive(secret[::-1], **USUAL)
+    assert derived(secret) == derived(secret)
+    assert derived(secret) != derived(secret, **change)
+    assert derived(secret) != derived(secret[::-1])
 
 
 def test_derive_refuses_what_it_cannot_bind() -> None:
     with pytest.raises(WrongLengthError, match="secret has 32 bytes, not 4"):
-        derive(b"1234", **USUAL)
+        derived(b"1234")
     with pytest.raises(WrongLengthError, match="session id"):
-        derive(bytes(32), **(USUAL | {"session": b""}))
+        derived(bytes(32), session=b"")
     for low, high in ((8, 3), (-1, 3)):
         with pytest.raises(LocalProtocolError, match="comes first"):
-            derive(bytes(32), **(USUAL | {"low": low, "high": high}))
+            derived(bytes(32), low=low, high=high)
 
 
-def key_list(*devices: int) -> list[AdvertisedKeys]:
-    return [AdvertisedKeys(d, pair(2 * d).public, pair(2 * d + 1).public) for d in devices]
+MASK = Purpose.of("mask", SESSION, 4, "items", 16)
+
+
+def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the public key of whoever exchanges keys."""
+    done: list[str] = []
+    original = KeyPair.agree
+
+    def agree(own: KeyPair, public: bytes) -> bytes:
+        done.append(own.public.hex())
+        return original(own, public)
+
+    monkeypatch.setattr(KeyPair, "agree", agree)
+    return done
+
+
+def test_ends_in_one_process_are_given_what_each_would_have_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = pair(1), pair(2)
+    apart = PairSecrets()
+    expected = apart.derive(a, b.public, MASK, 3, 8)
+    assert apart.derive(b, a.public, MASK, 8, 3) == expected == derived(a.agree(b.public))
+    done = exchanges(monkeypatch)
+    shared = SharedPairSecrets()
+    assert shared.derive(a, b.public, MASK, 3, 8) == expected
+    assert shared.derive(b, a.public, MASK, 8, 3) == expected
+    assert len(done) == 1
+    # Both ends have it: it is forgotten, and computed again for whoever asks again.
+    assert repr(shared) == "SharedPairSecrets(0 of one end)"
+    assert shared.derive(b, a.public, MASK, 8, 3) == expected
+    assert len(done) == 2
+    assert expected.hex() not in repr(shared)
+
+
+def test_ends_in_one_process_share_nothing_that_is_bound_to_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b, c = pair(1), pair(2), pair(3)
+    sealing = Purpose.of("seal", SESSION, 4, "items", 16)
+    later = Purpose.of("mask", SESSION, 5, "items", 16)
+    asked = [
+        (a, b.public, MASK, 3, 8),
+        (a, b.public, sealing, 3, 8),
+        (a, b.public, later, 3, 8),
+        (a, b.public, MASK, 3, 9),
+        (a, c.public, MASK, 3, 8),
+        (c, b.public, MASK, 3, 8),
+    ]
+    done = exchanges(monkeypatch)
+    shared = SharedPairSecrets()
+    secrets = [shared.derive(*question) for question in asked]
+    assert len(done) == len(asked) == len(set(secrets))
+    with pytest.raises(LowOrderPointError):
+        shared.derive(a, bytes(32), MASK, 3, 8)
+    assert repr(shared) == f"SharedPairSecrets({len(asked)} of one end)"
+
+
+def key_list(*devices: int) -> list[tuple[int, bytes, bytes]]:
+    return [(d, pair(2 * d).public, pair(2 * d + 1).public) for d in devices]
 
 
 def test_the_session_binds_run_round_configuration_model_and_keys() -> None:
     model = hashlib.sha256(b"model").digest()
     keys = key_list(1, 2, 5)
-    swapped = [keys[0]._replace(encryption=keys[0].mask, mask=keys[0].encryption), *keys[1:]]
-    renamed = [keys[0], keys[1], keys[2]._replace(device=6)]
+    device, encryption, mask = keys[0]
+    swapped = [(device, mask, encryption), *keys[1:]]
+    renamed = [keys[0], keys[1], (6, *keys[2][1:])]
     lists = [key_list_hash(listed) for listed in (keys, keys[:2], swapped, renamed)]
     assert key_list_hash(key_list(1, 2, 5)) == lists[0]
     ids = {
@@ -252,14 +308,11 @@ def test_key_lists_that_are_refused() -> None:
         key_list_hash([one, one])
     with pytest.raises(LocalProtocolError, match="1 follows 2"):
         key_list_hash([two, one])
-    for twin in (
-        two._replace(mask=one.mask),
-        two._replace(mask=one.encryption),
-        two._replace(encryption=two.mask),
-    ):
+    _, encryption, mask = two
+    for twin in ((2, encryption, one[2]), (2, encryption, one[1]), (2, mask, mask)):
         with pytest.raises(DuplicateKeyError, match="public key occurs twice"):
             key_list_hash([one, twin])
-    for short in (two._replace(mask=b"short"), two._replace(encryption=b"short")):
+    for short in ((2, encryption, b"short"), (2, b"short", mask)):
         with pytest.raises(WrongLengthError, match="device 2"):
             key_list_hash([one, short])
     with pytest.raises(WrongLengthError, match="model hash"):
@@ -271,15 +324,22 @@ def test_key_lists_that_are_refused() -> None:
 # -- sealed messages -------------------------------------------------------------------------------------
 
 KEY = bytes(range(32))
-WAY: dict[str, Any] = {"session": SESSION, "round_number": 4, "sender": 3, "receiver": 8}
+WAY: dict[str, Any] = {"session": SESSION, "round_number": 4, "device": 3, "other": 8}
+BACK = WAY | {"device": 8, "other": 3}
 
 
 @given(st.binary(max_size=200))
 @settings(deadline=None)
 def test_a_sealed_message_opens(plaintext: bytes) -> None:
-    sealed = seal(KEY, plaintext, **WAY)
+    sealed = SealedChannel(KEY, **WAY).seal(plaintext)
     assert len(sealed) == len(plaintext) + 16
-    assert open_sealed(KEY, sealed, **WAY) == plaintext
+    assert SealedChannel(KEY, **BACK).open(sealed) == plaintext
+
+
+def test_a_sealed_message_is_aes_gcm_over_the_documented_layout() -> None:
+    numbers = [number.to_bytes(8, "big") for number in (4, 3, 8)]
+    sealed = AESGCM(KEY).encrypt(bytes(4) + numbers[0], b"two shares", SESSION + b"".join(numbers))
+    assert SealedChannel(KEY, **WAY).seal(b"two shares") == sealed
 
 
 @pytest.mark.parametrize(
@@ -287,42 +347,44 @@ def test_a_sealed_message_opens(plaintext: bytes) -> None:
     [
         {"session": hashlib.sha256(b"another").digest()},
         {"round_number": 5},
-        {"sender": 8, "receiver": 3},
-        {"sender": 4},
-        {"receiver": 9},
+        {"device": 3, "other": 8},
+        {"other": 4},
+        {"device": 9},
     ],
 )
 def test_a_sealed_message_is_not_replayed_elsewhere(change: dict[str, Any]) -> None:
-    sealed = seal(KEY, b"two shares", **WAY)
+    sealed = SealedChannel(KEY, **WAY).seal(b"two shares")
     with pytest.raises(AuthenticationError):
-        open_sealed(KEY, sealed, **(WAY | change))
+        SealedChannel(KEY, **(BACK | change)).open(sealed)
     with pytest.raises(AuthenticationError):
-        open_sealed(KEY[::-1], sealed, **WAY)
+        SealedChannel(KEY[::-1], **BACK).open(sealed)
 
 
 def test_every_changed_byte_is_noticed() -> None:
-    sealed = seal(KEY, b"two shares", **WAY)
+    sealed = SealedChannel(KEY, **WAY).seal(b"two shares")
+    end = SealedChannel(KEY, **BACK)
     for at in range(len(sealed)):
         changed = sealed[:at] + bytes([sealed[at] ^ 0x40]) + sealed[at + 1 :]
         with pytest.raises(AuthenticationError, match="device 3 to device 8 in round 4"):
-            open_sealed(KEY, changed, **WAY)
+            end.open(changed)
         with pytest.raises(AuthenticationError):
-            open_sealed(KEY, sealed[:at], **WAY)
+            end.open(sealed[:at])
+    assert end.open(sealed) == b"two shares"
 
 
 def test_the_two_directions_do_not_share_a_keystream() -> None:
-    there = seal(KEY, bytes(64), **WAY)
-    back = seal(KEY, bytes(64), **(WAY | {"sender": 8, "receiver": 3}))
+    there = SealedChannel(KEY, **WAY).seal(bytes(64))
+    back = SealedChannel(KEY, **BACK).seal(bytes(64))
     assert there[:64] != back[:64]
 
 
-def test_seal_refuses() -> None:
+def test_a_channel_refuses() -> None:
     with pytest.raises(WrongLengthError, match="sealing key"):
-        seal(b"short", b"", **WAY)
+        SealedChannel(b"short", **WAY)
     with pytest.raises(WrongLengthError, match="session id"):
-        open_sealed(KEY, bytes(40), **(WAY | {"session": b""}))
+        SealedChannel(KEY, **(WAY | {"session": b""}))
     with pytest.raises(LocalProtocolError, match="itself"):
-        seal(KEY, b"", **(WAY | {"receiver": 3}))
+        SealedChannel(KEY, **(WAY | {"other": 3}))
 
 
 # -- commitments and signatures --------------------------------------------------------------------------

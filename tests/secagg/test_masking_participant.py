@@ -15,7 +15,7 @@ from coordinator.secure.secagg.server import SecAggServer
 from edge.core.errors import LocalProtocolError
 from edge.crypto.entropy import SeededEntropy
 from edge.crypto.errors import MalformedMessageError, NotFiniteError, SecAggError, WeightError
-from edge.crypto.keys import Identity, KeyPair
+from edge.crypto.keys import Identity, KeyPair, SealedChannel
 from edge.learning.updates import ClientUpdate
 from edge.secagg import cryptography
 from edge.secagg.client import SecAggClient
@@ -24,7 +24,6 @@ from edge.secagg.cryptography import REAL, Cryptography
 from edge.secagg.graph import GraphParameters
 from edge.secagg.masking import MaskingParticipant
 from edge.secagg.participant import CryptoWork
-from edge.secagg.sealing import SealedChannel
 from edge.secagg.states import COORDINATOR_FINAL, DeviceState, Mode
 from edge.wire.codec import decode, encode
 from edge.wire.messages import (

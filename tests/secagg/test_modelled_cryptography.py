@@ -1,4 +1,8 @@
-"""Modelled cryptography: the messages, lengths, refusals and sums of the real one, and no secret at all."""
+"""Cryptography of simulations.
+
+With secrets shared by both ends of a pair: the very frames of the real one. Modelled: the messages, lengths,
+refusals and sums of the real one, and no secret at all.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from secagg_harness import IDENTITIES, RUN, Fleet, with_arrays
 from coordinator.engine.secure_sums import Step
 from edge.crypto.entropy import SeededEntropy
 from edge.crypto.errors import SecAggError
+from edge.crypto.keys import KeyPair, PairSecrets
 from edge.secagg.cryptography import MODELLED, REAL, Cryptography, ModelledCryptography
 from edge.secagg.graph import GraphParameters
 from edge.secagg.states import CoordinatorState, Mode
@@ -161,6 +166,58 @@ def test_the_same_happens_with_real_and_modelled_cryptography(play: Any, mode: M
     real.check()
     modelled.check()
     assert (real.server.result is None) == (play is too_many_losses)
+
+
+@BOTH
+@pytest.mark.parametrize("play", SEQUENCES, ids=lambda play: play.__name__)
+def test_a_simulated_round_has_the_frames_of_the_real_one(play: Any, mode: Mode) -> None:
+    """Byte by byte: secrets are seeded, so only their computation differs."""
+    simulated = REAL.of_simulated_round()
+    fleets = [Recorded(12, mode=mode, corrupt=0.0, crypto=crypto) for crypto in (REAL, simulated)]
+    for fleet in fleets:
+        play(fleet)
+        fleet.check()
+    real, shared = fleets
+    assert [encode(frame) for frame in shared.frames] == [encode(frame) for frame in real.frames]
+    assert shared.outcome() == real.outcome()
+
+
+@BOTH
+@pytest.mark.parametrize("lost", [0, 3])
+def test_a_simulated_round_makes_half_of_the_exchanges(
+    mode: Mode, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchanges: list[KeyPair] = []
+    original = KeyPair.agree
+    monkeypatch.setattr(KeyPair, "agree", lambda own, public: exchanges.append(own) or original(own, public))
+    counts = []
+    for crypto in (REAL, REAL.of_simulated_round()):
+        exchanges.clear()
+        n = 12
+        fleet = Fleet(n, mode=mode, corrupt=0.0, crypto=crypto)
+        fleet.advertise()
+        fleet.deliver()
+        fleet.deliver(silent=range(lost))
+        if lost:
+            fleet.deadline()
+        fleet.run()
+        fleet.check()
+        assert fleet.server.result is not None
+        counts.append(len(exchanges))
+    # For sealed shares everybody with everybody; for masks all but those among the lost, which nobody needs.
+    pairs = n * (n - 1) // 2
+    needed = pairs + pairs - lost * (lost - 1) // 2
+    assert counts == [2 * needed, needed]
+    # Both ends had everything: nothing is left of any secret.
+    assert repr(crypto.pairs) == "SharedPairSecrets(0 of one end)"
+
+
+def test_rounds_and_modelled_cryptography_share_nothing() -> None:
+    first, second = REAL.of_simulated_round(), REAL.of_simulated_round()
+    assert first.pairs is not second.pairs
+    assert first.hides
+    assert MODELLED.of_simulated_round() is MODELLED
+    assert type(REAL.pairs) is PairSecrets
 
 
 @BOTH

@@ -21,7 +21,7 @@ from edge.crypto.errors import (
     ThresholdError,
 )
 from edge.crypto.keys import KeyPair, check_commitment, check_secret, commit
-from edge.crypto.shamir import PRIME, SHARE_BYTES, combine, combine_many, split, split_many
+from edge.crypto.shamir import PRIME, SHARE_BYTES, combine, combine_many, split, split_together
 
 
 def entropy(number: int = 0) -> SeededEntropy:
@@ -114,9 +114,15 @@ def test_one_share_fewer_says_nothing() -> None:
         combine([(i, shares[i - 1]) for i in (1, 2)], t)
 
 
+def by_secret(together: list[bytes]) -> list[list[bytes]]:
+    """Return the shares of each secret."""
+    starts = range(0, len(together[0]), SHARE_BYTES)
+    return [[held[at : at + SHARE_BYTES] for held in together] for at in starts]
+
+
 def test_coefficients_are_fresh_for_every_secret_and_word() -> None:
     secret = bytes(32)
-    first, second = split_many([secret, secret], 3, 5, entropy())
+    first, second = by_secret(split_together([secret, secret], 3, 5, entropy()))
     assert len({*first, *second}) == 10
     assert len({words_of(first[0])[at] for at in range(16)}) > 12
     assert split(secret, 3, 5, entropy(1))[0] != first[0]
@@ -149,11 +155,11 @@ def test_the_value_of_17_bits_travels() -> None:
 
 def test_many_secrets_at_once() -> None:
     several = secrets(7)
-    shares = split_many(several, 5, 8, entropy())
+    shares = by_secret(split_together(several, 5, 8, entropy()))
     chosen = [8, 1, 5, 2, 7]
     rebuilt = combine_many(chosen, [[row[i - 1] for i in chosen] for row in shares], 5, n=8)
     assert rebuilt == several
-    assert split_many([], 5, 8, entropy()) == []
+    assert split_together([], 5, 8, entropy()) == [b""] * 8
     assert combine_many(chosen, [], 5) == []
 
 
@@ -227,7 +233,7 @@ def test_a_tampered_share_is_noticed(position: int, bit: int) -> None:
     pair = KeyPair.generate(entropy(1))
     seed = entropy(2).bytes(32)
     commitment = commit(seed, device=1, round_number=2)
-    key_shares, seed_shares = split_many([pair.secret, seed], 3, 5, entropy(3))
+    key_shares, seed_shares = by_secret(split_together([pair.secret, seed], 3, 5, entropy(3)))
 
     def tampered(shares: list[bytes]) -> list[tuple[int, bytes]]:
         number = int.from_bytes(shares[position], "little") ^ 1 << bit

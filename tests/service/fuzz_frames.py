@@ -345,8 +345,9 @@ async def _watch(result: Result) -> None:
         await asyncio.sleep(1.0)
 
 
-async def fuzz(seconds: float, seed: int) -> Result:
-    """Attack a service for so long, and until everything was seen; return what happened, or fail."""
+async def fuzz(seconds: float, seed: int, garbage: int = 1) -> Result:
+    """Attack a service for so long, and until everything was seen, and so much garbage; return what happened,
+    or fail."""
     result = Result()
     records = Records()
     tokens = {device: records.issue(device, device) for device in range(DEVICES)}
@@ -367,7 +368,7 @@ async def fuzz(seconds: float, seed: int) -> Result:
         until_s = loop.time() + seconds
 
         def over() -> bool:
-            return loop.time() >= until_s and result.seen_all
+            return loop.time() >= until_s and result.seen_all and result.garbage_messages >= garbage
 
         async with asyncio.TaskGroup() as group:
             others = [

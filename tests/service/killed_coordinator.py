@@ -43,7 +43,11 @@ from coordinator.service.survival.journal import JOURNAL, MARK, Journal, Named
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-W", "error", "-m", "coordinator.cli")
 DEVICES = 12
-ENDLESS = ("rounds.count=1000000", "rounds.interval=0.02 s", "rounds.deadline=10 s", "evaluation.every=5")
+ENDLESS = (
+    *("rounds.count=1000000", "rounds.interval=0.02 s", "rounds.deadline=10 s", "evaluation.every=5"),
+    # The coordinator has no ratings: it and the oracle begin with the mean that is stated.
+    f"data.public={{clients: {DEVICES}, items: 40, rating_mean: 3.5}}",
+)
 MODES = {
     "none": (),
     "secagg-plus": ("secure_aggregation={mode: secagg-plus, clip: 4, bits: 32}",),
@@ -139,8 +143,9 @@ class Oracle:
         for number in new:
             accumulator, before = algorithm.accumulator(state), state
             ids = np.array(sorted(members[number]), dtype=np.int64)
-            for update in self._workload.training(state, number)(ids)():
-                accumulator.add(update)
+            updates = self._workload.training(state, number)(ids)()
+            for device, update in zip(ids.tolist(), updates, strict=True):
+                accumulator.add(update, device)
             state, optimizer_state = algorithm.server_update(
                 state, optimizer_state, accumulator.result(), self._applied
             )

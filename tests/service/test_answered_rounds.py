@@ -34,7 +34,7 @@ from coordinator.service.local_devices import (
     RunMismatchError,
     ScenarioMismatchError,
 )
-from edge.core.vocabulary import Reason
+from edge.core.vocabulary import FIRST_EVALUATION, Reason
 from edge.wire.messages import Arrays, Invite, Model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -580,3 +580,20 @@ def test_a_coordinator_with_another_scenario_in_its_second_welcome_is_left(tmp_p
                 await life
 
     play(story())
+
+
+def test_evaluations_are_a_series_of_their_own_and_count_with_the_rounds(tmp_path: Path) -> None:
+    def claims(store: AnswerStore, *numbers: int) -> list[Reason]:
+        async def claim() -> list[Reason]:
+            return [await store.claim(0, number, 5) for number in numbers]
+
+        return asyncio.run(claim())
+
+    before, after = FIRST_EVALUATION, FIRST_EVALUATION + 2
+    store = AnswerStore(tmp_path, "http://host:1", RUN, "0" * 64)
+    assert claims(store, before, 1, 2, after) == [Reason.NONE] * 4
+    again = AnswerStore(tmp_path, "http://host:1", RUN, "0" * 64)
+    assert again.answered(0) == (2, 4, after)
+    assert claims(again, after, before, 2) == [ONCE] * 3
+    assert claims(again, 3) == [Reason.NONE]
+    assert claims(again, after + 2) == [Reason.BUDGET_SPENT]

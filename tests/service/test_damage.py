@@ -101,7 +101,7 @@ def damage_everywhere(directory: Path, copy: Path, names: list[str], every: int)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [2039, pytest.param(211, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [2039, pytest.param(797, marks=pytest.mark.slow)])
 def test_a_damaged_journal_mark_or_piece(left: Path, tmp_path: Path, every: int) -> None:
     refused, harmless = damage_everywhere(left, tmp_path / "copy", [JOURNAL, MARK, PIECE], every)
     # What matters is nearly all of it: the rest are pages and fields that SQLite does not use.
@@ -109,7 +109,7 @@ def test_a_damaged_journal_mark_or_piece(left: Path, tmp_path: Path, every: int)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [4093, pytest.param(211, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [4093, pytest.param(797, marks=pytest.mark.slow)])
 def test_a_process_that_was_killed_in_a_transaction_and_damage_to_what_undoes_it(
     left: Path, tmp_path: Path, every: int
 ) -> None:
@@ -236,7 +236,8 @@ def test_what_is_left_of_a_damaged_run_and_what_to_do(left: Path, tmp_path: Path
     rounds = len(open_run(partial).read("rounds"))
 
     def serve() -> subprocess.CompletedProcess[str]:
-        return recfleet(tmp_path, "serve", "s.yaml", "--port", "0", "--out", "run", "--resume", "--quiet")
+        options = ("--out", "run", "--resume", "--quiet", "--with-data")
+        return recfleet(tmp_path, "serve", "s.yaml", "--port", "0", *options)
 
     refused = serve()
     assert refused.returncode == 2, refused.stderr

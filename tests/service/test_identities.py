@@ -73,9 +73,13 @@ def served(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str],
     )  # fmt: skip
     assert process.stderr is not None
     try:
-        line = process.stderr.readline()
-        found = re.search(r"listening at (\S+);", line)
-        assert found, line + process.stderr.read()
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if found := re.search(r"listening at (\S+);", line):
+                break
+        else:
+            raise AssertionError("".join(said))
         yield process, found[1]
     finally:
         process.kill()
@@ -108,7 +112,7 @@ def test_a_run_with_identities_that_were_issued(enrolled: Path) -> None:
         printed, errors = some.communicate(timeout=HANG_S)
         service.communicate(timeout=HANG_S)
     assert (others.returncode, others.stderr, some.returncode, errors) == (0, "", 0, "")
-    assert sum(int(n) for n in re.findall(r"(\d+) × counted", printed + others.stdout)) == 3 * 6
+    assert sum(int(n) for n in re.findall(r"(\d+) × counted", printed + others.stdout)) == (3 + 3) * 6
     assert service.returncode == 0
     # What a service writes and keeps has no device's secret.
     secrets = re.findall(r"identity\.(\S+)", "".join(lines))

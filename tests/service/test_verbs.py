@@ -70,17 +70,25 @@ def test_devices_of_other_processes_join_a_service(tmp_path: Path) -> None:
     assert "3 of 3 devices: goodbye (the run is over)" in few.stdout
     assert "9 of 9 devices: goodbye (the run is over)" in output
     counted = sum(int(n) for n in re.findall(r"(\d+) × counted", few.stdout + output))
-    assert counted == 3 * 6
+    assert counted == 3 * 6 + 3 * 6  # in three rounds, and in the evaluations of three models
     assert process.returncode == 0, problems
     assert "real time" in printed
     assert json.loads((tmp_path / "served" / "manifest.json").read_text())["clock"] == "real"
 
 
-def test_a_service_says_that_it_has_read_the_data_of_its_devices(tmp_path: Path) -> None:
-    with serving(tmp_path) as (process, _):
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ((), "this process reads no ratings; its 12 devices bring theirs"),
+        (("--with-data",), "this process has read the data of all 12 devices"),
+    ],
+)
+def test_a_service_says_whether_it_has_the_data_of_its_devices(
+    tmp_path: Path, option: tuple[str, ...], said: str
+) -> None:
+    with serving(tmp_path, *option) as (process, _):
         assert process.stderr is not None
-        said = next(line for line in process.stderr if line.startswith("note: "))
-        assert "this process has read the data of all 12 devices" in said
+        assert said in next(line for line in process.stderr if line.startswith("note: "))
 
 
 @pytest.mark.slow

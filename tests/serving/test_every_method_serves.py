@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from serving_models import info_for
 
 from edge.core.errors import ExportError
+from edge.learning.base import Problem
 from edge.learning.registry import METHODS as REGISTERED
+from edge.learning.registry import create
 from edge.onnx.compression import compress
 from edge.onnx.loading import check_model
 from edge.onnx.personal_models import personal_models
@@ -21,6 +23,12 @@ from edge.onnx.work import recommender_work
 
 INFO = info_for(N_ITEMS, WIDTH)
 TOP = 7
+OWN_TABLES = (
+    {"algorithm": "fedrap"},
+    {"algorithm": "gpfedrec"},
+    {"algorithm": "pfedrec", "served_table": "personal"},
+)
+"""Methods whose devices score items with embeddings of their own."""
 
 
 def models_of(name: str, seed: int) -> Recommenders:
@@ -33,7 +41,16 @@ def models_of(name: str, seed: int) -> Recommenders:
 
 def test_no_method_that_recommends_is_left_out() -> None:
     recommend = {name for name, entry in REGISTERED.items() if entry.data == "ratings"}
-    assert {entry["algorithm"] for entry in METHODS.values()} == recommend
+    assert {entry["algorithm"] for entry in METHODS.values()} == recommend - {"fedrap", "gpfedrec"}
+
+
+@pytest.mark.parametrize("given_settings", OWN_TABLES, ids=lambda one: one["algorithm"])
+def test_a_table_of_a_devices_own_is_in_no_file(given_settings: dict[str, str]) -> None:
+    settings = REGISTERED[given_settings["algorithm"]].Settings.model_validate(given_settings)
+    algorithm = create(settings, Problem(N_ITEMS, n_users=USERS))
+    batch = some_ratings(np.random.default_rng(1))
+    with pytest.raises(ExportError, match="each device scores items with a table or a network of its own"):
+        personal_models(algorithm, algorithm.initial_state(1), batch, np.arange(USERS, dtype=np.uint64))
 
 
 @pytest.mark.slow

@@ -82,15 +82,15 @@ def test_recommenders_equal_the_formula(kind: MaskKind | None) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_thousand_masks_equal_the_formula(kind: MaskKind) -> None:
-    for seed in range(1000, 2000):
+def test_a_hundred_masks_equal_the_formula(kind: MaskKind) -> None:
+    for seed in range(1000, 1100):
         check_one_mask(kind, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [None, *KINDS])
-def test_a_thousand_recommenders_equal_the_formula(kind: MaskKind | None) -> None:
-    for seed in range(1000, 2000):
+def test_a_hundred_recommenders_equal_the_formula(kind: MaskKind | None) -> None:
+    for seed in range(1000, 1100):
         check_one_recommender(kind, seed)
 
 

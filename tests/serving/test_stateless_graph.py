@@ -68,8 +68,8 @@ def test_scores_are_those_of_the_closed_form() -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_models_score_as_the_closed_form() -> None:
-    for seed in range(1000, 2000):
+def test_a_hundred_models_score_as_the_closed_form() -> None:
+    for seed in range(1000, 1100):
         check_one(seed)
 
 

@@ -80,8 +80,8 @@ def test_scores_are_those_of_fedmmf() -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_models_score_as_fedmmf() -> None:
-    for seed in range(1000, 2000):
+def test_a_hundred_models_score_as_fedmmf() -> None:
+    for seed in range(1000, 1100):
         assert check_one(seed) < 1e-4, f"check_one({seed})"
 
 

@@ -54,6 +54,11 @@ _METHODS = {
     "fedncf": "gmf_factors: 2, mlp_factors: 1, layers: [2]",
     "fedrecgel": "base: {algorithm: fedncf, gmf_factors: 2, mlp_factors: 1, layers: [2], optimizer: "
     "{kind: sgd}, learning_rate: 0.1}",
+    "fcf": "factors: 2",
+    "pfedrec": "factors: 2",
+    "gpfedrec": "factors: 2, layers: [3], item_learning_rate: 0.05, user_learning_rate: 0.1",
+    "fedrap": "factors: 2, item_learning_rate: 0.05",
+    "colr": "factors: 3, rank: 2, item_bias: true",
     "fedmmf": "factors: 2, mask: {kind: zero-order}",
     "federated-context": "model: {kind: linear}",
     "local-context": "model: {kind: zero-order}",
@@ -62,7 +67,11 @@ OF_METHODS = {
     name: PLAIN.replace(
         _LEARNING,
         f"learning: {{algorithm: {name}, {settings}"
-        + ("" if name in ("fedrecgel", "local-context") else ", optimizer: {kind: sgd}, learning_rate: 0.1")
+        + (
+            ""
+            if name in ("fedrecgel", "local-context", "gpfedrec")
+            else ", optimizer: {kind: sgd}, learning_rate: 0.1"
+        )
         + "}\n",
     )
     .replace("ratings_per_user: 4", "ratings_per_user: 4, timestamps: true, features: {kind: synthetic}")

@@ -46,6 +46,12 @@ def test_what_methods_and_data_may_be_is_drawn(made: list[dict[str, Any]]) -> No
     assert {key for one in made for key in one["data"]} >= {
         "positive", "negatives", "held_out_negatives", "timestamps", "features"
     }  # fmt: skip
+    losses = Counter(one["learning"].get("loss") for one in made)
+    assert set(losses) == {None, "cross-entropy", "bpr", "sampled-softmax"}
+    with_losses = {one["learning"]["algorithm"] for one in made if "loss" in one["learning"]}
+    assert with_losses == {"fedrecon", "fedmf", "fedavg-mf", "pfedme", "fedncf"}
+    samplers = {one["data"].get("held_out_negatives") for one in made}
+    assert samplers == {None, "spared", "symmetric"}
 
 
 def test_every_protection_is_drawn(made: list[dict[str, Any]]) -> None:
@@ -76,7 +82,11 @@ def test_poisons_strike_where_something_withstands_them(made: list[dict[str, Any
 
 
 def test_what_goes_with_what_is_in_the_registry() -> None:
-    assert {name for name in METHODS if methods.has_rows_of_users(name)} == {"fedavg-mf", "pfedme"}
+    assert {name for name in METHODS if methods.has_rows_of_users(name)} == {
+        "fedavg-mf",
+        "pfedme",
+        "gpfedrec",
+    }
     drawn = methods.method(Draws(1, "a"), "fedncf", methods.Asked(dense=True, uniform=True))
     assert (drawn.only_ranks, drawn.stepwise) == (True, True)
     assert drawn.settings["upload"] == "dense"

@@ -92,10 +92,10 @@ def test_a_bug_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (DenseAccumulator, RowAccumulator):
         add = kind.add
 
-        def twice(self: Any, update: Any, add: Any = add) -> None:
-            add(self, update)
+        def twice(self: Any, update: Any, client: int, add: Any = add) -> None:
+            add(self, update, client)
             if self._totals.clients % 2 == 0:
-                add(self, update)
+                add(self, update, client)
 
         monkeypatch.setattr(kind, "add", twice)
     failing = next(made for i in range(50) if fails_alike("exact-sums", made := document(1, i)))

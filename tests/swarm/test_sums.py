@@ -130,5 +130,5 @@ def test_sums_of_every_method(name: str) -> None:
     trial = trial_of(OF_METHODS[name])
     assert survivors_of(trial)
     assert said(exact_sums, trial) == []
-    if name != "local-context":
+    if name not in ("local-context", "gpfedrec"):  # nothing is added up there
         assert "is wrong in 1 of" in said(exact_sums, first_sum(trial, bent))[0]

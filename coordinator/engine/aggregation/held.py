@@ -13,7 +13,7 @@ from coordinator.scenario.privacy_section import CentralGaussian
 from coordinator.scenario.schema import ScenarioSettings
 from edge.core.errors import RemoteProtocolError
 from edge.learning.robust_rules import Coordinatewise, Krum, Matrix, Rule, krum_choice, middle
-from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, RowTable
+from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, RowTable, UpdateBatch
 
 _ROUNDING = 2.0**-53
 BLOCK = 1 << 22
@@ -32,7 +32,68 @@ def norm_of(arrays: Mapping[str, Array]) -> float:
         return math.sqrt(sum(float(values.dot(values)) for values in flat))
 
 
-class BoundedUpdates:
+def norms_of(batch: UpdateBatch) -> npt.NDArray[np.float64]:
+    """Return :func:`norm_of` of every update of a batch but for rounding, float64 [n]."""
+    squares = np.zeros(len(batch))
+    with np.errstate(over="ignore"):
+        for array in batch.stacked.values():
+            if array.dtype.kind == "f":
+                flat = array.reshape(len(batch), -1)
+                squares += np.einsum("ij,ij->i", flat, flat, dtype=np.float64)
+        for array in batch.ragged.values():
+            if array.dtype.kind == "f":
+                flat = array.reshape(len(array), -1)
+                sums = np.append(np.einsum("ij,ij->i", flat, flat, dtype=np.float64), 0.0)
+                squares += np.where(
+                    np.diff(batch.offsets) > 0, np.add.reduceat(sums, batch.offsets[:-1]), 0.0
+                )
+        return np.sqrt(squares)
+
+
+class PassedOn(Accumulator):
+    """An accumulator in front of another, which everything is passed on to but what a subclass does itself.
+
+    Parameters
+    ----------
+    accumulator : the other one.
+    """
+
+    def __init__(self, accumulator: Accumulator) -> None:
+        self._accumulator = accumulator
+        self.groups = accumulator.groups
+
+    def in_groups(self, groups: int) -> None:
+        """Set the number of groups; before anything is added."""
+        self.groups = groups
+        self._accumulator.in_groups(groups)
+
+    @property
+    def layout(self) -> Layout:
+        """How an update is laid out."""
+        return self._accumulator.layout
+
+    def check(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse arrays that are not a well-formed update (``malformed-update``)."""
+        self._accumulator.check(arrays)
+
+    def check_many(self, batch: UpdateBatch) -> bool:
+        """Return whether :meth:`check` is known to refuse none of a batch."""
+        return self._accumulator.check_many(batch)
+
+    def add(self, update: ClientUpdate, client: int) -> None:
+        """Add one update, that of ``client``."""
+        self._accumulator.add(update, client)
+
+    def add_many(self, batch: UpdateBatch, places: Ids, clients: Ids) -> None:
+        """Add the updates at ``places`` of a batch in that order."""
+        self._accumulator.add_many(batch, places, clients)
+
+    def result(self) -> Aggregate:
+        """Return what the accumulator makes of the updates so far."""
+        return self._accumulator.result()
+
+
+class BoundedUpdates(PassedOn):
     """An accumulator that refuses updates above a norm.
 
     Parameters
@@ -42,20 +103,15 @@ class BoundedUpdates:
     """
 
     def __init__(self, accumulator: Accumulator, norm_bound: float) -> None:
-        self._accumulator = accumulator
+        super().__init__(accumulator)
         self._norm_bound = norm_bound
-
-    @property
-    def layout(self) -> Layout:
-        """How an update is laid out."""
-        return self._accumulator.layout
 
     def check(self, arrays: Mapping[str, Array]) -> None:
         """Refuse arrays that are not a well-formed update (``malformed-update``), or are above the bound.
 
         The norm is given the room that rounding needs here: what a device has clipped always passes.
         """
-        self._accumulator.check(arrays)
+        super().check(arrays)
         norm = norm_of(arrays)
         room = (sum(array.size for array in arrays.values()) + 16) * _ROUNDING
         if norm > self._norm_bound * (1.0 + room):
@@ -63,17 +119,20 @@ class BoundedUpdates:
                 "malformed-update", f"an update has the norm {norm:g}, above the bound {self._norm_bound:g}"
             )
 
-    def add(self, update: ClientUpdate) -> None:
-        """Add one update."""
-        self._accumulator.add(update)
+    def check_many(self, batch: UpdateBatch) -> bool:
+        """Return whether :meth:`check` is known to refuse none of a batch.
 
-    def result(self) -> Aggregate:
-        """Return what the accumulator makes of the updates so far."""
-        return self._accumulator.result()
+        That of an update refuses what is above the bound by more than rounding of either norm can explain.
+        """
+        if not super().check_many(batch):
+            return False
+        return bool((norms_of(batch) <= self._norm_bound * (1.0 + 8 * _ROUNDING)).all())
 
 
-class HeldUpdates:
-    """Implements :class:`~edge.learning.updates.Accumulator` by a rule instead of a sum.
+class HeldUpdates(PassedOn):
+    """Makes an aggregate by a rule instead of a sum.
+
+    The rule is given the updates by group, and in order of arrival within a group.
 
     Every update counts once: it is divided by the weight that it came with. What comes out is a sum all the
     same, the rule's estimate times the number of clients, over a weight of 1 each, so that a method's server
@@ -88,38 +147,42 @@ class HeldUpdates:
     """
 
     def __init__(self, accumulator: Accumulator, rule: Rule, min_senders: int = 1) -> None:
-        self._accumulator = accumulator
+        super().__init__(accumulator)
         self._rule = rule
         self._min_senders = min_senders
-        self._held: list[ClientUpdate] = []
+        self._held: list[list[tuple[ClientUpdate, int]]] = []
+        """Updates and clients of each group."""
+        self.in_groups(accumulator.groups)
 
-    @property
-    def layout(self) -> Layout:
-        """How an update is laid out."""
-        return self._accumulator.layout
+    def in_groups(self, groups: int) -> None:
+        """Set the number of groups; before anything is added."""
+        super().in_groups(groups)
+        self._held = [[] for _ in range(groups)]
 
-    def check(self, arrays: Mapping[str, Array]) -> None:
-        """Refuse arrays that are not a well-formed update (``malformed-update``)."""
-        self._accumulator.check(arrays)
+    def add(self, update: ClientUpdate, client: int) -> None:
+        """Hold one update, that of ``client``."""
+        self._held[client % self.groups].append((update, client))
 
-    def add(self, update: ClientUpdate) -> None:
-        """Hold one update."""
-        self._held.append(update)
+    # Each is held by itself.
+    add_many = Accumulator.add_many
 
     def result(self) -> Aggregate:
         """Return what the rule makes of the updates so far; called once."""
-        examples = sum(update.examples for update in self._held)
-        losses = sum(update.loss * update.examples for update in self._held)
+        held = [one for group in self._held for one in group]
+        examples = sum(update.examples for update, _ in held)
+        losses = 0.0
+        for update, _ in held:
+            losses += update.loss * update.examples
         loss = losses / examples if examples else float("nan")
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is noticed when it is applied
-            single = [_weighing_one(update) for update in self._held]
+            single = [_weighing_one(update) for update, _ in held]
             if isinstance(self._rule, Krum):
-                chosen = self._chosen(single, self._rule)
+                chosen = self._chosen(single, [client for _, client in held], self._rule)
                 return dataclasses.replace(chosen, clients=len(single), examples=examples, loss=loss)
             sums = self._estimates([update.arrays for update in single], self._rule)
         return Aggregate(sums, float(len(single)), len(single), examples, loss)
 
-    def _chosen(self, updates: list[ClientUpdate], rule: Krum) -> Aggregate:
+    def _chosen(self, updates: list[ClientUpdate], clients: list[int], rule: Krum) -> Aggregate:
         """Return the sum of the updates that Krum takes."""
         n = len(updates)
         gram = np.zeros((n, n))
@@ -127,7 +190,7 @@ class HeldUpdates:
             gram += block @ block.T
         false = rule.false(n)
         for index in krum_choice(gram, false, rule.kept(n)).tolist():
-            self._accumulator.add(updates[index])
+            self._accumulator.add(updates[index], clients[index])
         return self._accumulator.result()
 
     def _blocks(self, updates: list[Mapping[str, Array]]) -> Iterator[Matrix]:
@@ -216,6 +279,7 @@ def _columns(updates: list[Mapping[str, Array]], name: str, step: int) -> Iterat
 
 def aggregating(accumulator: Accumulator, scenario: ScenarioSettings) -> Accumulator:
     """Return what updates in the clear go into: the method's empty accumulator, or one around it."""
+    accumulator.in_groups(scenario.compute.sum_groups)
     section = scenario.aggregation
     rule = section.build()
     if rule is not None:

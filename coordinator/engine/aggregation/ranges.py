@@ -21,7 +21,7 @@ from coordinator.scenario.secure_section import NoSecureAggregation
 from edge.core.errors import RemoteProtocolError
 from edge.learning.accumulators import OUT_OF_RANGE
 from edge.learning.registry import METHODS
-from edge.learning.updates import Accumulator, Aggregate
+from edge.learning.updates import Accumulator, Aggregate, UpdateBatch
 from edge.wire.messages import Report
 
 LOSS_MAX: Final = 1e12
@@ -89,6 +89,25 @@ class ReportRanges:
                 raise _outside("loss", loss, self._losses)
         accumulator.check(report.arrays)
 
+    def check_many(self, batch: UpdateBatch, accumulator: Accumulator) -> bool:
+        """Return whether :meth:`check` is known to refuse no report that brings an update of a batch.
+
+        False means that each is to be checked: one may be refused, or all may pass.
+        """
+        weights, examples, losses = batch.weights, batch.examples, batch.losses
+        working = weights != 0
+        if not (((weights >= WEIGHT_MIN) & (weights <= self.weight_max)) | ~working).all():
+            return False
+        if self.bare:
+            if examples.any() or losses.any():
+                return False
+        else:
+            if not ((examples >= working) & (examples <= self.examples_max)).all():
+                return False
+            if not ((losses >= self._loss_min) & (losses <= LOSS_MAX)).all():
+                return False
+        return accumulator.check_many(batch)
+
     def objection(self, aggregate: Aggregate) -> str | None:
         """Return why a sum is out of the range that its contributors allow; None if it is within."""
         clients, weight, examples, loss = (
@@ -103,16 +122,20 @@ class ReportRanges:
             return f"{clients} updates are of {examples} examples, and each of {self.examples_max} at most"
         if examples and not self._can_be(loss):
             return f"their mean loss is {loss:g}, and that of one is {self._losses}"
-        if not all(np.isfinite(array).all() for array in aggregate.sums.values()):
+        if not aggregate.finite():
             return "it is not finite"
         return None
 
     def _can_be(self, loss: float) -> bool:
-        return (-LOSS_MAX if self.signed_loss else 0.0) <= loss <= LOSS_MAX
+        return self._loss_min <= loss <= LOSS_MAX
+
+    @property
+    def _loss_min(self) -> float:
+        return -LOSS_MAX if self.signed_loss else 0.0
 
     @property
     def _losses(self) -> str:
-        return f"from {-LOSS_MAX if self.signed_loss else 0.0:g} to {LOSS_MAX:g}"
+        return f"from {self._loss_min:g} to {LOSS_MAX:g}"
 
 
 def _outside(what: str, value: float, wanted: str) -> RemoteProtocolError:

@@ -26,7 +26,7 @@ import numpy as np
 
 from coordinator.engine.rounds import FrameVerdict, Member, RoundMachine, RoundPlan
 from edge.core.vocabulary import Reason, RoundOutcome
-from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout
+from edge.learning.updates import Accumulator, Aggregate, Array, ClientUpdate, Layout, UpdateBatch
 from edge.wire.messages import FROM_DEVICES, Accept, AcceptBare, Message, Report
 
 Weight = Literal["inverse-sqrt", "constant"]
@@ -58,12 +58,12 @@ class VersionMachine(RoundMachine):
     @property
     def at_work(self) -> int:
         """Devices that may still report in time."""
-        return 0 if self.over else self._open
+        return 0 if self.over else self.open
 
     def invite(self, devices: list[int]) -> None:
         """Record that more devices are invited, none of them for the second time."""
         self._members.update(dict.fromkeys(devices, Member.INVITED))
-        self._open += len(devices)
+        self.open += len(devices)
 
     def deadline_of(self, devices: list[int]) -> None:
         """End the wait for those of ``devices`` that have not reported: their time is up."""
@@ -91,7 +91,9 @@ class VersionMachine(RoundMachine):
     def _close_if_done(self) -> None:
         """Stay open: others may be invited yet."""
 
-    def _lateness(self) -> Reason:
+    @property
+    def lateness(self) -> Reason:
+        """Why the version was retired."""
         return self.closed_by
 
 
@@ -118,8 +120,12 @@ class Buffer:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""
         self._accumulator.check(arrays)
 
-    def add(self, update: ClientUpdate, weight: float) -> None:
-        """Add a report, its update multiplied by ``weight``."""
+    def check_many(self, batch: UpdateBatch) -> bool:
+        """Return whether :meth:`check` is known to refuse none of a batch."""
+        return self._accumulator.check_many(batch)
+
+    def add(self, update: ClientUpdate, client: int, weight: float) -> None:
+        """Add the report of ``client``, its update multiplied by ``weight``."""
         if weight != 1.0:
             update = update._replace(
                 arrays={
@@ -129,7 +135,7 @@ class Buffer:
                     for name, array in update.arrays.items()
                 }
             )
-        self._accumulator.add(update)
+        self._accumulator.add(update, client)
         self.reports += 1
 
     def result(self) -> Aggregate:
@@ -137,7 +143,7 @@ class Buffer:
         return self._accumulator.result()
 
 
-class Doorway:
+class Doorway(Accumulator):
     """An accumulator in front of the buffer for the reports on one model.
 
     Parameters
@@ -165,11 +171,15 @@ class Doorway:
         """Refuse arrays that are not a well-formed update (``malformed-update``)."""
         self._buffer().check(arrays)
 
-    def add(self, update: ClientUpdate) -> None:
-        """Put a report into the buffer, with the weight of its age."""
+    def check_many(self, batch: UpdateBatch) -> bool:
+        """Return whether :meth:`check` is known to refuse none of a batch."""
+        return self._buffer().check_many(batch)
+
+    def add(self, update: ClientUpdate, client: int) -> None:
+        """Put the report of ``client`` into the buffer, with the weight of its age."""
         buffer, staleness = self._buffer(), self._staleness()
         self.last = (buffer.number, staleness)
-        buffer.add(update, self._weight(staleness))
+        buffer.add(update, client, self._weight(staleness))
 
     def result(self) -> Aggregate:
         """Return the sum of the step under way, which is not of this model's reports alone."""

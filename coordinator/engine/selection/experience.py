@@ -81,8 +81,8 @@ class Experience:
         self.utility_of_round[round_number] += examples * abs(loss)
 
     def known(self) -> Ids:
-        """Return the devices of which an update has arrived, in the order of their first, int64."""
-        return np.array(self._known, dtype=np.int64)
+        """Return the devices of which an update has arrived, int64, increasing."""
+        return np.sort(np.array(self._known, dtype=np.int64))
 
     def memory(self) -> dict[str, npt.NDArray[Any]]:
         """Return all of it as arrays by name."""

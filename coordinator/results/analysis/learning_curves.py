@@ -12,15 +12,16 @@ import numpy.typing as npt
 
 from coordinator.results.analysis.rows import read_rows
 from coordinator.results.tables.reader import RunTables
-from coordinator.scenario.metric_names import higher_is_better
+from coordinator.scenario.metric_names import higher_is_better, is_accuracy
 
 Floats = npt.NDArray[np.float64]
 
 FRACTIONS: Final = (0.5, 0.9, 0.99)
-"""The parts of its way from first to best after which the time of a metric is taken."""
+"""The parts of its way from the first to the chosen value after which the time of a metric is taken."""
 
 AUDIT_PREFIX: Final = "audit."
 TRAINING_LOSS: Final = "training loss"
+TEST: Final = "test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,19 @@ class Curve:
         return f"{self.metric} ({self.split}, {self.population} users)" if self.split else self.metric
 
     @property
-    def best(self) -> int:
-        """Position of the best value, the first of equal ones."""
+    def has_best(self) -> bool:
+        """Whether one of its values is the best.
+
+        False on test ratings: the best of them would be chosen by what is scored. False for a metric of what
+        is recommended, such as coverage: it does not measure how good that is.
+        """
+        return self.split != TEST and is_accuracy(self.metric)
+
+    @property
+    def chosen(self) -> int:
+        """Position of the value that the run comes to: the best, the first of equals, or else the last."""
+        if not self.has_best:
+            return len(self.value) - 1
         return int(self.value.argmax() if higher_is_better(self.metric) else self.value.argmin())
 
 
@@ -138,21 +150,23 @@ def learning_curves(run: RunTables) -> list[Curve]:
 
 
 def time_to_accuracy(curve: Curve) -> list[dict[str, Any]]:
-    """Return when a metric had first come given fractions of its way from its first value to its best.
+    """Return when a metric had first come given fractions of its way from its first value to the chosen one.
 
     A row per fraction of ``FRACTIONS``: ``fraction``, ``value`` (what was to be reached), and the ``round``,
-    ``time_s`` and ``bytes`` of the first evaluation at or beyond it. Empty when the first value is the best.
-    Between evaluations nothing is interpolated, so a time is late by up to the interval of evaluations.
+    ``time_s`` and ``bytes`` of the first evaluation at or beyond it. Empty when the chosen value
+    (:attr:`Curve.chosen`) is no better than the first. Between evaluations nothing is interpolated, so a time
+    is late by up to the interval of evaluations.
     """
-    first, best = float(curve.value[0]), float(curve.value[curve.best])
-    if first == best:
+    first, last = float(curve.value[0]), float(curve.value[curve.chosen])
+    higher = higher_is_better(curve.metric)
+    if not is_accuracy(curve.metric) or not (last > first if higher else last < first):
         return []
     found = []
     for fraction in FRACTIONS:
-        wanted = first + fraction * (best - first)
-        reached = curve.value >= wanted if best > first else curve.value <= wanted
-        # The best value is beyond any of them, however the target was rounded.
-        reached[curve.best] = True
+        wanted = first + fraction * (last - first)
+        reached = curve.value >= wanted if higher else curve.value <= wanted
+        # The chosen value is there, however the target was rounded.
+        reached[curve.chosen] = True
         at = int(np.argmax(reached))
         found.append(
             {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,16 @@ class Rows:
         names = self.names[column]
         found = np.bincount(self.codes[column], minlength=len(names) + 1)[: len(names)]
         return {name: int(count) for name, count in sorted(zip(names, found, strict=True)) if count}
+
+    def combinations(self, columns: Sequence[str]) -> Iterator[tuple[dict[str, str | None], int]]:
+        """Yield the labels that rows have in columns, None where null, and how many rows have them."""
+        shape = tuple(len(self.names[column]) + 1 for column in columns)
+        counts = np.bincount(np.ravel_multi_index(tuple(self.codes[column] for column in columns), shape))
+        labels = [(*self.names[column], None) for column in columns]
+        for place in np.flatnonzero(counts):
+            codes = np.unravel_index(place, shape)
+            found = (names[code] for names, code in zip(labels, codes, strict=True))
+            yield dict(zip(columns, found, strict=True)), int(counts[place])
 
     def where(self, chosen: npt.NDArray[Any]) -> Rows:
         """Return the chosen rows: bool [n], or their positions."""

@@ -1,4 +1,4 @@
-"""What a report is made of: sections of tiles, tables and charts, which the template turns into HTML.
+"""What a report is made of: sections of tiles, tables and charts; :mod:`.html` turns them into HTML.
 
 Positions in charts are shares of the plot's width and height in thousandths, from its top left corner: the
 drawing stretches with the page, and its labels are text beside it that does not.

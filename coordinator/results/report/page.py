@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from markupsafe import Markup, escape
 
 from coordinator.engine.run_files import REPORT, on_real_clock, write_atomically
-from coordinator.results.report.blocks import SectionBlock
+from coordinator.results.report.html import page
 from coordinator.results.report.sections import SECTIONS
-from coordinator.results.report.sections.comparison import COMPARISONS
-from coordinator.results.report.sections.swept import swept
-from coordinator.results.report.sweep_table import SweepTable
 from coordinator.results.report.view import RunView, chosen_runs, chosen_sweeps, view_of
 from coordinator.results.tables.reader import open_run
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from coordinator.results.report.sweep_table import SweepTable
 
 _ENDED: Final = {
     "killed": "This run was killed. The report covers the {} rounds that it had finished.",
@@ -32,50 +24,6 @@ _ENDED: Final = {
     "failed": "This run failed. The report covers the {} rounds that it had finished.",
     "unknown": "This directory has no manifest, so how the run ended is unknown. It has {} finished rounds.",
 }
-_BREAKS: Final = re.compile(r"(?<=\.)(?=[a-z])|(?=\{)|(?<=,)")
-
-
-def _script_json(value: object) -> Markup:
-    """Return JSON that may stand in a script element: nothing in it ends the element."""
-    text = json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
-
-
-def _finite(value: Any) -> Any:
-    """Return what a script draws: nothing where a number is infinite."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _breakable(text: str) -> Markup:
-    """Return text that a narrow column may break within the path of a metric and around its tags."""
-    return Markup(_BREAKS.sub("<wbr>", escape(text)))
-
-
-def _asset(name: str) -> Markup:
-    """Return a file of the package as it stands; only our own style sheet and script are."""
-    return Markup((Path(__file__).parent / "templates" / name).read_text(encoding="utf-8"))
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    # Not above: commands that write no report start without it.
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
-
-    environment = Environment(
-        loader=PackageLoader("coordinator.results.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["script_json"] = _script_json
-    environment.filters["breakable"] = _breakable
-    environment.globals["asset"] = _asset
-    return environment
 
 
 def _facts(view: RunView) -> Iterator[tuple[str, str]]:
@@ -118,25 +66,21 @@ def _ending(view: RunView) -> str | None:
     return " ".join(found) or None
 
 
-def page_of(
-    title: str, lead: str, endings: Sequence[str], facts: Any, sections: Sequence[SectionBlock]
-) -> str:
-    """Return a page of sections as HTML, below what has to be known first and a list of facts."""
-    template = _environment().get_template("page.html")
-    return template.render(title=title, lead=lead, endings=endings, facts=facts, sections=sections)
-
-
 @np.errstate(over="ignore", invalid="ignore")  # figures may be huge, and what they add up to infinite
 def report_of_run(view: RunView) -> str:
     """Return the report of one run as HTML; sections with nothing to say are left out."""
     sections = [section for make in SECTIONS if (section := make(view)) is not None]
     lead = str(view.scenario.get("description") or "").strip()
-    return page_of(view.title, lead, _banners(view), list(_facts(view)), sections)
+    return page(view.title, lead, _banners(view), list(_facts(view)), sections)
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def report_of_runs(views: Sequence[RunView], sweeps: Sequence[SweepTable] = ()) -> str:
     """Return the report of several runs, on top of each other, as HTML; of sweeps first what they show."""
+    # Not above: runs, each of which writes a report of itself, start without it.
+    from coordinator.results.report.sections.comparison import COMPARISONS  # noqa: PLC0415
+    from coordinator.results.report.sections.swept import swept  # noqa: PLC0415
+
     made = [*(swept(sweep) for sweep in sweeps), *(make(views) for make in COMPARISONS)]
     sections = [section for section in made if section is not None]
     endings = [f"{view.name}: {said}" for view in views for said in _banners(view)]
@@ -147,7 +91,7 @@ def report_of_runs(views: Sequence[RunView], sweeps: Sequence[SweepTable] = ()) 
     counted = f"{len(views)} runs compared"
     title = _common(str(view.manifest.get("title") or "") for view in views)
     lead = _common(str(view.scenario.get("description") or "").strip() for view in views)
-    return page_of(f"{title}: {counted}" if title else counted, lead, endings, facts, sections)
+    return page(f"{title}: {counted}" if title else counted, lead, endings, facts, sections)
 
 
 def _common(texts: Iterable[str]) -> str:

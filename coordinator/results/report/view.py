@@ -6,19 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coordinator.engine.run_files import MANIFEST, RESOLVED_SCENARIO, time_name
 from coordinator.results.analysis.critical_path import CriticalPath, critical_path
 from coordinator.results.analysis.learning_curves import Curve, learning_curves
 from coordinator.results.analysis.rows import Rows, read_rows
-from coordinator.results.report.sweep_table import SweepTable, read_sweep_table
 from coordinator.results.summary import summarise
 from coordinator.results.tables.reader import RunFormatError, RunTables
 from coordinator.results.tables.schemas import SCHEMAS
 from coordinator.results.verdicts import read_verdicts
 from device_profiles.documents import read_document
 from device_profiles.errors import DocumentError
+
+if TYPE_CHECKING:
+    from coordinator.results.report.sweep_table import SweepTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ def chosen_sweeps(paths: Sequence[Path]) -> list[SweepTable]:
     ------
     RunFormatError : one of them cannot be read.
     """
+    from coordinator.results.report.sweep_table import read_sweep_table  # noqa: PLC0415
+
     found = (read_sweep_table(path) for path in paths if not (path / MANIFEST).is_file())
     return [sweep for sweep in found if sweep is not None]
 
@@ -69,6 +73,8 @@ def _runs_at(path: Path) -> Iterator[ChosenRun]:
         name = path.resolve().name  # of a run, or of what will be refused as none
         yield ChosenRun(path, name, name)
         return
+    from coordinator.results.report.sweep_table import read_sweep_table  # noqa: PLC0415
+
     sweep = read_sweep_table(path)
     settings = {} if sweep is None else sweep.names()
     rank = {name: at for at, name in enumerate(settings)}
@@ -93,6 +99,7 @@ class RunView:
     summary : from :func:`~coordinator.results.summary.summarise`.
     manifest : of the run.
     verdicts : records of the verdicts on its thresholds; none when the process that ran it did not judge it.
+    resolved : the resolved scenario, where it is known; else it is read from the directory.
     """
 
     run: RunTables
@@ -101,6 +108,7 @@ class RunView:
     summary: Mapping[str, Any]
     manifest: Mapping[str, Any]
     verdicts: Sequence[Mapping[str, Any]]
+    resolved: Mapping[str, Any] | None = None
 
     @property
     def title(self) -> str:
@@ -134,6 +142,8 @@ class RunView:
     @cached_property
     def scenario(self) -> Mapping[str, Any]:
         """The resolved scenario, every scalar as text; empty where the directory holds none."""
+        if self.resolved is not None:
+            return self.resolved
         path = self.run.directory / RESOLVED_SCENARIO
         if not path.exists():
             return {}

@@ -1,13 +1,15 @@
-"""From the log of a round to its rows: one of ``rounds``, one of ``device_rounds`` per invited device.
+"""From the logs of rounds to their rows: one of ``rounds`` each, one of ``device_rounds`` per invited device.
 
-Everything is a pass of numpy over all records of the round at once; nothing loops over devices.
+Everything is a pass of numpy over all records of all rounds at once: a round costs no more than its own row.
+Nothing loops over devices.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +28,7 @@ from coordinator.engine.facts import (
     RoundFacts,
     RoundRow,
 )
-from coordinator.results.tables.schemas import DIRECTIONS, ENUM, EVALUATIONS, ROUNDS, SCHEMAS, SPLITS
+from coordinator.results.tables.schemas import DIRECTIONS, ENUM, EVALUATIONS, EVENTS, ROUNDS, SCHEMAS, SPLITS
 from coordinator.results.tables.totals import NO_WAY, SPLIT_COLUMNS, DeviceTotals, device_totals
 from edge.core.log import Column
 from edge.core.vocabulary import (
@@ -109,20 +111,41 @@ _ROUND_NUMBERS: Final = {
 }
 """The other columns of ``rounds`` by type."""
 
+_SUM_STAGES: Final = {f"{label(stage)}_s": stage for stage in SUM_STAGES}
+"""The columns of ``rounds`` with the times of the stages of a secure sum."""
+
 _EVALUATION: Final = pa.struct(list(EVALUATIONS))
+
+
+_COHORT_FIELDS: Final = tuple(field.name for field in fields(CohortFacts))
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """A finished round as it was recorded: its facts, those of its devices, and its log.
+
+    Attributes
+    ----------
+    facts, cohort, names : what the log does not hold.
+    columns : float64 [WIDTH, records], from :meth:`EventLog.columns`: every record of the round, those of
+        devices that ended after it included.
+
+    Nothing may change the arrays: rows are made from them later.
+    """
+
+    facts: RoundFacts
+    cohort: CohortFacts
+    names: FleetNames
+    columns: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class RoundBatches:
-    """The rows of one round, as ``pyarrow.RecordBatch`` of the schemas of the same names.
-
-    ``row`` is the one row of ``rounds`` as plain values.
-    """
+    """The rows of one or more rounds, as ``pyarrow.RecordBatch`` of the schemas of the same names."""
 
     rounds: Any
     device_rounds: Any
     events: Any
-    row: RoundRow
 
     def kept_events(self, *, record_events: bool) -> Any:
         """Return the events to keep, None for none; without ``record_events`` those are suspensions."""
@@ -130,6 +153,39 @@ class RoundBatches:
             return self.events
         found = suspensions(self.events)
         return found if found.num_rows else None
+
+
+class RecordedRow(Mapping[str, Any]):
+    """The row of ``rounds`` of a recorded round, as plain values; computed as far as it is read.
+
+    Sums over the log are computed at the first access to a value that needs them.
+    """
+
+    __slots__ = ("_record", "_values", "_whole")
+
+    def __init__(self, record: RoundRecord) -> None:
+        self._record = record
+        self._values: dict[str, Any] | None = None
+        self._whole = False
+
+    def __getitem__(self, name: str) -> Any:
+        if self._values is None:
+            self._values = _facts_row(self._record.facts, self._record.cohort)
+        if name not in self._values:
+            return self._all()[name]
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, Any]:
+        if not self._whole:
+            self._values, self._whole = _Pack([self._record]).rows()[0], True
+        assert self._values is not None
+        return self._values
 
 
 def suspensions(events: Any) -> Any:
@@ -146,9 +202,15 @@ def _dictionary(names: tuple[str, ...]) -> Any:
     return pa.array(names, pa.string())
 
 
-@functools.lru_cache(maxsize=64)
-def _constant(name: str, n: int, codes: type[np.integer]) -> Any:
-    return _labelled(np.zeros(n, dtype=codes), _dictionary((name,)))
+def _names_of(names: Sequence[str], counts: npt.NDArray[np.int64], codes: type[np.integer] = np.int32) -> Any:
+    """Return a column of ``names``, each as often as ``counts`` says."""
+    known = dict.fromkeys(names)
+    if len(known) == 1:
+        return _labelled(np.zeros(int(counts.sum()), dtype=codes), _dictionary(tuple(known)))
+    code_of = {name: code for code, name in enumerate(known)}
+    return _labelled(
+        np.repeat(np.array([code_of[name] for name in names], dtype=codes), counts), _dictionary(tuple(known))
+    )
 
 
 def _columns(block: npt.NDArray[Any], names: Sequence[str], *, nullable: bool = False) -> dict[str, Any]:
@@ -171,30 +233,6 @@ def _batch(table: str, columns: dict[str, Any]) -> Any:
     return pa.RecordBatch.from_arrays([columns[name] for name in _NAMES[table]], schema=SCHEMAS[table])
 
 
-def events_batch(round_number: int, columns: Floats) -> Any:
-    """Return the rows of ``events`` of one round.
-
-    Parameters
-    ----------
-    round_number : number of the round.
-    columns : float64 [WIDTH, n], from :meth:`EventLog.columns`; the rows share its memory.
-    """
-    n = columns.shape[1]
-    sizes = columns[SPLIT_COLUMNS[0] : SPLIT_COLUMNS[-1] + 1]
-    made: dict[str, Any] = {
-        "round": pa.array(np.full(n, round_number, dtype=np.int32)),
-        "time_s": pa.array(columns[Column.TIME_S]),
-        "slot": pa.array(columns[Column.SLOT].astype(np.int32)),
-        "device": pa.array(columns[Column.DEVICE].astype(np.int64)),
-        "start_s": pa.array(columns[Column.START_S]),
-        "end_s": pa.array(columns[Column.END_S]),
-        **_columns(sizes.astype(np.int64), [f"{split}_bytes" for split in SPLITS]),
-    }
-    for name, (column, dictionary) in _EVENT_CODES.items():
-        made[name] = _labelled(columns[column].astype(np.int8), dictionary)
-    return _batch("events", made)
-
-
 def _byte_block(totals: DeviceTotals, applied: npt.NDArray[np.bool_]) -> Wholes:
     """Return the columns ``_BYTES`` of every slot, int64 [len(_BYTES), n]."""
     n = len(applied)
@@ -208,111 +246,228 @@ def _byte_block(totals: DeviceTotals, applied: npt.NDArray[np.bool_]) -> Wholes:
     return block
 
 
-def _stranger_bytes(columns: Floats) -> Wholes | int:
-    """Return what travelled to or from devices that were not invited, int64 [len(_BYTES)]; 0 for nothing."""
-    strange = columns[Column.SLOT] < 0
-    if not strange.any():
-        return 0
-    strangers = columns[:, strange]
-    strangers[Column.SLOT] = 0
-    return np.asarray(_byte_block(device_totals(strangers, 1), np.zeros(1, dtype=np.bool_))[:, 0])
-
-
 def round_batches(facts: RoundFacts, cohort: CohortFacts, names: FleetNames, columns: Floats) -> RoundBatches:
-    """Return the rows that a finished round leaves in ``rounds``, ``device_rounds`` and ``events``.
+    """Return the rows of one round; arguments as of :class:`RoundRecord`, else as :func:`packed_batches`."""
+    return packed_batches([RoundRecord(facts, cohort, names, columns)])
+
+
+def packed_batches(records: Sequence[RoundRecord], *, record_events: bool = True) -> RoundBatches:
+    """Return the rows that finished rounds leave in ``rounds``, ``device_rounds`` and ``events``.
+
+    They are those that each round by itself would leave, bit for bit, in the order of ``records``.
 
     Parameters
     ----------
-    facts, cohort, names : what the log does not tell.
-    columns : float64 [WIDTH, records], from :meth:`EventLog.columns`: every record of the round, those of
-        devices that ended after it included. The rows of ``events`` share its memory: do not change it.
+    records : one or more rounds of one run.
+    record_events : whether to make rows of all events; without it of suspensions alone.
 
     Raises
     ------
     ValueError
         For a slot outside the cohort, bytes without a direction, or a code outside its vocabulary.
     """
-    totals = device_totals(columns, len(cohort.device))
-    applied = cohort.outcome == Outcome.COMPLETED.value
-    byte_block = _byte_block(totals, applied)
-    wasted_compute_s = np.where(applied, 0.0, totals.compute_s)
-    row = _round_row(facts, cohort, totals, float(wasted_compute_s.sum()))
-    row.update(zip(_BYTES, (byte_block.sum(axis=1) + _stranger_bytes(columns)).tolist(), strict=True))
+    pack = _Pack(records)
     return RoundBatches(
-        rounds=_one_row(row),
-        device_rounds=_device_rows(facts, cohort, names, totals, byte_block, wasted_compute_s),
-        events=events_batch(facts.round_number, columns),
-        row=row,
+        rounds=_rounds_batch(pack.rows()),
+        device_rounds=pack.device_rounds(),
+        events=pack.events(record_events=record_events),
     )
 
 
-def _device_rows(
-    facts: RoundFacts,
-    cohort: CohortFacts,
-    names: FleetNames,
-    totals: DeviceTotals,
-    byte_block: Wholes,
-    wasted_compute_s: Floats,
-) -> Any:
-    # The cohort's arrays are copied: Arrow would share their memory, and the caller may reuse them.
-    n = len(cohort.device)
-    wholes = np.empty((len(_WHOLE_NAMES), n), dtype=np.int64)
-    wholes[: len(_BYTES)] = byte_block
-    wholes[len(_BYTES) : -3].reshape(len(Stage), len(DIRECTIONS), n)[:] = totals.stage_bytes
-    wholes[-3:] = cohort.device, cohort.memory_bytes, cohort.examples
+def evaluation_round_batches(record: RoundRecord) -> dict[str, Any]:
+    """Return the rows that a round in which devices measured the model leaves, by table.
 
-    first_s = np.fmin.reduce(totals.stage_start_s, axis=0)
-    last_s = np.fmax.reduce(totals.stage_end_s, axis=0)
-    latency_s = totals.arrival_s - first_s
-    idle_s = last_s - first_s - totals.compute_s - totals.transfer_s
-    # Two frames of one device can overlap (a duplicate beside the original); then there was no wait.
-    wait_s = np.fmax(idle_s, 0.0)
-    floats = np.stack(
-        (totals.compute_s, wait_s, wasted_compute_s, cohort.energy_compute_j, cohort.energy_radio_j)
-    )
-    nullable = np.concatenate(
-        (
-            totals.stage_start_s,
-            totals.stage_end_s,
-            latency_s[None],
-            cohort.loss[None],
-            cohort.work_share[None],
-            cohort.staleness[None],
-        ),
-        dtype=np.float64,
-    )
-    made: dict[str, Any] = {
-        "round": pa.array(np.full(n, facts.round_number, dtype=np.int32)),
-        "phase": _constant(facts.phase, n, np.int32),
-        "class": _labelled(cohort.device_class.astype(np.int32), _dictionary(names.classes)),
-        "network": _labelled(cohort.network.astype(np.int32), _dictionary(names.networks)),
-        "region": _labelled(cohort.region.astype(np.int32), _dictionary(names.regions)),
-        "outcome": _labelled(cohort.outcome.astype(np.int8), _OUTCOMES),
-        "stage": _labelled(cohort.stage.astype(np.int8), _STAGES, cohort.stage == _NO_STAGE),
-        "reason": _labelled(cohort.reason.astype(np.int8), _REASONS),
-        "way": _labelled(totals.way, _WAYS, totals.way == NO_WAY),
-        "retries": pa.array(totals.retries.astype(np.int32)),
-        **_columns(wholes, _WHOLE_NAMES),
-        **_columns(floats, _FLOAT_NAMES),
-        **_columns(nullable, _NULLABLE_NAMES, nullable=True),
+    Events are those of devices that were suspended in it, where there are any.
+    """
+    made = packed_batches([record], record_events=False)
+    of_tables = {"device_evaluations": made.device_rounds, "evaluation_rounds": made.rounds}
+    rows = {
+        table: pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMAS[table])
+        for table, batch in of_tables.items()
     }
-    if cohort.kept_back.any():
-        for name in _KEPT_BACK:
-            made[name] = _without(made[name], cohort.kept_back)
-        # A device that has reported a loss in the clear has reported its examples beside it.
-        made["examples"] = _without(made["examples"], cohort.kept_back & np.isnan(cohort.loss))
-    return _batch("device_rounds", made)
+    if made.events.num_rows:
+        # An event is of a round; whoever is suspended before the first one is not invited to it.
+        number = np.full(made.events.num_rows, max(record.facts.round_number, 1), np.int32)
+        rows["events"] = made.events.set_column(0, EVENTS.field("round"), pa.array(number))
+    return rows
 
 
-def _round_row(
-    facts: RoundFacts, cohort: CohortFacts, totals: DeviceTotals, wasted_compute_s: float
-) -> dict[str, Any]:
-    """Return the row of ``rounds`` without its bytes."""
+class _Pack:
+    """Rounds whose rows are made together: their devices one after the other, and the sums over each.
+
+    ``records`` are one or more rounds.
+    """
+
+    def __init__(self, records: Sequence[RoundRecord]) -> None:
+        self._records = records
+        self._facts = [record.facts for record in records]
+        self._names = records[0].names
+        self._columns = np.concatenate([record.columns for record in records], axis=1)
+        self._events = np.array([record.columns.shape[1] for record in records])
+        self._devices = np.array([len(record.cohort.device) for record in records])
+        self._ends = np.cumsum(self._devices)
+        self._starts = self._ends - self._devices
+        self._cohort = CohortFacts(
+            **{
+                name: np.concatenate([getattr(record.cohort, name) for record in records])
+                for name in _COHORT_FIELDS
+            }
+        )
+        self._applied = self._cohort.outcome == Outcome.COMPLETED.value
+        n = int(self._ends[-1])
+        self._totals = device_totals(self._columns, self._places(), n)
+        self._bytes = _byte_block(self._totals, self._applied)
+        self._wasted_compute_s = np.where(self._applied, 0.0, self._totals.compute_s)
+
+    def _places(self) -> Wholes:
+        """Return the place of each record's device among those of all rounds, int64; -1 for strangers."""
+        slot = self._columns[Column.SLOT].astype(np.int64)
+        outside = slot >= np.repeat(self._devices, self._events)
+        if outside.any():
+            first = int(np.argmax(outside))
+            invited = int(np.repeat(self._devices, self._events)[first])
+            raise ValueError(f"event log: slot {int(slot[first])} in a round of {invited} invited devices")
+        return np.where(slot < 0, -1, slot + np.repeat(self._starts, self._events))
+
+    # -- rows of ``rounds`` ----------------------------------------------------------------------------
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of ``rounds``."""
+        totals, completed = self._totals, self._applied
+        per_device = np.stack(
+            (
+                totals.accepted,
+                completed & (totals.way == Way.CLEAR.value),
+                completed & (totals.way == Way.SECURE.value),
+                totals.retries,
+            )
+        )
+        counts = self._of_rounds(per_device).T.tolist()
+        sizes = (self._of_rounds(self._bytes) + self._stranger_bytes()).T.tolist()
+        made = []
+        for place, record in enumerate(self._records):
+            row = _facts_row(record.facts, record.cohort)
+            row["accepted"], row["clear_updates"], row["summed_updates"], row["retries"] = counts[place]
+            mine = slice(self._starts[place], self._ends[place])
+            kept_back = row["energy_j"] is None
+            # One sum a round, over an array: its bits depend on how many are added in one go.
+            row["compute_s"] = None if kept_back else float(totals.compute_s[mine].sum())
+            row["wasted_compute_s"] = None if kept_back else float(self._wasted_compute_s[mine].sum())
+            row.update(zip(_BYTES, sizes[place], strict=True))
+            made.append(row)
+        return made
+
+    def _of_rounds(self, per_device: Wholes) -> Wholes:
+        """Return the sums over the devices of each round, int64 [figures, rounds]."""
+        sums = np.zeros((len(per_device), per_device.shape[1] + 1), dtype=np.int64)
+        np.cumsum(per_device, axis=1, out=sums[:, 1:])
+        return np.asarray(sums[:, self._ends] - sums[:, self._starts])
+
+    def _stranger_bytes(self) -> Wholes | int:
+        """Return what travelled to or from devices that were not invited, int64 [len(_BYTES), rounds].
+
+        0 for nothing.
+        """
+        strange = self._columns[Column.SLOT] < 0
+        if not strange.any():
+            return 0
+        rounds = len(self._records)
+        round_of = np.repeat(np.arange(rounds), self._events)[strange]
+        totals = device_totals(self._columns[:, strange], round_of, rounds)
+        return _byte_block(totals, np.zeros(rounds, dtype=np.bool_))
+
+    # -- rows of ``device_rounds`` -----------------------------------------------------------------------
+
+    def device_rounds(self) -> Any:
+        """Return the batch of ``device_rounds``."""
+        cohort, totals, names = self._cohort, self._totals, self._names
+        n = len(cohort.device)
+        wholes = np.empty((len(_WHOLE_NAMES), n), dtype=np.int64)
+        wholes[: len(_BYTES)] = self._bytes
+        wholes[len(_BYTES) : -3].reshape(len(Stage), len(DIRECTIONS), n)[:] = totals.stage_bytes
+        wholes[-3:] = cohort.device, cohort.memory_bytes, cohort.examples
+
+        first_s = np.fmin.reduce(totals.stage_start_s, axis=0)
+        last_s = np.fmax.reduce(totals.stage_end_s, axis=0)
+        latency_s = totals.arrival_s - first_s
+        idle_s = last_s - first_s - totals.compute_s - totals.transfer_s
+        # Two frames of one device can overlap (a duplicate beside the original); then there was no wait.
+        wait_s = np.fmax(idle_s, 0.0)
+        floats = np.stack(
+            (
+                totals.compute_s,
+                wait_s,
+                self._wasted_compute_s,
+                cohort.energy_compute_j,
+                cohort.energy_radio_j,
+            )
+        )
+        nullable = np.concatenate(
+            (
+                totals.stage_start_s,
+                totals.stage_end_s,
+                latency_s[None],
+                cohort.loss[None],
+                cohort.work_share[None],
+                cohort.staleness[None],
+            ),
+            dtype=np.float64,
+        )
+        made: dict[str, Any] = {
+            "round": pa.array(self._round_of(self._devices)),
+            "phase": _names_of([facts.phase for facts in self._facts], self._devices),
+            "class": _labelled(cohort.device_class.astype(np.int32), _dictionary(names.classes)),
+            "network": _labelled(cohort.network.astype(np.int32), _dictionary(names.networks)),
+            "region": _labelled(cohort.region.astype(np.int32), _dictionary(names.regions)),
+            "outcome": _labelled(cohort.outcome.astype(np.int8), _OUTCOMES),
+            "stage": _labelled(cohort.stage.astype(np.int8), _STAGES, cohort.stage == _NO_STAGE),
+            "reason": _labelled(cohort.reason.astype(np.int8), _REASONS),
+            "way": _labelled(totals.way, _WAYS, totals.way == NO_WAY),
+            "retries": pa.array(totals.retries.astype(np.int32)),
+            **_columns(wholes, _WHOLE_NAMES),
+            **_columns(floats, _FLOAT_NAMES),
+            **_columns(nullable, _NULLABLE_NAMES, nullable=True),
+        }
+        if cohort.kept_back.any():
+            for name in _KEPT_BACK:
+                made[name] = _without(made[name], cohort.kept_back)
+            # A device that has reported a loss in the clear has reported its examples beside it.
+            made["examples"] = _without(made["examples"], cohort.kept_back & np.isnan(cohort.loss))
+        return _batch("device_rounds", made)
+
+    def _round_of(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Return the number of each round as often as ``counts`` says, int32."""
+        return np.repeat(np.array([facts.round_number for facts in self._facts], np.int32), counts)
+
+    # -- rows of ``events`` ------------------------------------------------------------------------------
+
+    def events(self, *, record_events: bool) -> Any:
+        """Return the batch of ``events``; without ``record_events`` of suspensions alone."""
+        columns, rounds = self._columns, self._round_of(self._events)
+        if not record_events:
+            kept = columns[Column.KIND] == EventKind.SUSPENDED.value
+            columns, rounds = columns[:, kept], rounds[kept]
+        sizes = columns[SPLIT_COLUMNS[0] : SPLIT_COLUMNS[-1] + 1]
+        made: dict[str, Any] = {
+            "round": pa.array(rounds),
+            "time_s": pa.array(columns[Column.TIME_S]),
+            "slot": pa.array(columns[Column.SLOT].astype(np.int32)),
+            "device": pa.array(columns[Column.DEVICE].astype(np.int64)),
+            "start_s": pa.array(columns[Column.START_S]),
+            "end_s": pa.array(columns[Column.END_S]),
+            **_columns(sizes.astype(np.int64), [f"{split}_bytes" for split in SPLITS]),
+        }
+        for name, (column, dictionary) in _EVENT_CODES.items():
+            made[name] = _labelled(columns[column].astype(np.int8), dictionary)
+        return _batch("events", made)
+
+
+def _facts_row(facts: RoundFacts, cohort: CohortFacts) -> dict[str, Any]:
+    """Return what the log is not needed for of a row of ``rounds``."""
     outcomes = np.bincount(cohort.outcome, minlength=len(Outcome)).tolist()
-    energy_j = float(cohort.energy_compute_j.sum() + cohort.energy_radio_j.sum())
     kept_back = bool(cohort.kept_back.any())
+    energy_j = None if kept_back else float(cohort.energy_compute_j.sum() + cohort.energy_radio_j.sum())
     summed = facts.summed
-    ways = totals.way[cohort.outcome == Outcome.COMPLETED.value]
     return {
         "round": facts.round_number,
         "phase": facts.phase,
@@ -322,17 +477,11 @@ def _round_row(
         "outcome": label(facts.outcome),
         "reason": label(facts.reason),
         "invited": len(cohort.device),
-        "accepted": totals.accepted,
         **dict(zip(_OUTCOME_NAMES, outcomes, strict=True)),
-        "clear_updates": int(np.count_nonzero(ways == Way.CLEAR.value)),
-        "summed_updates": int(np.count_nonzero(ways == Way.SECURE.value)),
-        "retries": int(totals.retries.sum()),
-        "compute_s": None if kept_back else float(totals.compute_s.sum()),
-        "wasted_compute_s": None if kept_back else wasted_compute_s,
-        "energy_j": None if kept_back else energy_j,
-        "loss": None if np.isnan(facts.loss) else facts.loss,
+        "energy_j": energy_j,
+        "loss": None if math.isnan(facts.loss) else facts.loss,
         "weight": facts.weight,
-        **{f"{label(stage)}_s": facts.stage_s.get(stage) for stage in SUM_STAGES},
+        **{name: facts.stage_s.get(stage) for name, stage in _SUM_STAGES.items()},
         "secagg_neighbours": summed and summed.neighbours,
         "secagg_threshold": summed and summed.threshold,
         "secagg_failure": (summed and summed.failure) or NO_FAILURE,
@@ -347,12 +496,16 @@ def _round_row(
     }
 
 
-def _one_row(row: RoundRow) -> Any:
-    """Return the batch of a row of ``rounds``; slices of an array per type are cheaper than many arrays."""
-    made: dict[str, Any] = {name: _constant(row[name], 1, codes) for name, codes in _ROUND_LABELS.items()}
+def _rounds_batch(rows: Sequence[RoundRow]) -> Any:
+    """Return the batch of rows of ``rounds``; slices of an array per type are cheaper than many arrays."""
+    n = len(rows)
+    once = np.ones(n, dtype=np.int64)
+    made: dict[str, Any] = {
+        name: _names_of([row[name] for row in rows], once, codes) for name, codes in _ROUND_LABELS.items()
+    }
     for kind, names in _ROUND_NUMBERS.items():
-        values = pa.array([row[name] for name in names], kind)
-        made.update((name, values.slice(i, 1)) for i, name in enumerate(names))
+        values = pa.array([row[name] for name in names for row in rows], kind)
+        made.update((name, values.slice(i * n, n)) for i, name in enumerate(names))
     return _batch("rounds", made)
 
 
@@ -397,7 +550,7 @@ def inference_batch(
     n = len(inferences.device)
     made: dict[str, Any] = {
         "round": pa.array(np.full(n, round_number, dtype=np.int32)),
-        "phase": _constant(phase, n, np.int32),
+        "phase": _names_of([phase], np.array([n])),
         "time_s": pa.array(np.full(n, time_s)),
         "class": _labelled(inferences.device_class.astype(np.int32), _dictionary(names.classes)),
         "network": _labelled(inferences.network.astype(np.int32), _dictionary(names.networks)),
@@ -417,7 +570,7 @@ def fault_batch(round_number: int, phase: str, strikes: Sequence[FaultStrike]) -
         "faults",
         {
             "round": pa.array(np.full(n, round_number, dtype=np.int32)),
-            "phase": _constant(phase, n, np.int32),
+            "phase": _names_of([phase], np.array([n])),
             "fault": pa.array([one.fault for one in strikes], pa.string()).dictionary_encode(),
             "kind": pa.array([one.kind for one in strikes], pa.string()).dictionary_encode(),
             "device": pa.array([one.device for one in strikes], pa.int64()),

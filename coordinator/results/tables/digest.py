@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.results.tables.schemas import SCHEMA_VERSION, SCHEMAS, deterministic_fields
+from coordinator.results.tables.schemas import ADDED, SCHEMA_VERSION, SCHEMAS, deterministic_fields
 
-_ROWS_AT_ONCE: Final = 4096
+_ROWS_AT_ONCE: Final = 1024
 """Hashing waits for this many rows: a call costs more than the bytes of a small round."""
 
 _BATCHES_AT_ONCE: Final = 64
@@ -92,11 +92,14 @@ class TableDigest:
         self._valid = [hashlib.blake2b(digest_size=_SIZE) for _ in self._fields]
         self._waiting: list[Any] = []
         self._rows = 0
+        self.filled = False
+        """Whether there are any rows."""
 
     def update(self, batch: Any) -> None:
         """Add the rows of a ``RecordBatch`` or ``Table`` with at least the table's deterministic columns."""
         self._waiting.extend(batch.to_batches() if isinstance(batch, pa.Table) else [batch])
         self._rows += batch.num_rows
+        self.filled |= batch.num_rows > 0
         if self._rows >= _ROWS_AT_ONCE or len(self._waiting) >= _BATCHES_AT_ONCE:
             self._hash()
 
@@ -135,6 +138,7 @@ class RunDigest:
     def hexdigest(self) -> str:
         """Return 32 hexadecimal digits, equal for runs with equal deterministic columns."""
         whole = hashlib.blake2b(digest_size=_SIZE)
-        for table in self.tables.values():
-            whole.update(table.digest())
+        for name, table in self.tables.items():
+            if table.filled or name not in ADDED:
+                whole.update(table.digest())
         return whole.hexdigest()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.scenario.metric_names import MODEL_GROUP_TAGS, MODEL_TAGS
 from edge.core.vocabulary import Outcome, RoundOutcome, Way, label
 
 Values = npt.NDArray[np.float64]
@@ -133,12 +134,13 @@ class TableMetricSource:
         * ``model.loss`` : one a round with applied reports; with a device tag, the mean local loss of the
           applied reports of those devices, weighted by examples. With the tag ``users`` it is one of
           the next kind.
-        * ``model.<metric>``: one an evaluation. Tags ``phase``, ``class network region``, and ``users``
-          (``seen`` or ``unseen``); without ``users``: the seen ones, or the unseen in a run that evaluated no
-          others. Of several splits test comes before validation.
+        * ``model.<metric>``: one an evaluation. Tags ``phase``, ``class network region activity popularity``,
+          and ``users`` (``seen`` or ``unseen``); without ``users``: the seen ones, or the unseen in a run
+          that evaluated no others. Without ``split`` (``test`` or ``validation``) test comes before
+          validation.
 
-        A tag value that never occurred gives no observations, nor do two of ``class network region`` together
-        on a model metric: users are grouped by one at a time.
+        A tag value that never occurred gives no observations, nor do two of the groups together on a model
+        metric: users are grouped by one at a time.
 
         Raises
         ------
@@ -189,8 +191,8 @@ class TableMetricSource:
         return np.asarray(total[weight > 0] / weight[weight > 0], dtype=np.float64)
 
     def _evaluation(self, metric: str, tags: Mapping[str, str]) -> Values:
-        _check_tags(metric, tags, (*_DEVICE_TAGS, _USERS))
-        groups = [name for name in ("class", "network", "region") if name in tags]
+        _check_tags(metric, tags, MODEL_TAGS)
+        groups = [name for name in MODEL_GROUP_TAGS if name in tags]
         if len(groups) > 1:
             return np.empty(0)
         rows = self._run.read("evaluations")
@@ -201,6 +203,8 @@ class TableMetricSource:
             wanted["phase"] = tags["phase"]
         if _USERS in tags:
             wanted["population"] = tags[_USERS]
+        if "split" in tags:
+            wanted["split"] = tags["split"]
         rows = _narrow(rows, wanted)
         for column, preferred in _PREFERENCES.items():
             present = set(rows[column].to_pylist())

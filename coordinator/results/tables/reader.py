@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coordinator.results.tables.schemas import (
+    ADDED,
     NEW_COLUMNS,
     OLDEST_VERSION,
     SCHEMA_VERSION,
@@ -28,6 +29,8 @@ class RunFormatError(RecfleetError):
     """A directory that is not a run, or a run of a version that this one cannot read."""
 
 
+_SMALL_BYTES = 1 << 20
+"""A table of no more bytes is read as a whole, once."""
 _OF_ROUNDS = ("device_rounds", "events")
 """Tables whose rows are of rounds in the table of rounds."""
 
@@ -73,6 +76,12 @@ class _Privacy(JsonShape):
     tiers: dict[str, _Tier] = {}
 
 
+class _Negatives(JsonShape):
+    sampler: str
+    leaky_protocol: bool
+    counter: dict[str, float | None] | None = None
+
+
 class Manifest(JsonShape):
     """What is read of ``manifest.json``."""
 
@@ -86,6 +95,7 @@ class Manifest(JsonShape):
     secure_aggregation: dict[str, str] = {}
     selection: _Selection = _Selection()
     unscored: str | None = None
+    negatives: _Negatives | None = None
     privacy: _Privacy | None = None
     host: _Host = _Host()
     digest: str | None = None
@@ -111,16 +121,18 @@ class RunTables:
         self.directory = directory
         self.manifest = read_manifest(directory)
         self._is_parquet = {table: parquet_path(directory, table).exists() for table in SCHEMAS}
-        self.complete = all(self._is_parquet.values())
+        self.complete = all(self._is_parquet[table] for table in SCHEMAS if table not in ADDED)
         missing = [
             table for table, is_parquet in self._is_parquet.items()
-            if not is_parquet and stream_and_pieces(directory, table) is None
+            if not is_parquet and table not in ADDED and stream_and_pieces(directory, table) is None
         ]  # fmt: skip
         if missing:
             raise RunFormatError(
                 f"{directory}: not a run directory, it has no table {missing[0]!r}; "
                 "give a directory that `recfleet run` has written"
             )
+        self._whole: dict[str, Any] = {}
+        """Small tables that have been read, with all columns."""
         self._last_round = None if self.complete else self._last_finished_round()
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> Any:
@@ -148,14 +160,21 @@ class RunTables:
 
     def _read_whole(self, table: str, columns: list[str]) -> Any:
         if self._is_parquet[table]:
-            return _read_parquet(parquet_path(self.directory, table), table, columns)
+            path = parquet_path(self.directory, table)
+            if path.stat().st_size > _SMALL_BYTES:
+                return _read_parquet(path, table, columns)
+            if table not in self._whole:
+                self._whole[table] = _read_parquet(path, table, SCHEMAS[table].names)
+            return self._whole[table].select(columns)
         found = stream_and_pieces(self.directory, table)
+        schema = pa.schema([SCHEMAS[table].field(name) for name in columns])
         if found is None:
+            if table in ADDED and not parquet_path(self.directory, table).exists():
+                return schema.empty_table()
             return _read_parquet(
                 parquet_path(self.directory, table), table, columns
             )  # its run has just ended
         path, pieces = found
-        schema = pa.schema([SCHEMAS[table].field(name) for name in columns])
         tables = [_read_parquet(piece, table, columns) for piece in pieces]
         for batch in _stream_prefix(path):
             rows = pa.Table.from_batches([batch])

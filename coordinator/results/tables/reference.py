@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from coordinator.results.tables.schemas import SCHEMA_VERSION, SCHEMAS, is_measured
-from coordinator.scenario.metric_names import METRICS, RANKING_METRICS, find_metric
+from coordinator.scenario.metric_names import METRICS, find_metric, ranking_examples
 from edge.core.vocabulary import Direction, EventKind, Fate, Outcome, Reason, RoundOutcome, Stage, Way, label
 
 _INTRODUCTION: Final = f"""\
@@ -51,8 +51,11 @@ digest of the run, versions, host |
 While it is written the directory is called `….partial`; it takes its name when the run is finished, in
 place of an earlier finished run of the same name. A run that was killed, interrupted or failed stays
 under `….partial`, where it can be read, until the next run of the same name begins. While the run goes on
-the tables are Arrow IPC streams (`rounds.arrows` …) that grow by one round at a time; what a killed run
-leaves is read up to its last finished round.
+the tables are Arrow IPC streams (`rounds.arrows` …). Rows of rounds that follow each other closely are
+written together, once a second: a killed run loses at most the rounds that it finished within a second
+(256 of them, or some thirty thousand events), and what it leaves is read up to the last round that was
+written. `recfleet serve`, and any run with a sink, a dashboard or a threshold that can end it, writes
+every round at once.
 
 The **digest** in the manifest stands for all columns of all tables but the measured ones. Runs of the
 same version, scenario and seed have the same digest; `recfleet diff A B` shows the first row at which two
@@ -159,16 +162,27 @@ seconds for which no device was to blame.
 how many were missing at a deadline; the stage that took most of it, and its seconds |
 | `held_up.rounds_ended_by_deadline` | rounds whose last segment a deadline ended |
 | `held_up.barriers`, `held_up.barriers_ended_by_deadline` | all segments, and those a deadline ended |
-| `notices` | sentences to read before any figure: most invitations were in vain, or devices are suspended |
+| `notices` | sentences to read before any figure: the protocol leaks, what a split leaves out or does not \
+suit, most invitations were in vain, devices are suspended |
+| `leaky_protocol` | whether what is held out shapes the model: `data.held_out_negatives: spared` |
+| `negatives` | null where devices sample none; else `sampler`, `leaky_protocol` and, of a leaky one, \
+`counter`: the metrics of ranking items by how seldom each device drew them, without any model |
 | `suspended_devices` | devices that are not invited any more, in order: round, and reason of the last \
 strike |
+| `evaluation.measured_by` | `simulator`: at no cost, and with everybody's ratings; `devices`: in rounds \
+of their own, whose seconds, bytes and energy are beside it and in no other figure |
 | `waste_by_outcome` | bytes, computing time and energy, and what was wasted, by how device rounds ended |
 | `participation.devices` | devices invited at least once |
 | `participation.invited`, `participation.completed` | device rounds, and completed ones, by device class |
 | `participation.jain_devices` | Jain index (Σx)² / (n Σx²) of the completed rounds of each of these devices |
 | `participation.jain_classes` | Jain index of the share of its invitations that each class completed |
 | `accuracy[].reached` | round, seconds of the run and bytes of the first evaluation at or beyond 50, \
-90 and 99 % of the way from the first value to the best; empty when the first is the best |
+90 and 99 % of the way from the first value to the last on test ratings, to the best on others; empty \
+where that is no better than the first |
+| `accuracy[].best`, `.best_round` | the best value and its round; null on test ratings, by which no round \
+may be chosen |
+| `selected` | with `evaluation.select`: the metric, and the round whose model was tested and is what the \
+run leaves |
 | `accuracy_by_class` | last value of each metric by device class; `spread`: the largest minus the smallest |
 
 A Jain index is 1 when all have the same and 1/n when one has all. Between evaluations nothing is
@@ -182,7 +196,14 @@ _TABLES: Final = {
     "evaluations": "One row per value of a metric; the same metric comes for all users and for each group.",
     "inferences": "One row per device that ran its own model, each time; see the section `inference`.",
     "faults": "One row per fault, device and stage that it struck in a round; see the section `faults`.",
+    "evaluation_rounds": "One row per evaluation on devices (`evaluation.on: devices`): a round in which a "
+    "cohort measured the model. What it took is in no row of `rounds`.",
+    "device_evaluations": "One row per device that was invited to one, and evaluation. Its events are in no "
+    "table, but for suspensions.",
 }
+
+_LIKE: Final = {"evaluation_rounds": "rounds", "device_evaluations": "device_rounds"}
+"""Tables that have the columns of others."""
 
 _VOCABULARY: Final = (Stage, Outcome, RoundOutcome, Reason, EventKind, Direction, Fate, Way)
 
@@ -194,6 +215,10 @@ def _type_name(kind: Any) -> str:
 def _table(name: str) -> Iterator[str]:
     yield f"## Table `{name}`\n"
     yield f"{_TABLES[name]}\n"
+    if name in _LIKE:
+        number = SCHEMAS[name].field("round").metadata[b"meaning"].decode()
+        yield f"The columns are those of [`{_LIKE[name]}`](#table-{_LIKE[name]}); `round` is: {number}.\n"
+        return
     yield "| column | type | unit | meaning |"
     yield "| --- | --- | --- | --- |"
     for field in SCHEMAS[name]:
@@ -242,7 +267,7 @@ def _metrics() -> Iterator[str]:
     )
     yield "| metric | values | tags | observations |"
     yield "| --- | --- | --- | --- |"
-    ranking = [find_metric(f"model.{name}@10") for name in RANKING_METRICS]
+    ranking = [find_metric(name) for name in ranking_examples()]
     for metric in [*METRICS.values(), *(found for found in ranking if found is not None)]:
         name = metric.name.replace("@10", "@K")
         yield f"| `{name}` | {metric.kind.value} | {', '.join(metric.tags)} | {metric.description} |"

@@ -346,7 +346,13 @@ EVALUATIONS: Final = _schema(
         _field(
             "population", NAME, "", "whose ratings: `seen` users take part in training, `unseen` never do"
         ),
-        _field("tag", NAME, "", "what the users are grouped by: `all`, `class`, `network` or `region`"),
+        _field(
+            "tag",
+            NAME,
+            "",
+            "what users are grouped by: `all`, `class`, `network`, `region` or `activity`; or scored"
+            " items by: `popularity`; or, of an audit, the values of users by: `bucket`",
+        ),
         _field("group", NAME, "", "the group's name; `all` for all of them"),
         _field("value", pa.float64(), "", "value of the metric; null: not defined, no users", nullable=True),
         _field("users", pa.int64(), "users", "number of users it was computed over"),
@@ -426,6 +432,16 @@ FAULTS: Final = _schema(
     ],
 )
 
+
+def _of_evaluations(table: str, schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a table about evaluations on devices: its columns are those of ``schema``."""
+    number = _field("round", pa.int32(), "", "rounds finished when devices measured the model")
+    return _schema(table, [number, *list(schema)[1:]])
+
+
+EVALUATION_ROUNDS: Final = _of_evaluations("evaluation_rounds", ROUNDS)
+DEVICE_EVALUATIONS: Final = _of_evaluations("device_evaluations", DEVICE_ROUNDS)
+
 SCHEMAS: Final = {
     "rounds": ROUNDS,
     "device_rounds": DEVICE_ROUNDS,
@@ -433,8 +449,13 @@ SCHEMAS: Final = {
     "evaluations": EVALUATIONS,
     "inferences": INFERENCES,
     "faults": FAULTS,
+    "evaluation_rounds": EVALUATION_ROUNDS,
+    "device_evaluations": DEVICE_EVALUATIONS,
 }
 """The tables of a run, by name."""
+
+ADDED: Final = frozenset({"evaluation_rounds", "device_evaluations"})
+"""Tables that older runs of this version lack; without rows they are no part of a digest."""
 
 
 def is_measured(field: pa.Field) -> bool:

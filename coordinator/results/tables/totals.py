@@ -1,4 +1,4 @@
-"""Sums over the records of each device of a round, by one pass of numpy per figure."""
+"""Sums over the records of each device of a round or several, by one pass of numpy per figure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WAY_OF_STAGE[[Stage.REPORT, Stage.MASKED_INPUT]] = Way.CLEAR, Way.SECURE
 
 @dataclass(frozen=True, slots=True)
 class DeviceTotals:
-    """Sums over the records of each slot; n invited devices, DOWN before UP."""
+    """Sums over the records of each of n participations, DOWN before UP."""
 
     stage_start_s: Floats  # [stages, n], NaN: not reached
     stage_end_s: Floats  # [stages, n]
@@ -56,7 +56,7 @@ class DeviceTotals:
     compute_s: Floats  # [n]
     transfer_s: Floats  # [n]
     retries: npt.NDArray[np.int64]  # [n]
-    accepted: int
+    accepted: npt.NDArray[np.bool_]  # [n]
 
 
 def _sums(cells: npt.NDArray[np.int64], values: Floats, shape: tuple[int, ...]) -> Floats:
@@ -64,32 +64,24 @@ def _sums(cells: npt.NDArray[np.int64], values: Floats, shape: tuple[int, ...]) 
     return np.asarray(np.bincount(cells, values, minlength=math.prod(shape)), dtype=np.float64).reshape(shape)
 
 
-def _of_invited(columns: Floats, n: int) -> Floats:
-    """Leave out the records of strangers and refuse slots outside the cohort."""
-    slot = columns[Column.SLOT]
-    if not slot.size:
-        return columns
-    if slot.max() >= n:
-        raise ValueError(f"event log: slot {int(slot.max())} in a round of {n} invited devices")
-    return columns[:, slot >= 0] if slot.min() < 0 else columns
-
-
-def device_totals(columns: Floats, n: int) -> DeviceTotals:
-    """Return the sums over the records of each of a round's n invited devices.
+def device_totals(columns: Floats, slot: npt.NDArray[np.int64], n: int) -> DeviceTotals:
+    """Return the sums over the records of each of n participations, of one round or several.
 
     Parameters
     ----------
-    columns : float64 [WIDTH, records], from :meth:`EventLog.columns`; strangers (slot -1) are left out.
-    n : number of invited devices.
+    columns : float64 [WIDTH, records], from :meth:`EventLog.columns`.
+    slot : int64 [records], which of the n a record is of; those of none (-1) are left out.
+    n : number of participations.
 
     Raises
     ------
     ValueError
-        For a slot outside the cohort, or bytes without a direction.
+        For bytes without a direction.
     """
-    columns = _of_invited(columns, n)
+    if slot.size and slot.min() < 0:
+        columns, slot = columns[:, slot >= 0], slot[slot >= 0]
     # Adjacent columns become whole numbers in one call.
-    slot, _, kind, stage, direction = columns[Column.SLOT : Column.DIRECTION + 1].astype(np.int64)
+    kind, stage, direction = columns[Column.KIND : Column.DIRECTION + 1].astype(np.int64)
     start_s, end_s = columns[Column.START_S], columns[Column.END_S]
     sizes = columns[SPLIT_COLUMNS[0] : SPLIT_COLUMNS[-1] + 1]
     wire = sizes.sum(axis=0)
@@ -135,5 +127,5 @@ def device_totals(columns: Floats, n: int) -> DeviceTotals:
         compute_s=_sums(slot, np.where(kind == EventKind.COMPUTED.value, span_s, 0.0), (n,)),
         transfer_s=_sums(slot, np.where(direction != Direction.NONE.value, span_s, 0.0), (n,)),
         retries=kinds[EventKind.RETRY],
-        accepted=int(np.count_nonzero(kinds[EventKind.ACCEPTED])),
+        accepted=kinds[EventKind.ACCEPTED] > 0,
     )

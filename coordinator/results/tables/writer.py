@@ -1,7 +1,8 @@
 """Writing the tables while the run goes on.
 
-During the run each table is an Arrow IPC stream (``rounds.arrows`` …) that grows by one batch per finished
-round and is handed to the operating system at once: a killed process leaves a readable prefix. When the run
+During the run each table is an Arrow IPC stream (``rounds.arrows`` …) that grows by whole batches, each
+handed to the operating system at once: a killed process leaves a readable prefix. A batch holds the rows of
+the rounds that were recorded since the last one (:class:`TableRecorder`). When the run
 ends, each stream is converted, a bounded piece at a time, to Parquet (``rounds.parquet`` …) under a temporary
 name, moved to its place in one step, and the stream removed. So a table is always there once, whole or as a
 stream, and a Parquet file is never half written.
@@ -17,6 +18,7 @@ import abc
 import contextlib
 import itertools
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -38,11 +40,14 @@ from coordinator.engine.facts import (
 )
 from coordinator.engine.run_files import errors_name, written_whole
 from coordinator.results.tables.batches import (
+    RecordedRow,
     RoundBatches,
+    RoundRecord,
     evaluation_batch,
+    evaluation_round_batches,
     fault_batch,
     inference_batch,
-    round_batches,
+    packed_batches,
 )
 from coordinator.results.tables.digest import RunDigest
 from coordinator.results.tables.schemas import SCHEMAS
@@ -50,6 +55,11 @@ from coordinator.results.tables.schemas import SCHEMAS
 _BUFFER_BYTES: Final = 1 << 20
 _ROWS_PER_GROUP: Final = 1 << 16
 """Rows of a Parquet row group, and so what the conversion holds in memory."""
+
+_ROUNDS_AT_ONCE: Final = 256
+_EVENTS_AT_ONCE: Final = 1 << 15
+"""Events that wait to become rows: 3.5 MB."""
+_SECONDS_BETWEEN_WRITES: Final = 1.0
 
 
 def stream_path(directory: Path, table: str, pieces: int = 0) -> Path:
@@ -127,9 +137,9 @@ class TableWriter(abc.ABC):
             self.watch(table, batch)
 
     def write_round(self, batches: RoundBatches) -> None:
-        """Write the rows of a finished round.
+        """Write the rows of one or more finished rounds.
 
-        The row of ``rounds`` goes last: a round that is in this table has all its rows in those of events and
+        Those of ``rounds`` go last: a round that is in this table has all its rows in those of events and
         devices.
         """
         events = batches.kept_events(record_events=self.record_events)
@@ -291,31 +301,115 @@ class TablesInMemory(TableWriter):
 class TableRecorder:
     """Records a run in its tables; implements :class:`~coordinator.engine.facts.Recorder`.
 
+    Making and writing rows costs the same for one round as for a hundred. So finished rounds wait, as they
+    were recorded, for others: until there are ``rounds_at_once``, or some ten thousand events, or the last
+    rows were written a second ago. What a killed process loses is at most what it finished within a second.
+    While the writer has a watch, nothing waits.
+
     Parameters
     ----------
     writer : of the tables.
     names : of device classes, networks and regions.
+    rounds_at_once : the most rounds that wait; 1: each is written before the next begins.
+    clock : seconds of wall time, monotonic.
+
+    Use it as a context manager: leaving it, for whatever reason, writes what waits.
     """
 
-    def __init__(self, writer: TableWriter, names: FleetNames) -> None:
+    def __init__(
+        self,
+        writer: TableWriter,
+        names: FleetNames,
+        *,
+        rounds_at_once: int = _ROUNDS_AT_ONCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._writer = writer
         self._names = names
+        self._rounds_at_once = rounds_at_once
+        self._clock = clock
+        self._rounds: list[RoundRecord] = []
+        self._others: dict[str, list[Any]] = {}
+        """Batches of other tables that wait."""
+        self._events = 0
+        self._written_s = clock()
+
+    def __enter__(self) -> TableRecorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.flush()
+        except OSError:
+            # As in a writer: the error that ends the run says it.
+            if error is None:
+                raise
 
     def round(self, facts: RoundFacts, cohort: CohortFacts, columns: npt.NDArray[np.float64]) -> RoundRow:
-        """Write the rows of a finished round; return its row of ``rounds``."""
-        batches = round_batches(facts, cohort, self._names, columns)
-        self._writer.write_round(batches)
-        return batches.row
+        """Record a finished round; return its row of ``rounds``. The arrays must stay as they are."""
+        record = RoundRecord(facts, cohort, self._names, columns)
+        self._rounds.append(record)
+        self._events += columns.shape[1]
+        self._flush_if_due()
+        return RecordedRow(record)
+
+    def evaluation_round(
+        self, facts: RoundFacts, cohort: CohortFacts, columns: npt.NDArray[np.float64]
+    ) -> None:
+        """Record a round in which devices measured the model."""
+        for table, batch in evaluation_round_batches(
+            RoundRecord(facts, cohort, self._names, columns)
+        ).items():
+            self._add(table, batch)
 
     def faults(self, round_number: int, phase: str, strikes: Sequence[FaultStrike]) -> None:
-        """Write what faults did in a round; before the rows of the round."""
-        self._writer.write("faults", fault_batch(round_number, phase, strikes))
+        """Record what faults did in a round; before the round itself."""
+        self._add("faults", fault_batch(round_number, phase, strikes))
 
     def evaluation(self, round_number: int, phase: str, time_s: float, values: Sequence[MetricValue]) -> None:
-        """Write one evaluation of the model."""
-        self._writer.write("evaluations", evaluation_batch(round_number, phase, time_s, values))
+        """Record one evaluation of the model."""
+        self._add("evaluations", evaluation_batch(round_number, phase, time_s, values))
 
     def inferences(self, round_number: int, phase: str, time_s: float, inferences: Inferences) -> None:
-        """Write one inference of the model on devices."""
-        batch = inference_batch(round_number, phase, time_s, inferences, self._names)
-        self._writer.write("inferences", batch)
+        """Record one inference of the model on devices."""
+        self._add("inferences", inference_batch(round_number, phase, time_s, inferences, self._names))
+
+    def _add(self, table: str, batch: Any) -> None:
+        self._others.setdefault(table, []).append(batch)
+        self._events += batch.num_rows
+        self._flush_if_due()
+
+    def _flush_if_due(self) -> None:
+        if (
+            self._writer.watch is not None
+            or len(self._rounds) >= self._rounds_at_once
+            or self._events >= _EVENTS_AT_ONCE
+            or self._clock() - self._written_s >= _SECONDS_BETWEEN_WRITES
+            or (self._rounds_at_once == 1 and self._others)
+        ):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        rounds, self._rounds = self._rounds, []
+        others, self._others = self._others, {}
+        self._events = 0
+        if "faults" in others:
+            self._write("faults", others.pop("faults"))
+        if rounds:
+            self._writer.write_round(packed_batches(rounds, record_events=self._writer.record_events))
+        for table, batches in others.items():
+            self._write(table, batches)
+        self._written_s = self._clock()
+
+    def _write(self, table: str, batches: Sequence[Any]) -> None:
+        self._writer.write(table, _one_batch(batches))
+
+
+def _one_batch(batches: Sequence[Any]) -> Any:
+    filled = [batch for batch in batches if batch.num_rows]
+    if len(filled) < 2:
+        return (filled or batches)[0]
+    return pa.Table.from_batches(filled).unify_dictionaries().combine_chunks().to_batches()[0]

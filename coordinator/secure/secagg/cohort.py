@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from edge.crypto.keys import AdvertisedKeys, key_list_hash
+from edge.crypto.keys import key_list_hash
 from edge.crypto.prg import ring_order
 from edge.secagg.checks import DeviceIds, octets
 from edge.secagg.config import SecAggConfig
@@ -52,7 +52,7 @@ class NeighbourGraph:
         self.records = [records[device] for device in ids]
         self._context = context
         self._digest = key_list_hash(
-            [AdvertisedKeys(device, *record[:2]) for device, record in zip(ids, self.records, strict=True)]
+            [(device, record[0], record[1]) for device, record in zip(ids, self.records, strict=True)]
         )
         self.session = context.session(config, self._digest)
         around = neighbours(ring_order(ids, ring_seed(self._digest)), self.k)

@@ -277,7 +277,7 @@ class SecAggServer(SumServer):
         cohort, number = self._members, self._round_number
         asked = cohort.flags(present)
         self._unmasking = unmasking = Unmasking(
-            cohort, number, self._shared, self._alive, asked, self._commitments
+            cohort, number, self._shared, self._alive, asked, self._commitments, self._crypto.pairs
         )
         self._go(event, present)
         signatures = self._signatures if self._config.mode is Mode.ACTIVE else None

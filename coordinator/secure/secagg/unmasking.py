@@ -20,7 +20,7 @@ from edge.crypto.errors import (
     TooFewSurvivorsError,
     WrongShareError,
 )
-from edge.crypto.keys import SIGNATURE_BYTES, KeyPair, check_commitment, check_secret
+from edge.crypto.keys import SIGNATURE_BYTES, KeyPair, PairSecrets, check_commitment, check_secret
 from edge.crypto.prg import add_all_expanded, make_scratch
 from edge.crypto.ring import RingVector
 from edge.crypto.shamir import SECRET_BYTES, SHARE_BYTES, combine_many, decode
@@ -50,6 +50,7 @@ class Unmasking:
     alive : bool[n], whose input is in the sum.
     asked : bool[n], who was asked for shares.
     commitments : uint8[n, k + 1, 32], of each owner to the shares of each of its holders.
+    pairs : how the secrets of pairs are derived.
 
     Attributes
     ----------
@@ -67,7 +68,9 @@ class Unmasking:
         alive: Flags,
         asked: Flags,
         commitments: Octets,
+        pairs: PairSecrets,
     ) -> None:
+        self._pairs = pairs
         self._cohort = cohort
         self._round_number = round_number
         self._shared = shared
@@ -286,7 +289,7 @@ class Unmasking:
         for other in holders[self._alive[holders]].tolist():
             device = int(cohort.devices[other])
             public = cohort.records[other].mask
-            seed = pair_seed(key, public, cohort.session, self._round_number, dead, device)
+            seed = pair_seed(key, public, cohort.session, self._round_number, dead, device, self._pairs)
             # The lower id of a pair added the mask, the higher subtracted it.
             (subtracted if device < dead else added).append(seed)
 

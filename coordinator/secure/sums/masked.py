@@ -151,11 +151,17 @@ class MaskedSums(SecureSums):
         seeded = SeededEntropy(self.rounding_key, device, model.round_number)
         noisy = any(isinstance(part, RealPart) and part.noise_sd > 0 for part in self.config.parts)
         model_hash = hashlib.sha256(encode(model)).digest()
-        client = self.client(device, model, model_hash, entropy, entropy if noisy else seeded)
+        client = self.client(device, model, model_hash, entropy, entropy if noisy else seeded, self.crypto)
         return MaskingParticipant(self.config, client)
 
     def client(
-        self, device: int, model: Model, model_hash: bytes, entropy: Entropy, rounding: Entropy
+        self,
+        device: int,
+        model: Model,
+        model_hash: bytes,
+        entropy: Entropy,
+        rounding: Entropy,
+        crypto: Cryptography,
     ) -> SecAggClient:
         """Return the machine of ``device`` in the round of ``model``; secrets come from ``entropy``."""
         return SecAggClient(
@@ -168,7 +174,7 @@ class MaskedSums(SecureSums):
             identity=None if self._identity_of is None else self._identity_of(device),
             roster=self.roster,
             rounding=rounding,
-            crypto=self.crypto,
+            crypto=crypto,
         )
 
 
@@ -179,6 +185,7 @@ class _RoundOfMaskedSums(RoundOfSums):
         self._round_number = round_number
         self._oracle = oracle
         """Sees the inputs, where devices are simulated here."""
+        self._crypto = sums.crypto if oracle is None else sums.crypto.of_simulated_round()
         self._participants: dict[int, MaskingParticipant] = {}
         self._model: Model | None = None
         self._model_hash = b""
@@ -197,7 +204,7 @@ class _RoundOfMaskedSums(RoundOfSums):
             roster=sums.roster,
             target=target,
             quorum=sums.quorum,
-            crypto=sums.crypto,
+            crypto=self._crypto,
         )
         return self._server
 
@@ -219,6 +226,7 @@ class _RoundOfMaskedSums(RoundOfSums):
             self._hash_of(model),
             SeededEntropy(sums.secrets_key, device, number),
             SeededEntropy(sums.rounding_key, device, number),
+            self._crypto,
         )
         participant = MaskingParticipant(sums.config, client, self)
         self._participants[device] = participant

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 from coordinator.scenario.faults_section import STAGE_ORDER
-from edge.core.vocabulary import Direction, Reason, Stage, label
+from edge.core.vocabulary import FIRST_EVALUATION, Direction, Reason, Stage, label
 from edge.wire.messages import KINDS, Abort, Accept, AcceptBare, Acknowledge, AnyMessage, Decline, Failure
 
 INVITED: Final = "invited"
@@ -40,6 +40,7 @@ class DevicesAtWork:
     """The state of each device in the rounds under way, and what has passed in the newest of them.
 
     A device is in the state that its latest counted frame says, until the round it is in has been written.
+    Evaluations on devices are left out: they are no rounds of training.
 
     Attributes
     ----------
@@ -60,6 +61,8 @@ class DevicesAtWork:
 
     def invited(self, round_number: int, devices: list[int], frame_bytes: int, time_s: float) -> None:
         """Handle devices that an invitation of ``frame_bytes`` goes to."""
+        if round_number >= FIRST_EVALUATION:
+            return
         if round_number > self.round_number:
             self.round_number = round_number
             self._stage = 0
@@ -80,6 +83,8 @@ class DevicesAtWork:
         time_s: float,
     ) -> None:
         """Handle any other frame: one sent down, or one that came up and what it was judged."""
+        if round_number >= FIRST_EVALUATION:
+            return
         self._passed(round_number, direction, 1, frame_bytes, time_s)
         if reason is not Reason.NONE:
             return

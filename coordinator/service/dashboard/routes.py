@@ -18,7 +18,7 @@ from coordinator.service.metrics import exposition
 from edge.core.errors import MissingExtraError
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
-_REPORT_STYLE: Final = Path(report.__file__).parent / "templates" / "report.css"
+_REPORT_STYLE: Final = Path(report.__file__).parent / "assets" / "report.css"
 """Reports and dashboard look alike."""
 _STYLE_PLACE: Final = "/* style */"
 _SCRIPT_PLACE: Final = "/* script */"

@@ -259,6 +259,11 @@ class JournalStore:
             self._journal.keep_arrays(_COORDINATOR, memory)
         self._writer.fold()
 
+    def measuring(self, memory: Memory) -> None:
+        """Keep what is spent at most while devices measure the model, or has been once they have."""
+        with self._step():
+            self._journal.keep_arrays(_COORDINATOR, memory)
+
     def looked_back(self, number: int, stop: str | None) -> None:
         """Keep what was measured after a round (0: before the first), and why training ends, if it does."""
         with self._step():

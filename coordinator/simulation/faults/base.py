@@ -17,6 +17,7 @@ from edge.core.rng import hashed_bits, hashed_uniform, stream_key
 from edge.core.vocabulary import SUM_STAGES, Direction, Reason, Stage, Way
 from edge.device.round_faults import Ending, RoundFaults
 from edge.device.simulated import CohortPlan
+from edge.learning.promotion import PromotedItem
 from edge.network.disturbances import LinkEffect
 
 Ids = npt.NDArray[np.int64]
@@ -76,16 +77,26 @@ class Strike:
     setting : the round.
     slots : int64 [struck], increasing; whom it strikes.
     faults : takes what it does.
+    target : the item that faults promote; None in a scenario in which none does.
     """
 
-    __slots__ = ("_keys", "fault", "faults", "number", "setting", "slots")
+    __slots__ = ("_keys", "fault", "faults", "number", "setting", "slots", "target")
 
-    def __init__(self, fault: Fault, number: int, setting: Setting, slots: Ids, faults: RoundFaults) -> None:
+    def __init__(
+        self,
+        fault: Fault,
+        number: int,
+        setting: Setting,
+        slots: Ids,
+        faults: RoundFaults,
+        target: PromotedItem | None = None,
+    ) -> None:
         self.fault = fault
         self.number = number
         self.setting = setting
         self.slots = slots
         self.faults = faults
+        self.target = target
         self._keys: list[int] | None = None
 
     @property
@@ -168,10 +179,10 @@ class Strike:
         way = WAY_OF_STAGE.get(stage)
         if plan.shielded and way is not None and plan.shielded[slot] != (way is Way.CLEAR):
             return
-        planned = plan.drop_stage[slot]
+        planned = int(plan.drop_stage[slot])
         when = (RANK[stage], fraction)
         if planned < 0 or when < (RANK[planned], plan.drop_fraction[slot]):
-            plan.drop_stage[slot] = int(stage)
+            plan.drop_stage[slot] = stage
             plan.drop_fraction[slot] = fraction
             self.faults.planned[slot] = Ending(self.number, reason)
         if RANK[stage] <= RANK[Stage.COMPUTE]:

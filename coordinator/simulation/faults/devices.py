@@ -129,7 +129,7 @@ class MemoryPressure(FaultKind):
         ids, needed = setting.ids[strike.slots], setting.memory_bytes[strike.slots]
         fits = setting.fleet.memory_fits(ids, needed, self.factor)
         for slot in strike.slots[np.flatnonzero(~fits)].tolist():
-            if plan.shortage[slot] is Reason.NONE:
+            if plan.shortage[slot] == Reason.NONE:
                 plan.shortage[slot] = Reason.MEMORY
                 plan.computes[slot] = False
                 strike.faults.shortages[slot] = strike.number

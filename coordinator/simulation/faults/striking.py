@@ -13,6 +13,7 @@ from coordinator.scenario.schema import ScenarioSettings
 from coordinator.simulation.faults.base import FaultKind, FleetView, Ids, Setting, Strike
 from edge.core.rng import hashed_uniform, stream_key
 from edge.device.round_faults import RoundFaults
+from edge.learning.promotion import PromotedItem
 
 Mask = npt.NDArray[np.bool_]
 
@@ -24,10 +25,14 @@ class FaultsOfRun:
     ----------
     scenario : what goes wrong in which phase.
     fleet : whom it can strike.
+    target : the item that faults promote; None where none does.
     """
 
-    def __init__(self, scenario: ScenarioSettings, fleet: FleetView) -> None:
+    def __init__(
+        self, scenario: ScenarioSettings, fleet: FleetView, target: PromotedItem | None = None
+    ) -> None:
         self._seed = scenario.seed
+        self._target = target
         self.faults: tuple[Fault, ...] = scenario.faults
         self._of_phase = {phase: faults_of_phase(scenario, phase) for phase in _phase_names(scenario)}
         self.crashes = tuple(
@@ -62,7 +67,7 @@ class FaultsOfRun:
                 found = RoundFaults()
             slots = victims(fault, setting, self._fixed.get(number), exact=self._exact)
             if len(slots) or not fault.kind.of_devices:
-                strike = Strike(fault, number, setting, slots, found)
+                strike = Strike(fault, number, setting, slots, found, self._target)
                 for kind in fault.kinds:
                     assert isinstance(kind, FaultKind)
                     kind.strike(strike)
@@ -102,7 +107,7 @@ def victims(fault: Fault, setting: Setting, fixed: Mask | None = None, *, exact:
         return np.flatnonzero(fixed[ids])
     slots = np.flatnonzero(_admitted(on, setting.fleet, ids))
     if on.slowest is not None:
-        seconds = np.array(setting.plan.compute_s)[slots]
+        seconds = setting.plan.compute_s[slots]
         # Of two that are alike the one with the lower number; slots have no meaning.
         order = np.lexsort((ids[slots], -seconds))
         slots = slots[order[: exact_count(on.slowest, len(slots))]]

@@ -16,12 +16,18 @@ from coordinator.swarm.invariants.sums import Floats, differences, survivors_of,
 from coordinator.swarm.record import Applied
 from coordinator.swarm.trial import Trial
 from edge.core.plugins import ALGORITHMS, BUILT_IN
+from edge.core.rng import hashed_bits_scalar
+from edge.learning.base import Problem
+from edge.learning.methods.colr import BASIS, CoLR, CoLRSettings
+from edge.learning.methods.fcf import USER_GRAM, FCFSettings
 from edge.learning.methods.fedavg_mf import USER_ROW, USER_TABLE, USERS, SharedFactorizationSettings
 from edge.learning.methods.fedmf import FedMFSettings
 from edge.learning.methods.fedncf.local import GMF, MLP
 from edge.learning.methods.fedncf.settings import FedNCFSettings
+from edge.learning.methods.fedrap import FedRAPSettings
 from edge.learning.methods.fedrec import UPDATES, FedRecSettings
 from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS
+from edge.learning.methods.gpfedrec import GRAPH, TABLE, GPFedRec, GPFedRecSettings
 from edge.learning.methods.lipm.algorithm import ATTENTION, LIPMSettings
 from edge.learning.methods.local_context import LocalContextSettings
 from edge.learning.server_optimizers import ConstantSchedule, SgdSettings
@@ -57,6 +63,9 @@ def _moved(trial: Trial, move: Applied, aggregate: Aggregate, devices: list[int]
     if learning.algorithm not in BUILT_IN[ALGORITHMS]:
         return  # what a plug-in makes of a sum is its own affair
     learning = getattr(learning, "base", learning)
+    if isinstance(learning, GPFedRecSettings):
+        yield from _propagated(learning, move, aggregate)
+        return
     if isinstance(learning, LocalContextSettings):
         changes: dict[str, Floats] = {}
         rate = 0.0
@@ -68,6 +77,10 @@ def _moved(trial: Trial, move: Applied, aggregate: Aggregate, devices: list[int]
         weight, kept = _weight_and_shrinkage(trial, aggregate, devices)
         with np.errstate(all="ignore"):
             changes = _changes(learning, aggregate, weight, kept)
+            if isinstance(learning, CoLRSettings):
+                changes = _widened(learning, changes, move.before, aggregate.clients, kept)
+            if isinstance(learning, FCFSettings):
+                changes = _with_all_items(learning, changes, move.before[FACTORS])
         rate = learning.learning_rate
     for name, before in move.before.items():
         change = changes.get(name)
@@ -76,6 +89,31 @@ def _moved(trial: Trial, move: Applied, aggregate: Aggregate, devices: list[int]
             yield from _stepped(what, before, move.after[name], rate * change)
         elif not np.array_equal(_untouched(learning, name, before, aggregate), move.after[name]):
             yield f"{what} is not what it has to be"
+
+
+def _propagated(learning: GPFedRecSettings, move: Applied, aggregate: Aggregate) -> Iterator[str]:
+    """Compare a step of GPFedRec with one by the matrix of its graph, applied row by row in float64."""
+    before = move.before
+    algorithm = GPFedRec(learning, Problem(n_items=len(before[TABLE]), n_users=len(before[USER_TABLE])))
+    users = aggregate.sums[USERS]
+    tables = before[TABLE].ravel() + aggregate.sums[USER_ROW]
+    matrix = algorithm.graph(tables, users, int(before[GRAPH][0])).astype(np.float64)
+    averaged = tables.astype(np.float64)
+    for _ in range(learning.hops):
+        averaged = np.array([sum(w * row for w, row in zip(line, averaged, strict=True)) for line in matrix])
+    expected = {name: array.astype(np.float64) for name, array in before.items()}
+    mean = averaged.mean(axis=0).reshape(before[TABLE].shape)
+    expected[TABLE] = expected[TABLE] + learning.learning_rate * (mean - expected[TABLE])
+    expected[USER_TABLE][users] = averaged
+    for name, array in expected.items():
+        what = f"after round {move.round_number} '{name}' of the model"
+        if name == GRAPH:
+            if hashed_bits_scalar(int(before[GRAPH][0]), 1) >> 1 != int(move.after[GRAPH][0]):
+                yield f"{what} is not what it has to be"
+            continue
+        after = move.after[name].astype(np.float64)
+        room = 64 * unit(move.after[name]) * (np.abs(array) + np.abs(tables).max(initial=1.0))
+        yield from differences(what, array, after, room)
 
 
 def _stepped(what: str, before: Array, after: Array, step: Floats) -> Iterator[str]:
@@ -112,20 +150,46 @@ def _changes(learning: Any, aggregate: Aggregate, weight: float, kept: float) ->
     elif isinstance(learning, SharedFactorizationSettings):
         sums = {ROWS: sums[ROWS]}
     found = {name: array * (kept / divisor) for name, array in sums.items()}
-    if ROWS in found:
+    if ROWS in found and not isinstance(learning, CoLRSettings):
         table = found.pop(ROWS)
         if isinstance(learning, FedNCFSettings):
             return {**found, GMF: table[:, : learning.gmf_factors], MLP: table[:, learning.gmf_factors :]}
         found[FACTORS] = table[:, : learning.factors]
-        if learning.item_bias:
+        if getattr(learning, "item_bias", False):
             found[BIAS] = table[:, learning.factors]
     return found
 
 
+def _widened(
+    learning: CoLRSettings, changes: dict[str, Floats], before: Mapping[str, Array], clients: int, kept: float
+) -> dict[str, Floats]:
+    """Return the change of CoLR's items, of a mean in the subspace that the model before names."""
+    narrow = learning.rank + learning.item_bias
+    rows = changes[ROWS][:, :narrow]
+    if learning.average == "touched":
+        share = changes[ROWS][:, narrow:]
+        rows = np.divide(kept * rows, share, out=np.zeros_like(rows), where=share > 0.01 * kept / clients)
+    basis = CoLR(learning, Problem(n_items=len(rows))).basis(before).astype(np.float64)
+    scale = math.sqrt(learning.factors / learning.rank)
+    found = {FACTORS: scale * rows[:, : learning.rank] @ basis}
+    return {**found, BIAS: rows[:, learning.rank]} if learning.item_bias else found
+
+
+def _with_all_items(learning: FCFSettings, changes: dict[str, Floats], before: Array) -> dict[str, Floats]:
+    """Return the change of FCF's items: of a sum it holds the rated ones' part, and the users' x xᵀ."""
+    k, items = learning.factors, before.astype(np.float64)
+    upper = np.zeros((k, k))
+    upper[np.triu_indices(k)] = changes[USER_GRAM]
+    of_users = upper + np.triu(upper, 1).T
+    return {FACTORS: changes[FACTORS] - items @ of_users - learning.item_regularization * items}
+
+
 def _untouched(learning: Any, name: str, before: Array, aggregate: Aggregate) -> Array:
     """Return what becomes of an array of the model that no mean of updates changes."""
-    if isinstance(learning, FedRecSettings) and name == UPDATES:
+    if isinstance(learning, FedRecSettings | FedRAPSettings) and name == UPDATES:
         return np.asarray(before + 1)
+    if isinstance(learning, CoLRSettings) and name == BASIS:
+        return np.array([hashed_bits_scalar(int(before[0]), 1) >> 1], np.int64)
     if isinstance(learning, SharedFactorizationSettings) and name == USER_TABLE:
         table = before.copy()
         rate = before.dtype.type(learning.user_learning_rate)

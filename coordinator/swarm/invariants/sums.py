@@ -145,8 +145,9 @@ def exact_sums(trial: Trial) -> Iterator[str]:
         if missing:
             yield f"round {number}: {missing} are said to be in the sum, and no update of theirs was accepted"
             continue
-        # In the order in which they came.
+        # By group, and in the order in which they came within a group.
         taken = [one for device, one in inputs[number].items() if device in survivors]
+        taken.sort(key=lambda one: one.device % trial.loaded.scenario.compute.sum_groups)
         expected = _Expected.like(made[0].aggregate)
         reports = [one.report for one in taken if one.report is not None]
         rule = trial.loaded.scenario.aggregation

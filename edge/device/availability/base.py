@@ -12,6 +12,7 @@ gives it is no longer available, to the last bit, and at the one that :meth:`nex
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -107,6 +108,8 @@ def checked_times(ids: Ids, t_s: float | Floats) -> Floats:
     ------
     ValueError : a time before the start of the run, infinite or NaN, or a shape that does not fit.
     """
+    if isinstance(t_s, float) and math.isfinite(t_s) and t_s >= 0.0:
+        return np.full(ids.shape, t_s)
     times = np.asarray(t_s, np.float64)
     if not np.all(np.isfinite(times)) or np.any(times < 0):
         raise ValueError("t_s: availability is defined for finite times of 0 s or more, the start of the run")

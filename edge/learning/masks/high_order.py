@@ -29,7 +29,7 @@ from edge.learning.masks.base import (
 )
 from edge.learning.masks.network import HIDDEN_BIAS, HIDDEN_WEIGHTS, INTERCEPT, OUTPUT_WEIGHTS
 from edge.learning.masks.zero_order import shrunk_means
-from edge.learning.method_settings import MethodSettings
+from edge.learning.method_settings import FeatureLimit, MethodSettings
 from edge.learning.updates import Array
 
 
@@ -37,9 +37,7 @@ class HighOrderSettings(MethodSettings):
     """Settings of the high-order mask."""
 
     kind: Literal["high-order"] = "high-order"
-    feature_limit: PositiveFloat = Field(
-        default=2.0, description="standard deviations that a feature is cut at, so that rare ones do not rule"
-    )
+    feature_limit: FeatureLimit = 2.0
     width: PositiveInt = Field(default=8, description="units of the hidden layer")
     weight_decay: PositiveFloat = Field(default=17.0, description="λ of hidden and output weights")
     intercept_regularization: PositiveFloat = Field(

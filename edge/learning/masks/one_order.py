@@ -26,7 +26,7 @@ from edge.learning.masks.base import (
     fitting_work,
     limited,
 )
-from edge.learning.method_settings import MethodSettings
+from edge.learning.method_settings import FeatureLimit, MethodSettings
 from edge.learning.updates import Array
 
 INTERCEPT, WEIGHTS = "intercept", "weights"
@@ -36,9 +36,7 @@ class OneOrderSettings(MethodSettings):
     """Settings of the one-order mask."""
 
     kind: Literal["one-order"] = "one-order"
-    feature_limit: PositiveFloat = Field(
-        default=2.0, description="standard deviations that a feature is cut at, so that rare ones do not rule"
-    )
+    feature_limit: FeatureLimit = 2.0
     regularization: PositiveFloat = Field(default=50.0, description="λ of the weights of the features")
     intercept_regularization: PositiveFloat = Field(
         default=5.0, description="λ_0 of the intercept's distance from the global mean"

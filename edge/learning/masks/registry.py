@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
+from device_profiles.fields import ByKey
 from edge.learning.masks.base import MaskModel
 from edge.learning.masks.high_order import HighOrder, HighOrderSettings
 from edge.learning.masks.one_order import OneOrder, OneOrderSettings
@@ -18,7 +19,7 @@ from edge.learning.masks.zero_order import ZeroOrder, ZeroOrderSettings
 
 MaskSettings = Annotated[
     ZeroOrderSettings | OneOrderSettings | TwoOrderSettings | HighOrderSettings,
-    Field(discriminator="kind"),
+    ByKey("kind"),
 ]
 """The settings of any kind of mask."""
 

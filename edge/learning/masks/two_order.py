@@ -35,7 +35,7 @@ from edge.learning.masks.factorization import (
     residuals,
     sweep,
 )
-from edge.learning.method_settings import MethodSettings
+from edge.learning.method_settings import FeatureLimit, MethodSettings
 from edge.learning.updates import Array
 
 INTERCEPT, WEIGHTS, FACTORS = "intercept", "weights", "factors"
@@ -45,9 +45,7 @@ class TwoOrderSettings(MethodSettings):
     """Settings of the two-order mask."""
 
     kind: Literal["two-order"] = "two-order"
-    feature_limit: PositiveFloat = Field(
-        default=2.0, description="standard deviations that a feature is cut at, so that rare ones do not rule"
-    )
+    feature_limit: FeatureLimit = 2.0
     factors: PositiveInt = Field(default=4, description="rank f of the interactions")
     regularization: PositiveFloat = Field(default=50.0, description="λ_w of the weights of the features")
     factor_regularization: PositiveFloat = Field(default=50.0, description="λ_V of the factors")

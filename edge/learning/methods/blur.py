@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator
 
-from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, StrictBool
+from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction
 from edge.learning import fedrecon_kernels as kernels
-from edge.learning.method_settings import GradientSteps
+from edge.learning.method_settings import GradientSteps, SubtractMean
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.proximal import Pull
@@ -34,11 +34,12 @@ class BLURSettings(ReconstructionSettings):
     """Settings of BLUR and LUS: those of the factorisation, and how updates are kept short and sparse."""
 
     algorithm: Literal["blur"]
-    subtract_mean: StrictBool = Field(
-        default=True, description="predict the difference to the mean training rating, a public statistic"
-    )
+    loss: Literal["squared-error"] = Field(default="squared-error", description="squared error alone")
+    subtract_mean: SubtractMean = True
     client: GradientSteps = Field(
-        default=GradientSteps(method="gradient-steps", steps=5, learning_rate=0.5, regularization=0.02),
+        default=GradientSteps.model_construct(
+            method="gradient-steps", steps=5, learning_rate=0.5, regularization=0.02
+        ),
         description="a device's steps on the items, each on all of its ratings",
     )
     norm_bound: PositiveFloat = Field(

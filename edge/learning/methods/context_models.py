@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from device_profiles.fields import NonNegativeFloat, PositiveInt
+from device_profiles.fields import ByKey, NonNegativeFloat, PositiveInt
 from edge.core.rng import stream
 from edge.learning.masks import network
 from edge.learning.masks.network import (
@@ -61,9 +61,7 @@ class NetworkSettings(MethodSettings):
     width: PositiveInt = Field(default=16, description="units of the hidden layer")
 
 
-ModelSettings = Annotated[
-    LinearSettings | FactorizationMachineSettings | NetworkSettings, Field(discriminator="kind")
-]
+ModelSettings = Annotated[LinearSettings | FactorizationMachineSettings | NetworkSettings, ByKey("kind")]
 
 
 class ContextModel(Protocol):

@@ -14,13 +14,13 @@ no secure sum: the table of all users in every upload would buy nothing.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
 from edge.learning import fedrecon_kernels as kernels
@@ -34,13 +34,24 @@ from edge.learning.base import (
     State,
     Work,
 )
-from edge.learning.joint_descent import Pair, PairShape, descend_jointly, errors, gradient
+from edge.learning.joint_descent import (
+    Gradient,
+    Pair,
+    PairShape,
+    Targets,
+    descend_jointly,
+    gradient,
+    losses_and_descent,
+)
+from edge.learning.losses import FLOPS_A_ROW, Loss, check_steps, partners
 from edge.learning.method_settings import (
     GradientSteps,
     LocalDescent,
     MethodSettings,
     Reconstruction,
     Ridge,
+    SubtractMean,
+    UserSteps,
     rows_seen,
     step_counts,
     work_share,
@@ -48,6 +59,7 @@ from edge.learning.method_settings import (
 from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN, FedRecon
 from edge.learning.methods.fedrecon.settings import FedReconSettings
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
+from edge.learning.tables import TableVersions
 from edge.learning.updates import ITEMS, ROWS, Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 
 USER_TABLE, USER_ROW, USERS = "user_table", "user_row", "users"
@@ -62,15 +74,20 @@ class SharedFactorizationSettings(MethodSettings):
     factors: PositiveInt = Field(default=16, description="length k of the user and item factors")
     item_bias: StrictBool = Field(default=True, description="learn a bias for every item")
     user_bias: StrictBool = Field(default=True, description="learn a bias for every user")
-    subtract_mean: StrictBool = Field(
-        default=True, description="predict the difference to the mean training rating, a public statistic"
-    )
+    subtract_mean: SubtractMean = True
     initial_scale: NonNegativeFloat = Field(
         default=0.1, description="standard deviation of the item factors before the first round"
     )
     client: LocalDescent = Field(
-        default=GradientSteps(method="gradient-steps", steps=5, learning_rate=1.0, regularization=0.02),
+        default=GradientSteps.model_construct(
+            method="gradient-steps", steps=5, learning_rate=1.0, regularization=0.02
+        ),
         description="a device's steps on its user's row and the items: gradient-steps or mini-batches",
+    )
+    loss: Loss = Field(
+        default="squared-error",
+        description="`squared-error`, of ratings or of ones and zeros; of ones and zeros (`data.negatives`)"
+        " also `cross-entropy`, `bpr` and `sampled-softmax`, by gradient-steps",
     )
     proximal: NonNegativeFloat = Field(
         default=0.0, description="μ of FedProx, which pulls each of these steps back to what was downloaded"
@@ -84,20 +101,32 @@ class SharedFactorizationSettings(MethodSettings):
         description="fit the user's row on the device before predicting: ridge, gradient-steps, mini-batches",
     )
     optimizer: ServerOptimizer = Field(
-        default=AdamSettings(beta2=0.99, epsilon=1e-4),
+        default=AdamSettings.model_construct(beta2=0.99, epsilon=1e-4),
         description="server optimiser of the items: sgd, adagrad or adam",
     )
     learning_rate: PositiveFloat = Field(default=0.02, description="server learning rate of the items")
-    schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
+    schedule: Schedule = ConstantSchedule.model_construct()
     user_learning_rate: PositiveFloat = Field(
         default=1.0, description="share of its change that a user's row takes on the coordinator"
     )
+
+    @field_validator("loss", "fine_tuning")
+    @classmethod
+    def _descends(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.field_name == "loss":
+            check_steps(value, client=info.data.get("client"))
+        else:
+            check_steps(info.data.get("loss", "squared-error"), fine_tuning=value)
+        return value
 
     def plain(self) -> FedReconSettings:
         """Return the settings of FedRecon whose items are kept and served in the same way."""
         shared = set(FedReconSettings.model_fields) & set(SharedFactorizationSettings.model_fields)
         values = {name: getattr(self, name) for name in shared}
-        fitted = self.fine_tuning or Ridge()
+        squared = self.loss == "squared-error"
+        # What is not asked for is never fitted.
+        unused = Ridge() if squared else UserSteps(method="gradient-steps")
+        fitted = self.fine_tuning or unused
         return FedReconSettings(algorithm="fedrecon", reconstruction=fitted, **values)
 
 
@@ -119,6 +148,7 @@ class FedAvgMF(Recommender):
     """
 
     Settings: ClassVar[type[BaseModel]] = FedAvgMFSettings
+    row_arrays = FedRecon.row_arrays
     user_rows = True
     settings: SharedFactorizationSettings
 
@@ -130,9 +160,15 @@ class FedAvgMF(Recommender):
         super().__init__(settings, problem)
         self.items = FedRecon(settings.plain(), problem, dtype)
         """Keeps the items, as FedRecon does."""
+        self._users = TableVersions()
         self.n_users = problem.n_users
         self.dtype = self.items.dtype
         self.user_width = settings.factors + settings.user_bias
+
+    @classmethod
+    def learns_ones(cls, settings: SharedFactorizationSettings) -> bool:
+        """Return whether its loss is another than squared error."""
+        return settings.loss != "squared-error"
 
     def initial_state(self, seed: int) -> State:
         """Return FedRecon's, and rows of zeros for all users."""
@@ -191,7 +227,7 @@ class FedAvgMF(Recommender):
         """
         if clients is not None:
             raise ValueError("fedavg-mf has one user a client; leave clients out")
-        s, k = self.settings, self.settings.factors
+        s = self.settings
         counts: Ints = np.diff(batch.indptr)
         table = self._table(state)
         done = work_share(steps, step_counts(s.client, counts))
@@ -204,22 +240,22 @@ class FedAvgMF(Recommender):
             indptr = batch.indptr[first : end + 1] - batch.indptr[first]
             here = counts[first:end]
             start = Pair(
-                table.rows.take(batch.items[part], axis=0, mode="clip")[:, : self.items.width],
+                table.take(batch.items[part])[:, : self.items.width],
                 np.zeros((end - first, self.user_width), self.dtype)
                 if local is None
                 else np.asarray(local[first:end], self.dtype),
             )
-            targets = batch.ratings[part].astype(self.dtype) - self.dtype.type(table.mean)
-            square = np.square(errors(start, targets, here, k))
+            targets = self._targets(table, batch, first, end, client_keys)
+            each, _ = losses_and_descent(start, targets, here, self._shape(table))
             owner = np.repeat(np.arange(end - first), here)
-            losses[first:end] = np.bincount(owner, square, minlength=end - first)
+            losses[first:end] = np.bincount(owner, each, minlength=end - first)
             fitted = descend_jointly(
                 start,
                 targets,
                 indptr,
                 client_keys[first:end],
                 s.client,
-                self._gradient,
+                self._gradient_of(table),
                 proximal=s.proximal,
                 limits=None if steps is None else steps[first:end],
             )
@@ -228,16 +264,35 @@ class FedAvgMF(Recommender):
             np.subtract(fitted.users, start.users, out=rows[first:end])
         return UpdateBatch(
             stacked={USER_ROW: rows},
-            ragged={ITEMS: batch.items.astype(self.items.item_dtype, copy=False), ROWS: changes},
+            ragged={ITEMS: batch.items.astype(self.items.layout.item_dtype, copy=False), ROWS: changes},
             offsets=batch.indptr,
             weights=weights,
             examples=counts,
-            losses=0.5 * losses / np.maximum(counts, 1),
+            losses=losses / np.maximum(counts, 1),
         )
 
-    def _gradient(self, pair: Pair, targets: Array, counts: Ints) -> Pair:
+    def _shape(self, table: kernels.ItemTable) -> PairShape:
         s = self.settings
-        return gradient(pair, targets, counts, PairShape(s.factors, s.client.regularization))
+        return PairShape(s.factors, s.client.regularization, s.loss, table.mean)
+
+    def _targets(
+        self,
+        table: kernels.ItemTable,
+        batch: RatingBatch,
+        first: int,
+        end: int,
+        keys: npt.NDArray[np.uint64],
+    ) -> Targets:
+        """Return what users ``first`` … ``end - 1`` of a batch are fitted to."""
+        indptr = batch.indptr[first : end + 1]
+        ratings = batch.ratings[int(indptr[0]) : int(indptr[-1])].astype(self.dtype)
+        if self.settings.loss == "squared-error":
+            return Targets(ratings - self.dtype.type(table.mean))
+        return Targets(ratings, partners(indptr, ratings, keys[first:end]))
+
+    def _gradient_of(self, table: kernels.ItemTable) -> Gradient:
+        """Return the gradient of devices' objectives, for the steps that they take."""
+        return functools.partial(gradient, shape=self._shape(table))
 
     def named(self, arrays: Mapping[str, Array], user: int) -> dict[str, Array]:
         """Return the arrays of a report with whose row it changes: ``users`` int64 [1]."""
@@ -253,12 +308,16 @@ class FedAvgMF(Recommender):
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
     ) -> tuple[State, OptimizerState]:
         """Let the server optimiser apply the mean change of the items; add each user's change to its row."""
-        of_items = dataclasses.replace(aggregate, sums={ROWS: aggregate.sums[ROWS]})
-        items, optimizer_state = self.items.server_update(state, optimizer_state, of_items, round_number)
-        table = state[USER_TABLE].copy()
-        rate = self.dtype.type(self.settings.user_learning_rate)
-        table[aggregate.sums[USERS]] += rate * aggregate.sums[USER_ROW]
+        items, optimizer_state = self.items.server_update(state, optimizer_state, aggregate, round_number)
+        step = self.dtype.type(self.settings.user_learning_rate) * aggregate.sums[USER_ROW]
+        table = self._users.plus(state[USER_TABLE], aggregate.sums[USERS].astype(np.intp), step)
         return {**items, USER_TABLE: table}, optimizer_state
+
+    def finite(self, before: State, after: State, aggregate: Aggregate) -> bool:
+        """Return whether a server update by ``aggregate`` has left finite numbers alone, as all were."""
+        of_items = {name: array for name, array in after.items() if name != USER_TABLE}
+        changed = after[USER_TABLE][aggregate.sums[USERS]]
+        return self.items.finite(before, of_items, aggregate) and bool(np.isfinite(changed).all())
 
     def predict(
         self,
@@ -269,7 +328,7 @@ class FedAvgMF(Recommender):
         local: Array | None = None,
     ) -> Array:
         """Predict ``query`` from the users' rows, fitted to ``support`` if need be, [N of query]."""
-        rows = self._starting_rows(state, support, local)
+        rows = self._starting_rows(state, support, client_keys, local)
         if self.settings.fine_tuning is not None:
             return self.items.predict(state, support, query, client_keys, rows)
         return self.items.predict_from(state, rows, query.items, np.diff(query.indptr))
@@ -294,12 +353,14 @@ class FedAvgMF(Recommender):
         local: Array | None = None,
     ) -> npt.NDArray[Any]:
         """Return the users' rows, fitted as by :meth:`predict`: factors, then the bias; [n, k (+ 1)]."""
-        rows = self._starting_rows(state, support, local)
+        rows = self._starting_rows(state, support, client_keys, local)
         if self.settings.fine_tuning is None:
             return rows
         return self.items.reconstruct(state, support, client_keys, rows)
 
-    def _starting_rows(self, state: State, support: RatingBatch, local: Array | None) -> Array:
+    def _starting_rows(
+        self, state: State, support: RatingBatch, keys: npt.NDArray[np.uint64], local: Array | None
+    ) -> Array:
         """Return the users' rows, in the place of missing ones (zeros) that of new users."""
         users = len(support.indptr) - 1
         rows = np.zeros((users, self.user_width), self.dtype) if local is None else local
@@ -332,8 +393,8 @@ def fedavg_work(
     """Return the work of users with so many ratings (int64 [n]), or of the first ``steps`` of their steps.
 
     A step costs, for every rating that it looks at and w = k + 1 numbers: 2w for the error, 3w for the item's
-    row, 2w for the user's; 3w more for the pull of FedProx; and 3w for the user's row itself. ``inner_steps``
-    times that, where every step has inner ones.
+    row, 2w for the user's; 3w more for the pull of FedProx; the slope of another loss than squared error; and
+    3w for the user's row itself. ``inner_steps`` times that, where every step has inner ones.
     """
     n, width = len(examples), settings.factors + 1
     taken = step_counts(settings.client, examples) if steps is None else steps
@@ -342,8 +403,8 @@ def fedavg_work(
     flops, moved, ops = (np.zeros((n, len(WORK_KINDS))) for _ in range(3))
     moved[:, _GATHER] = 2.0 * examples * width * _FLOAT_BYTES
     ops[:, _GATHER] = 1.0
-    per_row = 10.0 if settings.proximal else 7.0
-    flops[:, _SCORING] = seen * per_row * width + taken_steps * inner_steps * 3.0 * width
+    per_row = (10.0 if settings.proximal else 7.0) * width + FLOPS_A_ROW[settings.loss]
+    flops[:, _SCORING] = seen * per_row + taken_steps * inner_steps * 3.0 * width
     moved[:, _SCORING] = seen * 4.0 * width * _FLOAT_BYTES
     ops[:, _SCORING] = 5.0 * taken_steps * inner_steps
     # The items, the user's ratings, their rows at the start and now, a gradient, and the upload.

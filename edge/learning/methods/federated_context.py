@@ -26,7 +26,14 @@ from edge.learning.masks import network
 from edge.learning.masks.base import FLOAT_BYTES, fitting_work, groups, limited
 from edge.learning.masks.network import INTERCEPT, Parameters
 from edge.learning.masks.zero_order import shrunk_means
-from edge.learning.method_settings import GradientSteps, MethodSettings, step_counts, work_share
+from edge.learning.method_settings import (
+    FeatureLimit,
+    GradientSteps,
+    MethodSettings,
+    Weighting,
+    step_counts,
+    work_share,
+)
 from edge.learning.methods import context_models
 from edge.learning.methods.context_models import FREE, LinearSettings, ModelSettings
 from edge.learning.server_optimizers import ConstantSchedule, Schedule, ServerOptimizer, SgdSettings
@@ -43,27 +50,22 @@ class FederatedContextSettings(MethodSettings):
 
     algorithm: Literal["federated-context"]
     model: ModelSettings = Field(
-        default=LinearSettings(), description="model of ratings: linear, factorization-machine, network"
+        default=LinearSettings.model_construct(),
+        description="model of ratings: linear, factorization-machine, network",
     )
     user_features: StrictBool = Field(
         default=True,
         description="features that a device makes of its user's ratings: their mean, their number",
     )
-    feature_limit: PositiveFloat = Field(
-        default=2.0, description="standard deviations that a feature is cut at, so that rare ones do not rule"
-    )
+    feature_limit: FeatureLimit = 2.0
     client: GradientSteps = Field(
-        default=GradientSteps(method="gradient-steps", steps=5, learning_rate=0.1),
+        default=GradientSteps.model_construct(method="gradient-steps", steps=5, learning_rate=0.1),
         description="a device's steps, each on all of its ratings",
     )
-    weighting: Literal["examples", "uniform"] = Field(
-        default="examples", description="weight of an update: its number of ratings, or one per client"
-    )
-    optimizer: ServerOptimizer = Field(
-        default=SgdSettings(kind="sgd"), description="server optimiser: sgd, adagrad or adam"
-    )
+    weighting: Weighting = "examples"
+    optimizer: ServerOptimizer = SgdSettings.model_construct(kind="sgd")
     learning_rate: PositiveFloat = Field(default=1.0, description="server learning rate")
-    schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
+    schedule: Schedule = ConstantSchedule.model_construct()
 
 
 class FederatedContext(Recommender):

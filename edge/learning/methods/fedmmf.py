@@ -28,6 +28,7 @@ from edge.learning.masks.base import MaskMemo, MaskParameters
 from edge.learning.masks.registry import MaskSettings, create
 from edge.learning.methods.fedrecon.algorithm import FedRecon
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
+from edge.learning.row_uploads import RowUploads
 from edge.learning.updates import Array, ArraySpec, ClientUpdate, UpdateBatch, laid_out
 
 FEATURES, MASK_MEAN = "item_features", "mask_mean"
@@ -37,6 +38,7 @@ class FedMMFSettings(ReconstructionSettings):
     """Settings of FedMMF: those of the factorisation, and the mask."""
 
     algorithm: Literal["fedmmf"]
+    loss: Literal["squared-error"] = Field(default="squared-error", description="squared error alone")
     mask: MaskSettings = Field(description="the private model of each device, by `kind`")
 
 
@@ -74,7 +76,8 @@ class FedMMF(FedRecon):
 
     def summed_spec(self) -> Sequence[ArraySpec]:
         """Return the whole table, whatever is uploaded in the clear."""
-        return self._table_spec(1)
+        whole = RowUploads(self.n_items, self.width, self.dtype, dense=True)
+        return whole.specs(np.ones(1, np.int64))
 
     def summed(self, update: ClientUpdate) -> ClientUpdate:
         """Return a client's update as a secure sum takes it, whatever is uploaded in the clear."""

@@ -32,7 +32,6 @@ from edge.learning.base import OptimizerState, Problem, RatingBatch, Ratings, Re
 from edge.learning.method_settings import UserSteps
 from edge.learning.methods.fedmf import FactorizationSettings
 from edge.learning.methods.fedrecon.algorithm import FedRecon
-from edge.learning.server_optimizers import AdamSettings, ServerOptimizer
 from edge.learning.updates import Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
 
 Ints = npt.NDArray[np.int64]
@@ -108,6 +107,7 @@ class FedRecSettings(FactorizationSettings):
     """Settings of FedRec: those of the factorisation, and of the virtual ratings."""
 
     algorithm: Literal["fedrec"]
+    loss: Literal["squared-error"] = Field(default="squared-error", description="squared error alone")
     virtual_share: NonNegativeFloat = Field(
         default=1.0, description="ρ, virtual ratings for each rating of a user; 0: none"
     )
@@ -122,13 +122,10 @@ class FedRecSettings(FactorizationSettings):
         default="once", description="when a device draws the items of its virtual ratings"
     )
     reconstruction: UserSteps = Field(
-        default=UserSteps(method="gradient-steps", steps=1),
+        default=UserSteps.model_construct(method="gradient-steps"),
         description="a device's steps on its user factors, from those of its last round",
     )
-    optimizer: ServerOptimizer = Field(
-        default=AdamSettings(beta2=0.99, epsilon=1e-4), description="server optimiser: sgd, adagrad or adam"
-    )
-    learning_rate: PositiveFloat = Field(default=0.02, description="server learning rate")
+    learning_rate: PositiveFloat = Field(default=0.1, description="server learning rate")
 
 
 class FedRec(Recommender):
@@ -141,6 +138,7 @@ class FedRec(Recommender):
     """
 
     Settings = FedRecSettings
+    row_arrays = FedRecon.row_arrays
     settings: FedRecSettings
 
     def __init__(self, settings: FedRecSettings, problem: Problem, dtype: type[Any] = np.float32) -> None:
@@ -191,7 +189,7 @@ class FedRec(Recommender):
         users = len(batch.indptr) - 1
         if local is None:
             local = np.zeros((users, self.local_width), self.residual.dtype)
-        keys = client_keys if clients is None else fedrecon_kernels.user_keys(client_keys, clients)
+        keys = fedrecon_kernels.ClientUsers.of(client_keys, clients).keys
         draws = self._draws(keys, local)
         filled = self.filled(state, batch, keys if draws is None else draws.astype(np.uint64), local)
         update = self.residual.client_update(

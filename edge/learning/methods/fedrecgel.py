@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator
 
-from device_profiles.fields import NonNegativeFloat
+from device_profiles.fields import ByKey, NonNegativeFloat
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import Problem, RatingBatch, Work
 from edge.learning.layers import device_sums
@@ -36,7 +36,7 @@ from edge.learning.proximal import Pull
 from edge.learning.sharpness import Radii, step_lengths
 from edge.learning.updates import Array
 
-Base = Annotated[FedNCFSettings | FedReconSettings, Field(discriminator="algorithm")]
+Base = Annotated[FedNCFSettings | FedReconSettings, ByKey("algorithm")]
 
 
 class FedRecGELSettings(MethodSettings):
@@ -56,6 +56,8 @@ class FedRecGELSettings(MethodSettings):
                     f"'{value.reconstruction.method}' has no full gradient to take elsewhere; write"
                     " 'reconstruction: {method: gradient-steps}' in learning.base"
                 )
+            if value.loss != "squared-error":
+                raise ValueError(f"'{value.loss}' is not taken elsewhere; leave 'loss' out")
             if value.proximal:
                 raise ValueError("a step that is pulled back is not taken elsewhere; leave 'proximal' out")
             if not isinstance(value.client, GradientSteps):
@@ -104,9 +106,14 @@ class FedRecGEL(FedRecon):
         return bool(super().dense(settings.base))
 
     @classmethod
-    def only_ranks(cls, settings: FedRecGELSettings) -> bool:
-        """Return whether it is around FedNCF."""
-        return isinstance(settings.base, FedNCFSettings)
+    def has_item_rows(cls, settings: FedRecGELSettings) -> bool:
+        """Return whether it is around another than FedNCF, whose scores are a network's."""
+        return not isinstance(settings.base, FedNCFSettings)
+
+    @classmethod
+    def only_ranks(cls, settings: FedRecGELSettings | FedReconSettings) -> bool:
+        """Return whether it is around FedNCF; a method that was made has the settings of its base."""
+        return isinstance(settings, FedRecGELSettings) and isinstance(settings.base, FedNCFSettings)
 
     def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
         """Return FedRecon's work, its dense part (users) and scoring part (items) twice where ρ is not 0."""

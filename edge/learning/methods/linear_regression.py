@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationInfo, field_validator
 
-from device_profiles.fields import NonNegativeFloat, PositiveFloat, StrictBool
+from device_profiles.fields import ByKey, NonNegativeFloat, PositiveFloat, StrictBool
 from edge.learning.base import WORK_KINDS, Algorithm, Problem, RegressionBatch, State, Work
 from edge.learning.least_squares import descend, descend_in_mini_batches, segment_grams, shuffled_ranks
 from edge.learning.method_settings import (
@@ -49,16 +49,18 @@ class LinearRegressionSettings(MethodSettings):
 
     algorithm: Literal["linear-regression"]
     intercept: StrictBool = Field(default=True, description="fit a constant beside the features")
-    local: Annotated[Gradient | GradientSteps | MiniBatches, Field(discriminator="method")] = Field(
-        default=GradientSteps(method="gradient-steps", steps=1, learning_rate=0.1),
+    local: Annotated[Gradient | GradientSteps | MiniBatches, ByKey("method")] = Field(
+        default=GradientSteps.model_construct(method="gradient-steps", steps=1, learning_rate=0.1),
         description="what a device does: gradient (FedSGD), or gradient-steps or mini-batches (FedAvg)",
     )
     proximal: NonNegativeFloat = Field(
         default=0.0, description="μ of FedProx, which pulls local steps back to the global weights"
     )
-    optimizer: ServerOptimizer = Field(default=SgdSettings(kind="sgd"), description="server optimiser")
+    optimizer: ServerOptimizer = Field(
+        default=SgdSettings.model_construct(kind="sgd"), description="server optimiser"
+    )
     learning_rate: PositiveFloat = Field(default=1.0, description="server learning rate")
-    schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
+    schedule: Schedule = ConstantSchedule.model_construct()
     stop_gradient_norm: NonNegativeFloat = Field(
         default=0.0, description="stop when the gradient of a round is shorter; 0 never stops"
     )

@@ -20,6 +20,7 @@ What an upload reveals is what one of FedAvg does.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +30,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from device_profiles.fields import PositiveFloat, PositiveInt
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.base import RatingBatch, State, Work
-from edge.learning.joint_descent import Gradient, Pair
+from edge.learning.joint_descent import Gradient, Pair, Targets
 from edge.learning.methods.fedavg_mf import FedAvgMF, SharedFactorizationSettings, fedavg_work
 from edge.learning.server_optimizers import ServerOptimizer, SgdSettings
 from edge.learning.updates import Array
@@ -53,9 +54,10 @@ class PFedMeSettings(SharedFactorizationSettings):
         description="η_p, rate of these steps, below 2/λ; 1/λ for the limit of large λ",
     )
     optimizer: ServerOptimizer = Field(
-        default=SgdSettings(kind="sgd"), description="server optimiser of the items: sgd, adagrad or adam"
+        default=SgdSettings.model_construct(kind="sgd"),
+        description="server optimiser of the items: sgd, adagrad or adam",
     )
-    learning_rate: PositiveFloat = Field(default=1.0, description="server learning rate of the items, β")
+    learning_rate: PositiveFloat = Field(default=3.0, description="server learning rate of the items, β")
     user_learning_rate: PositiveFloat = Field(
         default=1.0, description="share of its change that a user's row takes on the coordinator, β"
     )
@@ -82,7 +84,7 @@ class PFedMeSettings(SharedFactorizationSettings):
 def envelope_gradient(
     of: Gradient,
     pair: Pair,
-    targets: Array,
+    targets: Targets,
     counts: Ints,
     *,
     proximity: float,
@@ -124,33 +126,32 @@ class PFedMe(FedAvgMF):
         """Return FedAvg's, with K times the gradients."""
         return fedavg_work(self.settings, self.items.n_items, examples, steps, self.settings.inner_steps)
 
-    def _gradient(self, pair: Pair, targets: Array, counts: Ints) -> Pair:
+    def _gradient_of(self, table: kernels.ItemTable) -> Gradient:
         s = self.settings
-        return envelope_gradient(
-            super()._gradient,
-            pair,
-            targets,
-            counts,
+        return functools.partial(
+            envelope_gradient,
+            super()._gradient_of(table),
             proximity=s.proximity,
             steps=s.inner_steps,
             rate=s.inner_learning_rate,
         )
 
-    def _starting_rows(self, state: State, support: RatingBatch, local: Array | None) -> Array:
+    def _starting_rows(
+        self, state: State, support: RatingBatch, keys: npt.NDArray[np.uint64], local: Array | None
+    ) -> Array:
         """Return the users' rows of θ.
 
         The rows of items that a device has rated are its own as well; nobody asks it to predict those.
         """
-        rows = super()._starting_rows(state, support, local)
+        rows = super()._starting_rows(state, support, keys, local)
         own, table = rows.copy(), self._table(state)
         counts: Ints = np.diff(support.indptr)
         for first, end in kernels.blocks(support.indptr):
             part = slice(int(support.indptr[first]), int(support.indptr[end]))
             rated = first + np.flatnonzero(counts[first:end])
             items = table.rows.take(support.items[part], axis=0, mode="clip")[:, : self.items.width]
-            targets = support.ratings[part].astype(self.dtype) - self.dtype.type(table.mean)
             if len(rated):
-                pair = Pair(items, rows[rated])
-                found = self._gradient(pair, targets, counts[rated])
+                pair, targets = Pair(items, rows[rated]), self._targets(table, support, first, end, keys)
+                found = self._gradient_of(table)(pair, targets, counts[rated])
                 own[rated] = _own(pair, found, self.settings.proximity).users
         return own

@@ -9,6 +9,7 @@ from coordinator.engine.run_files import on_real_clock
 from coordinator.results.report.axes import show
 from coordinator.results.report.blocks import SectionBlock, TableBlock, TableCell, Tile, Tiles
 from coordinator.results.report.view import RunView
+from coordinator.results.summary_tables import accuracy_line
 
 
 def figure(value: float | str | None) -> float | None:
@@ -104,7 +105,7 @@ def _note(name: str, summary: Mapping[str, Any]) -> str:
             return ", ".join(f"{reason} {count}" for reason, count in reasons.items())
     for row in summary["accuracy"]:
         if name == f"accuracy[{row['metric']},{row['split']},{row['population']}].last":
-            return f"first {row['first']:.5g}, best {row['best']:.5g} in round {row['best_round']}"
+            return accuracy_line(row, summary)
     return ""
 
 

@@ -131,7 +131,7 @@ def _values(metric: str, curves: Sequence[tuple[str, Curve]], time_name: str) ->
 
 
 def reached_table(curves: Sequence[tuple[str, Curve]], time_name: str) -> TableBlock | None:
-    """Return when each curve had come how far from its first value to its best; None: none improved."""
+    """Return when each curve had come how far from its first value to what it comes to; None: nowhere."""
     rows = []
     for name, curve in curves:
         reached = time_to_accuracy(curve)
@@ -140,15 +140,15 @@ def reached_table(curves: Sequence[tuple[str, Curve]], time_name: str) -> TableB
                 TableCell(f"{show(row['time_s'], 's')}, {show(row['bytes'], 'B')}", row["time_s"])
                 for row in reached
             ]
-            rows.append((TableCell(name), TableCell(f"{curve.value[curve.best]:.5g}"), *cells))
+            rows.append((TableCell(name), TableCell(f"{curve.value[curve.chosen]:.5g}"), *cells))
     if not rows:
         return None
     caption = (
         f"Time to accuracy: {time_name} and bytes until an evaluation first showed this part of the way "
-        "from the first value to the best."
+        "from the first value to the last on test ratings, to the best on others."
     )
     return TableBlock(
-        caption, ("metric", "best", *(f"{part:.0%}" for part in FRACTIONS)), tuple(rows), wide=True
+        caption, ("metric", "came to", *(f"{part:.0%}" for part in FRACTIONS)), tuple(rows), wide=True
     )
 
 
@@ -157,7 +157,7 @@ def learning(view: RunView) -> SectionBlock | None:
     if not view.curves:
         return None
     blocks: list[Block] = []
-    for curve in view.curves:
+    for curve in (curve for curve in view.curves if len(curve.value) > 1):
         blocks += curve_plots(curve.name, [(curve.metric, curve)], view.time_name)
     table = reached_table([(curve.name, curve) for curve in view.curves], view.time_name)
     return SectionBlock("learning", "Learning", (*blocks, *((table,) if table else ())))

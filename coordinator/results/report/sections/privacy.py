@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 
-from coordinator.results.report.axes import duration_axis, from_zero, number_axis, show
+from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
+from coordinator.results.report.axes import Scale, duration_axis, from_zero, number_axis, percent_axis, show
 from coordinator.results.report.blocks import Block, NoteBlock, SectionBlock, TableBlock, TableCell
 from coordinator.results.report.charts import Line, line_plot, thin
 from coordinator.results.report.view import RunView
@@ -84,4 +88,38 @@ def privacy(view: RunView) -> SectionBlock | None:
             for name, value in audits.items()
         )
         blocks.append(TableBlock("Audits: what an attacker recovers", ("figure", "value"), rows))
+    blocks.extend(_over_users(view))
     return SectionBlock("privacy", "Privacy", tuple(blocks)) if blocks else None
+
+
+def _over_users(view: RunView) -> Iterator[Block]:
+    """Yield a chart for each attack: the share of users by their own figure, beside guessing."""
+    kinds: dict[str, dict[str, Mapping[str, float]]] = {}
+    for name, shares in view.summary["audit_users"].items():
+        kinds.setdefault(re.split("[._@]", name)[1], {})[name.removeprefix(AUDIT_PREFIX)] = shares
+    for kind, found in kinds.items():
+        known = {name: shares for name, shares in found.items() if None not in shares.values()}
+        if not known:
+            continue
+        groups = list(next(iter(known.values())))
+        x = (np.arange(len(groups)) + 0.5) / len(groups)
+        lines = []
+        for name, shares in known.items():
+            tips = [f"{name}, {group}: {share:.1%} of users" for group, share in shares.items()]
+            lines.append(Line(name, x, np.array(list(shares.values())), tips, marks=True))
+        rows = tuple(
+            (
+                TableCell(name),
+                *(TableCell(f"{share:.1%}", share, f"{name}[{group}]") for group, share in shares.items()),
+            )
+            for name, shares in known.items()
+        )
+        scales = Scale(0.0, 1.0), from_zero(max(float(line.y.max()) for line in lines))
+        yield line_plot(
+            f"Users by what the {kind} attack finds of theirs",
+            f"Chart of the share of users by the share of their own that the {kind} attack finds.",
+            lines,
+            scales,
+            (percent_axis(scales[0], "found of a user's own"), number_axis(scales[1], "share of users")),
+            TableBlock("Shares of users", ("found of a user's own", *groups), rows, wide=True),
+        )

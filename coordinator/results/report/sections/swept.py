@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.results.analysis.learning_curves import AUDIT_PREFIX
 from coordinator.results.figures import show_estimate
 from coordinator.results.intervals import CONFIDENCE
 from coordinator.results.report.axes import Scale, around, bytes_axis, duration_axis, energy_axis, number_axis
@@ -230,7 +231,7 @@ def _all_settings(sweep: SweepTable) -> TableBlock | None:
 def swept(sweep: SweepTable) -> SectionBlock | None:
     """Return what a sweep shows: all figures by cell, and those that count against the swept values.
 
-    What counts is what thresholds limit, where it differs, and what the model is worth.
+    What counts is what the model is worth, and what thresholds limit or audits find, where it differs.
     """
     finished = [cell for cell in sweep.cells if cell.figures]
     if len(finished) < 2:
@@ -244,7 +245,8 @@ def swept(sweep: SweepTable) -> SectionBlock | None:
     axes = _swept(sweep)
     blocks: list[Block] = []
     for name in names:
-        if not _is_of_model(name) and (name not in sweep.limited or name not in differing):
+        counts = name in sweep.limited or name.startswith(AUDIT_PREFIX)
+        if not _is_of_model(name) and not (counts and name in differing):
             continue
         data = _table(sweep, [name], f"{name}, mean ± {CONFIDENCE:.0%} interval")
         if axes:

@@ -15,7 +15,6 @@ it. A dense one reveals as much in the clear, and can be summed under masks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,20 +22,18 @@ import numpy.typing as npt
 
 from edge.core.rng import hashed_bits, stream
 from edge.learning import fedrecon_kernels, layers, neumf
-from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
+from edge.learning.base import OptimizerState, Problem, RatingBatch, State, Work
 from edge.learning.method_settings import step_counts, work_share
-from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK, ItemRows, LocalTraining, Uploads, rows_of
+from edge.learning.methods.fedncf.local import GMF, MLP, NETWORK, ItemRows, LocalTraining, rows_of
 from edge.learning.methods.fedncf.settings import FedNCFSettings, fedncf_work
 from edge.learning.neumf import NetworkShape
-from edge.learning.sampled_negatives import Examples, draw_examples, negative_counts
+from edge.learning.row_uploads import RowRecommender, RowUploads
+from edge.learning.sampled_negatives import NEGATIVES_DRAW, Examples, ZeroOne
 from edge.learning.sharpness import Radii
-from edge.learning.updates import ITEMS, ROWS, Accumulator, Aggregate, Array, ArraySpec, UpdateBatch
-
-# What a draw under a client's key is for; 4 is the order of mini-batches.
-_NEGATIVES_DRAW = 3
+from edge.learning.updates import ITEMS, ROWS, Aggregate, Array, UpdateBatch
 
 
-class FedNCF(Recommender):
+class FedNCF(RowRecommender):
     """FedNCF; see the module for what it does and :class:`FedNCFSettings`.
 
     State: ``gmf_items`` [items, gmf_factors], ``mlp_items`` [items, mlp_factors], ``network`` [weights].
@@ -59,11 +56,17 @@ class FedNCF(Recommender):
             raise ValueError("fedncf learns from ratings; this problem has no items")
         super().__init__(settings, problem)
         self.n_items = problem.n_items
-        self.kept_back = problem.kept_back
+        self.zero_one = ZeroOne(settings.negatives, self.n_items, problem.kept_back)
         self.dtype = np.dtype(dtype)
         self.shape = NetworkShape(settings.gmf_factors, settings.mlp_factors, settings.layers)
         self.radii = radii
-        self.layout = Uploads(self.n_items, self.shape, self.dtype, dense=settings.upload == "dense")
+        self.layout = RowUploads(
+            self.n_items,
+            self.shape.width,
+            self.dtype,
+            dense=settings.upload == "dense",
+            whole={NETWORK: self.shape.weights},
+        )
         self.training = LocalTraining(settings, self.shape, self.dtype, radii)
         self.local_width = self.shape.width if settings.user_embeddings == "persistent" else 0
         """Numbers that a device keeps of each of its users: its embeddings, or nothing."""
@@ -90,16 +93,25 @@ class FedNCF(Recommender):
 
     def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return how many steps on everything users with this many positives take."""
-        return step_counts(self.settings.client, self._example_counts(examples))
+        return step_counts(self.settings.client, self.zero_one.counts(examples))
 
     def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
         """Return what a round costs users with this many positives; see :mod:`work`."""
-        rows = self._example_counts(examples)
+        rows = self.zero_one.counts(examples)
         return fedncf_work(self.settings, self.shape, self.n_items, rows, self.radii, steps)
 
-    def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
-        """Return the arrays uploaded by users with this many positives."""
-        return self.layout.specs(self._example_counts(examples))
+    def changed_rows(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return how many rows users with this many positives change: those of all that they train on."""
+        return self.zero_one.counts(examples)
+
+    def training_examples(
+        self,
+        batch: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        clients: npt.NDArray[np.int64] | None = None,
+    ) -> RatingBatch:
+        """Return ones for positives, and zeros for the negatives that users draw."""
+        return self._examples(batch, fedrecon_kernels.ClientUsers.of(client_keys, clients).keys).zero_one()
 
     def client_update(
         self,
@@ -119,17 +131,14 @@ class FedNCF(Recommender):
         ------
         ValueError : ``steps`` is given and clients hold several users.
         """
-        if clients is not None and steps is not None:
-            raise ValueError("the steps of clients with several users cannot be limited; leave steps out")
         s, shape = self.settings, self.shape
         users = len(batch.indptr) - 1
-        per_client = np.ones(users, np.int64) if clients is None else np.diff(clients)
-        owners = np.repeat(np.arange(len(per_client)), per_client)
-        keys = client_keys if clients is None else fedrecon_kernels.user_keys(client_keys, clients)
+        held = fedrecon_kernels.ClientUsers.of(client_keys, clients, steps)
+        owners, keys = held.owners, held.keys
         positives = np.diff(batch.indptr)
         examples = self._examples(batch, keys)
         counts = np.diff(examples.indptr)
-        weights = positives.astype(np.float64) if s.weighting == "examples" else 1.0 / per_client[owners]
+        weights = held.weights(s.weighting, positives)
         done = work_share(steps, step_counts(s.client, counts))
         rows = np.empty((len(examples.items), shape.width), self.dtype)
         network = np.empty((users, shape.weights), self.dtype)
@@ -138,7 +147,7 @@ class FedNCF(Recommender):
         # Everything has moved by minus the rate times the sum of its gradients.
         factors = self.dtype.type(-s.client.learning_rate) * np.asarray(weights * done).astype(self.dtype)
         user_rate = self.dtype.type(s.user_learning_rate)
-        for start in self.training.starts(state, examples, local):
+        for start in self.training.starts(state, examples, keys, local):
             part, those = start.part, slice(start.first, start.end)
             point = self.training.personalised(start)
             limits = None if steps is None else steps[those]
@@ -155,11 +164,11 @@ class FedNCF(Recommender):
         offsets, summed = examples.indptr, positives
         if clients is not None:
             items, rows, offsets = fedrecon_kernels.merge_users(
-                items, rows, np.repeat(owners, counts), len(per_client)
+                items, rows, np.repeat(owners, counts), len(held.per_client)
             )
             network = layers.row_sums(network, clients.tolist())
-            losses = np.asarray(np.bincount(owners, losses * positives, minlength=len(per_client)))
-            summed = np.bincount(owners, positives, minlength=len(per_client)).astype(np.int64)
+            losses = np.asarray(np.bincount(owners, losses * positives, minlength=len(held.per_client)))
+            summed = np.bincount(owners, positives, minlength=len(held.per_client)).astype(np.int64)
             losses = losses / np.maximum(summed, 1)
         fields: dict[str, Any] = {
             "stacked": {NETWORK: network},
@@ -174,10 +183,6 @@ class FedNCF(Recommender):
             fields["local"] = kept
             fields["local_offsets"] = np.arange(users + 1) if clients is None else clients
         return self.layout.batch(fields)
-
-    def accumulator(self, state: State) -> Accumulator:
-        """Return an empty accumulator for one round."""
-        return self.layout.accumulator()
 
     def server_update(
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
@@ -243,20 +248,10 @@ class FedNCF(Recommender):
         if self.settings.user_steps == 0 and local is not None:
             return np.asarray(local, self.dtype)
         users = np.empty((len(support.indptr) - 1, self.shape.width), self.dtype)
-        for start in self.training.starts(state, self._examples(support, client_keys), local):
+        examples = self._examples(support, client_keys)
+        for start in self.training.starts(state, examples, client_keys, local):
             users[start.first : start.end] = self.training.personalised(start).users
         return users
 
-    def _example_counts(self, positives: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return positives + negative_counts(
-            positives, each=self.settings.negatives, n_items=self.n_items, kept_back=self.kept_back
-        )
-
     def _examples(self, batch: RatingBatch, keys: npt.NDArray[np.uint64]) -> Examples:
-        return draw_examples(
-            batch,
-            hashed_bits(_NEGATIVES_DRAW, keys),
-            each=self.settings.negatives,
-            n_items=self.n_items,
-            kept_back=self.kept_back,
-        )
+        return self.zero_one.examples(batch, hashed_bits(NEGATIVES_DRAW, keys))

@@ -7,22 +7,22 @@ item that anybody has, and looked up for each example, as long as nothing of it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.learning import fedrecon_kernels, layers, neumf
-from edge.learning.accumulators import DenseAccumulator, RowsAndWholeAccumulator
 from edge.learning.base import State
 from edge.learning.least_squares import shuffled_ranks
+from edge.learning.losses import partners
 from edge.learning.method_settings import GradientSteps, MiniBatches
 from edge.learning.methods.fedncf.settings import FedNCFSettings
 from edge.learning.neumf import ExampleRows, Gradients, NetworkShape, Point
 from edge.learning.sampled_negatives import Examples
 from edge.learning.sharpness import GradientFunction, Radii, sharpness_aware
-from edge.learning.updates import ITEMS, ROWS, Accumulator, Array, ArraySpec, DenseUpdateBatch, UpdateBatch
+from edge.learning.updates import Array
 
 NETWORK = "network"
 GMF, MLP = "gmf_items", "mlp_items"
@@ -82,10 +82,13 @@ class LocalTraining:
         self.dtype = dtype
         self.radii = radii
 
-    def starts(self, state: State, examples: Examples, local: Array | None) -> Iterator[Start]:
+    def starts(
+        self, state: State, examples: Examples, keys: npt.NDArray[np.uint64], local: Array | None
+    ) -> Iterator[Start]:
         """Cut users into runs that fit in the processor's cache, and say where they start.
 
-        ``local`` [users, width] are their embeddings; None: zeros.
+        ``keys`` uint64 [users] deal negatives to positives, where they are compared; ``local`` [users, width]
+        are the users' embeddings; None: zeros.
         """
         users = len(examples.indptr) - 1
         own = np.zeros((users, self.shape.width), self.dtype) if local is None else local
@@ -94,6 +97,9 @@ class LocalTraining:
             part = slice(int(examples.indptr[first]), int(examples.indptr[end]))
             labels = examples.positive[part].astype(self.dtype)
             rows = rows_of(examples.indptr, first, end)._replace(labels=labels)
+            if self.settings.loss != "cross-entropy":
+                dealt = partners(examples.indptr[first : end + 1], labels, keys[first:end])
+                rows = rows._replace(partner=dealt)
             point = items.point(examples.items[part], own[first:end].astype(self.dtype, copy=False))
             yield Start(first, end, part, rows, point)
 
@@ -105,7 +111,14 @@ class LocalTraining:
         ) -> tuple[Array, Gradients]:
             decay = self.settings.client.regularization
             return neumf.losses_and_gradients(
-                self.shape, point, rows, decay, shared=shared, local=local, out=out
+                self.shape,
+                point,
+                rows,
+                decay,
+                shared=shared,
+                local=local,
+                out=out,
+                loss=self.settings.loss,
             )
 
         return gradients
@@ -161,7 +174,8 @@ class LocalTraining:
             if not isinstance(chosen, slice):
                 owners = np.repeat(np.arange(len(rows.counts)), rows.counts)[chosen]
                 counts = np.bincount(owners, minlength=len(rows.counts))[devices]
-                those = ExampleRows(_bounds(counts), counts, rows.labels[chosen])
+                partner = None if rows.partner is None else rows.partner[chosen]
+                those = ExampleRows(_bounds(counts), counts, rows.labels[chosen], partner)
             _, found = self._gradients(those)(here, shared=True, local=True)
             for total, gradient, index in zip(sums, found, (chosen, chosen, devices, devices), strict=True):
                 assert total is not None
@@ -237,51 +251,3 @@ def _moved(
 
 def _bounds(counts: Ints) -> list[int]:
     return [0, *np.cumsum(counts).tolist()]
-
-
-class Uploads:
-    """The layout of uploads: of the whole table if ``dense``, else of the changed rows and their numbers."""
-
-    def __init__(self, n_items: int, shape: NetworkShape, dtype: np.dtype[Any], *, dense: bool) -> None:
-        self.n_items = n_items
-        self.shape = shape
-        self.dtype = dtype
-        self.item_dtype = np.dtype(np.uint16 if n_items < 65_536 else np.int32)
-        self.dense = dense
-
-    def specs(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
-        """Return the arrays uploaded by users with this many examples, int64 [n]."""
-        n = len(examples)
-        network = ArraySpec(NETWORK, self.dtype, (), np.full(n, self.shape.weights, dtype=np.int64))
-        if self.dense:
-            rows = np.full(n, self.n_items, dtype=np.int64)
-            return (ArraySpec(ROWS, self.dtype, (self.shape.width,), rows), network)
-        rows = np.minimum(examples, self.n_items)
-        return (
-            ArraySpec(ITEMS, self.item_dtype, (), rows),
-            ArraySpec(ROWS, self.dtype, (self.shape.width,), rows),
-            network,
-        )
-
-    def batch(self, fields: dict[str, Any]) -> UpdateBatch:
-        """Return the updates with the sparse ``fields`` of an :class:`~edge.learning.updates.UpdateBatch`."""
-        if self.dense:
-            return DenseUpdateBatch(**fields, n_items=self.n_items)
-        return UpdateBatch(**fields)
-
-    def accumulator(self) -> Accumulator:
-        """Return an empty accumulator for one round."""
-        width, weights = self.shape.width, self.shape.weights
-        if self.dense:
-            return DenseAccumulator(
-                {ROWS: (self.dtype, (self.n_items, width)), NETWORK: (self.dtype, (weights,))}
-            )
-        return RowsAndWholeAccumulator(
-            ROWS,
-            ITEMS,
-            index_dtype=self.item_dtype,
-            dtype=self.dtype,
-            rows=self.n_items,
-            width=width,
-            whole={NETWORK: (self.dtype, (weights,))},
-        )

@@ -10,7 +10,15 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from device_profiles.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from edge.learning.base import WORK_KINDS, Work
-from edge.learning.method_settings import GradientSteps, LocalDescent, MethodSettings, rows_seen, step_counts
+from edge.learning.losses import FLOPS_A_ROW, ScoreLoss, check_steps
+from edge.learning.method_settings import (
+    GradientSteps,
+    LocalDescent,
+    MethodSettings,
+    RowUpload,
+    rows_seen,
+    step_counts,
+)
 from edge.learning.neumf import NetworkShape
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
 from edge.learning.sharpness import Radii
@@ -44,20 +52,30 @@ class FedNCFSettings(MethodSettings):
         default=2, description="steps on the user embeddings alone, on all examples, before the client's"
     )
     client: LocalDescent = Field(
-        default=GradientSteps(method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.0),
+        default=GradientSteps.model_construct(
+            method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.0
+        ),
         description="a device's steps on everything: gradient-steps or mini-batches",
+    )
+    loss: ScoreLoss = Field(
+        default="cross-entropy",
+        description="`cross-entropy` of every example, or by gradient-steps `bpr` or `sampled-softmax` of"
+        " positives beside their negatives",
     )
     weighting: Literal["examples", "uniform"] = Field(
         default="examples", description="weight of an update: its number of positives, or one per client"
     )
-    upload: Literal["sparse", "dense"] = Field(
-        default="sparse", description="upload the changed item rows and their numbers, or the whole table"
-    )
-    optimizer: ServerOptimizer = Field(
-        default=AdamSettings(beta2=0.99, epsilon=1e-6), description="server optimiser: sgd, adagrad or adam"
-    )
+    upload: RowUpload = "sparse"
+    optimizer: ServerOptimizer = AdamSettings.model_construct(beta2=0.99, epsilon=1e-6)
     learning_rate: PositiveFloat = Field(default=0.01, description="server learning rate")
-    schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
+    schedule: Schedule = ConstantSchedule.model_construct()
+
+    @field_validator("loss")
+    @classmethod
+    def _descends(cls, value: ScoreLoss, info: ValidationInfo) -> ScoreLoss:
+        if value != "cross-entropy":
+            check_steps(value, client=info.data.get("client"))
+        return value
 
     @field_validator("user_steps")
     @classmethod
@@ -86,7 +104,7 @@ def fedncf_work(
     A row costs 2 flops a weight forward, as many back to its input, as many for the weights' gradient; the
     user's half of the first layer counts once a step. The items' part of that layer is computed once, and
     known until the client's first step is taken. A step on the users alone needs no gradient of weights. A
-    sharpness-aware step evaluates a block's gradient twice.
+    sharpness-aware step evaluates a block's gradient twice. Losses that compare cost two flops more a row.
     """
     n = len(examples)
     rows = examples.astype(np.float64)
@@ -101,7 +119,9 @@ def fedncf_work(
         return float(base + each * depth)
 
     # One evaluation for each row, and once whatever the rows: flops, then bytes of weights.
-    row_users, row_all, row_shared = 4 * inner + 6 * outputs, 6 * (first + inner + outputs), 0.0
+    slope = FLOPS_A_ROW[settings.loss] - FLOPS_A_ROW["cross-entropy"]
+    row_users, row_shared = 4 * inner + 6 * outputs + slope, 0.0
+    row_all = 6 * (first + inner + outputs) + slope
     once_users, once_all = 4 * first, 6 * first
     evaluations_users = 1 + (radii.local > 0)
     user_rows = settings.user_steps * evaluations_users * rows

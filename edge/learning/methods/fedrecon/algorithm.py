@@ -20,7 +20,7 @@ a cohort rated stays exposed in that sum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -30,30 +30,28 @@ from pydantic import BaseModel
 
 from edge.core.rng import stream
 from edge.learning import fedrecon_kernels as kernels
-from edge.learning.accumulators import DenseAccumulator, RowAccumulator
-from edge.learning.base import OptimizerState, Problem, RatingBatch, Recommender, State, Work
-from edge.learning.method_settings import (
-    step_counts,
-    work_share,
-)
+from edge.learning.base import OptimizerState, Problem, RatingBatch, Ratings, State, Work
+from edge.learning.losses import Labelled, ScoreLoss, log_odds, partners
+from edge.learning.method_settings import UserSteps, step_counts, work_share
 from edge.learning.methods.fedrecon.settings import FedReconSettings, ReconstructionSettings
 from edge.learning.methods.fedrecon.work import fedrecon_work
 from edge.learning.proximal import Pull, proximal_item_steps, pull_of
+from edge.learning.row_uploads import RowRecommender, RowUploads
+from edge.learning.score_descent import fit_users, item_steps
+from edge.learning.server_optimizers import SgdSettings
+from edge.learning.tables import TableRows, TableVersions
 from edge.learning.updates import (
     ITEMS,
     ROWS,
-    Accumulator,
     Aggregate,
     Array,
-    ArraySpec,
-    DenseUpdateBatch,
     UpdateBatch,
 )
 
 FACTORS, BIAS, MEAN = "item_factors", "item_bias", "rating_mean"
 
 
-class FedRecon(Recommender):
+class FedRecon(RowRecommender):
     """FedRecon matrix factorisation; see the module for what it does and :class:`FedReconSettings`.
 
     State: ``item_factors`` [items, k], ``item_bias`` [items] (with ``item_bias``), ``rating_mean`` [1].
@@ -63,6 +61,7 @@ class FedRecon(Recommender):
 
     Settings: ClassVar[type[BaseModel]] = FedReconSettings
     trained: ClassVar[tuple[str, ...]] = (FACTORS, BIAS)
+    row_arrays: ClassVar[tuple[str, ...]] = (FACTORS, BIAS)
     settings: ReconstructionSettings
 
     def __init__(
@@ -73,13 +72,23 @@ class FedRecon(Recommender):
         super().__init__(settings, problem)
         self.n_items = problem.n_items
         self.dtype = np.dtype(dtype)
-        self.item_dtype = np.dtype(np.uint16 if self.n_items < 65_536 else np.int32)
         self.width = settings.factors + settings.item_bias
+        self.layout = RowUploads(self.n_items, self.width, self.dtype, dense=settings.upload == "dense")
         self._rating_mean = problem.rating_mean if getattr(settings, "subtract_mean", False) else 0.0
+        if settings.loss != "squared-error":
+            # Differences of scores have no mean.
+            odds = log_odds(self._rating_mean) if self._rating_mean else 0.0
+            self._rating_mean = odds if settings.loss == "cross-entropy" else 0.0
         self.local_width = (
             settings.factors + settings.user_bias if settings.user_factors == "persistent" else 0
         )
         """Numbers that a device keeps of each of its users: p_u and b_u, or nothing."""
+        self._factors, self._biases = TableVersions(), TableVersions()
+
+    @classmethod
+    def learns_ones(cls, settings: Any) -> bool:
+        """Return whether its loss is another than squared error."""
+        return getattr(settings, "loss", "squared-error") != "squared-error"
 
     def initial_state(self, seed: int) -> State:
         """Return item factors ~ N(0, ``initial_scale``²), biases 0 and the rating mean."""
@@ -95,25 +104,18 @@ class FedRecon(Recommender):
 
     def local_steps(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return how many steps on the items users with this many ratings take."""
-        return step_counts(self.settings.client, self._query_counts(examples))
+        return step_counts(self.settings.client, self.changed_rows(examples))
 
     def work(self, examples: npt.NDArray[np.int64], steps: npt.NDArray[np.int64] | None = None) -> Work:
         """Return what a round costs users with this many ratings; see :mod:`work`."""
-        return fedrecon_work(self.settings, self.n_items, self._query_counts(examples), examples, steps)
+        return fedrecon_work(self.settings, self.n_items, self.changed_rows(examples), examples, steps)
 
-    def upload_spec(self, examples: npt.NDArray[np.int64]) -> Sequence[ArraySpec]:
-        """Return the arrays uploaded by users with this many ratings."""
-        if self.settings.upload == "dense":
-            return self._table_spec(len(examples))
-        rows = np.minimum(self._query_counts(examples), self.n_items)
-        return (
-            ArraySpec(ITEMS, self.item_dtype, (), rows),
-            ArraySpec(ROWS, self.dtype, (self.width,), rows),
-        )
-
-    def _table_spec(self, n: int) -> Sequence[ArraySpec]:
-        rows = np.full(n, self.n_items, dtype=np.int64)
-        return (ArraySpec(ROWS, self.dtype, (self.width,), rows),)
+    def changed_rows(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return how many rows users with this many ratings change: those of their queries."""
+        if self.settings.split == "none":
+            return examples
+        support = kernels.support_sizes(examples, self.settings.support_fraction)
+        return np.where(examples >= 2, examples - support, examples)
 
     def client_update(
         self,
@@ -133,20 +135,17 @@ class FedRecon(Recommender):
         ------
         ValueError : ``steps`` is given and clients hold several users.
         """
-        if clients is not None and steps is not None:
-            raise ValueError("the steps of clients with several users cannot be limited; leave steps out")
         s = self.settings
         table = self._table(state)
         users = len(batch.indptr) - 1
-        per_client = np.ones(users, np.int64) if clients is None else np.diff(clients)
-        owners = np.repeat(np.arange(len(per_client)), per_client)
-        keys = client_keys if clients is None else kernels.user_keys(client_keys, clients)
+        held = kernels.ClientUsers.of(client_keys, clients, steps)
+        owners, keys = held.owners, held.keys
         support: RatingBatch = batch
         query: RatingBatch = batch
         if s.split == "support-query":
             support, query = kernels.split(batch, keys, s.support_fraction)
         counts: npt.NDArray[np.int64] = np.diff(query.indptr)
-        per_user = counts.astype(np.float64) if s.weighting == "examples" else 1.0 / per_client[owners]
+        per_user = held.weights(s.weighting, counts)
         done = work_share(steps, step_counts(s.client, counts))
         per_user *= done
         scales = per_user.astype(self.dtype)
@@ -164,29 +163,28 @@ class FedRecon(Recommender):
             if kept is not None:
                 kept[first:end] = kernels.unknowns_of(table, fitted)
             if query is not support:
-                design = kernels.gather(table, query, first, end)
+                design = self._gather(table, query, first, end)
             part = slice(int(query.indptr[first]), int(query.indptr[end]))
-            error = self._item_steps(
-                design,
-                fitted,
-                counts[first:end],
-                rates[:, part],
-                scales[first:end],
-                rows[part],
-                None if pull is None else pull.of(part),
-            )
-            np.square(error, out=error)
+            steps_of = (counts[first:end], rates[:, part], scales[first:end], rows[part])
+            pulled = None if pull is None else pull.of(part)
+            if s.loss == "squared-error":
+                each = self._item_steps(design, fitted, *steps_of, pulled)
+                np.square(each, out=each)
+                each *= each.dtype.type(0.5)
+            else:
+                known = self._labelled(query, first, end, keys)
+                each = self._item_steps_by_loss(s.loss, design, fitted, *steps_of, pulled, known)
             owner = np.repeat(np.arange(end - first), counts[first:end])
-            losses[first:end] = np.bincount(owner, error, minlength=end - first)
-        items = query.items.astype(self.item_dtype, copy=False)
+            losses[first:end] = np.bincount(owner, each, minlength=end - first)
+        items = query.items.astype(self.layout.item_dtype, copy=False)
         offsets = query.indptr
         if clients is not None:
             items, rows, offsets = kernels.merge_users(
-                items, rows, np.repeat(owners, counts), len(per_client)
+                items, rows, np.repeat(owners, counts), len(held.per_client)
             )
-            losses = np.bincount(owners, losses, minlength=len(per_client))
+            losses = np.bincount(owners, losses, minlength=len(held.per_client))
             # Sums of whole numbers: exact in float64.
-            counts = np.bincount(owners, counts, minlength=len(per_client)).astype(np.int64)
+            counts = np.bincount(owners, counts, minlength=len(held.per_client)).astype(np.int64)
         weights = np.asarray(counts if s.weighting == "examples" else counts > 0, dtype=np.float64) * done
         fields: dict[str, Any] = {
             "stacked": {},
@@ -194,47 +192,36 @@ class FedRecon(Recommender):
             "offsets": offsets,
             "weights": weights,
             "examples": counts,
-            "losses": 0.5 * losses / np.maximum(counts, 1),
+            "losses": losses / np.maximum(counts, 1),
         }
         if kept is not None:
             fields["local"] = kept
             fields["local_offsets"] = np.arange(users + 1) if clients is None else clients
-        if s.upload == "dense":
-            return DenseUpdateBatch(**fields, n_items=self.n_items)
-        return UpdateBatch(**fields)
-
-    def accumulator(self, state: State) -> Accumulator:
-        """Return an empty accumulator for one round."""
-        if self.settings.upload == "dense":
-            return DenseAccumulator({ROWS: (self.dtype, (self.n_items, self.width))})
-        return RowAccumulator(
-            ROWS,
-            ITEMS,
-            index_dtype=self.item_dtype,
-            dtype=self.dtype,
-            rows=self.n_items,
-            width=self.width,
-        )
+        return self.layout.batch(fields)
 
     def server_update(
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
     ) -> tuple[State, OptimizerState]:
         """Let the server optimiser apply the mean delta of the item rows."""
-        return self.apply(state, optimizer_state, aggregate.mean()[ROWS], round_number)
+        return self.apply(state, optimizer_state, aggregate.mean_rows(ROWS), round_number)
 
     def apply(
         self,
         state: State,
         optimizer_state: OptimizerState,
-        rows: Array,
+        rows: Array | TableRows,
         round_number: int,
         others: Mapping[str, Array] = MappingProxyType({}),
     ) -> tuple[State, OptimizerState]:
-        """Let the server optimiser apply a change of the item rows, [items, k (+ 1)].
+        """Let the server optimiser apply a change of the item rows, [items, k (+ 1)] or some of them.
 
         And of the ``others``, further arrays of the state, by name: those of a method around this one.
         """
         s = self.settings
+        if isinstance(rows, TableRows):
+            if self._by_rows and not others:
+                return self._apply_rows(state, rows, round_number), optimizer_state
+            rows = rows.whole()
         update = {FACTORS: rows[:, : s.factors]}
         if s.item_bias:
             update[BIAS] = rows[:, s.factors]
@@ -243,6 +230,33 @@ class FedRecon(Recommender):
         trained = {name: state[name] for name in update}
         trained, optimizer_state = s.optimizer.apply(trained, optimizer_state, update, rate)
         return {**state, **trained}, optimizer_state
+
+    @property
+    def _by_rows(self) -> bool:
+        optimizer = self.settings.optimizer
+        return isinstance(optimizer, SgdSettings) and optimizer.by_rows
+
+    def _apply_rows(self, state: State, change: TableRows, round_number: int) -> State:
+        """Apply a change of some item rows; the same bits as of all, at the cost of these."""
+        s = self.settings
+        step = s.learning_rate * s.schedule.factor(round_number) * change.rows
+        moved = {FACTORS: self._factors.plus(state[FACTORS], change.index, step[:, : s.factors])}
+        if s.item_bias:
+            moved[BIAS] = self._biases.plus(state[BIAS], change.index, step[:, s.factors])
+        return {**state, **moved}
+
+    def finite(self, before: State, after: State, aggregate: Aggregate) -> bool:
+        """Return whether a server update by ``aggregate`` has left finite numbers alone, as all were."""
+        change = aggregate.rows(ROWS)
+        if change is None or not self._by_rows:
+            return super().finite(before, after, aggregate)
+        tables = {FACTORS: self._factors, BIAS: self._biases}
+        others = {name: array for name, array in after.items() if name not in tables}
+        return super().finite(before, others, aggregate) and all(
+            bool(np.isfinite(versions.changed(after[name], change.index)).all())
+            for name, versions in tables.items()
+            if name in after
+        )
 
     def predict(
         self,
@@ -330,11 +344,53 @@ class FedRecon(Recommender):
 
         ``local`` [users, ``local_width``] is where each user starts; None: at zero.
         """
-        design = kernels.gather(table, support, first, end)
+        design = self._gather(table, support, first, end)
         indptr = support.indptr[first : end + 1] - support.indptr[first]
-        start = None if local is None else local[first:end]
-        return design, kernels.reconstruct(
-            table, design, indptr, keys[first:end], self.settings.reconstruction, start
+        start, method = None if local is None else local[first:end], self.settings.reconstruction
+        if self.settings.loss != "squared-error":
+            assert isinstance(method, UserSteps), "the settings were checked"
+            known = self._labelled(support, first, end, keys)
+            return design, fit_users(design, table.factors, indptr, known, self.settings.loss, method, start)
+        return design, kernels.reconstruct(table, design, indptr, keys[first:end], method, start)
+
+    def _gather(self, table: kernels.ItemTable, batch: RatingBatch, first: int, end: int) -> Array:
+        """Return the rows of some users; of another loss than squared error, with scores as of ratings 0."""
+        if self.settings.loss == "squared-error":
+            return kernels.gather(table, batch, first, end)
+        zeros = Ratings(batch.indptr, batch.items, np.zeros(len(batch.items), np.float32))
+        return kernels.gather(table, zeros, first, end)
+
+    def _labelled(self, batch: RatingBatch, first: int, end: int, keys: npt.NDArray[np.uint64]) -> Labelled:
+        """Return what is known of the examples of users ``first`` … ``end - 1``, for losses of them."""
+        indptr = batch.indptr[first : end + 1]
+        labels = batch.ratings[int(indptr[0]) : int(indptr[-1])].astype(self.dtype)
+        return Labelled(labels, partners(indptr, labels, keys[first:end]))
+
+    def _item_steps_by_loss(
+        self,
+        loss: ScoreLoss,
+        design: Array,
+        fitted: Array,
+        counts: npt.NDArray[np.int64],
+        rates: Array,
+        scales: Array,
+        out: Array,
+        pull: Pull | None,
+        examples: Labelled,
+    ) -> Array:
+        """Take the client's steps on the items; see :func:`~edge.learning.score_descent.item_steps`."""
+        return item_steps(
+            design,
+            fitted,
+            self.settings.factors,
+            counts=counts,
+            rates=rates,
+            scales=scales,
+            regularization=self.settings.client.regularization,
+            out=out,
+            examples=examples,
+            loss=loss,
+            pull=pull,
         )
 
     def _item_steps(
@@ -363,9 +419,3 @@ class FedRecon(Recommender):
         return kernels.item_table(
             state[FACTORS], state.get(BIAS), user_bias=self.settings.user_bias, mean=float(state[MEAN][0])
         )
-
-    def _query_counts(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        if self.settings.split == "none":
-            return examples
-        support = kernels.support_sizes(examples, self.settings.support_fraction)
-        return np.where(examples >= 2, examples - support, examples)

@@ -7,7 +7,16 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, StrictBool
-from edge.learning.method_settings import GradientSteps, LocalDescent, MethodSettings, Reconstruction, Ridge
+from edge.learning.losses import Loss, check_steps
+from edge.learning.method_settings import (
+    GradientSteps,
+    LocalDescent,
+    MethodSettings,
+    Reconstruction,
+    Ridge,
+    RowUpload,
+    SubtractMean,
+)
 from edge.learning.server_optimizers import AdamSettings, ConstantSchedule, Schedule, ServerOptimizer
 
 
@@ -21,7 +30,8 @@ class ReconstructionSettings(MethodSettings):
         default=0.1, description="standard deviation of the item factors before the first round"
     )
     reconstruction: Reconstruction = Field(
-        default=Ridge(), description="how a device fits its user factors: ridge, gradient-steps, mini-batches"
+        default=Ridge.model_construct(),
+        description="how a device fits its user factors: ridge, gradient-steps, mini-batches",
     )
     split: Literal["none", "support-query"] = Field(
         default="none",
@@ -35,8 +45,15 @@ class ReconstructionSettings(MethodSettings):
         description="fit user factors from zero every round, or keep them on the device and go on from there",
     )
     client: LocalDescent = Field(
-        default=GradientSteps(method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.02),
+        default=GradientSteps.model_construct(
+            method="gradient-steps", steps=1, learning_rate=1.0, regularization=0.02
+        ),
         description="a device's steps on the items: gradient-steps or mini-batches",
+    )
+    loss: Loss = Field(
+        default="squared-error",
+        description="`squared-error`, of ratings or of ones and zeros; of ones and zeros (`data.negatives`)"
+        " also `cross-entropy`, `bpr` and `sampled-softmax`, by gradient-steps",
     )
     proximal: NonNegativeFloat = Field(
         default=0.0, description="μ of FedProx, which pulls each of these steps back to the global items"
@@ -44,14 +61,16 @@ class ReconstructionSettings(MethodSettings):
     weighting: Literal["examples", "uniform"] = Field(
         default="examples", description="weight of an update: its number of query ratings, or one per client"
     )
-    upload: Literal["sparse", "dense"] = Field(
-        default="sparse", description="upload the changed item rows and their numbers, or the whole table"
-    )
-    optimizer: ServerOptimizer = Field(
-        default=AdamSettings(beta2=0.99, epsilon=1e-4), description="server optimiser: sgd, adagrad or adam"
-    )
+    upload: RowUpload = "sparse"
+    optimizer: ServerOptimizer = AdamSettings.model_construct(beta2=0.99, epsilon=1e-4)
     learning_rate: PositiveFloat = Field(default=0.02, description="server learning rate")
-    schedule: Schedule = Field(default=ConstantSchedule(), description="how the server learning rate changes")
+    schedule: Schedule = ConstantSchedule.model_construct()
+
+    @field_validator("loss")
+    @classmethod
+    def _descends(cls, value: Loss, info: ValidationInfo) -> Loss:
+        check_steps(value, reconstruction=info.data.get("reconstruction"), client=info.data.get("client"))
+        return value
 
     @field_validator("user_factors")
     @classmethod
@@ -76,6 +95,4 @@ class FedReconSettings(ReconstructionSettings):
     """Settings of FedRecon matrix factorisation."""
 
     algorithm: Literal["fedrecon"]
-    subtract_mean: StrictBool = Field(
-        default=True, description="predict the difference to the mean training rating, a public statistic"
-    )
+    subtract_mean: SubtractMean = True

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.learning.base import WORK_KINDS, Work
+from edge.learning.losses import FLOPS_A_ROW
 from edge.learning.method_settings import Ridge, UserSteps, rows_seen, step_counts
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 
@@ -30,7 +31,9 @@ def fedrecon_work(
     gradient steps: one Gram matrix and 2d² a step; mini-batches: 4d a row and epoch, five operators a batch.
     The item steps: one product per row for the error (2w) and one for the delta (2(k + 1)), each epoch; or
     only the first ``steps`` of them, int64 [n]; 3(k + 1) more a row for the pull of FedProx. User factors
-    that persist cost the memory of one more row; steps from them cost what steps from zero do.
+    that persist cost the memory of one more row; steps from them cost what steps from zero do. With another
+    loss than squared error a step on the user costs 4d a row, as no Gram matrix stands for the rows, and
+    every slope what :data:`~edge.learning.losses.FLOPS_A_ROW` says. Sampled negatives are among the ratings.
     """
     n = len(examples)
     k = settings.factors
@@ -49,7 +52,14 @@ def fedrecon_work(
 
     method = settings.reconstruction
     gram_numbers = float(width * width)
-    if isinstance(method, Ridge | UserSteps):
+    slope = FLOPS_A_ROW[settings.loss]
+    if settings.loss != "squared-error" and isinstance(method, UserSteps):
+        gram_numbers = 0.0
+        reconstruction_steps = np.full(n, float(method.steps))
+        flops[:, _DENSE] = method.steps * (rows * (4.0 * unknowns + slope) + 4.0 * unknowns)
+        moved[:, _DENSE] = 2.0 * method.steps * rows * width * _FLOAT_BYTES
+        ops[:, _DENSE] = 5.0 * method.steps
+    elif isinstance(method, Ridge | UserSteps):
         flops[:, _DENSE] = rows * width * (width + 1)
         moved[:, _DENSE] = (rows * width + gram_numbers) * _FLOAT_BYTES
         ops[:, _DENSE] = 1.0
@@ -72,6 +82,7 @@ def fedrecon_work(
     client_steps = step_counts(settings.client, query) if steps is None else steps
     seen = rows_seen(settings.client, query, client_steps).astype(np.float64)
     flops[:, _SCORING] = seen * (2.0 * width + 2.0 * (k + 1))
+    flops[:, _SCORING] += seen * slope
     if settings.proximal:
         flops[:, _SCORING] += seen * 3.0 * (k + 1)
     moved[:, _SCORING] = seen * (2.0 * width + k + 1) * _FLOAT_BYTES

@@ -29,13 +29,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt, StrictBool
+from device_profiles.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 from edge.core.errors import LocalProtocolError
 from edge.core.rng import stream
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning.accumulators import DenseAccumulator
 from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RatingBatch, State, Work, together
-from edge.learning.method_settings import GradientSteps
+from edge.learning.method_settings import GradientSteps, SubtractMean
 from edge.learning.methods.fedrecon.algorithm import BIAS, FACTORS, MEAN, FedRecon
 from edge.learning.methods.fedrecon.settings import ReconstructionSettings
 from edge.learning.methods.lipm.interest import (
@@ -60,9 +60,8 @@ class LIPMSettings(ReconstructionSettings):
     """Settings of LIPM: those of the factorisation, the GRU, and how far weights may differ."""
 
     algorithm: Literal["lipm"]
-    subtract_mean: StrictBool = Field(
-        default=True, description="predict the difference to the mean training rating, a public statistic"
-    )
+    loss: Literal["squared-error"] = Field(default="squared-error", description="squared error alone")
+    subtract_mean: SubtractMean = True
     upload: Literal["dense"] = Field(
         default="dense", description="the whole table: what is uploaded can be summed under masks"
     )
@@ -96,6 +95,7 @@ class LIPM(FedRecon):
     """
 
     Settings = LIPMSettings
+    row_arrays = ()
     trained = (FACTORS, BIAS, *INTEREST_NAMES)
     timed = True
     settings: LIPMSettings
@@ -149,6 +149,11 @@ class LIPM(FedRecon):
         for name, shape in (*self._interest_shapes.items(), (ATTENTION, (1,))):
             specs.append(ArraySpec(name, self.dtype, shape[1:], np.full(n, shape[0], np.int64)))
         return tuple(specs)
+
+    def held_bytes(self, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return what updates of users with so many ratings take in a batch, bytes: rows, and the rest."""
+        others = 1 + sum(math.prod(shape) for shape in self._interest_shapes.values())
+        return super().held_bytes(examples) + others * self.dtype.itemsize
 
     def client_update(
         self,

@@ -1,0 +1,145 @@
+"""Tables of which only some rows matter: sums that are zero elsewhere, and versions that differ in few rows.
+
+What a round costs follows from the rows that its devices touch, not from the number of items.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def rows_as_elements(table: Array) -> Array:
+    """Return a view [rows] of a contiguous table [rows, width] with a row an element.
+
+    Rows are taken and put three times as fast so.
+    """
+    return table.view(np.dtype((np.void, table.shape[1] * table.dtype.itemsize))).ravel()
+
+
+def rows_at(table: Array, index: npt.NDArray[np.intp]) -> Array:
+    """Return ``table[index]`` of a table [rows, width]."""
+    elements = rows_as_elements(np.ascontiguousarray(table))
+    return elements.take(index).view(table.dtype).reshape(-1, table.shape[1])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableRows:
+    """Some rows of a table [``n``, width]; the others are zero.
+
+    ``index`` intp [m] increases; ``rows`` [m, width].
+    """
+
+    index: npt.NDArray[np.intp]
+    rows: Array
+    n: int
+
+    def whole(self) -> Array:
+        """Return the table, a new array."""
+        table: Array = np.zeros((self.n, self.rows.shape[1]), self.rows.dtype)
+        table[self.index] = self.rows
+        return table
+
+
+class NamedSums(Mapping[str, Array]):
+    """Arrays by name, of which tables that are given by rows are laid out when they are first asked for.
+
+    Parameters
+    ----------
+    whole, tables : by name; no name is in both.
+    """
+
+    def __init__(self, whole: Mapping[str, Array], tables: Mapping[str, TableRows]) -> None:
+        self._whole = dict(whole)
+        self.tables = tables
+        """The tables that are given by rows."""
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._whole:
+            self._whole[name] = self.tables[name].whole()
+        return self._whole[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.tables, **self._whole})
+
+    def __len__(self) -> int:
+        return len(self.tables.keys() | self._whole.keys())
+
+    def beside(self, others: Mapping[str, Array]) -> NamedSums:
+        """Return these arrays and ``others``."""
+        whole = {name: array for name, array in self._whole.items() if name not in self.tables}
+        return NamedSums({**whole, **others}, self.tables)
+
+    def finite(self) -> bool:
+        """Return whether every number is finite."""
+        given = [array for name, array in self._whole.items() if name not in self.tables]
+        given += [table.rows for table in self.tables.values()]
+        return all(bool(np.isfinite(array).all()) for array in given)
+
+
+class TableVersions:
+    """The versions of an array that changes by rows: the newest, and the one before, to write the next into.
+
+    A version is never written to while anything but this refers to it: a device that is late computes with
+    the model of its round. The one before is told free by its count of references, of which every view of an
+    array is one; while it is not, the next version is a copy.
+    """
+
+    def __init__(self) -> None:
+        self._newest: Array | None = None
+        self._before: list[Array] = []
+        """The version before, alone in a list: whoever counts its references adds one."""
+        self._index: npt.NDArray[np.intp] = np.zeros(0, np.intp)
+        """Rows in which it differs from the newest."""
+        self._rows: Array = np.zeros(0)
+        """What the newest has there."""
+
+    def __reduce__(self) -> tuple[type[TableVersions], tuple[()]]:
+        return TableVersions, ()  # what is computed elsewhere begins anew
+
+    def plus(self, array: Array, index: npt.NDArray[np.intp], change: Array) -> Array:
+        """Return ``array`` [rows, …] plus ``change`` [m, …] in its rows at ``index``, none there twice."""
+        rows = _at(array, index)
+        rows += change
+        return self.replaced(array, index, rows)
+
+    def replaced(self, array: Array, index: npt.NDArray[np.intp], rows: Array) -> Array:
+        """Return ``array`` [rows, …] with ``rows`` [m, …] at ``index``, none there twice; they are kept."""
+        new = self._writable(array)
+        _put(new, index, rows)
+        self._newest, self._before = new, [array]
+        self._index, self._rows = index, rows
+        return new
+
+    def changed(self, array: Array, index: npt.NDArray[np.intp]) -> Array:
+        """Return ``array[index]``, without looking it up where it is what the newest version has changed."""
+        known = array is self._newest and index is self._index
+        return self._rows if known else _at(array, index)
+
+    def _writable(self, array: Array) -> Array:
+        """Return an array equal to ``array`` that nothing else refers to."""
+        if array is self._newest and sys.getrefcount(self._before[0]) == 2:
+            before = self._before.pop()
+            _put(before, self._index, self._rows)
+            return before
+        return array.copy()
+
+
+def _at(array: Array, index: npt.NDArray[np.intp]) -> Array:
+    """Return ``array[index]``, a new array."""
+    return rows_at(array, index) if array.ndim == 2 else array.take(index, axis=0)
+
+
+def _put(array: Array, index: npt.NDArray[np.intp], rows: Array) -> None:
+    """Set ``array[index]`` of a contiguous array."""
+    if array.ndim == 2:
+        np.put(rows_as_elements(array), index, rows_as_elements(np.ascontiguousarray(rows)))
+    else:
+        array[index] = rows
