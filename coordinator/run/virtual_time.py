@@ -193,11 +193,13 @@ def quiet_collector() -> Iterator[None]:
     in several threads; the last that ends gives the collector its settings back.
     """
     with _COLLECTOR:
-        _quiet.append((gc.get_threshold(), gc.get_freeze_count() == 0))
+        # Counting what is frozen takes as long as there is of it: it is counted once.
+        nothing_frozen = gc.get_freeze_count() == 0
+        _quiet.append((gc.get_threshold(), nothing_frozen))
         if len(_quiet) == 1:
             if _ran:
                 gc.collect()
-            if gc.get_freeze_count() == 0:
+            if nothing_frozen:
                 gc.freeze()
             gc.set_threshold(500_000, 20, 100)
     try:
