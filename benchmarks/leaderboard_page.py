@@ -303,9 +303,9 @@ def page(
     if absent := [name for name in sections if sections[name] is None]:
         rest += [
             "- Protocols. Each command makes one, and the page then has a section of it:\n",
-            "  ```text",
-            *(f"  python benchmarks/leaderboard.py run path/to/data --protocol {name}" for name in absent),
-            "  ```\n",
+            "    ```text",
+            *(f"    python benchmarks/leaderboard.py run path/to/data --protocol {name}" for name in absent),
+            "    ```\n",
         ]
     rest += [f"- {name}: {why}." for name, why in ABSENT.items()]
     return "\n".join([INTRODUCTION, *there, "\n".join(rest) + "\n", NOT_COMPARED])

@@ -420,6 +420,9 @@ def run(
 ) -> Run:
     """Run a scenario; return the run, whether its thresholds held or not.
 
+    A ``KeyboardInterrupt`` ends the run in order; its status is then ``interrupted``. Where an event loop
+    runs in this thread, as in a notebook, the run has a thread of its own.
+
     Parameters
     ----------
     scenario : what to run; a file and a dictionary are loaded and checked first.
@@ -434,9 +437,6 @@ def run(
     sinks : what the run writes is given to these, too, each ``name=target``; one that fails is a
         ``RuntimeWarning`` at the end of the run.
     progress : print a line per round, at most one a second, to standard error.
-
-    A ``KeyboardInterrupt`` ends the run in order; its status is then ``interrupted``. Where an event loop
-    runs in this thread, as in a notebook, the run has a thread of its own.
 
     Raises
     ------

@@ -67,18 +67,3 @@ def test_the_command_is_what_the_distribution_says() -> None:
 def test_the_changelog_begins_with_this_version() -> None:
     versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert versions[0] == PYPROJECT["project"]["version"]
-
-
-@pytest.mark.parametrize("document", ["README.md", "docs/README.md"])
-def test_links_of_a_document_lead_somewhere(document: str) -> None:
-    path = ROOT / document
-    targets = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))
-    assert targets
-    assert [target for target in targets if not (path.parent / target).exists()] == []
-
-
-def test_the_index_of_the_documentation_is_complete() -> None:
-    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    docs = ROOT / "docs"
-    pages = sorted(str(path.relative_to(docs)) for path in docs.rglob("*.md") if path.name != "README.md")
-    assert [page for page in pages if f"({page})" not in index] == []

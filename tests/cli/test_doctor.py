@@ -101,7 +101,7 @@ def test_requirements_leave_extras_out() -> None:
 
 def test_every_extra_for_users_is_explained() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(doctor.EXTRAS) == set(declared["optional-dependencies"]) - {"test", "dev"}
+    assert set(doctor.EXTRAS) == set(declared["optional-dependencies"]) - {"test", "dev", "docs"}
 
 
 def test_extras_are_reported_with_what_they_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
