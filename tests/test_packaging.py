@@ -23,8 +23,10 @@ PROVIDED_BY = {
     "prometheus_client": "prometheus-client",
 }
 """The distribution to depend on, where it is not called like what is imported."""
-OPTIONAL = ("dp", "export", "service", "torch")
+OPTIONAL = ("dp", "export", "pytest", "service", "torch")
 """Extras whose packages are imported by the product, inside the functions that need them."""
+PYTEST_PLUGIN = ROOT / "recfleet" / "pytest_plugin.py"
+"""Is imported by pytest alone, and so may import it."""
 
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -32,6 +34,8 @@ PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(en
 def third_party_imports(*, of_modules_only: bool = False) -> set[str]:
     found: set[str] = set()
     for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        if of_modules_only and path == PYTEST_PLUGIN:
+            continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in tree.body if of_modules_only else ast.walk(tree):
             if isinstance(node, ast.Import):

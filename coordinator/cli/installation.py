@@ -51,6 +51,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "dp": "epsilon of differential privacy",
     "export": "model files in ONNX, and models that devices run themselves",
     "he": "sums under homomorphic encryption (secure_aggregation: {mode: ckks})",
+    "pytest": "scenarios as tests (the fixture recfleet_run)",
     "service": "figures of a service for Prometheus",
     "torch": "methods whose models are modules of PyTorch",
 }

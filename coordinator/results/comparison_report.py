@@ -12,7 +12,7 @@ from coordinator.engine.run_files import ENDED
 from coordinator.results.comparison import Comparison, Group, Row
 from coordinator.results.figures import show_estimate
 from coordinator.results.intervals import CONFIDENCE, Difference
-from coordinator.results.junit import Suite, cases_of_repeats
+from coordinator.results.junit import Suite, cases_of_repeats, wall_s_of
 from coordinator.results.sweep import json_estimate
 from coordinator.results.verdicts import json_number
 from coordinator.results.wide_tables import Column, fitting_tables
@@ -141,7 +141,11 @@ def comparison_suites(comparison: Comparison) -> list[Suite]:
         Suite(
             f"{group.letter}: {group.scenario}",
             group.scenario,
-            cases_of_repeats({seed: run.verdicts for seed, run in group.runs.items()}, {}),
+            cases_of_repeats(
+                {seed: run.verdicts for seed, run in group.runs.items()},
+                {},
+                {seed: wall_s_of(run.directory) for seed, run in group.runs.items()},
+            ),
         )
         for group in comparison.groups
     ]

@@ -458,13 +458,14 @@ def outcome_record(loaded: LoadedScenario, outcome: RunOutcome) -> dict[str, Any
 
 def suites_of_run(loaded: LoadedScenario, outcome: RunOutcome) -> list[Suite]:
     """Return the test suites of a run: its baseline's, where it has one, and its own."""
-    from coordinator.results.junit import Case, Suite, cases_of  # noqa: PLC0415
+    from coordinator.results.junit import Case, Suite, cases_of, wall_s_of  # noqa: PLC0415
 
     name = loaded.name
     suites = []
     if outcome.baseline_verdicts:
-        suites.append(Suite(f"{name} baseline", name, cases_of(verdict_records(outcome.baseline_verdicts))))
-    cases = cases_of(verdict_records(outcome.verdicts))
-    if outcome.status not in ENDED:
-        cases = (*cases, Case("run", error=f"{outcome.status}: {outcome.reason}"))
-    return [*suites, Suite(name, name, cases)]
+        ran = Case("run", wall_s=wall_s_of(outcome.directory / BASELINE))
+        cases = cases_of(verdict_records(outcome.baseline_verdicts))
+        suites.append(Suite(f"{name} baseline", name, (ran, *cases)))
+    error = None if outcome.status in ENDED else f"{outcome.status}: {outcome.reason}"
+    ran = Case("run", error=error, wall_s=wall_s_of(outcome.directory))
+    return [*suites, Suite(name, name, (ran, *cases_of(verdict_records(outcome.verdicts))))]

@@ -70,8 +70,8 @@ def failure_lines(seed: int, kept: Sequence[Kept]) -> Iterator[str]:
 
 
 def suite_of(seed: int, found: Findings) -> Suite:
-    """Return the test suite of a swarm: a test case for each invariant."""
-    cases = []
+    """Return the test suite of a swarm: the scenarios, which take its time, and a test case per invariant."""
+    cases = [Case(f"{found.scenarios:,} scenarios", wall_s=found.wall_s)]
     for name in NAMES:
         failures = [
             f"scenario {index}: {one.message} (replay it with: {replay_command(seed, index)})"

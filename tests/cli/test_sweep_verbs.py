@@ -39,7 +39,8 @@ def test_sweep_prints_a_table_and_writes_it(
     assert [suite.get("name") for suite in suites] == [
         "small, rounds.over_select=100%", "small, rounds.over_select=150%",
     ]  # fmt: skip
-    assert (suites.get("tests"), suites.get("failures")) == ("4", "0")
+    assert (suites.get("tests"), suites.get("failures")) == ("6", "0")
+    assert all(float(suite.get("time") or 0) == float(suite[0].get("time") or 0) > 0 for suite in suites)
     assert execute([*command, "--all"]) == 0
     again = capsys.readouterr()
     assert "seed 3: held, kept" in again.err
@@ -52,7 +53,7 @@ def test_sweep_prints_a_table_and_writes_it(
     assert "B − A" in shown.out
     assert "no interval, n = 1" in shown.out
     assert len(json.loads(Path("c.json").read_text(encoding="utf-8"))["groups"]) == 2
-    assert ET.parse("c.xml").getroot().get("tests") == "4"
+    assert ET.parse("c.xml").getroot().get("tests") == "6"
 
 
 @pytest.mark.slow
@@ -112,7 +113,11 @@ def test_run_writes_verdicts_for_machines(
     written = json.loads(Path("run/verdicts.json").read_text(encoding="utf-8"))
     assert written["thresholds"] == verdicts["thresholds"]
     (suite,) = ET.parse("v.xml").getroot()
-    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("small", "3", "1")
+    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("small", "4", "1")
+    manifest = json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))
+    parts = ("assemble_s", "run_s", "write_s")
+    took = f"{sum(manifest['measured'][part] for part in parts):.3f}"
+    assert [case.get("time") for case in suite] == [took, "0.000", "0.000", "0.000"]
     (failure,) = suite.iter("failure")
     assert (failure.get("message") or "").startswith("MISSED round.duration: max < 1 ms (it was ")
 

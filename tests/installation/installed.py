@@ -16,9 +16,9 @@ STAYS = "the dashboard stays until Ctrl-C"
 """What is said by a command that goes on when its run is over."""
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the wheel into a folder."""
-    build = ["wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+def build_wheel(folder: Path, source: Path = ROOT) -> Path:
+    """Build the wheel of a source tree or distribution into a folder."""
+    build = ["wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(source)]
     pip(*build)
     (wheel,) = folder.glob("recfleet-*.whl")
     return wheel

@@ -12,7 +12,7 @@ from installed import Installation
 
 from coordinator.cli.entry import execute
 
-PAGES = ("README.md", "docs/guide.md", "docs/first-study.md", "docs/telemetry.md")
+PAGES = ("README.md", "docs/guide.md", "docs/first-study.md", "docs/telemetry.md", "docs/pipelines.md")
 STUDY = PAGES[2]
 LINES = [line for page in PAGES for line in lines_of(page)]
 

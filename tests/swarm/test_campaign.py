@@ -106,7 +106,8 @@ def test_findings_as_a_terminal_and_as_junit_show_them() -> None:
     )
     (suite,) = ElementTree.fromstring(junit_xml([suite_of(1, found)]))
     assert suite.attrib["failures"] == "1"
-    assert [case.attrib["name"] for case in suite] == list(NAMES)
+    assert [case.attrib["name"] for case in suite] == ["2 scenarios", *NAMES]
+    assert suite.attrib["time"] == suite[0].attrib["time"] == "3.000"
     (failure,) = suite.iter("failure")
     assert 'scenario 7: a <bug> & "more"' in failure.attrib["message"]
     assert "recfleet swarm --seed 1 --only 9" in failure.attrib["message"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
 from sweep_helpers import cells_of
 
+from coordinator.engine.run_files import MANIFEST
 from coordinator.results.junit import Case, Suite, cases_of, cases_of_repeats, junit_xml, suite_of_cell
 from coordinator.results.sweep import CellResult, Result
 from coordinator.results.verdicts import json_number, verdict_record, verdict_records
@@ -57,23 +59,35 @@ def test_any_text_makes_a_well_formed_document() -> None:
 
 
 def test_repeats_fail_if_any_missed_and_say_which() -> None:
-    cases = cases_of_repeats({4: records(9.0), 3: records(2.0)}, {5: "the process died"})
+    cases = cases_of_repeats({4: records(9.0), 3: records(2.0)}, {5: "the process died"}, {3: 2.5, 4: 1.5})
     assert [case.name for case in cases] == [
-        "round.duration{phase=a}: max < 5 s", "round.duration{phase=a}: p95 <= 2 * baseline", "run, seed 5",
+        "run, seed 3", "run, seed 4", "run, seed 5",
+        "round.duration{phase=a}: max < 5 s", "round.duration{phase=a}: p95 <= 2 * baseline",
     ]  # fmt: skip
-    assert cases[0].failure == "seed 4: MISSED round.duration{phase=a}: max < 5 s (it was 9 s)"
-    assert cases[2] == Case("run, seed 5", error="the process died")
+    assert cases[3].failure == "seed 4: MISSED round.duration{phase=a}: max < 5 s (it was 9 s)"
+    assert cases[:3] == (
+        Case("run, seed 3", wall_s=2.5),
+        Case("run, seed 4", wall_s=1.5),
+        Case("run, seed 5", error="the process died", wall_s=None),
+    )
+    (suite,) = ET.fromstring(junit_xml([Suite("storm", "storm", cases)]))
+    assert [one.get("time") for one in (suite, *suite)] == [
+        "4.000", "2.500", "1.500", None, "0.000", "0.000"
+    ]  # fmt: skip
 
 
 def test_a_cell_reports_what_was_not_run(tmp_path: Path) -> None:
     (cell, _) = cells_of(tmp_path)
+    measured = {"assemble_s": 0.5, "run_s": 2.0, "write_s": 0.25}
+    (tmp_path / MANIFEST).write_text(json.dumps({"measured": measured}), encoding="utf-8")
     done = Result("held", tmp_path, verdicts=tuple(records(1.0)), figures={})
     suite = suite_of_cell("small", CellResult(cell, {3: done}))
     assert suite.name == "small, rounds.over_select=100%"
-    assert [(case.name, case.failure, case.error) for case in suite.cases] == [
-        ("round.duration{phase=a}: max < 5 s", None, None),
-        ("round.duration{phase=a}: p95 <= 2 * baseline", None, None),
-        ("run, seed 4", None, "not run"),
+    assert [(case.name, case.error, case.wall_s) for case in suite.cases] == [
+        ("run, seed 3", None, 2.75),
+        ("run, seed 4", "not run", None),
+        ("round.duration{phase=a}: max < 5 s", None, 0.0),
+        ("round.duration{phase=a}: p95 <= 2 * baseline", None, 0.0),
     ]
 
 

@@ -101,7 +101,7 @@ class Manifest(JsonShape):
     digest: str | None = None
     stopped_by: str | None = None
     ending: str | None = None
-    measured: dict[str, Any] = {}
+    measured: dict[str, float] = {}
 
 
 class RunTables:
