@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -91,6 +92,7 @@ def imports(source: str, package: tuple[str, ...]) -> Iterator[str]:
                 yield f"{origin}.{alias.name}"
 
 
+@cache
 def imports_of(path: Path) -> list[str]:
     return list(imports(path.read_text(encoding="utf-8"), path.relative_to(ROOT).parts[:-1]))
 

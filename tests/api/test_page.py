@@ -46,6 +46,7 @@ def _execute(cells: list[tuple[str, str | None]], capsys: pytest.CaptureFixture[
     return "".join(printed)
 
 
+@pytest.mark.slow
 def test_the_cells_of_the_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

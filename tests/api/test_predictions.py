@@ -83,6 +83,7 @@ def _last(run: recfleet.Run, metric: str, population: str) -> float:
     ids=lambda one: str(one["algorithm"]),
 )
 @pytest.mark.parametrize("change", [{}, RANKS, UNSEEN], ids=["full", "sampled", "unseen"])
+@pytest.mark.few(4)
 def test_metrics_of_the_table_are_those_of_the_run(learning: dict[str, Any], change: dict[str, Any]) -> None:
     scenario = recfleet.Scenario.of({**BASE, "learning": learning}).edited(change)
     run = recfleet.run(scenario)

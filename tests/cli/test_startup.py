@@ -48,6 +48,7 @@ def imported(*arguments: str, code: int) -> set[str]:
         "profiles fit",
     ],
 )
+@pytest.mark.few(8)
 def test_help_imports_few_modules(words: str) -> None:
     assert len(imported(*words.split(), "--help", code=0)) <= MOST_MODULES
 

@@ -224,6 +224,7 @@ def test_a_service_that_is_stopped_says_so_at_last(browser: Browser, tmp_path: P
 
 
 @pytest.mark.parametrize("followed", [False, True], ids=["typed in", "a link of another site"])
+@pytest.mark.slow
 def test_the_viewers_token_opens_the_page_and_is_seen_no_more(browser: Browser, followed: bool) -> None:
     token = "viewers-" * 5
     state = LiveState()
@@ -301,6 +302,7 @@ def test_nothing_is_cut_at_any_width(
     assert red < 60 if dark else red > 200
 
 
+@pytest.mark.slow
 def test_thresholds_and_bytes_are_seen_whole_on_a_phone(browser: Browser, stormy: str) -> None:
     beside = """
         [...document.querySelectorAll(".promises, .bytes")]

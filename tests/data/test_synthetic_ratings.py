@@ -156,6 +156,7 @@ def _errors(store: RatingStore) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("users", "items", "each"), [(200, 300, 30), (1000, 2000, 40)])
+@pytest.mark.slow
 def test_factorisation_beats_biases_clearly(users: int, items: int, each: int) -> None:
     biased, factored = _errors(
         generate_ratings(SyntheticRatings(users=users, items=items, ratings_per_user=each), seed=7)
@@ -295,6 +296,7 @@ class TestWordsOfUsersAreAsGoodAsAGenerators:
         means = [np.bincount(store.owners(), store.decoded()) / store.counts for store in (hashed, drawn)]
         assert np.std(means[0]) == pytest.approx(np.std(means[1]), rel=0.02)
 
+    @pytest.mark.slow
     def test_signal_and_noise_of_a_model_of_factors(self, hashed: RatingStore, drawn: RatingStore) -> None:
         for one, other in zip(_errors(hashed), _errors(drawn), strict=True):
             assert one == pytest.approx(other, rel=0.02)
@@ -342,6 +344,7 @@ def test_timestamps_order_the_ratings_of_a_user_at_random_and_change_nothing_els
     assert timed.content_hash() == again.content_hash() != plain.content_hash()
 
 
+@pytest.mark.slow
 def test_a_large_catalogue_is_rated_to_its_end() -> None:
     store = generate_ratings(SyntheticRatings(users=300, items=150_000, ratings_per_user=300), seed=2)
     for user in range(300):

@@ -411,6 +411,7 @@ def test_there_are_forty_layouts_beside_the_cases() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+@pytest.mark.few(20)
 def test_a_layout_cut_into_blocks_is_read_alike(
     tmp_path: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def test_an_answer_depends_on_device_and_time_alone(kind: str, seed: int, data: 
 
 
 @every_kind
+@pytest.mark.few(5)
 def test_a_large_batch_is_the_sum_of_its_parts(kind: str) -> None:
     ids = np.random.default_rng(1).permutation(N_DEVICES)
     asked = model(kind)

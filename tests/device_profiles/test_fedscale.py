@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from device_profiles.errors import TraceError, UnsafePickleError
@@ -24,6 +24,7 @@ plain = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(
     st.dictionaries(st.integers(-(2**40), 2**40) | st.text(), plain), st.integers(0, pickle.HIGHEST_PROTOCOL)
 )

@@ -119,6 +119,7 @@ def test_recent_behaviour_is_the_last_by_time_then_by_item() -> None:
     assert recent(indptr, times, 2).rows.tolist() == [0, 2, 4, 5]
 
 
+@pytest.mark.slow
 def test_the_precision_learnt_is_one_over_the_noise_of_a_users_ratings() -> None:
     """Half of the users rate with noise of 0.2, half with 1.5; their log-precisions are 3.2 and −0.8."""
     rng = np.random.default_rng(3)

@@ -142,6 +142,7 @@ def one_by_one(accumulator: Accumulator, batch: UpdateBatch, clients: npt.NDArra
 @kinds
 @settings(max_examples=40)
 @given(data=st.data())
+@pytest.mark.few(3)
 def test_batches_and_the_order_of_groups_cannot_be_seen(kind: str, data: st.DataObject) -> None:
     make, parts = KINDS[kind]
     n = data.draw(st.integers(1, 40))

@@ -48,8 +48,8 @@ class Everyone(Policy):
 EVERY = [(kind, name) for kind in plugins.KINDS for name in plugins.BUILT_IN[kind]]
 
 
-@pytest.mark.few(7)
 @pytest.mark.parametrize(("kind", "name"), EVERY, ids=lambda value: value)
+@pytest.mark.few(3)
 def test_a_built_in_keeps_the_rules(kind: str, name: str) -> None:
     findings = list(conform(plugins.entries(kind)[name]))
     assert len(findings) >= (1 if kind in ("readers", "sinks") else 4)

@@ -24,6 +24,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.few(2)
 def test_the_sample_of_a_page_is_what_init_writes_and_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,8 +103,8 @@ def huge_numbers(file: Path, columns: Sequence[str], sign: int) -> None:
     pq.write_table(rows, file)
 
 
-@pytest.mark.few(3)
 @pytest.mark.parametrize(("table", "column"), SOME)
+@pytest.mark.few(1)
 def test_huge_numbers_are_read(table: str, column: str, runs: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs / "run-out", run)

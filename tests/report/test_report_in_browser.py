@@ -71,6 +71,7 @@ def test_the_browser_shows_the_figures_of_the_tables(browser: Browser, finished:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.slow
 def test_nothing_is_cut_or_overlaps_at_any_width(
     browser: Browser, finished: Path, width: int, dark: bool
 ) -> None:
@@ -137,6 +138,7 @@ def test_what_strangers_wrote_does_not_run(browser: Browser, finished: Path) -> 
     assert images == 0
 
 
+@pytest.mark.slow
 def test_reports_of_several_and_of_killed_runs_open_cleanly(
     browser: Browser, finished: Path, tmp_path: Path
 ) -> None:

@@ -225,6 +225,7 @@ die()
     ("step", "found"),
     [("before the bytes are safe", 8), ("before the change of name", 8), ("after the change of name", 9)],
 )
+@pytest.mark.few(1)
 def test_a_crash_while_the_model_is_saved_leaves_one_whole_model(
     step: str, found: int, tmp_path: Path
 ) -> None:

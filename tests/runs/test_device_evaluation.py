@@ -151,6 +151,7 @@ def test_a_cohort_below_its_quorum_gives_no_figures_and_a_row_that_says_why(tmp_
         ("distributed-discrete-gaussian", ("secure_aggregation={mode: secagg-plus, bits: 64}",)),
     ],
 )
+@pytest.mark.few(1)
 def test_noise_is_on_what_devices_measure_and_counts(
     tmp_path: Path, mechanism: str, more: tuple[str, ...]
 ) -> None:
@@ -183,6 +184,7 @@ LEARNING = "learning: {algorithm: fedrecon, factors: 4, learning_rate: 0.05, upl
         ("{algorithm: fedncf}", ("data.split={kind: leave-one-out}", "evaluation.ranking={negatives: 20}")),
     ],
 )
+@pytest.mark.few(3)
 def test_methods_that_keep_rows_draw_items_or_only_rank_are_measured_alike(
     tmp_path: Path, learning: str, settings: tuple[str, ...]
 ) -> None:

@@ -146,6 +146,7 @@ def both_models(folder: Path, patch: pytest.MonkeyPatch, text: str) -> tuple[byt
     ],
 )
 @pytest.mark.parametrize("name", OF_RATINGS)
+@pytest.mark.few(5)
 def test_held_out_data_leaves_the_model_as_it_is(
     name: str, implicit: bool, draw: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

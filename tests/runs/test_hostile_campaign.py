@@ -73,6 +73,7 @@ def test_every_kind_of_message_is_changed_in_every_mode(hostile: Any) -> None:
     assert kinds["ckks"] == {"Accept", "EncryptedInput", "DecryptedSum"}
 
 
+@pytest.mark.slow
 def test_nonsense_over_sockets_costs_nobody_else_anything(hostile: Any) -> None:
     (row,), said = hostile.sessions(1, 1)
     assert row.broken == set()

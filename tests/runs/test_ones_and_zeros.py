@@ -191,6 +191,7 @@ def test_a_model_that_diverges_ends_in_metrics_that_are_no_numbers(negatives: st
 
 @pytest.mark.parametrize("learning", ["fedrecon, reconstruction: {method: gradient-steps}", "fedavg-mf"])
 @pytest.mark.parametrize("loss", ["cross-entropy", "bpr", "sampled-softmax"])
+@pytest.mark.few(3)
 def test_every_loss_learns_to_rank(learning: str, loss: str, tmp_path: Path) -> None:
     section = f"learning={{algorithm: {learning}, factors: 4, loss: {loss}, learning_rate: 0.05}}"
     settings = ["learning=null", section, "rounds.count=20", "evaluation.every=20"]

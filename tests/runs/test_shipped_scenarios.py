@@ -109,8 +109,8 @@ def test_given_data_it_loads(name: str) -> None:
     assert loaded.resolve(("data", "path")).is_dir()
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.few(1)
 def test_quick_ones_keep_their_promises(name: str, tmp_path: Path) -> None:
     outcome = run_shipped(name, tmp_path)
     assert [str(verdict) for verdict in outcome.verdicts if not verdict.held] == []

@@ -36,6 +36,7 @@ BUFFERED = "{count: 6, cohort: 6, deadline: 30 s, pacing: {mode: buffered, concu
         ("{algorithm: fedmf, factors: 4}", STRAGGLERS),
     ],
 )
+@pytest.mark.few(2)
 def test_a_run_by_rows_is_that_of_whole_tables(
     learning: str, rounds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def same(text: str) -> None:
         pytest.param({"learning": {"learning_rate": 1e30}}, id="diverges"),
     ],
 )
+@pytest.mark.few(8)
 def test_the_same_as_one_by_one(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     waves = Waves(monkeypatch)
     same(scenario(**changes))

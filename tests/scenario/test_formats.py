@@ -147,6 +147,7 @@ def as_format_1(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.few(12)
 def test_an_upgraded_scenario_asks_for_the_same(path: Path, tmp_path: Path) -> None:
     for shipped in SHIPPED:
         (tmp_path / shipped.name).write_text(as_format_1(shipped), encoding="utf-8")

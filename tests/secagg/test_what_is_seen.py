@@ -49,6 +49,7 @@ def without_self_mask(fleet: Fleet) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.few(1)
 def test_of_one_device_the_coordinator_is_left_with_numbers_that_are_uniform(mode: Mode) -> None:
     fleets = [finished(mode, seed) for seed in range(40)]
     seen = np.stack([without_self_mask(fleet) for fleet in fleets])

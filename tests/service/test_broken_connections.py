@@ -133,6 +133,7 @@ def test_connections_that_break_anywhere_change_nothing(tmp_path: Path, seed: in
             np.testing.assert_array_equal(first[name], second[name])
 
 
+@pytest.mark.slow
 def test_what_is_sent_again_is_told(tmp_path: Path) -> None:
     loaded = loaded_text(tmp_path, SMALL)
     fleet, struck = Fleet(), []

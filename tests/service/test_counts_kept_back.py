@@ -110,6 +110,7 @@ def kept_back(
     return loaded, run_real(loaded, folder / "real")
 
 
+@pytest.mark.few(1)
 def test_no_table_gives_the_number_of_ratings_back(
     kept_back: tuple[LoadedScenario, RunOutcome], tmp_path: Path
 ) -> None:
@@ -157,6 +158,7 @@ def test_what_follows_from_the_number_is_null(kept_back: tuple[LoadedScenario, R
     assert "compute" not in names
 
 
+@pytest.mark.slow
 def test_it_would_be_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Assembly, "counts_kept_back", lambda self, phase: False)
     found = telling(run_real(scenario(tmp_path, WAYS["sum"]), tmp_path / "real"))

@@ -126,6 +126,7 @@ class TestStore:
             assert found is not None
             assert found.revoked_s == 102.0
 
+    @pytest.mark.slow
     def test_two_processes_can_issue_at_once(self, tmp_path: Path) -> None:
         context = multiprocessing.get_context("spawn")
         others = [context.Process(target=_issue_elsewhere, args=(tmp_path, 20)) for _ in range(2)]

@@ -131,17 +131,9 @@ def check_same_rounds(run: Path, undisturbed: Path) -> None:
         assert (cut["reason"], cut["completed"], cut["dropped"]) == ("coordinator-crash", 0, 6)
 
 
-@pytest.mark.parametrize(
-    ("dies_at", "moment"),
-    [
-        (4, "within"),
-        *(
-            pytest.param(step, moment, marks=pytest.mark.slow)
-            for step in range(1, STEPS + 1)
-            for moment in ("within", "after")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["within", "after"])
+@pytest.mark.parametrize("dies_at", range(1, STEPS + 1))
 def test_a_process_that_dies_at_a_step_loses_no_more_than_that(
     tmp_path: Path, undisturbed: Path, dies_at: int, moment: str
 ) -> None:

@@ -83,6 +83,7 @@ def test_devices_of_other_processes_join_a_service(tmp_path: Path) -> None:
         (("--with-data",), "this process has read the data of all 12 devices"),
     ],
 )
+@pytest.mark.few(1)
 def test_a_service_says_whether_it_has_the_data_of_its_devices(
     tmp_path: Path, option: tuple[str, ...], said: str
 ) -> None:

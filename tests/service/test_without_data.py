@@ -113,6 +113,7 @@ def serve_here(scenario: LoadedScenario, target: Path, **how: Any) -> tuple[RunO
 
 
 @pytest.mark.parametrize("settings", [(), (SECURE,)], ids=["in the clear", "secure sum"])
+@pytest.mark.few(1)
 def test_what_devices_measure_is_what_a_simulator_measures_on_them(
     tmp_path: Path, settings: tuple[str, ...]
 ) -> None:

@@ -96,7 +96,7 @@ def test_transfers_together_are_those_one_by_one(
     _assert_same(_conditions(links, slow=slow), _conditions(links, slow=slow), len(links), transfers)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(links=st.lists(LINKS, min_size=1, max_size=3), transfers=TRANSFERS)
 def test_what_was_asked_before_changes_nothing(links: list[Link], transfers: list[Transfer]) -> None:
     conditions = _conditions(links)

@@ -35,6 +35,7 @@ def test_cells_are_a_power_of_two_seconds_and_a_sixteenth_of_the_time_or_less(
 
 
 @pytest.mark.parametrize("time_s", [3.0, 20.0, 45.0, 130.0, 700.0])
+@pytest.mark.few(2)
 def test_spread_and_correlation_are_those_asked_for(time_s: float) -> None:
     n = 20_000
     # About an anchor, which is where a process made of blocks would forget.
