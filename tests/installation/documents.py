@@ -4,7 +4,8 @@ A block that is not run has a comment above it, ``<!-- commands: not run here, R
 :data:`REASONS`, and the paragraph before says the same to people. The comment of a line says what it ends
 with, if not with 0 (``# exits with 3: they differ``, ``# exits with 0 or 3``), and whether it goes on when
 its run is over (``# … until Ctrl-C``). A line that ends in a backslash goes on in the next one. A block of
-text below a block of commands, with ``<!-- output -->`` above it, is what its last line prints.
+text below a block of commands, with ``<!-- output -->`` above it, is what its last line prints. A block with
+``<!-- file: NAME -->`` above it is written to that file.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ OUTPUT_COLUMNS = 110
 """Width of the terminal whose output pages show."""
 _OUTPUT = re.compile(r"```\n+<!-- output -->\n```text\n(?P<text>.*?)```", re.DOTALL)
 _MARK = re.compile(r"<!-- commands: (?P<rest>.*) -->")
+_FILE = re.compile(r"<!-- file: (?P<name>[\w.-]+) -->")
 _FENCE = re.compile(r"```(\w*)")
-_SHELLS = ("sh", "bash", "shell", "console", "zsh")
+_SHELLS = ("sh", "bash", "shell", "zsh")
+_CONSOLE = "console"
+"""A block of commands, each after a dollar sign, and of what they print."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Line:
     """The paragraph before the block."""
     output: str | None = None
     """What it prints on standard output; None where the page does not say."""
+    writes: str | None = None
+    """The file that a block of the page is written to, in place of a command: ``text`` does it."""
 
     @property
     def comment(self) -> str:
@@ -62,6 +68,8 @@ class Line:
     @property
     def commands(self) -> Iterator[list[str]]:
         """The arguments of each ``recfleet`` in it, without redirections."""
+        if self.writes is not None:
+            return
         words = shlex.shlex(self.text, posix=True, punctuation_chars="&|;<>")
         words.whitespace_split = True
         command: list[str] = []
@@ -76,10 +84,12 @@ class Line:
 
 
 def lines_of(page: str) -> Iterator[Line]:
-    """Yield the lines of the shell blocks of a page, without those that hold only a comment."""
+    """Yield the lines of a page's shell blocks, without those that hold only a comment, and its files."""
     text = (ROOT / page).read_text(encoding="utf-8")
     printed = {text.count("\n", 0, found.start()): found["text"] for found in _OUTPUT.finditer(text)}
     language: str | None = None
+    file: str | None = None
+    written: list[str] = []
     reason: str | None = None
     paragraph: list[str] = []
     begun = ""
@@ -89,7 +99,14 @@ def lines_of(page: str) -> Iterator[Line]:
         if language is None and fence:
             language = fence.group(1)
         elif fence:
-            language, reason, paragraph = None, None, []
+            if file is not None:
+                text = "\n".join([f"cat > {file} << 'END'", *written, "END"])
+                yield Line(f"{page}:{number}", text, None, "", writes=file)
+            language, file, written, reason, paragraph = None, None, [], None, []
+        elif language is not None and file is not None:
+            written.append(line)
+        elif language == _CONSOLE and line.startswith("$ "):
+            yield Line(f"{page}:{number}", line.removeprefix("$ "), reason, " ".join(paragraph))
         elif language in _SHELLS and line.endswith("\\"):
             begun += line.removesuffix("\\")
         elif language in _SHELLS and line.strip() and not line.startswith("#"):
@@ -97,6 +114,8 @@ def lines_of(page: str) -> Iterator[Line]:
             yield Line(f"{page}:{number}", command, reason, " ".join(paragraph), printed.get(number))
         elif language is None and mark:
             reason = mark["rest"].removeprefix("not run here, ")
+        elif language is None and (named := _FILE.fullmatch(line)):
+            file = named["name"]
         elif language is None and line.strip():
             if reason is not None or (paragraph and paragraph[-1] == ""):
                 paragraph = []

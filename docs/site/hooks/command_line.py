@@ -36,9 +36,9 @@ def _verb(command: click.Command, parent: click.Context, level: int) -> Iterator
         yield f"```text\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
     for paragraph in (command.help or "").split("\n\n"):
         yield f"{_prose(paragraph)}\n"
-    records = [one for param in command.params if (one := param.get_help_record(context)) is not None]
+    records = [one for param in command.params if (one := param.get_help_record(context)) and one[1]]
     if records:
-        yield "| option | |\n| --- | --- |"
+        yield "| option | what it does |\n| --- | --- |"
         yield from (f"| `{names}` | {_prose(text)} |" for names, text in records)
         yield ""
     if isinstance(command, click.Group):
@@ -51,6 +51,6 @@ def _prose(text: str) -> str:
 
     def marked(found: re.Match[str]) -> str:
         command, option, sign = found.groups()
-        return f"\\{sign}" if sign else f"`{command or option}`"
+        return f"&#{ord(sign)};" if sign else f"`{command or option}`"
 
     return _CODE.sub(marked, " ".join(text.replace("\b", "").split()))
