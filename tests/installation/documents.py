@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 REASONS = {
-    "needs a checkout": "from a checkout",
+    "needs a checkout": "[Ff]rom a checkout",
     "needs data": "download|needs that file",
     "needs a second terminal": "two terminals|second terminal",
 }
