@@ -149,6 +149,7 @@ LINES: Final[Mapping[str, Line]] = {
 
 ABSENT: Final[Mapping[str, str]] = {
     "FedRec, FedMMF, FedRecGEL, FedProx, context baselines": "no computing time was given to them",
+    "DP-MF": "it hides the values of ratings, and here all of them are one",
     "DPPS, BLUR and central noise": "without noise they are other lines, and with it ε is part of the search",
 }
 """Methods that are not on the leaderboard, and why."""

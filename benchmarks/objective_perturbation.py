@@ -22,12 +22,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from accuracy import spread
-from perturbed_factors import perturbed_item_factors
 
+from edge.core.errors import LocalProtocolError
 from edge.core.rng import stream, stream_bytes
 from edge.data.split import Split, split_ratio
 from edge.data.table.reading import read_ratings
 from edge.learning.least_squares import segment_grams
+from edge.learning.methods.dp_mf import minimiser, objective_noise
 
 FACTORS, SWEEPS, WEIGHT = 5, 10, 5.0
 """Numbers of a user, the constant among them; sweeps, and λ, of the public half."""
@@ -37,6 +38,61 @@ MIDDLE, REACH = 3.0, 2.0
 """Ratings less the middle lie within ± the reach: public, and no mean of anybody's."""
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+_NORM_SLACK = 1e-12
+
+
+def perturbed_item_factors(
+    users: Floats,
+    indptr: Ints,
+    raters: Ints,
+    values: Floats,
+    *,
+    regularization: float,
+    epsilon: float,
+    lowest: float,
+    highest: float,
+    seed: bytes,
+) -> Floats:
+    """Return the factors of every item, float64 [items, k], ε-differentially private in each of ``values``.
+
+    It is the theorem of :mod:`edge.learning.methods.dp_mf` where all ratings are in one place.
+
+    Parameters
+    ----------
+    users : p_u, [users, k], fixed in advance: see condition 3.
+    indptr : int64 [items + 1], where each item's ratings start.
+    raters : [N], the user of each rating, ordered by item.
+    values : t_uj, [N], within ``lowest`` and ``highest``, which are public.
+    regularization : λ, above 0.
+    epsilon : ε, above 0; infinite adds no noise.
+    seed : 16 secret bytes, used once.
+
+    Raises
+    ------
+    LocalProtocolError : a condition of the theorem does not hold; the message says which.
+    """
+    _check(users, values, regularization, epsilon, lowest, highest)
+    items, k = len(indptr) - 1, users.shape[1]
+    design = np.concatenate([users[raters], values[:, None]], axis=1)
+    whole = np.empty((items, k + 1, k + 1))
+    segment_grams(design, indptr.tolist(), whole)
+    hessian = np.ascontiguousarray(whole[:, :k, :k])
+    hessian[:, np.arange(k), np.arange(k)] += regularization
+    return minimiser(hessian, whole[:, :k, k] - objective_noise(items, k, (highest - lowest) / epsilon, seed))
+
+
+def _check(
+    users: Floats, values: Floats, regularization: float, epsilon: float, lowest: float, highest: float
+) -> None:
+    longest = math.sqrt(float(np.einsum("uk,uk->u", users, users).max(initial=0.0)))
+    if not longest <= 1 + _NORM_SLACK:
+        raise LocalProtocolError(f"condition 1: user factors have a norm of 1 at most, not {longest:g}")
+    if not lowest < highest or not (np.all(values >= lowest) and np.all(values <= highest)):
+        raise LocalProtocolError(f"condition 2: a value is outside {lowest:g} to {highest:g}")
+    if not 0 < regularization < math.inf:
+        raise LocalProtocolError(f"condition 4: λ is positive and finite, not {regularization}")
+    if not epsilon > 0:
+        raise LocalProtocolError(f"epsilon is above 0, not {epsilon}")
 
 
 def solve(other: Floats, indptr: Ints, rows: Ints, values: Floats) -> Floats:

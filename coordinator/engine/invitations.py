@@ -21,14 +21,13 @@ from coordinator.scenario.registered_sections import default_selection
 from coordinator.scenario.rounds_section import PartialWorkPacing, Tiers
 from coordinator.scenario.schema import ScenarioSettings
 from edge.core.vocabulary import FIRST_EVALUATION
-from edge.crypto.entropy import SecretSource, SystemEntropy
+from edge.crypto.entropy import SecretSource, fresh_seed
 
 Ids = npt.NDArray[np.int64]
 
 SHORTEST_WAIT_S = 1.0
 """Simulated time between the first two looks for devices while too few are available; it doubles."""
 _LONGEST_WAIT_S = 600.0
-_SECRET_SEED_BYTES = 32
 
 
 class Invitations:
@@ -69,7 +68,7 @@ class Invitations:
         # Nobody may know who is drawn where that counts as privacy.
         secret = amplified and secrets is SecretSource.SYSTEM
         knowledge = Knowledge(
-            int.from_bytes(SystemEntropy().bytes(_SECRET_SEED_BYTES)) if secret else scenario.seed,
+            fresh_seed() if secret else scenario.seed,
             fleet,
             self.experience,
             workload.examples,

@@ -1,17 +1,18 @@
-"""Differential privacy of a run: what devices add, what the coordinator adds, and the ε that was spent."""
+"""Differential privacy of a run: what devices add, what the coordinator or the method adds, and ε spent."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from coordinator.engine.active_round import ActiveRound
-from coordinator.engine.secure_sums import SecureSums
+from coordinator.engine.secure_sums import SecureSums, lengths
+from coordinator.engine.workload import RatingWorkload, Workload
 from coordinator.scenario.privacy_section import (
     CentralGaussian,
     DistributedDiscreteGaussian,
@@ -307,6 +308,31 @@ def epsilon_facts(epsilon: Epsilon | None) -> dict[str, float | str | None]:
     """Return ε under each relation; JSON has no infinity but as a word."""
     zero_out, replace_one = (None, None) if epsilon is None else map(_json_number, epsilon)
     return {"epsilon": zero_out, "epsilon_replace_one": replace_one}
+
+
+def value_facts(workload: Workload, sums: Iterable[SecureSums | None]) -> dict[str, Any] | None:
+    """Return what the manifest says of a method that hides the values of ratings by noise of its own.
+
+    ε of the value of one rating in the model, which a run releases once, δ = 0, with what rounding in any of
+    the secure ``sums`` adds; and ε of all values of the user who has most, where it is known here how many
+    those are. None for any other method.
+    """
+    algorithm = workload.algorithm
+    if not algorithm.hides_values:
+        return None
+    numbers = sum(length for _, length in lengths(algorithm.summed_spec()))
+    rounding = max((one.rounding_norm for one in sums if one is not None), default=0.0) / math.sqrt(numbers)
+    epsilon = algorithm.value_epsilon(rounding)
+    most = int(workload.split.train.counts.max(initial=0)) if isinstance(workload, RatingWorkload) else None
+    return {
+        "mechanism": algorithm.name(),
+        "hides": "the value of one rating",
+        "delta": 0.0,
+        "epsilon": epsilon,
+        "releases": 1,
+        "most_ratings": most,
+        "epsilon_of_most_ratings": None if most is None else epsilon * most,
+    }
 
 
 def _json_number(value: float) -> float | str:

@@ -39,7 +39,7 @@ from coordinator.scenario.rounds_section import Rounds
 from coordinator.scenario.schema import ScenarioSettings
 from edge.core.log import EventLog
 from edge.core.vocabulary import FIRST_EVALUATION, Reason, RoundOutcome, label
-from edge.crypto.entropy import SecretSource
+from edge.crypto.entropy import SecretSource, fresh_seed
 from edge.learning.base import State
 from edge.learning.updates import Accumulator, Aggregate, ArraySpec
 
@@ -91,7 +91,9 @@ class Training:
         self._measurements = Measurements(scenario, assembly, recorder, observer)
         self._records = RoundRecords(assembly.fleet, recorder, observer)
         algorithm = assembly.workload.algorithm
-        self.state = algorithm.initial_state(scenario.seed)
+        # Noise that the first model holds must follow from no scenario file.
+        secret = algorithm.hides_values and secrets is SecretSource.SYSTEM
+        self.state = algorithm.initial_state(fresh_seed() if secret else scenario.seed)
         """The global parameters."""
         model_bytes = sum(array.nbytes for array in algorithm.broadcast(self.state).values())
         self.invitations = Invitations(scenario, assembly.fleet, assembly.workload, model_bytes, secrets)

@@ -60,13 +60,21 @@ def model_info(
     return ModelInfo(
         scenario=name,
         seed=scenario.seed,
-        privacy="none" if scenario.privacy is None else scenario.privacy.mechanism,
+        privacy=_mechanism(scenario),
         n_items=n_items,
         feature_names=tuple(feature_names),
         item_labels=None if labels is None else tuple(labels),
         rating_range=None if limits is None else (limits[0], limits[1]),
         titles=None if titles is None else tuple(titles),
     )
+
+
+def _mechanism(scenario: ScenarioSettings) -> str:
+    """Return what hides a user in the model, or the values of ratings."""
+    if scenario.privacy is not None:
+        return scenario.privacy.mechanism
+    name = method_name(scenario.learning)
+    return name if METHODS[name].hides_values else "none"
 
 
 class _RatingCounts(JsonShape):

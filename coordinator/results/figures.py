@@ -91,7 +91,12 @@ def run_figures(run: RunTables, verdicts: Iterable[Mapping[str, Any]]) -> dict[s
     verdicts : records of its verdicts, from :func:`~coordinator.results.verdicts.read_verdicts`.
     """
     found: dict[str, Figure] = {}
-    for name, figure in (*_of_thresholds(verdicts), *_of_tables(run), *_of_counter(run)):
+    for name, figure in (
+        *_of_thresholds(verdicts),
+        *_of_tables(run),
+        *_of_counter(run),
+        *_of_values(run),
+    ):
         if not math.isnan(figure.value):
             found.setdefault(name, figure)
     return found
@@ -111,6 +116,13 @@ def _of_counter(run: RunTables) -> Iterator[tuple[str, Figure]]:
     for name, value in ((run.manifest.get("negatives") or {}).get("counter") or {}).items():
         if value is not None:
             yield f"counter {name}", Figure(value, MetricKind.NUMBER.value)
+
+
+def _of_values(run: RunTables) -> Iterator[tuple[str, Figure]]:
+    """Yield the ε of the value of one rating, in a run whose method hides it."""
+    hidden = run.manifest.get("value_privacy")
+    if hidden is not None:
+        yield "epsilon of a value", Figure(hidden["epsilon"], MetricKind.NUMBER.value)
 
 
 def _of_tables(run: RunTables) -> Iterator[tuple[str, Figure]]:

@@ -428,6 +428,7 @@ def summarise(
             "updates": _clipped(of_rounds["clipped_updates_fraction"]),
         },
         "privacy": run.manifest.get("privacy") if privacy is None else privacy,
+        "value_privacy": run.manifest.get("value_privacy"),
         "loss": {"first": float(loss[0]), "last": float(loss[-1])} if len(loss) else None,
         "evaluation": _evaluations(evaluations),
         "accuracy": _accuracy(run, curves),

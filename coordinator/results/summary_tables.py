@@ -31,8 +31,10 @@ _BLAMED: Final = 3
 def privacy_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a summary says of the ε spent and whose it is, of what was claimed, of tiers and sampling.
 
-    Nothing without ε.
+    ε of single values is named as such. Nothing without ε.
     """
+    if (hidden := summary["value_privacy"]) is not None:
+        yield from _value_lines(hidden)
     facts = summary["privacy"]
     if facts is not None and "counted_for" not in facts:
         yield "epsilon is not shown: the version that wrote this run counted it by another rule; run it again"
@@ -59,6 +61,17 @@ def privacy_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"tier {name}: epsilon {_both(tier)} ({', '.join(details)})"
     if facts["sampler"] == "floating-point" and summary["epsilon"] != "infinite":
         yield _FLOATING_POINT_NOTE
+
+
+def _value_lines(hidden: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ε of the value of one rating, and of all values of the user who has most."""
+    most, whole = hidden["most_ratings"], hidden["epsilon_of_most_ratings"]
+    users = "" if most is None else f"; {whole:.4g} of all values of a user with {most:,}"
+    yield (
+        f"epsilon {hidden['epsilon']:.4g} at δ = 0, of {hidden['hides']}, in the model that"
+        f" {hidden['mechanism']} releases once{users}"
+    )
+    yield "which items somebody has rated is not hidden by it, and the coordinator is trusted with the sums"
 
 
 def clipping_line(summary: Mapping[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from coordinator.scenario.data_section import SyntheticRegression
 from coordinator.scenario.errors import FieldProblem
 from coordinator.scenario.privacy_section import (
     CentralGaussian,
@@ -165,6 +166,8 @@ def privacy_problems(scenario: Sections) -> Iterator[FieldProblem]:
         )
         return
     method = METHODS[method_name(scenario.learning)]
+    if method.hides_values:
+        return  # refused with its reason elsewhere
     if not method.uploads:
         message = f"{method_name(scenario.learning)!r} uploads nothing that noise could hide; leave it out"
         yield FieldProblem(("privacy",), message, None, of_key=True)
@@ -183,6 +186,49 @@ def privacy_problems(scenario: Sections) -> Iterator[FieldProblem]:
             if not isinstance(section, Masking):
                 message = "noise in shares needs a sum under masks"
                 yield FieldProblem((*place, "mode"), message, "write 'mode: secagg-plus'")
+
+
+def value_problems(scenario: Sections) -> Iterator[FieldProblem]:
+    """Yield what breaks the promise of a method that hides the values of ratings by noise of its own.
+
+    Its sums are of all summands as they are, its model leaves once, and nothing but the sums follows from the
+    values.
+    """
+    name, data, evaluation = method_name(scenario.learning), scenario.data, scenario.evaluation
+    if not METHODS[name].hides_values or isinstance(data, SyntheticRegression):
+        return
+    if scenario.privacy is not None:
+        message = f"how much is clipped would follow from the values that {name!r} hides by noise of its own"
+        yield FieldProblem(("privacy",), f"{message}; leave it out", None, of_key=True)
+    if scenario.aggregation.norm_bound is not None:
+        message = f"how much is clipped would follow from the values that {name!r} hides; leave it out"
+        yield FieldProblem(("aggregation", "norm_bound"), message, None, of_key=True)
+    if scenario.aggregation.build() is not None:
+        message = f"whose updates count would follow from the values that {name!r} hides"
+        yield FieldProblem(("aggregation", "rule"), message, "write 'rule: mean'")
+    for key, follows in (("positive", "which ratings are kept"), ("negatives", None)):
+        if getattr(data, key) is not None:
+            message = f"{follows} would follow from the values that {name!r} hides"
+            if follows is None:
+                message = f"where all that is rated counts as 1, {name!r} has no value left to hide"
+            yield FieldProblem(("data", key), f"{message}; leave it out", None, of_key=True)
+    if evaluation.on_devices:
+        message = f"would hand the factors out to devices that {name!r} releases once, at the end"
+        yield FieldProblem(("evaluation", "on"), message, "write 'on: test'")
+    if evaluation.select is not None:
+        message = f"which model is released would follow from the values that {name!r} hides; leave it out"
+        yield FieldProblem(("evaluation", "select"), message, None, of_key=True)
+    if scenario.inference is not None and scenario.inference.every != scenario.round_count:
+        last = scenario.round_count
+        message = f"would hand the factors out before {name!r} releases them, once, at the end"
+        hint = "leave it out" if last is None else f"write 'every: {last}'"
+        yield FieldProblem(("inference", *(() if last is None else ("every",))), message, hint)
+    ends = f"when the run ends would follow from the values that {name!r} hides"
+    if scenario.rounds.target is not None:
+        yield FieldProblem(("rounds", "target"), f"{ends}; leave it out", None, of_key=True)
+    for threshold in scenario.thresholds:
+        if threshold.abort is not None and threshold.metric.startswith("model."):
+            yield FieldProblem(("thresholds", *threshold.written_path), f"{ends}; leave 'abort' out")
 
 
 def weight_max(scenario: Sections, section: Masking | Ckks) -> int:

@@ -19,6 +19,7 @@ from coordinator.scenario.protection import (
     privacy_problems,
     secure_problems,
     secure_sections,
+    value_problems,
 )
 from coordinator.scenario.registered_sections import fitting_policies, method_name
 from coordinator.scenario.rounds_section import Buffered, PartialWorkPacing, Tiers
@@ -51,6 +52,7 @@ def problems(scenario: Sections) -> Iterator[FieldProblem]:
     yield from _baseline_problems(scenario)
     yield from secure_problems(scenario)
     yield from privacy_problems(scenario)
+    yield from value_problems(scenario)
     yield from _aggregation_problems(scenario)
     yield from _fault_problems(scenario)
     yield from _exposure_problems(scenario)

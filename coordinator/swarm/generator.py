@@ -32,8 +32,7 @@ _ROUND_S: Final = 5
 
 def document(seed: int, index: int) -> Document:
     """Return scenario ``index`` of the swarm under ``seed``."""
-    name = Draws(seed, index, "algorithm").weighted(methods.weights())
-    return document_of(seed, index, name)
+    return document_of(seed, index, methods.drawn(seed, index))
 
 
 def document_of(seed: int, index: int, name: str) -> Document:
@@ -51,7 +50,7 @@ def document_of(seed: int, index: int, name: str) -> Document:
     open_rows = methods.has_rows_of_users(name)
     summable = not open_rows and methods.able(name, methods.Asked(dense=True, uniform=False))
     secure = protections.secure_sums(draws("secure")) if summable else None
-    may_hide = method.uploads and method.data == "ratings" and summable
+    may_hide = method.uploads and method.data == "ratings" and summable and not method.hides_values
     may_hide = may_hide and methods.able(name, methods.Asked(dense=True, uniform=True))
     privacy = protections.privacy(draws("privacy"), secure) if may_hide else None
     made["data"], devices = _data(draws, made["seed"], name)
@@ -65,7 +64,7 @@ def document_of(seed: int, index: int, name: str) -> Document:
     drawn = methods.method(draws("learning"), name, asked)
     made["learning"] = drawn.settings
     if method.data == "ratings":
-        judged = secure is not None and "shielded" in secure
+        judged = method.hides_values or (secure is not None and "shielded" in secure)
         unrated = populations.unrated_items(made["data"], made["seed"])
         made["data"] |= populations.drawn_items(
             draws("items"),
@@ -78,8 +77,8 @@ def document_of(seed: int, index: int, name: str) -> Document:
     local = privacy is None or privacy["mechanism"] == "local-gaussian"
     rule = protections.aggregation(
         draws("aggregation"),
-        single=secure is None and local and not open_rows and method.uploads,
-        bounded=privacy is not None,
+        single=secure is None and local and not open_rows and method.uploads and not method.hides_values,
+        bounded=privacy is not None or method.hides_values,
         devices=devices,
     )
     krum = protections.is_krum(rule)
@@ -142,6 +141,8 @@ def _data(draws: Callable[[str], Draws], seed: int, name: str) -> tuple[Document
     if method.data == "regression":
         return populations.regression(draws("data"), devices), devices
     data = populations.ratings(draws("data"), devices, features=method.needs_features, timed=method.timed)
+    if method.hides_values:
+        data.pop("positive", None)
     left = populations.devices_of(data, seed)
     if left < populations.FEWEST_DEVICES:
         del data["positive"]

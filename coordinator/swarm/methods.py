@@ -38,7 +38,10 @@ WEIGHTS: Final[dict[str, float]] = {
     "federated-context": 2,
     "local-context": 2,
 }
-"""How often each built-in method is drawn."""
+"""How often each of these methods is drawn."""
+
+_LATER: Final[dict[str, float]] = {"dp-mf": 2}
+"""How often methods are drawn that came later, the first of them first; see :func:`drawn`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +68,18 @@ _SELDOM: Final = 2.0
 """The weight of a method that is a plug-in."""
 
 
-def weights() -> dict[str, float]:
-    """Return how often each method is drawn."""
-    return {**WEIGHTS, **{name: _SELDOM for name in METHODS if name not in WEIGHTS}}
+def drawn(seed: int, index: int) -> str:
+    """Return the method of scenario ``index`` of the swarm under ``seed``, by their weights.
+
+    One that came later takes its share of all scenarios, and all others stay what they are.
+    """
+    name, whole = Draws(seed, index, "algorithm").weighted(WEIGHTS), sum(WEIGHTS.values())
+    plugins = {one: _SELDOM for one in METHODS if one not in WEIGHTS and one not in _LATER}
+    for later, weight in (*_LATER.items(), *plugins.items()):
+        whole += weight
+        if Draws(seed, index, "algorithm", later).chance(weight / whole):
+            name = later
+    return name
 
 
 def able(name: str, asked: Asked) -> bool:
@@ -335,6 +347,12 @@ def _fcf(draws: Draws, asked: Asked) -> Settings:
     return {**made, "upload": "dense"} if asked.dense or draws.chance(0.3) else made
 
 
+def _dp_mf(draws: Draws, asked: Asked) -> Settings:
+    made: Settings = {"epsilon": draws.between(0.1, 100), "factors": draws.whole(1, 4)}
+    made |= {key: draws.between(0.1, 20) for key in ("regularization", "bias_regularization")}
+    return {**made, "upload": "dense"} if asked.dense or draws.chance(0.3) else made
+
+
 def _fedrecgel(draws: Draws, asked: Asked) -> Settings:
     made: Settings = {
         key: draws.one((0, draws.between(0.001, 1))) for key in ("shared_radius", "local_radius")
@@ -385,6 +403,7 @@ _SETTINGS: Final[dict[str, Callable[[Draws, Asked], Settings]]] = {
     "fedrap": _fedrap,
     "gpfedrec": _gpfedrec,
     "fcf": _fcf,
+    "dp-mf": _dp_mf,
     "federated-context": _federated_context,
     "local-context": lambda draws, _: {"model": _mask(draws)},
 }

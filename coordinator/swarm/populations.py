@@ -50,7 +50,7 @@ def ratings(draws: Draws, users: int, *, features: bool, timed: bool) -> Setting
 def drawn_items(
     draws: Draws, *, draws_items: bool, weighs_all: bool, learns_ones: bool, judged: bool, unrated: int
 ) -> Settings:
-    """Return what devices draw beside their ratings; nothing where ratings are what masks are ``judged`` by.
+    """Return what devices draw beside their ratings; nothing where the values of ratings matter (``judged``).
 
     ``draws_items`` says whether the method draws negatives by itself, ``weighs_all`` whether it weighs all
     items, so that none is drawn for it, ``learns_ones`` whether it needs ones and zeros; ``unrated`` is how

@@ -65,6 +65,7 @@ BUILT_IN: Final[Mapping[str, Mapping[str, str]]] = {
         "gpfedrec": "edge.learning.methods.gpfedrec:GPFedRec",
         "colr": "edge.learning.methods.colr:CoLR",
         "fcf": "edge.learning.methods.fcf:FCF",
+        "dp-mf": "edge.learning.methods.dp_mf:DPMF",
         "linear-regression": "edge.learning.methods.linear_regression:LinearRegression",
     },
     FAULTS: {

@@ -25,6 +25,7 @@ class SecretSource(enum.Enum):
 
 _LABEL = b"recfleet/secagg/entropy/1"
 _SMALLEST_KEY_BYTES = 16
+_SEED_BYTES = 32
 
 
 class Entropy(Protocol):
@@ -41,6 +42,11 @@ class SystemEntropy:
     def bytes(self, n: int) -> builtins.bytes:
         """Return ``n`` bytes of ``os.urandom``."""
         return os.urandom(n)
+
+
+def fresh_seed() -> int:
+    """Return a seed of named streams that nobody can know, from the operating system."""
+    return int.from_bytes(SystemEntropy().bytes(_SEED_BYTES))
 
 
 class SeededEntropy:

@@ -170,6 +170,8 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
     has_masks : whether devices fit private masks to their ratings, as those of FedMMF, which can be audited.
     user_rows : whether the coordinator keeps a row of every user, which its device alone changes: no sum
         hides it.
+    hides_values : whether the model that a run leaves is differentially private in the value of each
+        rating, by noise of the method's own in what it sums, if it is released once: :meth:`value_epsilon`.
     unsummable : why updates of such a method cannot be summed securely, as an error says it.
     row_arrays : the arrays of the state, item factors and item bias, whose rows a user's vector is multiplied
         with to score an item, and an uploaded row is a change of, side by side; a model may lack the bias.
@@ -185,6 +187,7 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
     signed_loss: ClassVar[bool] = False
     has_masks: ClassVar[bool] = False
     user_rows: ClassVar[bool] = False
+    hides_values: ClassVar[bool] = False
     unsummable: ClassVar[str] = (
         "no sum hides a user's row, which one device alone changes, from the coordinator"
     )
@@ -258,6 +261,14 @@ class Algorithm(abc.ABC, Generic[BatchT_contra]):
     def estimates_work(cls) -> bool:
         """Return whether :meth:`work` is the estimate from shapes, not counted by the method."""
         return cls.work is Algorithm.work
+
+    def value_epsilon(self, rounding: float) -> float:
+        """Return the ε of the value of one rating, δ = 0, of a method that ``hides_values``.
+
+        By default the setting ``epsilon``. ``rounding`` is how far a secure sum moves each number of an
+        update at most, 0 without one.
+        """
+        return float(self.settings.epsilon)
 
     @abc.abstractmethod
     def initial_state(self, seed: int) -> State:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from perturbed_factors import DPMF, DPMFSettings, objective_noise, perturbed_item_factors
+from objective_perturbation import perturbed_item_factors
 
 from edge.core.errors import LocalProtocolError
 from edge.core.rng import stream_bytes
 from edge.learning.base import Problem, Ratings, State
+from edge.learning.methods.dp_mf import DPMF, DPMFSettings, objective_noise
 
 SEED = bytes(range(16))
 INDPTR = np.array([0, 4, 4, 9])

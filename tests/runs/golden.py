@@ -1,7 +1,8 @@
 """Digests of runs at the last change of behaviour: ``golden.py`` records those of this host's numerics anew.
 
 The file has an entry for each host's numerics (versions, CPU, BLAS) that digests were recorded on. A swarm
-scenario's entry begins with the hash of its text, so that another generator is not taken for another engine.
+scenario's entry begins with the hash of its text, so that another generator is not taken for another engine:
+what other hosts have of another text is dropped.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ def main() -> None:
     }
     entries = json.loads(FILE.read_text()) if FILE.exists() else []
     others = [entry for entry in entries if entry["numerics"] != here["numerics"]]
+    current = {index: digest.split()[0] for index, digest in here["swarm"].items()}
+    for entry in others:
+        known = entry["swarm"].items()
+        entry["swarm"] = {index: digest for index, digest in known if digest.split()[0] == current[index]}
     FILE.write_text(json.dumps([*others, here], indent=1) + "\n")
 
 

@@ -66,5 +66,8 @@ def test_runs_of_a_swarm_are_as_recorded(tenth: int) -> None:
     if digests is None:
         pytest.skip("no digests are recorded for this CPU, BLAS and versions; tests/runs/golden.py does")
     indices = range(tenth, golden.SWARM_SCENARIOS, 10)
-    made = {str(index): golden.digest_of_swarm(index) for index in indices}
+    # Another host may have recorded what has not been run here since.
+    known = [index for index in indices if str(index) in digests["swarm"]]
+    assert known
+    made = {str(index): golden.digest_of_swarm(index) for index in known}
     assert made == {index: digests["swarm"][index] for index in made}, NEWS

@@ -31,6 +31,7 @@ METHODS: Final[dict[str, dict[str, Any]]] = {
     "colr": {"algorithm": "colr", "rank": 2},
     "fcf": {"algorithm": "fcf"},
     "fcf of strengths": {"algorithm": "fcf", "strength": "rating", "confidence": 2.0},
+    "dp-mf": {"algorithm": "dp-mf"},
     "fedavg-mf": {"algorithm": "fedavg-mf"},
     "fedavg-mf, tuned": {"algorithm": "fedavg-mf", "fine_tuning": STEPS},
     "fedavg-mf, no bias": {"algorithm": "fedavg-mf", "user_bias": False, "new_users": "initial"},

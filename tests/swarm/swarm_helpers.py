@@ -55,6 +55,7 @@ _METHODS = {
     "fedrecgel": "base: {algorithm: fedncf, gmf_factors: 2, mlp_factors: 1, layers: [2], optimizer: "
     "{kind: sgd}, learning_rate: 0.1}",
     "fcf": "factors: 2",
+    "dp-mf": "factors: 2, upload: dense",
     "pfedrec": "factors: 2",
     "gpfedrec": "factors: 2, layers: [3], item_learning_rate: 0.05, user_learning_rate: 0.1",
     "fedrap": "factors: 2, item_learning_rate: 0.05",
@@ -69,7 +70,7 @@ OF_METHODS = {
         f"learning: {{algorithm: {name}, {settings}"
         + (
             ""
-            if name in ("fedrecgel", "local-context", "gpfedrec")
+            if name in ("fedrecgel", "local-context", "gpfedrec", "dp-mf")
             else ", optimizer: {kind: sgd}, learning_rate: 0.1"
         )
         + "}\n",

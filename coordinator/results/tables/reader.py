@@ -76,6 +76,14 @@ class _Privacy(JsonShape):
     tiers: dict[str, _Tier] = {}
 
 
+class _ValuePrivacy(JsonShape):
+    mechanism: str
+    hides: str
+    epsilon: float
+    most_ratings: int | None = None
+    epsilon_of_most_ratings: float | None = None
+
+
 class _Negatives(JsonShape):
     sampler: str
     leaky_protocol: bool
@@ -97,6 +105,7 @@ class Manifest(JsonShape):
     unscored: str | None = None
     negatives: _Negatives | None = None
     privacy: _Privacy | None = None
+    value_privacy: _ValuePrivacy | None = None
     host: _Host = _Host()
     digest: str | None = None
     stopped_by: str | None = None

@@ -167,6 +167,8 @@ suit, most invitations were in vain, devices are suspended |
 | `leaky_protocol` | whether what is held out shapes the model: `data.held_out_negatives: spared` |
 | `negatives` | null where devices sample none; else `sampler`, `leaky_protocol` and, of a leaky one, \
 `counter`: the metrics of ranking items by how seldom each device drew them, without any model |
+| `value_privacy` | null but of a method that hides values of ratings by noise of its own (`dp-mf`); else \
+`epsilon` of one of them in the model, δ = 0, and of all of the user with `most_ratings` |
 | `suspended_devices` | devices that are not invited any more, in order: round, and reason of the last \
 strike |
 | `evaluation.measured_by` | `simulator`: at no cost, and with everybody's ratings; `devices`: in rounds \

@@ -19,6 +19,7 @@ from edge.core.plugins import ALGORITHMS, BUILT_IN
 from edge.core.rng import hashed_bits_scalar
 from edge.learning.base import Problem
 from edge.learning.methods.colr import BASIS, CoLR, CoLRSettings
+from edge.learning.methods.dp_mf import HESSIAN, MOMENT, DPMFSettings
 from edge.learning.methods.fcf import USER_GRAM, FCFSettings
 from edge.learning.methods.fedavg_mf import USER_ROW, USER_TABLE, USERS, SharedFactorizationSettings
 from edge.learning.methods.fedmf import FedMFSettings
@@ -65,6 +66,9 @@ def _moved(trial: Trial, move: Applied, aggregate: Aggregate, devices: list[int]
     learning = getattr(learning, "base", learning)
     if isinstance(learning, GPFedRecSettings):
         yield from _propagated(learning, move, aggregate)
+        return
+    if isinstance(learning, DPMFSettings):
+        yield from _minimised(learning, move, aggregate)
         return
     if isinstance(learning, LocalContextSettings):
         changes: dict[str, Floats] = {}
@@ -114,6 +118,26 @@ def _propagated(learning: GPFedRecSettings, move: Applied, aggregate: Aggregate)
         after = move.after[name].astype(np.float64)
         room = 64 * unit(move.after[name]) * (np.abs(array) + np.abs(tables).max(initial=1.0))
         yield from differences(what, array, after, room)
+
+
+def _minimised(learning: DPMFSettings, move: Applied, aggregate: Aggregate) -> Iterator[str]:
+    """Compare what DP-MF has added up with the sum, and its items, one by one, with their minimisers."""
+    what = f"after round {move.round_number} "
+    k, reach = learning.factors, (learning.highest - learning.lowest) / 2
+    rows = aggregate.sums[ROWS].astype(np.float64)
+    width = k * (k + 1) // 2
+    for name, change in ((HESSIAN, rows[:, :width]), (MOMENT, reach * rows[:, width:])):
+        yield from _stepped(f"{what}'{name}' of the model", move.before[name], move.after[name], change)
+    upper = np.triu_indices(k)
+    found = move.after[FACTORS].astype(np.float64)
+    expected = np.empty_like(found)
+    for item, (triangle, moment) in enumerate(zip(move.after[HESSIAN], move.after[MOMENT], strict=True)):
+        system = np.zeros((k, k))
+        system[upper] = triangle
+        system = np.triu(system, 1).T + system + learning.regularization * np.eye(k)
+        expected[item] = np.linalg.lstsq(system, moment, rcond=None)[0]
+    room = 64 * unit(move.after[FACTORS]) * (1.0 + np.abs(expected))
+    yield from differences(f"{what}'{FACTORS}' of the model", expected, found, room)
 
 
 def _stepped(what: str, before: Array, after: Array, step: Floats) -> Iterator[str]:

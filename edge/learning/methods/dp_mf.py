@@ -1,4 +1,4 @@
-"""Item factors under differential privacy of single ratings, by perturbing the objective.
+"""DP-MF: item factors under differential privacy of single ratings, by perturbing the objective.
 
 Sources: Chaudhuri, Monteleoni and Sarwate 2011, "Differentially Private Empirical Risk Minimization"; Hua,
 Xia and Zhong 2015, "Differentially Private Matrix Factorization" (IJCAI), which applies it to item factors.
@@ -14,23 +14,21 @@ With user factors p_u fixed, the factors of item j are released as the exact min
 3. the p_u do not depend on the values that are protected;
 4. λ > 0;
 5. what is released is the exact minimiser, and
-6. it is released once: k releases cost k·ε.
+6. it is released once.
 
 Proof. At the minimiser η_j = Σ_u (t_uj − p_u·q)·p_u − λq. Given q, a value that changes by at most Δ (2)
 moves η_j by at most Δ·|p_u| ≤ Δ (1, 3), so its density changes by e^ε at most. By (4, 5) η_j ↔ q is one to
 one, and its Jacobian, Σ p_u p_uᵀ + λI, has no values in it. A value is in one item's problem, and the η_j are
 independent.
 
-Conditions 1, 2 and 4 are checked, and 5 by the gradient at the solution. **3 cannot be seen here.** It is
-what published uses get wrong: user factors that were fitted to the same ratings break the theorem, as do
-alternating sweeps. And what is hidden is a rating's value, neither that it was given nor anything else of a
+Condition 3 is what published uses get wrong: user factors that were fitted to the same ratings break the
+theorem, as do alternating sweeps. Here p_u is made of which items somebody has rated and what is public of
+these, never of a value. What is hidden is a rating's value, neither that it was given nor anything else of a
 user, whose n ratings together have n·ε.
 
-:class:`DPMF` is a method of scenarios by it (``--plugin benchmarks/perturbed_factors.py``). Its p_u are made
-of which items somebody has rated and what is public of these, never of a value: condition 3 holds by
-construction. A device sends, once, the summands of Σ p_u p_uᵀ and Σ t_uj p_u; the coordinator, which is
-trusted with their sums, has begun with −η_j in the place of 0 and solves for the minimiser. Devices download
-no factors: what is released is the model that the run leaves, and each figure of an evaluation before.
+A device sends, once, the summands of Σ p_u p_uᵀ and Σ t_uj p_u; the coordinator, which is trusted with their
+sums, has begun with −η_j in the place of 0 and solves for the minimiser. Devices download no factors: what is
+released is the model that the run leaves.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from device_profiles.fields import Number, PositiveFloat, PositiveInt
 from edge.core.errors import LocalProtocolError
@@ -49,60 +47,19 @@ from edge.crypto.noise import gaussian
 from edge.crypto.prg import SEED_BYTES
 from edge.learning import fedrecon_kernels as kernels
 from edge.learning import layers
-from edge.learning.base import OptimizerState, Problem, RatingBatch, State
-from edge.learning.least_squares import segment_grams
+from edge.learning.base import WORK_KINDS, OptimizerState, Problem, RatingBatch, State, Work
 from edge.learning.method_settings import MethodSettings
+from edge.learning.methods.fedrecon.algorithm import FACTORS
 from edge.learning.row_uploads import RowRecommender, RowUploads
 from edge.learning.updates import ITEMS, ROWS, Aggregate, Array, UpdateBatch
 
-FACTORS, HESSIAN, MOMENT, FEATURES = "item_factors", "hessian", "moment", "item_features"
+HESSIAN, MOMENT, COMPONENTS = "hessian", "moment", "item_components"
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-_NORM_SLACK = 1e-12
+_FLOAT_BYTES = 4
+_GATHER, _DENSE, _SCORING = range(len(WORK_KINDS))
 _GRADIENT_SLACK = 1e-9
 """Of the gradient at the solution, beside what it is made of: what solving in float64 leaves."""
-
-
-def perturbed_item_factors(
-    users: npt.NDArray[Any],
-    indptr: npt.NDArray[np.int64],
-    raters: npt.NDArray[np.integer[Any]],
-    values: npt.NDArray[Any],
-    *,
-    regularization: float,
-    epsilon: float,
-    lowest: float,
-    highest: float,
-    seed: bytes,
-) -> Floats:
-    """Return the factors of every item, float64 [items, k], ε-differentially private in each of ``values``.
-
-    Parameters
-    ----------
-    users : p_u, [users, k], fixed in advance: see condition 3.
-    indptr : int64 [items + 1], where each item's ratings start.
-    raters : [N], the user of each rating, ordered by item.
-    values : t_uj, [N], within ``lowest`` and ``highest``, which are public.
-    regularization : λ, above 0.
-    epsilon : ε, above 0; infinite adds no noise.
-    seed : 16 secret bytes, used once.
-
-    Raises
-    ------
-    LocalProtocolError : a condition of the theorem does not hold; the message says which.
-    """
-    factors = np.asarray(users, np.float64)
-    targets = np.asarray(values, np.float64)
-    _check(factors, targets, regularization, epsilon, lowest, highest)
-    items, k = len(indptr) - 1, factors.shape[1]
-    design = np.empty((len(targets), k + 1))
-    design[:, :k] = factors[raters]
-    design[:, k] = targets
-    whole = np.empty((items, k + 1, k + 1))
-    segment_grams(design, indptr.tolist(), whole)
-    hessian = np.ascontiguousarray(whole[:, :k, :k])
-    hessian[:, np.arange(k), np.arange(k)] += regularization
-    return minimiser(hessian, whole[:, :k, k] - objective_noise(items, k, (highest - lowest) / epsilon, seed))
 
 
 def minimiser(hessian: Floats, right: Floats) -> Floats:
@@ -110,7 +67,7 @@ def minimiser(hessian: Floats, right: Floats) -> Floats:
 
     Raises ``LocalProtocolError`` where the gradient there is not 0: condition 5.
     """
-    found: Floats = np.linalg.solve(hessian, right[:, :, None])[:, :, 0]
+    found = np.asarray(np.linalg.solve(hessian, right[:, :, None])[:, :, 0], np.float64)
     gradient = np.einsum("ikl,il->ik", hessian, found) - right
     largest = float(np.abs(gradient).max(initial=0.0))
     if not largest <= _GRADIENT_SLACK * (1.0 + float(np.abs(right).max(initial=0.0))):
@@ -136,27 +93,17 @@ def objective_noise(items: int, width: int, scale: float, seed: bytes) -> Floats
     return np.asarray(direction * (scale * length / norm)[:, None])
 
 
-def _check(
-    users: Floats, values: Floats, regularization: float, epsilon: float, lowest: float, highest: float
-) -> None:
-    longest = math.sqrt(float(np.einsum("uk,uk->u", users, users).max(initial=0.0)))
-    if not longest <= 1 + _NORM_SLACK:
-        raise LocalProtocolError(f"condition 1: user factors have a norm of 1 at most, not {longest:g}")
-    if not lowest < highest or not (np.all(values >= lowest) and np.all(values <= highest)):
-        raise LocalProtocolError(f"condition 2: a value is outside {lowest:g} to {highest:g}")
-    if not 0 < regularization < math.inf:
-        raise LocalProtocolError(f"condition 4: λ is positive and finite, not {regularization}")
-    if not epsilon > 0:
-        raise LocalProtocolError(f"epsilon is above 0, not {epsilon}")
-
-
 class DPMFSettings(MethodSettings):
-    """Settings of item factors by objective perturbation."""
+    """Settings of DP-MF."""
 
     algorithm: Literal["dp-mf"]
     epsilon: PositiveFloat = Field(default=10.0, description="ε of the value of one rating, δ = 0")
-    lowest: Number = Field(default=1.0, description="lowest rating that can be given: public")
-    highest: Number = Field(default=5.0, description="highest rating that can be given: public")
+    lowest: Number = Field(
+        default=1.0, description="lowest rating that can be given, public; devices take a lower one for it"
+    )
+    highest: Number = Field(
+        default=5.0, description="highest rating that can be given, public; devices take a higher one for it"
+    )
     factors: PositiveInt = Field(default=5, description="length k of p_u, its constant included")
     regularization: PositiveFloat = Field(default=10.0, description="λ of the item factors")
     bias_regularization: PositiveFloat = Field(
@@ -166,15 +113,21 @@ class DPMFSettings(MethodSettings):
         default="sparse", description="upload the rated items' rows and their numbers, or the whole table"
     )
 
+    @model_validator(mode="after")
+    def _is_a_range(self) -> DPMFSettings:
+        if self.lowest >= self.highest:
+            raise ValueError(f"highest is above lowest ({self.lowest:g}), not {self.highest:g}")
+        return self
+
 
 class DPMF(RowRecommender):
-    """Item factors released once, by objective perturbation; see the module and :class:`DPMFSettings`.
+    """DP-MF; see the module and :class:`DPMFSettings`.
 
-    State, float64: ``hessian`` [items, k(k + 1)/2], the upper triangle of Σ p pᵀ by rows; ``moment`` [items,
-    k], Σ t p − η; ``item_factors`` [items, k]. Downloaded once: ``item_features`` [items, d]; in a round:
-    nothing.
-    Upload: ``item_rows`` [n, k(k + 3)/2], the summands of both, and when sparse ``items`` [n]. A device keeps
-    whether it has sent them, [1], and sends zeros from then on.
+    State: ``hessian`` float64 [items, k(k + 1)/2], the upper triangle of Σ p pᵀ by rows; ``moment`` float64
+    [items, k], Σ t p − η; ``item_factors`` [items, k]. Downloaded once: ``item_components`` [items, k − 1];
+    in a round: nothing. Upload: ``item_rows`` [n, k(k + 3)/2], the summands of both, t in units of half the
+    range, so that no number is above 1; and when sparse ``items`` [n]. A device keeps whether it has sent
+    them, [1], and sends zeros from then on.
 
     p_u = (1, x_u)/√(1 + |x_u|²), with x_u the mean, over the items that u has rated, of the first k − 1
     principal components of the features. A rating is predicted as middle + p_u·q_i + b_u.
@@ -182,20 +135,20 @@ class DPMF(RowRecommender):
 
     Settings = DPMFSettings
     needs_features = True
+    hides_values = True
     local_width = 1
     settings: DPMFSettings
 
     def __init__(self, settings: DPMFSettings, problem: Problem, dtype: type[Any] = np.float32) -> None:
         if problem.features is None:
             raise ValueError("dp-mf needs item features; this problem has none")
-        if settings.lowest >= settings.highest:
-            raise ValueError(f"highest is above lowest ({settings.lowest:g}), not {settings.highest:g}")
         super().__init__(settings, problem)
         self.dtype = np.dtype(dtype)
-        self.features: npt.NDArray[np.float32] = problem.features
         self.middle = (settings.lowest + settings.highest) / 2
+        self.reach = (settings.highest - settings.lowest) / 2
+        """Half of Δ, the width of the range."""
+        self.components = _components(problem.features, settings.factors - 1).astype(self.dtype)
         self._triangle = np.triu_indices(settings.factors)
-        self._components = _components(problem.features, settings.factors - 1)
         self.layout = RowUploads(
             problem.n_items,
             len(self._triangle[0]) + settings.factors,
@@ -208,11 +161,15 @@ class DPMF(RowRecommender):
         """Return True: a summand counts once, whatever else its user has rated."""
         return True
 
+    def value_epsilon(self, rounding: float) -> float:
+        """Return ε of the value of one rating: what rounding adds to Δ is counted, in all k numbers."""
+        return self.settings.epsilon * (1.0 + rounding * math.sqrt(self.settings.factors))
+
     def initial_state(self, seed: int) -> State:
         """Return no summands, −η in the place of 0, and the minimiser of that: noise alone."""
         s, items = self.settings, self.problem.n_items
         secret = stream_bytes(seed, "learning", "objective_noise")[:SEED_BYTES]
-        noise = objective_noise(items, s.factors, (s.highest - s.lowest) / s.epsilon, secret)
+        noise = objective_noise(items, s.factors, 2 * self.reach / s.epsilon, secret)
         return self._solved(np.zeros((items, len(self._triangle[0]))), -noise)
 
     def initial_optimizer_state(self, state: State) -> OptimizerState:
@@ -224,12 +181,41 @@ class DPMF(RowRecommender):
         return {}
 
     def fixed(self) -> dict[str, Array]:
-        """Return what a device downloads once: the features of the items."""
-        return {FEATURES: self.features}
+        """Return what a device downloads once: the principal components of the items' features."""
+        return {COMPONENTS: self.components} if self.components.size else {}
+
+    def work(self, examples: Ints, steps: Ints | None = None) -> Work:
+        """Return what a round costs users with this many ratings.
+
+        One gather and sum of the components, p pᵀ (k²), and k products a rating; the rest of a row is copied.
+        Memory: the components, the rated rows, the upload.
+        """
+        n, k, width = len(examples), self.settings.factors, self.layout.width
+        rows = examples.astype(np.float64)
+        flops, moved, ops = (np.zeros((n, len(WORK_KINDS))) for _ in range(3))
+        moved[:, _GATHER] = 2.0 * rows * (k - 1) * _FLOAT_BYTES
+        ops[:, _GATHER] = 1.0
+        flops[:, _DENSE] = rows * (2.0 * k - 1) + k * (k + 1.0)
+        moved[:, _DENSE] = rows * (k - 1 + 2.0 * width) * _FLOAT_BYTES
+        ops[:, _DENSE] = 5.0
+        sent = float(self.problem.n_items) if self.settings.upload == "dense" else rows
+        memory = _FLOAT_BYTES * (self.components.size + rows * (k + 2.0) + sent * (width + 1.0))
+        whole = np.asarray(np.ceil(memory), np.int64) * np.ones(n, np.int64)
+        return Work(flops, moved, ops, np.ones(n), whole)
+
+    def scoring_work(self, scored: Ints) -> Work:
+        """Return what it costs to predict so many items: p·q, and two additions."""
+        n, k = len(scored), self.settings.factors
+        rows = scored.astype(np.float64)
+        flops, moved, ops = (np.zeros((n, len(WORK_KINDS))) for _ in range(3))
+        flops[:, _SCORING] = rows * (2.0 * k + 1.0)
+        moved[:, _SCORING] = rows * (k + 1.0) * _FLOAT_BYTES
+        ops[:, _SCORING] = 2.0
+        return Work(flops, moved, ops, np.ones(n), (_FLOAT_BYTES * scored).astype(np.int64))
 
     def users(self, batch: RatingBatch) -> Floats:
         """Return p_u of the users of a batch, float64 [n, k]; no rating is looked at."""
-        rows = self._components[np.asarray(batch.items, np.int64)]
+        rows = layers.embedding(self.components, batch.items).astype(np.float64)
         counts = np.maximum(np.diff(batch.indptr), 1)
         means = layers.row_sums(rows, batch.indptr.tolist()) / counts[:, None]
         made = np.concatenate([np.ones((len(means), 1)), means], axis=1)
@@ -254,16 +240,16 @@ class DPMF(RowRecommender):
         """
         if steps is not None:
             raise ValueError("dp-mf has no local steps; leave steps out")
-        counts = np.diff(batch.indptr)
+        s, counts = self.settings, np.diff(batch.indptr)
         held = kernels.ClientUsers.of(client_keys, clients)
         own = self.users(batch)
         left, right = self._triangle
-        ratings = np.clip(batch.ratings.astype(np.float64), self.settings.lowest, self.settings.highest)
+        ratings = np.clip(batch.ratings.astype(np.float64), s.lowest, s.highest)
         of_user = np.concatenate([own[:, left] * own[:, right], own], axis=1)
         if local is not None:
             of_user *= local == 0
         rows = of_user.repeat(counts, axis=0)
-        rows[:, len(left) :] *= (ratings - self.middle)[:, None]
+        rows[:, len(left) :] *= ((ratings - self.middle) / self.reach)[:, None]
         items, offsets = batch.items.astype(self.layout.item_dtype, copy=False), batch.indptr
         sent, kept = rows.astype(self.dtype), np.ones((len(counts), 1), self.dtype)
         if clients is not None:
@@ -287,12 +273,12 @@ class DPMF(RowRecommender):
         self, state: State, optimizer_state: OptimizerState, aggregate: Aggregate, round_number: int
     ) -> tuple[State, OptimizerState]:
         """Add the sums up and solve for the minimiser."""
-        rows = aggregate.rows(ROWS)
-        total = np.asarray(aggregate.sums[ROWS] if rows is None else rows.whole(), np.float64)
+        total = aggregate.sums[ROWS].astype(np.float64)
         width = len(self._triangle[0])
-        return self._solved(
-            state[HESSIAN] + total[:, :width], state[MOMENT] + total[:, width:]
-        ), optimizer_state
+        solved = self._solved(
+            state[HESSIAN] + total[:, :width], state[MOMENT] + self.reach * total[:, width:]
+        )
+        return solved, optimizer_state
 
     def predict(
         self,
@@ -303,37 +289,51 @@ class DPMF(RowRecommender):
         local: Array | None = None,
     ) -> Array:
         """Predict the ``query`` ratings from p_u of ``support`` and a bias fitted to it, [N of query]."""
-        own, counts = self.users(support), np.diff(support.indptr)
-        rest = support.ratings - self._shared(state, own, support)
-        bias = layers.device_sums(rest, counts) / (counts + self.settings.bias_regularization)
-        predictions = self._shared(state, own, query) + bias.repeat(np.diff(query.indptr))
-        return np.asarray(predictions, self.dtype)
+        users = self.reconstruct(state, support, client_keys).repeat(np.diff(query.indptr), axis=0)
+        rows = layers.embedding(state[FACTORS], query.items)
+        k = self.settings.factors
+        return np.asarray(layers.row_products(rows, np.ascontiguousarray(users[:, :k])) + users[:, k])
 
-    def _shared(self, state: State, own: Floats, batch: RatingBatch) -> Floats:
-        """Return middle + p_u·q_i of the entries of a batch, float64 [N]."""
-        rows = layers.embedding(state[FACTORS], batch.items)
-        return np.asarray(self.middle + layers.row_products(rows, own.repeat(np.diff(batch.indptr), axis=0)))
+    def reconstruct(
+        self,
+        state: State,
+        support: RatingBatch,
+        client_keys: npt.NDArray[np.uint64],
+        local: Array | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return p_u of users and middle + b_u, which is fitted to ``support``, [n, k + 1]."""
+        own, counts = self.users(support), np.diff(support.indptr)
+        rows = layers.embedding(state[FACTORS], support.items).astype(np.float64)
+        shared = layers.row_products(rows, own.repeat(counts, axis=0))
+        rest = support.ratings - self.middle - shared
+        bias = layers.device_sums(rest, counts) / (counts + self.settings.bias_regularization)
+        found = np.concatenate([own, (self.middle + bias)[:, None]], axis=1)
+        return np.asarray(found.astype(self.dtype))
 
     def _solved(self, hessian: Floats, moment: Floats) -> State:
+        """Return the state of these sums: with the minimiser, which is the model."""
         k = self.settings.factors
         whole = np.zeros((len(hessian), k, k))
         left, right = self._triangle
         whole[:, left, right] = hessian
         whole[:, right, left] = hessian
         whole[:, np.arange(k), np.arange(k)] += self.settings.regularization
-        return {HESSIAN: hessian, MOMENT: moment, FACTORS: minimiser(whole, moment)}
+        factors = minimiser(whole, moment).astype(self.dtype)
+        return {HESSIAN: hessian, MOMENT: moment, FACTORS: factors}
 
 
 def _components(features: npt.NDArray[np.float32], width: int) -> Floats:
     """Return the first principal components of items, float64 [items, width], of variance 1; 0 beyond d.
 
-    The sign of each is such that its largest entry is positive: every device has the same.
+    The sign of each is such that its largest entry is positive.
     """
+    found = np.zeros((len(features), width))
+    if width == 0:
+        return found
     centred = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)
     known = min(width, int(np.count_nonzero(values > 1e-9 * max(float(values.max(initial=0.0)), 1.0))))
     left = left[:, :known]
     largest = left[np.abs(left).argmax(axis=0), np.arange(known)]
-    found = np.zeros((len(features), width))
     found[:, :known] = left * (np.sign(largest) * math.sqrt(len(features)))
     return found
