@@ -63,7 +63,7 @@ runs differ.
 
 Times are simulated seconds since the start of the run. Where the manifest says `clock: real` every time is
 measured, the digest is never the same twice, and [some figures mean
-less](guide.md#over-real-sockets). Bytes are exact: what was sent equals what was
+less](sockets.md#what-is-different). Bytes are exact: what was sent equals what was
 delivered plus what was lost plus what was discarded. Columns marked *measured* were taken from this
 host, its clock, memory or runtimes; they differ from run to run, or from host to host. In the files,
 the metadata of a column hold its unit and meaning, and those of a table the schema version, now
