@@ -34,6 +34,7 @@ from coordinator.engine.progress import (
     RunObserver,
 )
 from coordinator.engine.run_files import ENDED, MODEL, REPORT, RESOLVED_SCENARIO, write_atomically
+from coordinator.results.answers import answers
 from coordinator.results.export import read_model
 from coordinator.results.figures import Figure, of_json, run_figures
 from coordinator.results.report.page import report_of
@@ -278,6 +279,11 @@ class Run:
         return summarise(self.tables)
 
     @cached_property
+    def answers(self) -> tuple[tuple[str, str], ...]:
+        """What `recfleet run` says first, each with what it answers: promises, rounds, waste, advice."""
+        return tuple(answers(self.summary, self._verdicts))
+
+    @cached_property
     def figures(self) -> Mapping[str, Figure]:
         """The figures by which runs are compared, by name, each with value and unit."""
         return run_figures(self.tables, self._verdicts)
@@ -360,7 +366,9 @@ class Run:
 
     def _repr_html_(self) -> str:
         verdicts = "".join(f"<li>{escape(str(one))}</li>" for one in self.thresholds)
-        return f"{_html(render(self.summary))}<ul>{verdicts}</ul><code>{escape(str(self.directory))}</code>"
+        said = "".join(f"<div>{question}: {escape(text)}</div>" for question, text in self.answers)
+        where = f"<code>{escape(str(self.directory))}</code>"
+        return f"{said}{_html(render(self.summary))}<ul>{verdicts}</ul>{where}"
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,18 @@ from coordinator.cli.upgrade import load_with_notes
 from coordinator.cli.verdicts import verdict_table
 from coordinator.engine.progress import PlainProgress, RunObserver, TerminalProgress
 from coordinator.engine.run_files import MANIFEST, REAL, REPORT, SIMULATED, SUMMARY
+from coordinator.results.answers import answers
 from coordinator.results.figures import of_json
 from coordinator.results.run_directory import require_no_finished_run, run_name, write_json
 from coordinator.results.summary_tables import render, render_details
+from coordinator.results.verdicts import verdict_records
 from coordinator.run.feeding import feeding
 from coordinator.run.runner import RunOutcome, outcome_record, run_scenario, suites_of_run
 from coordinator.scenario.load import LoadedScenario
 
 _RUNS = Path("runs")
+_LABEL = 10
+"""Columns before an answer."""
 
 
 def run(
@@ -158,6 +162,8 @@ def _report(
     outcome: RunOutcome, summary: Mapping[str, Any], data: Mapping[str, Any], *, details: bool
 ) -> None:
     output = console()
+    for question, answer in answers(summary, verdict_records(outcome.verdicts)):
+        output.print(f"{question + ':':<{_LABEL}}{answer}", soft_wrap=True)
     if "read" in data:
         output.print(f"data: {data['read']}", soft_wrap=True, markup=False, highlight=False)
     for warning in data.get("warnings", ()):

@@ -200,6 +200,9 @@ def run() -> None:
     ends the run in order: what was finished by then stays readable. A section 'sweep' is left alone: the
     scenario is run as it is written.
 
+    The summary begins with what one asks of a run: promises, rounds, waste, bytes, the model, and advice,
+    each piece with the setting to change.
+
     With --watch a browser on this host can look on, at the address that is printed first. When the run has
     ended the page stays until Ctrl-C; the exit code is that of the run. --watch-exit ends it with the run.
     """

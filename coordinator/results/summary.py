@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from coordinator.results.advice import read_advice
 from coordinator.results.analysis.critical_path import (
     ARRIVAL,
     DEADLINE,
@@ -37,7 +38,7 @@ from coordinator.results.tables.batches import suspensions
 from coordinator.results.tables.reader import RunTables
 from coordinator.results.tables.schemas import DIRECTIONS, SCHEMA_VERSION, SCHEMAS, SPLITS, is_measured
 from coordinator.scenario.metric_names import BUCKET
-from edge.core.vocabulary import SUM_STAGES, Fate, Outcome, Reason, RoundOutcome, Stage, label
+from edge.core.vocabulary import SUM_STAGES, Fate, Outcome, RoundOutcome, Stage, label
 
 PERCENTILES: Final = (50, 95, 99)
 _STAGE_BYTES: Final = tuple(f"{direction}_bytes" for direction in DIRECTIONS)
@@ -167,14 +168,9 @@ def _suspended(run: RunTables) -> list[dict[str, Any]]:
     return list(rows.drop(["kind"]).to_pylist())
 
 
-def _notices(
-    run: RunTables,
-    dropouts: Sequence[Mapping[str, Any]],
-    invitations: int,
-    suspended: Sequence[Mapping[str, Any]],
-) -> list[str]:
-    """Return what limits the figures: of the split, vain invitations, estimated work, suspended devices."""
-    notices = [*run.manifest.get("notices", ()), *_in_vain(run, dropouts, invitations)]
+def _notices(run: RunTables, suspended: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what limits the figures: of the split, estimated work, suspended devices."""
+    notices = list(run.manifest.get("notices", ()))
     if run.manifest.get("work") == "estimated":
         notices.append(
             "compute time, its energy and memory are estimated from the shapes of the method's arrays: the"
@@ -202,23 +198,6 @@ def _leak(negatives: Mapping[str, Any] | None) -> Iterator[str]:
         " a model with a memory of its user's negatives finds them. A counter of the times that a device drew"
         f" an item, without any model, reaches what stands here{known}"
     )
-
-
-def _in_vain(run: RunTables, dropouts: Sequence[Mapping[str, Any]], invitations: int) -> list[str]:
-    """Return the notice that most invitations found no available device, where they did."""
-    alone = (label(Outcome.UNREACHABLE), label(Reason.UNAVAILABLE))
-    in_vain = sum(row["count"] for row in dropouts if (row["outcome"], row["reason"]) == alone)
-    if 2 * in_vain <= invitations:
-        return []
-    found = f"{in_vain:,} of {invitations:,} invitations found nobody"
-    if run.manifest.get("selection", {}).get("available_only", False):
-        return [
-            f"{found}, although 'rounds.selection' draws from devices that are available: look at 'faults'"
-        ]
-    return [
-        f"{found}: the devices were not available. Write 'rounds.selection: availability-aware' to draw from"
-        " those that are"
-    ]
 
 
 def _accuracy(run: RunTables, curves: Sequence[Curve]) -> list[dict[str, Any]]:
@@ -367,6 +346,8 @@ def summarise(
 ) -> dict[str, Any]:
     """Return the summary of a run; ``json_values`` gives what ``summary.json`` has.
 
+    Its advice is what the run's own process has given, and has yet to be given by that process.
+
     Parameters
     ----------
     run : the tables of a run.
@@ -409,7 +390,8 @@ def summarise(
     return {
         "schema_version": SCHEMA_VERSION,
         "status": run_status(run.directory, run.manifest) if status is None else status,
-        "notices": [*_leak(negatives), *_notices(run, dropouts, count, suspended)],
+        "advice": read_advice(run.directory),
+        "notices": [*_leak(negatives), *_notices(run, suspended)],
         "clock": run.manifest.get("clock", "virtual"),
         "secure_aggregation": run.manifest.get("secure_aggregation", {}),
         "rounds": _rounds(rounds),

@@ -195,17 +195,10 @@ def _class_stages_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _overview_table(summary: Mapping[str, Any]) -> Table:
-    rounds, sizes, measured = summary["rounds"], summary["bytes"], summary["measured"]
+    sizes, measured = summary["bytes"], summary["measured"]
     table = Table(title=f"run {summary['status']}", title_justify="left", show_header=False)
     table.add_column("figure")
     table.add_column("value")
-    abandoned = ", ".join(f"{reason} {count}" for reason, count in rounds["abandoned_reasons"].items())
-    ended = f"{rounds['completed']} completed, {rounds['abandoned']} abandoned"
-    table.add_row("rounds", f"{ended} ({abandoned})" if abandoned else ended)
-    table.add_row(
-        "round duration",
-        f"p50 {_percentile(rounds['duration_s'], 'p50')}, p95 {_percentile(rounds['duration_s'], 'p95')}",
-    )
     free = summary["evaluation"]["measured_by"] == "simulator" and summary["accuracy"]
     beside = "; the model was measured by the simulator, at no cost" if free else ""
     table.add_row(time_name([summary]), f"{_duration(summary['simulated_s'])}{beside}")
@@ -383,7 +376,7 @@ def _endings_table(summary: Mapping[str, Any]) -> Table:
 
 
 def render(summary: Mapping[str, Any]) -> Table:
-    """Return the most important figures of a run for a terminal, in about twenty lines."""
+    """Return the figures of a run behind its answers for a terminal, in about twenty lines."""
     return _overview_table(summary)
 
 

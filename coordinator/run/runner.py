@@ -18,6 +18,7 @@ from coordinator.engine.progress import RunObserver
 from coordinator.engine.run_files import BASELINE, ENDED, ITEMS, REPORT, SUMMARY, VERDICTS, Status
 from coordinator.engine.stop_reason import StopReason
 from coordinator.engine.training import Training
+from coordinator.results.advice import advice_record, advise
 from coordinator.results.learnt import judge_learning
 from coordinator.results.report.page import write_report
 from coordinator.results.report.view import RunView
@@ -158,9 +159,11 @@ def run_assembled(
         )
         private = None if assembly.privacy is None else assembly.privacy.facts()
         negatives = sampler_facts(loaded.scenario, assembly, tables if ending.judged else None)
-        summary = summarise(tables, ending.status, private, negatives)
-        directory.write_json(SUMMARY, json_values(summary))
         records = verdict_records(ending.verdicts)
+        summary = summarise(tables, ending.status, private, negatives)
+        advice = advise(loaded.scenario, tables, summary, records)
+        summary["advice"] = [advice_record(one) for one in advice]
+        directory.write_json(SUMMARY, json_values(summary))
         if ending.judged:
             directory.write_json(VERDICTS, {"thresholds": records})
         try:

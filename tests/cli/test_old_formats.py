@@ -103,11 +103,11 @@ def test_run_directories_of_before_are_read(scenario: Path, in_folder: Path) -> 
 def test_a_run_whose_invitations_found_nobody_says_so(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["run", str(old), "--plain", "--out", "blind"]) == 0
     blind = capsys.readouterr().out
-    (notice,) = json.loads(Path("blind/summary.json").read_text())["notices"]
-    assert "of 60 invitations found nobody" in notice
-    assert "Write 'rounds.selection: availability-aware'" in notice
-    assert f"note: {notice}" in blind.splitlines()
+    (advice,) = json.loads(Path("blind/summary.json").read_text())["advice"]
+    assert "of 60 invitations found nobody" in advice["text"]
+    assert (advice["key"], advice["value"]) == ("rounds.selection", "availability-aware")
+    assert f"advice:   {advice['text']}" in blind.splitlines()
     assert "invitations found nobody" in Path("blind/report.html").read_text()
     assert execute(["run", str(old), "--set", "rounds.selection=availability-aware", "--out", "asked"]) == 0
     assert "found nobody" not in capsys.readouterr().out
-    assert json.loads(Path("asked/summary.json").read_text())["notices"] == []
+    assert json.loads(Path("asked/summary.json").read_text())["advice"] == []

@@ -46,7 +46,8 @@ def test_the_summary_is_short_and_the_details_come_on_demand(
     monkeypatch.setenv("COLUMNS", "120")
     assert execute(["run", str(scenario)]) == 0
     short = capsys.readouterr().out.splitlines()
-    assert len(short) <= 30
+    assert len(short) <= 35
+    assert [line.partition(":")[0] for line in short[:5]] == ["promises", "rounds", "waste", "bytes", "model"]
     for said in ("held up in", "held up by", "fairness (Jain index)", "training loss"):
         assert any(said in line for line in short)
     assert not [line for line in short if "per device class" in line]
@@ -65,7 +66,8 @@ def test_a_missed_promise_exits_with_3_and_says_by_how_much(
     assert execute(["run", str(scenario), "--set", setting]) == 3
     shown = capsys.readouterr().out
     assert "thresholds: 2 of 4 missed" in shown
-    (row,) = [line for line in shown.splitlines() if "count == 4" in line]
+    assert shown.startswith("promises: 2 of 4 MISSED: round.duration: max < 1 ms, by ")
+    (row,) = [line for line in shown.splitlines() if line.startswith("│") and "count == 4" in line]
     assert [cell.strip() for cell in row.strip("│").split("│")] == [
         "round.duration: count == 4",
         "3",

@@ -43,9 +43,10 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
 
 
 def _banners(view: RunView) -> list[str]:
-    """Return what has to be known before any figure: how the run ended, and what its summary notes."""
+    """Return what comes before any figure: how the run ended, advice, and what its summary notes."""
     ending = _ending(view)
-    return [*([] if ending is None else [ending]), *view.summary["notices"]]
+    advice = [f"Advice: {one['text']}" for one in view.summary["advice"]]
+    return [*([] if ending is None else [ending]), *advice, *view.summary["notices"]]
 
 
 def _ending(view: RunView) -> str | None:

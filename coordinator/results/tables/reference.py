@@ -163,7 +163,9 @@ how many were missing at a deadline; the stage that took most of it, and its sec
 | `held_up.rounds_ended_by_deadline` | rounds whose last segment a deadline ended |
 | `held_up.barriers`, `held_up.barriers_ended_by_deadline` | all segments, and those a deadline ended |
 | `notices` | sentences to read before any figure: the protocol leaks, what a split leaves out or does not \
-suit, most invitations were in vain, devices are suspended |
+suit, devices are suspended |
+| `advice` | patterns that cost time, bytes or accuracy, each with the key to change: see \
+[what a run says first](advice.md) |
 | `leaky_protocol` | whether what is held out shapes the model: `data.held_out_negatives: spared` |
 | `negatives` | null where devices sample none; else `sampler`, `leaky_protocol` and, of a leaky one, \
 `counter`: the metrics of ranking items by how seldom each device drew them, without any model |
